@@ -14,7 +14,6 @@ from headgate.admission import (
     Denied,
     DenyReason,
     Domain,
-    LimitChange,
     ProviderModel,
     RequestItem,
     RequestKey,
@@ -24,7 +23,7 @@ from headgate.admission import (
 from headgate.core import ReleaseOutcome, events
 from headgate.core.errors import InvalidSettingError
 from tests.admission.admission_world import CHAT, EMBEDDING, OTHER, REFUSED, A, B, World
-from tests.admission.toy_laws import FixedLaw, ToyLaw
+from tests.admission.toy_laws import ToyLaw
 
 # Limits.
 
@@ -35,7 +34,7 @@ def test_no_more_are_in_flight_than_the_cap_and_the_rest_waits() -> None:
     waiting = world.wait()
     world.release(leases[0])
     assert waiting.lease is not None
-    assert world.controller.views.in_flight(A.provider) == 2
+    assert world.controller.accounts.in_flight(A.provider) == 2
 
 
 def test_a_cap_holds_over_all_domains_of_a_model_together() -> None:
@@ -51,7 +50,7 @@ def test_each_domain_has_a_limit_of_its_own_below_the_cap() -> None:
     lease = world.lease(CHAT)
     world.release(lease, REFUSED)
     world.later(3.0)
-    limits = {s.key.domain: s.limit for s in world.controller.views.snapshots(world.now)}
+    limits = {Domain(s.domain): s.limit for s in world.controller.accounts.statuses(world.now)}
     for _ in range(4):
         world.lease(CHAT)
     world.wait(CHAT)
@@ -64,12 +63,12 @@ def test_the_smallest_cap_of_several_aliases_holds_and_a_difference_is_told_once
     world = World(cap=5)
     world.register(cap=3, alias="cheap")
     world.register(cap=4, alias="third")
-    assert world.controller.views.account_snapshot(A, world.now).cap == 3
+    assert world.controller.accounts.by_name[A].cap == 3
     (differ,) = world.told(events.RequestCapsDiffer)
     assert (differ.caps, differ.used) == ({"m": 5, "cheap": 3}, 3)
     world.controller.unregister(A, "cheap", world.now)
     world.settle()
-    assert world.controller.views.account_snapshot(A, world.now).cap == 4
+    assert world.controller.accounts.by_name[A].cap == 4
 
 
 @pytest.mark.parametrize("cap", [0, -1])
@@ -84,7 +83,7 @@ def test_a_weight_that_is_not_above_zero_is_refused(weight: float) -> None:
     world.lease()
     with pytest.raises(InvalidSettingError, match="weight of group 'g' must be > 0"):
         world.ask(weight=weight)
-    assert world.controller.views.waiting() == 0
+    assert world.controller.accounts.waiting() == 0
 
 
 def test_a_lowered_cap_lets_what_is_in_flight_run_on() -> None:
@@ -130,28 +129,6 @@ def test_no_slots_admit_nothing_and_taking_the_bound_away_admits_again() -> None
         world.controller.set_provider_cap(A.provider, -1, world.now)
 
 
-def test_another_law_begins_afresh_and_is_told_only_of_its_own_attempts() -> None:
-    world = World(ToyLaw, cap=8)
-    lease, kept = world.lease(), world.lease()
-    world.controller.report(kept, SUCCESS, world.now)
-    seen: list[float] = []
-
-    class Listening(FixedLaw):
-        def observe(self, *told: object) -> list[LimitChange]:
-            seen.append(world.now)
-            return []
-
-    world.controller.set_law(Listening, world.now)
-    world.settle()
-    world.release(lease, REFUSED)
-    assert seen == []
-    assert world.told(events.RequestLimitDecreased) == [], "the former law's limit is nobody's any more"
-    assert world.controller.readmit(kept, world.now) is kept
-    world.release(kept)
-    world.release(world.lease())
-    assert len(seen) == 2
-
-
 # Order.
 
 
@@ -159,7 +136,7 @@ def test_inside_one_group_who_came_first_is_served_first() -> None:
     world = World(cap=1)
     lease = world.lease()
     tickets = [world.wait() for _ in range(5)]
-    while world.controller.views.waiting():
+    while world.controller.accounts.waiting():
         world.release(lease)
         lease = world.answered[-1].lease
     assert world.answered == tickets
@@ -298,7 +275,7 @@ def test_ten_thousand_cancellations_leave_nothing_behind() -> None:
         assert isinstance(ticket, Ticket)
         world.controller.cancel(ticket, world.now)
     world.settle()
-    assert world.controller.views.waiting() == 0
+    assert world.controller.accounts.waiting() == 0
     assert len(world.controller._agenda._deadlines) <= 10_000
     world.later(10.0)
     assert len(world.controller._agenda._deadlines) == 0
@@ -324,16 +301,12 @@ def test_only_the_first_release_of_a_lease_counts_and_others_say_why() -> None:
         "unknown",
         "wrong_generation",
     ]
-    assert world.controller.views.in_flight(A.provider) == 1
+    assert world.controller.accounts.in_flight(A.provider) == 1
 
 
-def test_a_copy_of_a_lease_stands_for_the_lease_until_a_later_attempt() -> None:
+def test_a_copy_of_a_lease_stands_for_the_lease() -> None:
     world = World(cap=1)
     lease = world.lease()
-    early = copy.copy(lease)
-    world.controller.report(lease, REFUSED, world.now)
-    assert world.controller.readmit(lease, world.now) is lease
-    assert world.controller.release(early, REFUSED, world.now) is ReleaseOutcome.STALE
     assert world.controller.release(copy.copy(lease), REFUSED, world.now) is ReleaseOutcome.RELEASED
     assert world.controller.release(lease, REFUSED, world.now) is ReleaseOutcome.DUPLICATE
 
@@ -350,22 +323,6 @@ def test_releases_need_no_memory_to_be_told_from_duplicates() -> None:
     assert world.controller._live == {}
 
 
-def test_a_slot_may_be_kept_between_attempts_and_its_next_attempt_waits_out_the_cooldown() -> None:
-    world = World(ToyLaw, cap=1)
-    lease = world.lease()
-    waiting = world.wait()
-    assert world.controller.report(lease, REFUSED, world.now) is ReleaseOutcome.RELEASED
-    assert waiting.lease is None, "the slot is kept"
-    answer = world.controller.readmit(lease, world.now)
-    assert isinstance(answer, Denied)
-    assert (answer.reason, answer.retry_at) == (DenyReason.COOLDOWN, world.now + 2.0)
-    world.later(2.0)
-    assert world.controller.readmit(lease, world.now) is lease
-    assert lease.epoch == 2
-    world.release(lease)
-    assert waiting.lease is not None
-
-
 # The ends.
 
 
@@ -379,7 +336,7 @@ def test_a_shutdown_denies_who_waits_and_who_comes_and_takes_leases_back() -> No
     assert isinstance(answer, Denied)
     assert answer.reason is DenyReason.SHUTDOWN
     world.release(lease)
-    assert world.controller.views.in_flight(A.provider) == 0
+    assert world.controller.accounts.in_flight(A.provider) == 0
 
 
 def test_a_model_that_is_withdrawn_is_not_asked_any_more_and_is_forgotten_when_it_is_idle() -> None:
@@ -393,8 +350,8 @@ def test_a_model_that_is_withdrawn_is_not_asked_any_more_and_is_forgotten_when_i
     assert isinstance(answer, Denied)
     assert answer.reason is DenyReason.UNREGISTERED
     world.release(lease)
-    assert world.controller.views.account_snapshot(A, world.now) is None
-    assert world.controller.views.snapshots(world.now) == []
+    assert A not in world.controller.accounts.by_name
+    assert world.controller.accounts.statuses(world.now) == []
     world.register(cap=1)
     world.lease()
 
@@ -406,7 +363,7 @@ def test_models_that_come_and_go_leave_nothing_behind() -> None:
         world.register(account, cap=1)
         world.release(world.lease(RequestKey(account)))
         world.controller.unregister(account, "m", world.now)
-    assert len(world.controller._accounts.providers) == 1
+    assert len(world.controller.accounts.providers) == 1
     assert len(world.controller._keys) == 0
 
 
@@ -447,4 +404,4 @@ def test_models_that_come_and_go_at_one_provider_leave_no_lanes_behind() -> None
         world.release(lease)
         world.release(waiting.lease)
         world.controller.unregister(account, "m", world.now)
-    assert len(world.controller._accounts.providers[A.provider].waiters._queue._lanes) <= 1
+    assert len(world.controller.accounts.providers[A.provider].waiters._queue._lanes) <= 1

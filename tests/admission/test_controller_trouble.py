@@ -43,9 +43,8 @@ def test_a_refusal_without_a_time_does_not_shorten_the_time_that_another_one_gav
     world.release(first, refused(50.0))
     world.later(1.0)
     world.release(second, refused(None))
-    snapshot = world.controller.views.snapshot(CHAT, world.now)
-    assert snapshot.blocked_until == 1050.0
-    assert snapshot.cooldown_remaining_s == 49.0
+    snapshot = world.controller.accounts.keys[CHAT].status(world.now)
+    assert snapshot.cooldown_s == 49.0
     assert snapshot.consecutive_rate_limits == 2
 
 
@@ -54,7 +53,7 @@ def test_a_refusal_in_another_domain_does_not_shorten_the_cooldown_either() -> N
     chat, embedding = world.lease(CHAT), world.lease(EMBEDDING)
     world.release(chat, refused(50.0))
     world.release(embedding, refused(None))
-    assert world.controller.views.snapshot(EMBEDDING, world.now).blocked_until == 1050.0
+    assert world.controller.accounts.by_name[A].blocked_until == 1050.0
 
 
 def test_a_cooldown_that_nobody_waits_for_sets_no_timer() -> None:
@@ -90,9 +89,9 @@ def tripped(times: int = 3, asked_s: float | None = None) -> World:
 
 def test_steady_refusals_of_single_requests_open_the_breaker_for_all_domains() -> None:
     world = tripped(2)
-    assert world.controller.views.pressure(CHAT, world.now) is None
+    assert world.controller.accounts.pressure(CHAT, world.now) is None
     world.release(world.lease(), REFUSED)
-    assert world.controller.views.pressure(EMBEDDING, world.now) == Pressure(
+    assert world.controller.accounts.pressure(EMBEDDING, world.now) == Pressure(
         PressureReason.BREAKER_OPEN, world.now + 5.0
     )
     (opened,) = world.told(events.BreakerOpened)
@@ -119,12 +118,12 @@ def test_after_its_time_one_probe_is_sent_and_its_success_closes_the_breaker() -
     waiting = [world.wait(), world.wait(), world.wait()]
     world.later(5.0)
     assert [ticket.lease is not None for ticket in waiting] == [True, False, False]
-    assert world.controller.views.snapshot(CHAT, world.now).breaker == "half_open"
+    assert world.controller.accounts.keys[CHAT].status(world.now).breaker == "half_open"
     world.release(waiting[0].lease)
     assert all(ticket.lease for ticket in waiting)
     (closed,) = world.told(events.BreakerClosed)
     assert closed.open_for_s == 5.0
-    assert world.controller.views.snapshot(CHAT, world.now).breaker == "closed"
+    assert world.controller.accounts.keys[CHAT].status(world.now).breaker == "closed"
 
 
 def test_each_refused_probe_doubles_the_time_up_to_the_longest() -> None:
@@ -133,14 +132,14 @@ def test_each_refused_probe_doubles_the_time_up_to_the_longest() -> None:
         probe = world.wait()
         world.later(30.0)
         world.release(probe.lease, REFUSED)
-        pressure = world.controller.views.pressure(CHAT, world.now)
+        pressure = world.controller.accounts.pressure(CHAT, world.now)
         assert pressure.until - world.now == expected
 
 
 @pytest.mark.parametrize(("asked_s", "waits_s"), [(0.0, 5.0), (12.0, 12.0), (1e9, 30.0)])
 def test_the_provider_may_ask_for_a_longer_time_but_not_for_ever(asked_s: float, waits_s: float) -> None:
     world = tripped(asked_s=asked_s)
-    assert world.controller.views.pressure(CHAT, world.now).until == world.now + waits_s
+    assert world.controller.accounts.pressure(CHAT, world.now).until == world.now + waits_s
 
 
 def test_a_probe_that_proves_nothing_is_followed_by_another_one() -> None:
@@ -163,7 +162,7 @@ def test_a_success_from_before_it_opened_does_not_close_it() -> None:
         world.later(2.0)
     assert world.told(events.BreakerOpened) != []
     world.release(old)
-    assert world.controller.views.snapshot(CHAT, world.now).breaker == "open"
+    assert world.controller.accounts.keys[CHAT].status(world.now).breaker == "open"
 
 
 # Pressure.
@@ -173,7 +172,7 @@ def test_pressure_names_the_first_of_its_reasons_in_order() -> None:
     world = World(ToyLaw, cap=2)
 
     def reason(key: object = CHAT) -> str:
-        pressure = world.controller.views.pressure(key, world.now)
+        pressure = world.controller.accounts.pressure(key, world.now)
         return pressure.reason.value if pressure else ""
 
     assert reason() == ""
@@ -237,8 +236,8 @@ def test_the_slot_bank_is_told_how_many_waiters_more_slots_would_let_go() -> Non
     for _ in range(5):
         world.wait(CHAT)
         world.wait(OTHER)
-    assert world.controller.views.pressing(A.provider, world.now) == 2 + 5
-    assert world.controller.views.pressing("https://nobody", world.now) == 0
+    assert world.controller.accounts.pressing(A.provider, world.now) == 2 + 5
+    assert world.controller.accounts.pressing("https://nobody", world.now) == 0
 
 
 # What is told.
@@ -316,9 +315,8 @@ def test_limits_that_move_are_told_with_what_they_recover_to() -> None:
 def test_snapshots_hold_what_is_so() -> None:
     world = World(cap=2)
     world.lease()
-    account = world.controller.views.account_snapshot(A, world.now)
-    assert (account.in_flight, account.caps, account.limits) == (1, {"m": 2}, {"chat": 2})
-    snapshot = world.controller.views.snapshot(CHAT, world.now)
-    assert (snapshot.peak_in_flight, snapshot.pressure, snapshot.cap) == (1, "", 2)
+    snapshot = world.controller.accounts.keys[CHAT].status(world.now)
+    assert (snapshot.in_flight, snapshot.peak_in_flight, snapshot.pressure) == (1, 1, None)
+    assert (snapshot.cap, snapshot.limit) == (2, 2)
     with pytest.raises(dataclasses.FrozenInstanceError):
         snapshot.limit = 9

@@ -207,16 +207,7 @@ async def test_a_denial_is_an_error_that_says_why_and_what_to_do() -> None:
     assert gate.release(lease, SUCCESS) is ReleaseOutcome.DUPLICATE
 
 
-async def test_a_kept_slot_is_readmitted_through_the_gate() -> None:
-    gate = admission()
-    lease = await gate.acquire(ITEM)
-    gate.report(lease, RequestOutcome(OutcomeKind.PROVIDER_FAILURE))
-    assert gate.readmit(lease) is lease
-    gate.release(lease, SUCCESS)
-    assert isinstance(gate.readmit(lease), Denied)
-
-
-async def test_raised_caps_and_slots_and_another_law_wake_who_waits() -> None:
+async def test_raised_caps_and_slots_wake_who_waits() -> None:
     gate = admission()
     await gate.acquire(ITEM)
     waiting = [asyncio.ensure_future(gate.acquire(ITEM)) for _ in range(3)]

@@ -133,9 +133,8 @@ def test_an_interrupted_block_gives_its_lease_back_as_cancelled() -> None:
     with pytest.raises(KeyboardInterrupt), gate.admit_blocking(ITEM):
         raise KeyboardInterrupt
     assert gate.in_flight(A.provider) == 0
-    snapshot = gate.snapshot(CHAT)
-    assert snapshot is not None
-    assert snapshot.last_outcome == "local_cancelled"
+    (status,) = gate.statuses()
+    assert status.last_outcome == "local_cancelled"
 
 
 def test_an_interrupt_in_the_middle_of_a_release_loses_no_wake_up() -> None:

@@ -48,7 +48,7 @@ def test_a_model_with_few_samples_is_sampled_three_times_as_fast_until_it_has_tw
 
 @pytest.mark.parametrize("cut_s", [1.0, 3_333.3, 40_000.0])
 def test_a_restart_in_the_middle_changes_no_count(world: World, cut_s: float) -> None:
-    rates = {"affine:sat": 480.0, "agentgym:babyai": 960.0}
+    rates = {"affine:sat": 240.0, "agentgym:babyai": 480.0}
     half_day = {"duration_s": DAY_S / 2, "settings": {"low_sample_threshold": 0}}
     world.run(models(3), rates, **{**half_day, "duration_s": cut_s})
     world.run(models(3), rates, start_s=cut_s, **{**half_day, "duration_s": DAY_S / 2 - cut_s})
@@ -75,6 +75,6 @@ def test_the_same_seed_gives_the_same_day(tmp_path) -> None:
     runs = []
     for name in ("a", "b"):
         world = World(tmp_path / name)
-        world.run(models(4), EIGHT, duration_s=7_200, service=ServiceTime(5.0, 1.0))
+        world.run(models(4), EIGHT, duration_s=3_600, service=ServiceTime(5.0, 1.0))
         runs.append([(s.task_id, s.started_at, s.score) for s in world.store.samples])
     assert runs[0] == runs[1]

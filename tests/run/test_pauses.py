@@ -132,7 +132,7 @@ def test_a_model_that_stays_down_is_given_up_and_the_others_are_completed(world:
 
 def test_a_model_is_never_given_up_by_rates_or_without_early_stop(world: World) -> None:
     script = failing("m000", ErrorKind.AUTH, 1e9)
-    world.run(models(2), RATES, duration_s=86_400, script=script, settings=STEADY)
+    world.run(models(2), RATES, duration_s=6_000, script=script, settings={**STEADY, "error_pause_s": 60})
     assert max(p.level for p in world.of(ModelPaused)) >= 6
     world.events.clear()
     settings = {"early_stop": False, "campaign": "fixed"}
@@ -202,7 +202,7 @@ def test_more_demand_than_workers_piles_up_nowhere(world: World) -> None:
     world.run(
         models(8),
         {"affine:sat": 86_400.0},
-        duration_s=3_600,
+        duration_s=900,
         service=ServiceTime(1.0),
         during=look,
         settings={

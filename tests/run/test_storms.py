@@ -76,7 +76,7 @@ class StormWorld:
                 result = await campaign.run()
                 looking.cancel()
             requests.admission.validate()
-            assert all(key.in_flight == 0 for key in requests.admission.snapshots()), "no lease is left"
+            assert all(key.in_flight == 0 for key in requests.admission.statuses()), "no lease is left"
             assert requests.admission.waiting() == 0
             return result
 
@@ -107,8 +107,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> float:
     return calm.throughput(*STORM)
 
 
-@pytest.mark.parametrize("retry_after_s", [None, 30.0])
-@pytest.mark.parametrize("law", ["adaptive", "aimd"])
+@pytest.mark.parametrize(("law", "retry_after_s"), [("adaptive", None), ("adaptive", 30.0), ("aimd", 30.0)])
 def test_a_storm_at_one_provider_costs_the_other_nothing_and_loses_no_sample(
     world: StormWorld, alone: float, law: str, retry_after_s: float | None
 ) -> None:
@@ -160,7 +159,7 @@ def test_an_episode_whose_time_ends_while_it_waits_runs_again_until_it_is_scored
 
 def test_a_provider_that_asks_for_an_hour_gets_its_rest_and_its_samples_wait(world: StormWorld) -> None:
     stormy = StormyProvider(storms=[(60.0, 120.0)], retry_after_s=3_600.0)
-    world.run([model("calm"), model("stormy")], Providers(calm=StormyProvider(), stormy=stormy), duration_s=900.0)
+    world.run([model("calm"), model("stormy")], Providers(calm=StormyProvider(), stormy=stormy), duration_s=600.0)
     assert {s.error_kind for s in world.store.samples} == {None}
     assert any(at > 120 for at in stormy.answered), "a Retry-After never ends a model for good"
     assert len(stormy.refused) <= 2 * WORKERS

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from headgate.core import Task, TaskId
-from headgate.fairness import FairQueue
+from headgate.scheduling import FairQueue
 
 
 def task(

@@ -415,4 +415,4 @@ class Dispatching(RuleBasedStateMachine):
 
 
 TestDispatching = Dispatching.TestCase
-TestDispatching.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+TestDispatching.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)

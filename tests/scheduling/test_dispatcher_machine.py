@@ -178,4 +178,4 @@ class Dispatching(RuleBasedStateMachine):
 
 
 TestDispatchingWithPressure = Dispatching.TestCase
-TestDispatchingWithPressure.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
+TestDispatchingWithPressure.settings = settings(max_examples=70, stateful_step_count=50, deadline=None)

@@ -20,12 +20,10 @@ from headgate.admission.executor import IDLE_AFTER_S, CallWatch, RequestExecutor
 from headgate.admission.gate import AdmittedRequest, RequestAdmission, denied_error, outcome_of
 from headgate.admission.items import (
     NO_CORRELATION,
-    AccountSnapshot,
     Correlation,
     Denied,
     DenyReason,
     Domain,
-    KeySnapshot,
     Pressure,
     PressureChanged,
     PressureReason,
@@ -55,7 +53,6 @@ __all__ = [
     "NAME_PREFIX",
     "NO_CORRELATION",
     "SUCCESS",
-    "AccountSnapshot",
     "AdaptiveLaw",
     "AdaptiveSettings",
     "AdmissionController",
@@ -73,7 +70,6 @@ __all__ = [
     "Denied",
     "DenyReason",
     "Domain",
-    "KeySnapshot",
     "LeaseBlock",
     "LimitChange",
     "LimitLaw",

@@ -11,6 +11,7 @@ from headgate.admission.items import Domain, Pressure, PressureReason, ProviderM
 from headgate.admission.laws import LimitLaw
 from headgate.admission.leases import Flow
 from headgate.admission.waiters import Waiters
+from headgate.core.status import RequestStatus
 
 
 @dataclass(slots=True, eq=False)
@@ -30,6 +31,10 @@ class Provider:
     def is_full(self) -> bool:
         """Whether every slot is in use."""
         return self.in_flight >= self.slots
+
+    def pressing(self, now: float) -> int:
+        """Return how many waiting requests more slots would let go at once, their own limits kept."""
+        return sum(account.pressing(now) for account in self.accounts.values())
 
 
 @dataclass(slots=True, eq=False)
@@ -62,6 +67,13 @@ class Account:
         if self.breaker.admits(now):
             return None
         return Pressure(PressureReason.BREAKER_OPEN, self.breaker.until if self.breaker.until > now else None)
+
+    def pressing(self, now: float) -> int:
+        """Return how many of its waiting requests only the provider's slots hold."""
+        if not self.admits(now):
+            return 0
+        room = 1 if not self.breaker.is_closed else self.cap - self.in_flight
+        return min(room, sum(min(key.waiting, max(0, key.law.limit - key.in_flight)) for key in self.keys.values()))
 
 
 @dataclass(slots=True, eq=False)
@@ -102,6 +114,30 @@ class KeyState:
         if self.in_flight >= self.law.limit:
             return Pressure(PressureReason.RESOURCE_LIMIT)
         return Pressure(PressureReason.NO_SLOTS) if account.provider.is_full else None
+
+    def status(self, now: float) -> RequestStatus:
+        """Return what it is like; of whom it serves, and which retries were denied, nothing is known here."""
+        account, pressure = self.account, self.pressure(now)
+        opens_at = pressure.until if pressure is not None and pressure.until is not None else now
+        return RequestStatus(
+            provider=account.name.provider,
+            model=account.name.model,
+            domain=self.key.domain.value,
+            models=(),
+            cap=min(self.law.max_limit, account.cap),
+            limit=self.law.limit,
+            in_flight=self.in_flight,
+            waiters=self.waiting,
+            ceiling=self.law.ceiling,
+            cooldown_s=max(0.0, account.blocked_until - now, opens_at - now),
+            breaker=account.breaker.state(now).value,
+            pressure=None if pressure is None else pressure.reason.value,
+            consecutive_rate_limits=self.rate_limits,
+            last_outcome=self.last_outcome,
+            retries_denied=0,
+            peak_in_flight=self.peak_in_flight,
+            peak_waiters=self.peak_waiting,
+        )
 
 
 class Accounts:
@@ -148,12 +184,6 @@ class Accounts:
         self.keys[key] = account.keys[key.domain] = state
         return state
 
-    def fresh_laws(self, make_law: Callable[[int], LimitLaw]) -> None:
-        """Give every key a fresh limit of another law."""
-        self._make_law = make_law
-        for key in self.keys.values():
-            key.law = make_law(key.law.max_limit)
-
     def forget(self, account: Account) -> None:
         """Drop an account that has neither aliases nor anything in flight, and a provider that has no account left."""
         for key in account.keys.values():
@@ -166,6 +196,36 @@ class Accounts:
             provider.waiters = Waiters()
         if not provider.accounts and provider.slots == math.inf:
             del self.providers[provider.name]
+
+    # What others may see.
+
+    def pressure(self, key: RequestKey, now: float) -> Pressure | None:
+        """Return what a request of `key` would have to wait for; None if nothing, or if its model is not registered."""
+        state = self.keys.get(key)
+        if state is not None:
+            return state.pressure(now)
+        account = self.by_name.get(key.account)
+        if account is None:
+            return None
+        return account.pressure(now) or (Pressure(PressureReason.NO_SLOTS) if account.provider.is_full else None)
+
+    def statuses(self, now: float) -> list[RequestStatus]:
+        """Return every key that was ever asked for."""
+        return [key.status(now) for key in self.keys.values()]
+
+    def pressing(self, provider: str, now: float) -> int:
+        """Return how many waiters more slots of a provider would let go at once."""
+        state = self.providers.get(provider)
+        return 0 if state is None else state.pressing(now)
+
+    def in_flight(self, provider: str) -> int:
+        """Return how many requests are in flight at a provider."""
+        state = self.providers.get(provider)
+        return 0 if state is None else state.in_flight
+
+    def waiting(self) -> int:
+        """Return how many requests wait."""
+        return sum(provider.waiters.count for provider in self.providers.values())
 
     def validate(self) -> None:
         """Assert the invariants of the class."""

@@ -80,10 +80,6 @@ class Breaker:
         """Return whether an attempt may be admitted."""
         return self.is_closed or (self.probe is None and now >= self.until)
 
-    def next_probe_at(self, now: float) -> float:
-        """Return when it is worth asking for a probe again; while one is on its way, a little later."""
-        return self.until if self.until > now else now + self.rule.first_s
-
     def admitted(self, lease: int) -> None:
         """Note that an attempt was admitted; while the breaker is not closed it is the probe."""
         if not self.is_closed:

@@ -13,7 +13,6 @@ from headgate.admission.items import Denied, DenyReason, PressureReason, Provide
 from headgate.admission.laws import LimitLaw
 from headgate.admission.leases import RequestLease, Ticket
 from headgate.admission.limits import Limits
-from headgate.admission.snapshots import AdmissionViews
 from headgate.core import ReleaseOutcome
 from headgate.core.errors import InvalidSettingError
 
@@ -42,7 +41,7 @@ class AdmissionController:
 
     Attributes:
         effects: what is to be carried out.
-        views: read-only views of all of it.
+        accounts: every provider, model and request key; to be read.
         generation: this life of the controller; leases of another one are refused.
         closed: why nothing is admitted any more; None while something is.
     """
@@ -59,11 +58,10 @@ class AdmissionController:
         self.generation = generation
         self.closed: str | None = None
         self._limits = Limits(make_law, breaker or BreakerRule(), self.effects)
-        self._accounts = self._limits.accounts
-        self._keys = self._accounts.keys
+        self.accounts = self._limits.accounts
+        self._keys = self.accounts.keys
         self._agenda = self._limits.agenda
         self._watch = PressureWatch(self.effects)
-        self.views = AdmissionViews(self._accounts)
         self._live: dict[int, RequestLease] = {}
         self._leases = 0
         self._tickets = 0
@@ -121,16 +119,12 @@ class AdmissionController:
 
     def release(self, lease: RequestLease, outcome: RequestOutcome, now: float) -> ReleaseOutcome:
         """Take a lease back with how its attempt ended, and hand its slot over. Only the first release counts."""
-        held = self._live.get(lease.number)
-        if held is not lease:
-            refusal = self._release_refusal(lease, held)
-            if refusal is not None:
-                self.effects.release_refused(lease, refusal.value)
-                return refusal
-            assert held is not None
-        del self._live[held.number]
-        if held.admitted is not None:
-            self._limits.observe(held, outcome, now)
+        held = self._live.pop(lease.number, None) if lease.generation == self.generation else None
+        if held is None:
+            refusal = self._refusal(lease)
+            self.effects.release_refused(lease, refusal.value)
+            return refusal
+        self._limits.observe(held, outcome, now)
         key = held.key
         account = key.account
         key.in_flight -= 1
@@ -142,42 +136,6 @@ class AdmissionController:
         if not (account.in_flight or account.caps):
             self._forget(account)
         return ReleaseOutcome.RELEASED
-
-    def report(self, lease: RequestLease, outcome: RequestOutcome, now: float) -> ReleaseOutcome:
-        """Take the outcome of an attempt whose slot is kept for the next one (`readmit`)."""
-        held = self._live.get(lease.number)
-        refusal = self._release_refusal(lease, held)
-        if refusal is None and held is not None and held.admitted is None:
-            refusal = ReleaseOutcome.DUPLICATE
-        if refusal is not None or held is None:
-            refusal = refusal or ReleaseOutcome.UNKNOWN
-            self.effects.release_refused(lease, refusal.value)
-            return refusal
-        self._limits.observe(held, outcome, now)
-        self._after(held.key.account, now)
-        return ReleaseOutcome.RELEASED
-
-    def readmit(self, lease: RequestLease, now: float) -> RequestLease | Denied:
-        """Admit the next attempt in a slot that was kept, unless its provider-model is to be left alone now.
-
-        A denial with `retry_at` leaves the slot held; one with `NOT_HELD` says that there is none.
-        """
-        held = self._live.get(lease.number)
-        if held is None or self._release_refusal(lease, held) is not None or held.admitted is not None:
-            return Denied(DenyReason.NOT_HELD, detail=f"{lease.lease_id} holds no slot without an attempt")
-        key = held.key
-        account = key.account
-        if account.blocked_until > now:
-            return Denied(DenyReason.COOLDOWN, account.blocked_until)
-        breaker = account.breaker
-        if not breaker.admits(now):
-            return Denied(DenyReason.BREAKER_OPEN, breaker.next_probe_at(now))
-        held.epoch += 1
-        held.law = key.law
-        held.admitted = key.law.admitted(key.in_flight, now)
-        breaker.admitted(held.number)
-        self._after(account, now)
-        return held
 
     # What may change while requests are in flight.
 
@@ -216,13 +174,6 @@ class AdmissionController:
         if self._watch.is_on:
             self._watch.note_provider(state, now)
 
-    def set_law(self, make_law: Callable[[int], LimitLaw], now: float) -> None:
-        """Learn the limits from now on by another law, or by another setting of it; they begin afresh."""
-        self._accounts.fresh_laws(make_law)
-        for account in self._accounts.by_name.values():
-            self._limits.schedule(account, now)
-            self._after(account, now)
-
     def shutdown(self, reason: str, now: float) -> None:
         """Deny whoever waits and whoever will ask; releases still count."""
         self.closed = reason
@@ -233,7 +184,7 @@ class AdmissionController:
     def watch(self, now: float) -> None:
         """Tell changes of pressure from now on, beginning with every key that is under pressure."""
         self._watch.is_on = self._limits.is_watched = True
-        for provider in self._accounts.providers.values():
+        for provider in self.accounts.providers.values():
             self._watch.note_provider(provider, now)
             for account in provider.accounts.values():
                 self._limits.schedule(account, now)
@@ -268,7 +219,7 @@ class AdmissionController:
             return Denied(DenyReason.SHUTDOWN, detail=self.closed)
         key = self._keys.get(item.key)
         if key is None or not key.account.caps:
-            key = self._accounts.key(item.key)
+            key = self.accounts.key(item.key)
             if key is None:
                 return Denied(DenyReason.UNREGISTERED, detail=f"{item.key.account} is not registered")
             if self._watch.is_on:
@@ -335,13 +286,11 @@ class AdmissionController:
             self._leave(ticket, now)
             self.effects.refused(ticket, denied, now)
 
-    def _release_refusal(self, lease: RequestLease, held: RequestLease | None) -> ReleaseOutcome | None:
-        """Return why a lease cannot be given back; None if it can. Numbers count up: a smaller one was released."""
+    def _refusal(self, lease: RequestLease) -> ReleaseOutcome:
+        """Return why a lease cannot be given back. Numbers count up: a smaller one that is not held was released."""
         if lease.generation != self.generation:
             return ReleaseOutcome.WRONG_GENERATION
-        if held is None:
-            return ReleaseOutcome.DUPLICATE if 1 <= lease.number <= self._leases else ReleaseOutcome.UNKNOWN
-        return None if held.epoch == lease.epoch else ReleaseOutcome.STALE
+        return ReleaseOutcome.DUPLICATE if 1 <= lease.number <= self._leases else ReleaseOutcome.UNKNOWN
 
     def _after(self, account: Account, now: float) -> None:
         """Do what time has brought about, then hand over what became free in an account."""
@@ -381,7 +330,7 @@ class AdmissionController:
 
     def validate(self, now: float) -> None:
         """Assert the invariants of the class, of its accounts, and of its waiters."""
-        self._accounts.validate()
+        self.accounts.validate()
         by_key: dict[int, int] = {}
         for lease in self._live.values():
             by_key[id(lease.key)] = by_key.get(id(lease.key), 0) + 1

@@ -48,7 +48,6 @@ class Effects:
 
     def granted(self, lease: RequestLease, in_flight: int) -> None:
         """Tell that a lease was acquired; called only when requests are traced."""
-        assert lease.admitted is not None
         self.pending.append(
             events.RequestLeaseAcquired(*_attempt(lease.item), lease.lease_id, lease.admitted.limit, in_flight)
         )

@@ -39,15 +39,6 @@ _Step = RequestItem | float | None
 """What a driver does next: have an item admitted, wait for so many seconds, or (None) send an attempt."""
 
 
-class _Run:
-    """One call that runs, and what those who follow it wait for."""
-
-    __slots__ = ("future",)
-
-    def __init__(self) -> None:
-        self.future: Future[Any] | None = None
-
-
 class CallsInFlight:
     """The calls that run, by request id. Owned by an executor; used from event loops and threads at once.
 
@@ -57,7 +48,7 @@ class CallsInFlight:
     __slots__ = ("_lock", "_runs")
 
     def __init__(self) -> None:
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, Future[Any] | None] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -65,18 +56,21 @@ class CallsInFlight:
 
     def lead(self, request_id: str) -> bool:
         """Return whether the caller is to make the call; False when it runs already."""
-        run = _Run()
-        return self._runs.setdefault(request_id, run) is run
+        with self._lock:
+            if request_id in self._runs:
+                return False
+            self._runs[request_id] = None
+            return True
 
     def follow(self, request_id: str) -> Future[Any] | None:
         """Return what will hold the end of a call that runs, `AGAIN` if it is given up; None when it has just ended."""
         with self._lock:
-            run = self._runs.get(request_id)
-            if run is None:
+            if request_id not in self._runs:
                 return None
-            if run.future is None:
-                run.future = Future()
-            return run.future
+            future = self._runs[request_id]
+            if future is None:
+                future = self._runs[request_id] = Future()
+            return future
 
     def ended(self, request_id: str, result: object) -> None:
         """Give the result of a call to all who follow it."""
@@ -96,7 +90,7 @@ class CallsInFlight:
 
     def _over(self, request_id: str) -> Future[Any] | None:
         with self._lock:
-            return self._runs.pop(request_id).future
+            return self._runs.pop(request_id)
 
 
 class CallWatch:

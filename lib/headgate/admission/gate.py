@@ -16,20 +16,18 @@ from headgate.admission.classify import SUCCESS, OutcomeKind, RequestOutcome
 from headgate.admission.controller import AdmissionController
 from headgate.admission.effects import Effect
 from headgate.admission.items import (
-    AccountSnapshot,
     Denied,
-    KeySnapshot,
     Pressure,
     PressureChanged,
     ProviderModel,
     RequestItem,
     RequestKey,
 )
-from headgate.admission.laws import LimitLaw
 from headgate.admission.leases import RequestLease, Ticket
 from headgate.core import Clock, ReleaseOutcome
 from headgate.core.errors import AdmissionDeniedError
 from headgate.core.events import Emit
+from headgate.core.status import RequestStatus
 
 _EARLY_S: Final = 0.001
 """A timer may fire this much before its time by rounding; it then counts as on time, or it would fire again at once."""
@@ -124,7 +122,7 @@ class RequestAdmission:
 
     def __init__(self, controller: AdmissionController, clock: Clock, emit: Emit) -> None:
         self._controller = controller
-        self._views = controller.views
+        self._accounts = controller.accounts
         self._now = clock.monotonic
         self._clock = clock
         self._emit = emit
@@ -202,20 +200,6 @@ class RequestAdmission:
             self._carry_out()
         return done
 
-    def report(self, lease: RequestLease, outcome: RequestOutcome) -> ReleaseOutcome:
-        """Tell how an attempt ended and keep its slot for the next one (`readmit`)."""
-        with self._lock:
-            done = self._controller.report(lease, outcome, self._now())
-        self._carry_out()
-        return done
-
-    def readmit(self, lease: RequestLease) -> RequestLease | Denied:
-        """Admit the next attempt in a slot that was kept; a denial with `retry_at` leaves the slot held."""
-        with self._lock:
-            answer = self._controller.readmit(lease, self._now())
-        self._carry_out()
-        return answer
-
     @asynccontextmanager
     async def admit(
         self, item: RequestItem, classify: Callable[[BaseException], RequestOutcome] = outcome_of
@@ -254,12 +238,6 @@ class RequestAdmission:
             self._controller.set_provider_cap(provider, slots, self._now())
         self._carry_out()
 
-    def set_law(self, make_law: Callable[[int], LimitLaw]) -> None:
-        """Learn limits by another law or setting; see `AdmissionController.set_law`."""
-        with self._lock:
-            self._controller.set_law(make_law, self._now())
-        self._carry_out()
-
     def shutdown(self, reason: str) -> None:
         """Deny whoever waits and whoever will ask; releases still count."""
         with self._lock:
@@ -285,42 +263,27 @@ class RequestAdmission:
     def pressure(self, key: RequestKey) -> Pressure | None:
         """Return what a request of `key` would have to wait for now; None if nothing."""
         with self._lock:
-            return self._views.pressure(key, self._now())
+            return self._accounts.pressure(key, self._now())
 
     def pressing(self, provider: str) -> int:
         """Return how many waiters more slots of a provider would let go at once."""
         with self._lock:
-            return self._views.pressing(provider, self._now())
+            return self._accounts.pressing(provider, self._now())
 
     def in_flight(self, provider: str) -> int:
         """Return how many requests are in flight at a provider."""
         with self._lock:
-            return self._views.in_flight(provider)
+            return self._accounts.in_flight(provider)
 
     def waiting(self) -> int:
         """Return how many requests wait for admission."""
         with self._lock:
-            return self._views.waiting()
+            return self._accounts.waiting()
 
-    def snapshot(self, key: RequestKey) -> KeySnapshot | None:
-        """Return one key as it is now; None when no request of it was ever made."""
-        with self._lock:
-            return self._views.snapshot(key, self._now())
-
-    def snapshots(self) -> list[KeySnapshot]:
+    def statuses(self) -> list[RequestStatus]:
         """Return every key that was ever asked for."""
         with self._lock:
-            return self._views.snapshots(self._now())
-
-    def account_snapshot(self, name: ProviderModel) -> AccountSnapshot | None:
-        """Return a model at a provider as it is now; None when it is not registered."""
-        with self._lock:
-            return self._views.account_snapshot(name, self._now())
-
-    def account_snapshots(self) -> list[AccountSnapshot]:
-        """Return every registered model."""
-        with self._lock:
-            return self._views.account_snapshots(self._now())
+            return self._accounts.statuses(self._now())
 
     def validate(self) -> None:
         """Assert the invariants of the controller."""

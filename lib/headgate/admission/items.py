@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -123,7 +121,6 @@ class DenyReason(StrEnum):
     CANCELLATION = "cancellation"
     SHUTDOWN = "shutdown"
     UNREGISTERED = "hard_policy_denial"
-    NOT_HELD = "lease_not_held"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,75 +163,3 @@ class PressureChanged:
 
     key: RequestKey
     pressure: Pressure | None
-
-
-@dataclass(frozen=True, slots=True)
-class KeySnapshot:
-    """One request key as it is now.
-
-    Attributes:
-        captured_at: monotonic seconds.
-        key: whose limit it is.
-        cap: what the limit may never exceed.
-        limit: requests that may be in flight now.
-        in_flight: requests that are; those whose slot is kept through back-off included.
-        waiters: requests that wait for admission.
-        blocked_until: end of the cooldown of the provider-model, in monotonic seconds; 0.0 when there never was one.
-        cooldown_remaining_s: the same as a duration.
-        ceiling: limit at which the provider last said no; None when it never did.
-        consecutive_rate_limits: refusals since the last success.
-        last_outcome: how the last attempt ended; empty before the first.
-        breaker: closed, open or half_open.
-        peak_in_flight: most that ever were in flight at once.
-        peak_waiters: most that ever waited at once.
-        pressure: what holds a request now; empty when it would be admitted.
-    """
-
-    captured_at: float
-    key: RequestKey
-    cap: int
-    limit: int
-    in_flight: int
-    waiters: int
-    blocked_until: float
-    cooldown_remaining_s: float
-    ceiling: int | None
-    consecutive_rate_limits: int
-    last_outcome: str
-    breaker: str
-    peak_in_flight: int
-    peak_waiters: int
-    pressure: str
-
-
-@dataclass(frozen=True, slots=True)
-class AccountSnapshot:
-    """A model at a provider as it is now, over all its domains and aliases.
-
-    Attributes:
-        captured_at: monotonic seconds.
-        provider: canonical name of the provider.
-        model: the name that it knows the model by.
-        cap: static cap in force, the smallest of `caps`; 0 when no alias is registered any more.
-        caps: what each alias asked for.
-        in_flight: requests in flight.
-        waiters: requests that wait.
-        blocked_until: end of its cooldown in monotonic seconds; 0.0 when there never was one.
-        breaker: closed, open or half_open.
-        limits: adaptive limit of each domain that was ever asked for.
-        provider_slots: what this process may have in flight at the provider; None when no slot bank bounds it.
-        provider_in_flight: what it has.
-    """
-
-    captured_at: float
-    provider: str
-    model: str
-    cap: int
-    in_flight: int
-    waiters: int
-    blocked_until: float
-    breaker: str
-    provider_slots: int | None
-    provider_in_flight: int
-    caps: Mapping[str, int] = field(default_factory=lambda: MappingProxyType[str, int]({}))
-    limits: Mapping[str, int] = field(default_factory=lambda: MappingProxyType[str, int]({}))

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from headgate.admission.items import Denied, RequestItem
-from headgate.admission.laws import Admitted, LimitLaw
+from headgate.admission.laws import Admitted
 
 if TYPE_CHECKING:
     from headgate.admission.accounts import KeyState
@@ -20,26 +20,22 @@ class RequestLease:
     Attributes:
         number: unique in its generation; counts up, so that any smaller number was granted before.
         generation: which life of the controller granted it.
-        epoch: 1 for the first attempt; grows with each attempt in a slot that was kept through back-off.
         item: what was admitted.
         acquired_at: monotonic seconds.
-        admitted: what the limit law remembers of the attempt; None while the slot is kept and no attempt runs.
-        law: the law that remembers it.
+        admitted: what the limit law remembers of the attempt.
         key: the controller's own record of the request key.
     """
 
-    __slots__ = ("acquired_at", "admitted", "epoch", "generation", "item", "key", "law", "number")
+    __slots__ = ("acquired_at", "admitted", "generation", "item", "key", "number")
 
     def __init__(
         self, number: int, generation: int, item: RequestItem, now: float, admitted: Admitted, key: KeyState
     ) -> None:
         self.number = number
         self.generation = generation
-        self.epoch = 1
         self.item = item
         self.acquired_at = now
-        self.admitted: Admitted | None = admitted
-        self.law: LimitLaw = key.law
+        self.admitted = admitted
         self.key = key
 
     @property
@@ -48,7 +44,7 @@ class RequestLease:
         return f"r-{self.generation}-{self.number}"
 
     def __repr__(self) -> str:
-        return f"RequestLease({self.lease_id}, epoch={self.epoch}, key={self.item.key})"
+        return f"RequestLease({self.lease_id}, key={self.item.key})"
 
 
 class Ticket:

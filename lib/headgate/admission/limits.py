@@ -13,9 +13,8 @@ from headgate.admission.breaker import BreakerRule
 from headgate.admission.classify import OutcomeKind, RequestOutcome
 from headgate.admission.effects import Effects
 from headgate.admission.items import ProviderModel
-from headgate.admission.laws import Admitted, LimitChange, LimitLaw
+from headgate.admission.laws import LimitChange, LimitLaw
 from headgate.admission.leases import RequestLease, Ticket
-from headgate.admission.snapshots import slots_of
 from headgate.core.errors import InvalidSettingError
 
 _LEAST_TICK_S: Final = 0.001
@@ -138,7 +137,7 @@ class Limits:
         if slots is not None and slots < 0:
             raise InvalidSettingError(f"the slots of {name} must be >= 0 (got {slots})")
         provider = self.accounts.provider(name)
-        before = slots_of(provider)
+        before = None if provider.slots == math.inf else int(provider.slots)
         if before != slots:
             provider.slots = math.inf if slots is None else slots
             self._effects.slots_changed(name, before, slots)
@@ -168,30 +167,16 @@ class Limits:
 
     def observe(self, lease: RequestLease, outcome: RequestOutcome, now: float) -> None:
         """Let limit and breaker learn from the end of an attempt, which still counts as in flight."""
-        admitted, lease.admitted = lease.admitted, None
-        assert admitted is not None
         key = lease.key
         key.last_outcome = outcome.kind.value
-        law = lease.law
-        changes = law.observe(admitted, outcome, key.in_flight, now) if law is key.law else []
+        changes = key.law.observe(lease.admitted, outcome, key.in_flight, now)
         if outcome.kind is OutcomeKind.SUCCESS:
             key.rate_limits = 0
             if not changes and key.account.breaker.is_calm:
                 return
-        self._learnt(lease, admitted, outcome, changes, now)
-
-    def _learnt(
-        self,
-        lease: RequestLease,
-        admitted: Admitted,
-        outcome: RequestOutcome,
-        changes: list[LimitChange],
-        now: float,
-    ) -> None:
-        key = lease.key
         account = key.account
         account.blocked_until = max(account.blocked_until, key.law.blocked_until)
-        move = account.breaker.observe(lease.number, admitted, outcome, now)
+        move = account.breaker.observe(lease.number, lease.admitted, outcome, now)
         if outcome.kind is OutcomeKind.RATE_LIMITED:
             key.rate_limits += 1
             until = account.blocked_until if account.breaker.is_closed else account.breaker.until

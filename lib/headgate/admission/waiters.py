@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from headgate.admission.leases import Flow, Ticket
-from headgate.fairness import FairQueue, Selection
+from headgate.scheduling import FairQueue, Selection
 
 if TYPE_CHECKING:
     from headgate.admission.accounts import KeyState

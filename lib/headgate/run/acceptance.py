@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Final
 
-from headgate.core import Clock, Sample, Spending
+from headgate.core import Clock, Sample
+from headgate.run.budgets import Budgets
 from headgate.storage import JournalThread
 
 GATHER_S: Final = 0.02
 """How long a finished sample waits for others: one transaction costs as much as fifty samples in it."""
-
-
-class Spenders(Protocol):
-    """Knows what models spent."""
-
-    def unreported(self) -> dict[str, Spending]:
-        """Return what each model spent since it was last asked."""
-        ...
-
-    def put_back(self, spent: Mapping[str, Spending]) -> None:
-        """Return this once more: it was not written."""
-        ...
 
 
 class Acceptance:
@@ -39,7 +28,7 @@ class Acceptance:
         clock: Clock,
         now: Callable[[], float],
         accepted: Callable[[Sequence[Sample], set[str]], None],
-        spending: Spenders | None = None,
+        spending: Budgets | None = None,
     ) -> None:
         """Prepare it.
 

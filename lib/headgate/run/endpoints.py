@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 from headgate.admission import CallWatch, Correlation
@@ -62,6 +63,20 @@ class _Watch(CallWatch):
 class _Conversation:
     """The requests of one episode, one after the other."""
 
+    __slots__ = (
+        "_budget",
+        "_client",
+        "_emit",
+        "_header",
+        "_model",
+        "_now",
+        "_number",
+        "_request",
+        "_requests",
+        "_task_id",
+        "_trace_id",
+    )
+
     def __init__(
         self,
         client: ChatSender,
@@ -98,9 +113,7 @@ class _Conversation:
         watch = _Watch(self._requests, self._task_id)
         item = self._requests.item(self._model, Correlation(request_id, 1, self._task_id, self._trace_id))
 
-        async def attempt() -> ChatReply:
-            return await self._attempt(asked, messages, watch, request_id)
-
+        attempt = partial(self._attempt, asked, messages, watch, request_id)
         try:
             reply = await self._requests.executor.call(item, attempt, watch)
         except BaseException as error:

@@ -69,7 +69,10 @@ class PairFigures:
         )
 
     def _pair(self, model: str, environment: str) -> _Pair:
-        return self._pairs.setdefault((model, environment), _Pair())
+        pair = self._pairs.get((model, environment))
+        if pair is None:
+            pair = self._pairs[model, environment] = _Pair()
+        return pair
 
 
 class WorkerFigures:

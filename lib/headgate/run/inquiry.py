@@ -17,72 +17,13 @@ from headgate.run.parts import Parts
 from headgate.run.request_side import DAILY_BUDGET
 from headgate.run.rows import Row
 from headgate.run.stages import Stages
-from headgate.scheduling import Dispatcher, DispatchLoop, Explanation
+from headgate.scheduling import DispatchLoop, Explanation
 from headgate.storage import TaskState
 from headgate.telemetry import Handler, Recorded
 
 TOP_GROUPS: Final = 20
 TOP_KEYS: Final = 50
 """Groups and request keys that a report names; the others are counted. So a report stays below some kilobytes."""
-
-
-def health_report(
-    dispatcher: Dispatcher,
-    models: Iterable[str],
-    *,
-    campaign: str,
-    run_id: str,
-    state: str,
-    workers: tuple[int, int],
-    buffered: int,
-    open_tasks: int,
-    spooled: int,
-    requests: Sequence[RequestStatus],
-    now: float,
-    frontier_target: int | None = None,
-) -> HealthReported:
-    """Return what a campaign looks like now, from counts that its parts keep: O(models), whatever the queue's length.
-
-    Args:
-        dispatcher: of the campaign.
-        models: the keys of its models.
-        campaign: its name.
-        run_id: which run of it.
-        state: `starting`, `running`, `draining` or `stopped`.
-        workers: how many there are, and how many are busy.
-        buffered: tasks that wait before the ready queue.
-        open_tasks: all tasks that have begun their way and not ended it.
-        spooled: samples that are not stored yet.
-        requests: the request keys.
-        now: the campaign's time.
-        frontier_target: samples that are to be open at once, where they are opened adaptively.
-    """
-    queued = {model: lane.queued for model, lane in dispatcher.lanes.items() if lane.queued}
-    in_flight = {model: count for model in models if (count := dispatcher.in_flight(model))}
-    named = _largest(queued), _largest(in_flight)
-    keys = heapq.nlargest(TOP_KEYS, requests, key=lambda r: (r.waiters, r.pressure is not None, r.in_flight))
-    return HealthReported(
-        campaign=campaign,
-        run_id=run_id,
-        state=state,
-        workers=workers[0],
-        active=workers[1],
-        queued=len(dispatcher.queue),
-        buffered=buffered,
-        open_tasks=open_tasks,
-        spooled=spooled,
-        leases=len(dispatcher.book.live),
-        passed_over=dispatcher.pressure.pass_overs,
-        frontier_target=frontier_target,
-        queued_by_group=named[0],
-        in_flight_by_group=named[1],
-        groups_left_out=len(queued) + len(in_flight) - len(named[0]) - len(named[1]),
-        resources={
-            name: (dispatcher.book.in_use.get(name, 0), limit) for name, limit in dispatcher.book.limits.items()
-        },
-        requests=tuple(_key_health(key, now) for key in keys),
-        requests_left_out=len(requests) - len(keys),
-    )
 
 
 def _largest(counts: Mapping[str, int]) -> dict[str, int]:
@@ -185,26 +126,38 @@ class Inquiry:
         first = heapq.nsmallest(limit, chosen, key=lambda pair: (pair[0] != "running", pair[1].due_at))
         return [_listed(state, task) for state, task in first]
 
-    def health(self) -> events.HealthReported:
-        """Return the counts at a glance; bounded in size."""
-        parts, dispatcher, stages = self._parts, self._parts.dispatcher, self._stages
-        workers = stages.figures.status(parts.now())
-        is_judged = self._judge is not None
+    def health(self) -> HealthReported:
+        """Return the counts at a glance: O(models), whatever the queue's length; bounded in size."""
+        parts, dispatcher, stages, judge = self._parts, self._parts.dispatcher, self._stages, self._judge
+        workers, now, requests = stages.figures.status(parts.now()), parts.now(), self.requests()
+        queued = {model: lane.queued for model, lane in dispatcher.lanes.items() if lane.queued}
+        models = [*parts.samplers, *([judge.key] if judge is not None else ())]
+        in_flight = {model: count for model in models if (count := dispatcher.in_flight(model))}
+        named = _largest(queued), _largest(in_flight)
+        keys = heapq.nlargest(TOP_KEYS, requests, key=lambda r: (r.waiters, r.pressure is not None, r.in_flight))
         in_queue = len(dispatcher.queue) + dispatcher.in_flight()
-        return health_report(
-            dispatcher,
-            [*parts.samplers, *([self._judge.key] if self._judge is not None else ())],
+        return HealthReported(
             campaign=parts.settings.campaign,
             run_id=self._run_id,
             state=self._state(),
-            workers=(workers.total, workers.active),
+            workers=workers.total,
+            active=workers.active,
+            queued=len(dispatcher.queue),
             buffered=parts.batches.size + stages.pending,
             # With a judge one task of the journal is several of the dispatcher.
-            open_tasks=sum(1 for _ in self.open_tasks()) if is_judged else in_queue + parts.batches.size,
+            open_tasks=in_queue + parts.batches.size if judge is None else sum(1 for _ in self.open_tasks()),
             spooled=self._spooled(),
-            requests=self.requests(),
-            now=parts.now(),
-            frontier_target=self._loop.frontier.target if is_judged else None,
+            leases=len(dispatcher.book.live),
+            passed_over=dispatcher.pressure.pass_overs,
+            frontier_target=self._loop.frontier.target if judge is not None else None,
+            queued_by_group=named[0],
+            in_flight_by_group=named[1],
+            groups_left_out=len(queued) + len(in_flight) - len(named[0]) - len(named[1]),
+            resources={
+                name: (dispatcher.book.in_use.get(name, 0), limit) for name, limit in dispatcher.book.limits.items()
+            },
+            requests=tuple(_key_health(key, now) for key in keys),
+            requests_left_out=len(requests) - len(keys),
         )
 
     def capacity(self) -> CapacityPlan:

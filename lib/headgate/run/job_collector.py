@@ -6,14 +6,14 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
 from headgate.core import Sample
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue import Happening
-from headgate.jobqueue.wire import HistoryOut, JobOut, ResultsOut
+from headgate.jobqueue.wire import JobOut
 from headgate.run.job_samples import (
     JobSampleRules,
     ended_at,
@@ -23,10 +23,11 @@ from headgate.run.job_samples import (
     with_result_of_file,
 )
 from headgate.statistics import MeanEstimate, independent_mean
-from headgate.storage import Scan, StoredBatch
+from headgate.storage import SampleStore, StoredBatch
 
 if TYPE_CHECKING:
     from headgate.jobqueue.generator import ResultFolder
+    from headgate.jobqueue.worker import JobQueueClient
 
 _log = logging.getLogger("headgate.campaign.jobs")
 
@@ -38,36 +39,6 @@ _SAME_TIME_S: Final = 1e-3
 _COLUMNS: Final = ("task_id", "campaign", "stage", "model", "environment", "score", "finished_at")
 
 _Pair = tuple[str, str]
-
-
-class ResultSource(Protocol):
-    """Where completed jobs come from; `JobQueueClient` has it."""
-
-    async def results(self, after: int = 0, limit: int = PAGE) -> ResultsOut:
-        """Return jobs completed after an entry of the history."""
-        ...
-
-    async def history(self, after: int = 0, limit: int = PAGE, what: Happening | None = None) -> HistoryOut:
-        """Return what happened after an entry of the history."""
-        ...
-
-
-class JobSampleStore(Protocol):
-    """Where samples go; `SampleStore` has it."""
-
-    async def put_batch(self, batch_id: str, samples: Sequence[Sample]) -> StoredBatch:
-        """Store a batch, once however often it is called."""
-        ...
-
-    async def scan(
-        self,
-        environments: Iterable[str] | None = None,
-        since: float | None = None,
-        until: float | None = None,
-        columns: Sequence[str] | None = None,
-    ) -> Scan:
-        """Return samples."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +98,8 @@ class JobCollector:
 
     def __init__(
         self,
-        source: ResultSource,
-        store: JobSampleStore,
+        source: JobQueueClient,
+        store: SampleStore,
         rules: JobSampleRules,
         *,
         monotonic: Callable[[], float],

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headgate.core import Clock
 from headgate.core.errors import StoreError
@@ -15,19 +15,14 @@ from headgate.jobqueue.wire_servers import LaneOut, StatisticsOut
 from headgate.run.job_collector import JobCollector, ScoreTally
 from headgate.run.job_samples import model_of_team, stored_name
 
+if TYPE_CHECKING:
+    from headgate.jobqueue.worker import JobQueueClient
+
 _log = logging.getLogger("headgate.campaign.jobs")
 
 _STORE_PAUSE_S: Final = 2.0
 
 _T = TypeVar("_T")
-
-
-class StatisticsSource(Protocol):
-    """Who knows how far the jobs are; `JobQueueClient` has it."""
-
-    async def statistics(self) -> StatisticsOut:
-        """Return the queue at a glance."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +131,7 @@ OnProgress = Callable[[QueueProgress], Awaitable[None]]
 
 
 async def drain_queue(
-    source: StatisticsSource,
+    source: JobQueueClient,
     collector: JobCollector,
     rules: DrainRules,
     *,
@@ -176,7 +171,7 @@ class _Drain:
 
     def __init__(
         self,
-        source: StatisticsSource,
+        source: JobQueueClient,
         collector: JobCollector,
         rules: DrainRules,
         clock: Clock,

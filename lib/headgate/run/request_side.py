@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final
 
 from headgate.admission import (
-    AccountSnapshot,
     AdmissionController,
     Correlation,
     Domain,
-    KeySnapshot,
     LimitLaw,
     Pressure,
     PressureReason,
@@ -31,76 +30,6 @@ from headgate.core.events import Emit
 from headgate.core.status import RequestStatus
 from headgate.models import RetryPolicy
 from headgate.run.budgets import Budgets, BudgetStop
-
-
-def request_statuses(
-    accounts: Sequence[AccountSnapshot],
-    keys: Iterable[KeySnapshot],
-    aliases: Mapping[ProviderModel, tuple[str, ...]],
-    retries_denied: Mapping[ProviderModel, int],
-    pressure: Callable[[RequestKey], Pressure | None],
-    now: float,
-) -> tuple[RequestStatus, ...]:
-    """Return every request key that was asked, and one for each model that may be and was not yet."""
-    by_account: dict[ProviderModel, list[KeySnapshot]] = {}
-    for key in keys:
-        by_account.setdefault(key.key.account, []).append(key)
-    found = []
-    for account in accounts:
-        name = ProviderModel(account.provider, account.model)
-        models, denied = aliases.get(name, ()), retries_denied.get(name, 0)
-        asked = by_account.get(name)
-        if asked is None:
-            found.append(_never_asked(account, models, denied))
-        else:
-            found += [_asked(key, models, denied, pressure(key.key), now) for key in asked]
-    return tuple(found)
-
-
-def _asked(
-    key: KeySnapshot, models: tuple[str, ...], denied: int, pressure: Pressure | None, now: float
-) -> RequestStatus:
-    opens_at = pressure.until if pressure is not None and pressure.until is not None else now
-    return RequestStatus(
-        provider=key.key.account.provider,
-        model=key.key.account.model,
-        domain=key.key.domain.value,
-        models=models,
-        cap=key.cap,
-        limit=key.limit,
-        in_flight=key.in_flight,
-        waiters=key.waiters,
-        ceiling=key.ceiling,
-        cooldown_s=max(0.0, key.blocked_until - now, opens_at - now),
-        breaker=key.breaker,
-        pressure=key.pressure or None,
-        consecutive_rate_limits=key.consecutive_rate_limits,
-        last_outcome=key.last_outcome,
-        retries_denied=denied,
-        peak_in_flight=key.peak_in_flight,
-        peak_waiters=key.peak_waiters,
-    )
-
-
-def _never_asked(account: AccountSnapshot, models: tuple[str, ...], denied: int) -> RequestStatus:
-    return RequestStatus(
-        provider=account.provider,
-        model=account.model,
-        domain=Domain.CHAT.value,
-        models=models,
-        cap=account.cap,
-        limit=account.cap,
-        in_flight=0,
-        waiters=0,
-        ceiling=None,
-        cooldown_s=0.0,
-        breaker=account.breaker,
-        pressure=None,
-        consecutive_rate_limits=0,
-        last_outcome="",
-        retries_denied=denied,
-    )
-
 
 DAILY_BUDGET: Final = "daily_budget"
 """Presses on a model that has used up a budget of 24 h, until it has room again."""
@@ -168,7 +97,7 @@ class RequestSide:
         self.now = clock.monotonic
         self._models: dict[str, Model] = {}
         self._keys: dict[str, RequestKey] = {}
-        self._aliases: dict[ProviderModel, dict[str, None]] = {}
+        self._aliases: dict[ProviderModel, dict[str, int]] = {}
         self._bounded: set[str] = set()
         self._leaving: dict[str, set[ProviderModel]] = {}
 
@@ -189,7 +118,7 @@ class RequestSide:
             self._bounded.discard(model.key)
         self.budgets.register(model)
         self._models[model.key], self._keys[model.key] = model, now
-        self._aliases.setdefault(now.account, {})[model.key] = None
+        self._aliases.setdefault(now.account, {})[model.key] = cap
         self._leaving.get(model.key, set()).discard(now.account)
         if before is not None and before.account != now.account:
             self._leaving.setdefault(model.key, set()).add(before.account)
@@ -292,16 +221,37 @@ class RequestSide:
     # What it looks like.
 
     def status(self) -> tuple[RequestStatus, ...]:
-        """Return every request key that was asked, and the models that were not asked yet."""
-        return request_statuses(
-            self.admission.account_snapshots(),
-            self.admission.snapshots(),
-            {account: tuple(aliases) for account, aliases in self._aliases.items()},
-            self.executor.budget.denied,
-            self.admission.pressure,
-            self.now(),
+        """Return every request key that was asked, and one for each model that may be and was not yet."""
+        asked: dict[ProviderModel, list[RequestStatus]] = {name: [] for name in self._aliases}
+        for key in self.admission.statuses():
+            asked.setdefault(ProviderModel(key.provider, key.model), []).append(key)
+        denied = self.executor.budget.denied
+        return tuple(
+            replace(key, models=tuple(self._aliases.get(name, ())), retries_denied=denied.get(name, 0))
+            for name, keys in asked.items()
+            for key in keys or (_never_asked(name, min(self._aliases[name].values())),)
         )
 
     def models(self) -> Iterable[str]:
         """Return the keys of the models that may be asked."""
         return self._keys.keys()
+
+
+def _never_asked(name: ProviderModel, cap: int) -> RequestStatus:
+    return RequestStatus(
+        provider=name.provider,
+        model=name.model,
+        domain=Domain.CHAT.value,
+        models=(),
+        cap=cap,
+        limit=cap,
+        in_flight=0,
+        waiters=0,
+        ceiling=None,
+        cooldown_s=0.0,
+        breaker="closed",
+        pressure=None,
+        consecutive_rate_limits=0,
+        last_outcome="",
+        retries_denied=0,
+    )

@@ -265,7 +265,6 @@ class Run:
         rates = {(m, e): s.rate_per_day(e) for m, s in self.samplers.items() for e in s.environments}
         return campaign_status(
             parts,
-            campaign=self.plan.settings.campaign,
             state=self._state,
             started_at=self._started_at,
             now=now,

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Final, NoReturn
 
 from headgate.core import (
     ErrorKind,
@@ -249,7 +249,12 @@ class Stages:
         row.queue_wait_s = max(0.0, started_at - row.ready_at)
         self._begun(row, task)
         try:
-            result = await self._episode(row, task)
+            if row.task.attempt > MAX_ATTEMPTS:
+                result = poison_result(row.task)
+            else:
+                chat = self._chats.chat(row.model, task, parts.emit, trace_id=row.trace_id)
+                environment = parts.environments[task.environment]
+                result = await converse(environment, task.index, task.seed, chat, model=task.model)
             row.latency_s = parts.now() - started_at
             result = self._explained(task, result)
         except asyncio.CancelledError:
@@ -260,14 +265,15 @@ class Stages:
         if result.questions and row.stage_ids:
             row.result = result
             self.unjudged += 1
-            await self._observed(row, result)
         elif self._may_defer(task, result):
             self._defer(row, task, result)
         else:
             self._record(row, result)
-            await self._observed(row, result)
-            if row.stage_ids and result.score is None:
-                raise TaskFailedError(result.error or "the episode failed")
+        # The model is held or freed before its worker is given away: no task goes to a service just found down.
+        if self._health.observe(row.model.key, result.error_kind, result.error, started_at, parts.now()):
+            await self._health.remember(row.model.key)
+        if row.is_recorded and row.stage_ids and result.score is None:
+            raise TaskFailedError(result.error or "the episode failed")
 
     def _begun(self, row: Row, task: Task) -> None:
         parts, at = self._parts, row.started_at
@@ -280,13 +286,6 @@ class Stages:
         lease = parts.dispatcher.lease_of(task.task_id)
         about = (row.task.task_id, task.model, task.environment, row.queue_wait_s, row.trace_id)
         parts.emit(TaskStarted(*about, lease.lease_id if lease is not None else "", row.task.attempt))
-
-    async def _episode(self, row: Row, task: Task) -> EpisodeResult:
-        if row.task.attempt > MAX_ATTEMPTS:
-            return poison_result(row.task)
-        chat = self._chats.chat(row.model, task, self._parts.emit, trace_id=row.trace_id)
-        environment = self._parts.environments[task.environment]
-        return await converse(environment, task.index, task.seed, chat, model=task.model)
 
     def _over(self, row: Row, task: Task) -> None:
         parts, now, key = self._parts, self._parts.now(), task.task_id
@@ -301,12 +300,6 @@ class Stages:
             # Its own lease is the last one of the model: what the model has left is withdrawn with it.
             if requests.is_settling and parts.dispatcher.in_flight(task.model) <= 1:
                 requests.settle(task.model)
-
-    async def _observed(self, row: Row, result: EpisodeResult) -> None:
-        """Have the model held or freed before its worker is given away: no task goes to a service just found down."""
-        kind, now = result.error_kind, self._parts.now()
-        if self._health.observe(row.model.key, kind, result.error, row.started_at, now):
-            await self._health.remember(row.model.key)
 
     # Episodes that wait for their provider.
 
@@ -362,7 +355,7 @@ class Stages:
         self._deferrals[task.task_id] = count
         return True
 
-    def _defer(self, row: Row, task: Task, result: EpisodeResult) -> None:
+    def _defer(self, row: Row, task: Task, result: EpisodeResult) -> NoReturn:
         """Put a task back into the queue whose provider admits nothing now.
 
         Raises:

@@ -82,7 +82,6 @@ class RunResult:
 def campaign_status(
     parts: Parts,
     *,
-    campaign: str,
     state: str,
     started_at: float,
     now: float,
@@ -95,7 +94,7 @@ def campaign_status(
 ) -> CampaignStatus:
     """Return everything at one moment, from the counts that the parts keep."""
     return CampaignStatus(
-        campaign=campaign,
+        campaign=parts.settings.campaign,
         captured_at=now,
         started_at=started_at,
         state=state,

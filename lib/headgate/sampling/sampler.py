@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, Literal, Self
 
 from headgate.core import DAY_S, Model, unit_hash
@@ -315,18 +315,21 @@ class ModelSampler:
         happened.extend(self.end_pause(now))
         self._reboost(now, happened)
         demand: list[Demand] = []
+        key = self.model.key
         while self._heap and self._heap[0][0] <= now:
             _, environment = heapq.heappop(self._heap)
             cadence = self._lines[environment].cadence
             dropped = cadence.forgive(now, self.multiplier, self._rules.catch_up_horizon_s)
             if dropped:
-                happened.append(DuesForgiven(self.model.key, environment, dropped))
+                happened.append(DuesForgiven(key, environment, dropped))
             if cadence.next_at <= now:
                 first_at = cadence.first_at
                 due_at = cadence.take(now, self.multiplier)
                 step = interval_s(cadence.daily_rate, self.multiplier)
-                one = Demand(self.model.key, environment, due_at, step)
-                demand.append(one if first_at is None else replace(one, due_at=first_at, slot_at=due_at))
+                if first_at is None:
+                    demand.append(Demand(key, environment, due_at, step))
+                else:
+                    demand.append(Demand(key, environment, first_at, step, slot_at=due_at))
             heapq.heappush(self._heap, (cadence.next_at, environment))
         return demand, happened
 

@@ -68,9 +68,10 @@ class SlidingCount:
 
     def add(self, now: float, count: int = 1) -> None:
         """Count `count` at `now`; a time older than the span is not counted."""
-        self._advance(now)
         slot = int(now // self._bucket_s)
-        if self._newest - slot >= len(self._buckets):
+        if slot > self._newest:
+            self._advance(now)
+        elif self._newest - slot >= len(self._buckets):
             return
         self._buckets[slot % len(self._buckets)] += count
         self._sum += count

@@ -3,6 +3,8 @@
 from headgate.scheduling.backpressure import Backpressure
 from headgate.scheduling.dispatcher import Dispatch, Dispatcher, Held
 from headgate.scheduling.explanation import Explanation
+from headgate.scheduling.fair_entries import Selection, StaleSelection
+from headgate.scheduling.fair_queue import FairQueue
 from headgate.scheduling.frontier import AdaptiveFrontier, BlockReason, FrontierRules, FrontierStep, FrontierView
 from headgate.scheduling.holdings import Holdings
 from headgate.scheduling.loop import DispatchLoop, LoopResult
@@ -47,6 +49,7 @@ __all__ = [
     "Dropped",
     "Explanation",
     "Failure",
+    "FairQueue",
     "FrontierRules",
     "FrontierStep",
     "FrontierView",
@@ -60,8 +63,10 @@ __all__ = [
     "RetryLaterError",
     "RetryRules",
     "RowGroup",
+    "Selection",
     "StageGraph",
     "StageState",
+    "StaleSelection",
     "StrictFair",
     "TaskFailedError",
     "TaskPolicy",

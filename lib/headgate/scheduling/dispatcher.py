@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from headgate.core import Denied, HolderId, Lease, LeaseBook, ReleaseOutcome, Task, TaskId, events
-from headgate.fairness import Group, StaleSelection
 from headgate.scheduling.explanation import Explanation, explained
+from headgate.scheduling.fair_entries import Group, StaleSelection
 from headgate.scheduling.policies import DenyReason, Refused, StrictFair, TaskPolicy
 from headgate.scheduling.pressure import PressureBoard, PressureRules
 from headgate.scheduling.shelves import CLOSED, OPEN, PRESSURED, RANKS, ReadyShelves, Shelf

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from headgate.core import Denied, LeaseBook, Task
-from headgate.fairness import Selection
+from headgate.scheduling.fair_entries import Selection
 from headgate.scheduling.holdings import Holdings
 from headgate.scheduling.policies import Claim, Refused, TaskPolicy, evaluate
 from headgate.scheduling.shelves import CAPPED, OPEN, PRESSURED, WITHIN, ReadyShelves, Shelf

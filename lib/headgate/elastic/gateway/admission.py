@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from headgate.admission import (
@@ -14,7 +15,6 @@ from headgate.admission import (
     Correlation,
     Denied,
     Domain,
-    KeySnapshot,
     OutcomeKind,
     ProviderModel,
     RequestAdmission,
@@ -128,7 +128,7 @@ class PoolAdmission:
 
     def requests(self) -> list[RequestStatus]:
         """Return every model that was asked, as metrics take it."""
-        return [self._request(key) for key in self._admission.snapshots()]
+        return [self._request(key) for key in self._admission.statuses()]
 
     def _new_key(self, model: str) -> RequestKey:
         key = self._keys[model] = RequestKey(ProviderModel(self._service.name, model), Domain.CHAT)
@@ -148,23 +148,5 @@ class PoolAdmission:
             retry_after_s=self._retry_after_s(self._admission.waiting()),
         )
 
-    def _request(self, key: KeySnapshot) -> RequestStatus:
-        return RequestStatus(
-            provider=key.key.account.provider,
-            model=key.key.account.model,
-            domain=key.key.domain.value,
-            models=(key.key.account.model,),
-            cap=self._limit,
-            limit=min(key.limit, self._limit),
-            in_flight=key.in_flight,
-            waiters=key.waiters,
-            ceiling=key.ceiling,
-            cooldown_s=key.cooldown_remaining_s,
-            breaker=key.breaker,
-            pressure=key.pressure or None,
-            consecutive_rate_limits=key.consecutive_rate_limits,
-            last_outcome=key.last_outcome,
-            retries_denied=0,
-            peak_in_flight=key.peak_in_flight,
-            peak_waiters=key.peak_waiters,
-        )
+    def _request(self, key: RequestStatus) -> RequestStatus:
+        return replace(key, models=(key.model,), cap=self._limit, limit=min(key.limit, self._limit))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.core import NO_SPENDING, ModelBudget, Spending
-from headgate.sampling.budgets import DailyBudget, DailyLimits, Habits
+from headgate.sampling.budgets import DailyBudget, DailyLimits, Habits, SampleLimits
 
 _SINKING: Final = 16
 """What is expected of a request sinks by one part in so many with each request that needs less."""
@@ -37,6 +37,7 @@ class Account:
         budget: what it may spend, and its prices.
         daily: its budget of 24 h; it may be without limits.
         habits: what its requests and samples usually take.
+        sample_limits: what one sample may take, by environment, where that was asked before.
         request: what its larger requests need: an episode that began with less room would only be put off.
         stop: why nothing of it is started; None while it may go on.
         is_counted: whether what it spends is counted at all.
@@ -44,7 +45,19 @@ class Account:
         is_told: whether an event told of the stop.
     """
 
-    __slots__ = ("alias", "budget", "daily", "habits", "is_asked", "is_counted", "is_told", "request", "stop", "timer")
+    __slots__ = (
+        "alias",
+        "budget",
+        "daily",
+        "habits",
+        "is_asked",
+        "is_counted",
+        "is_told",
+        "request",
+        "sample_limits",
+        "stop",
+        "timer",
+    )
 
     def __init__(self, alias: str, budget: ModelBudget) -> None:
         self.alias = alias
@@ -60,6 +73,7 @@ class Account:
     def take(self, budget: ModelBudget) -> None:
         """Have another budget from now on. Without one, nothing stays held: nobody would give it back."""
         self.budget = budget
+        self.sample_limits: dict[str, SampleLimits] = {}
         self.daily.limits = DailyLimits.of(budget)
         self.is_counted = budget.is_counted
         if not self.is_counted:

@@ -202,17 +202,21 @@ class Budgets:
 
     def sample_limits(self, account: Account, environment: str) -> SampleLimits:
         """Return what one sample may take: the environment's budget and the model's, whichever is smaller."""
+        known = account.sample_limits.get(environment)
+        if known is not None:
+            return known
         budget, settings = account.budget, self._settings
-        own = SampleLimits(budget.sample_tokens, budget.sample_completion_tokens, budget.sample_time_s)
-        if account.alias in self._own_only:
-            return own
-        return own.and_also(
-            SampleLimits(
-                value_for(settings.sample_tokens, environment),
-                value_for(settings.sample_completion_tokens, environment),
-                value_for(settings.sample_time_s, environment),
+        limits = SampleLimits(budget.sample_tokens, budget.sample_completion_tokens, budget.sample_time_s)
+        if account.alias not in self._own_only:
+            limits = limits.and_also(
+                SampleLimits(
+                    value_for(settings.sample_tokens, environment),
+                    value_for(settings.sample_completion_tokens, environment),
+                    value_for(settings.sample_time_s, environment),
+                )
             )
-        )
+        account.sample_limits[environment] = limits
+        return limits
 
     # Episodes.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from headgate.config import Settings
 from headgate.core import CLOCK_TOLERANCE_S, DAY_S, Model
@@ -12,6 +12,9 @@ from headgate.run.budgets.keeper import Budgets, with_settings
 from headgate.run.budgets.past import by_minute
 from headgate.sampling import CapacityLimit
 from headgate.storage import JournalThread
+
+if TYPE_CHECKING:
+    from headgate.run.plan import RunStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +60,7 @@ def budget_plan(
     return BudgetPlan(tuple(limits), tuple(unknown))
 
 
-class SpentStore(Protocol):
-    """What is asked of a store."""
-
-    async def spent(self, since: float) -> Sequence[tuple[str, str, float, int, int, int]]:
-        """Return task, model, end, prompt and completion tokens and attempts of each sample that ended since then."""
-        ...
-
-
-async def restored_budgets(budgets: Budgets, journal: JournalThread, store: SpentStore, now: float) -> None:
+async def restored_budgets(budgets: Budgets, journal: JournalThread, store: RunStore, now: float) -> None:
     """Have budgets of 24 h know what was spent before this process, and what others spend beside it from now on.
 
     Without such budgets nothing of the store is read.

@@ -33,7 +33,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic
 
-from headgate.fairness.entries import UNLISTED, Entry, Group, Lane, Selection, StaleSelection, T
+from headgate.scheduling.fair_entries import UNLISTED, Entry, Group, Lane, Selection, StaleSelection, T
 
 
 class FairQueue(Generic[T]):

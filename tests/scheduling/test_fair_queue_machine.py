@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headgate.core import Task
-from headgate.fairness import Selection, StaleSelection
+from headgate.scheduling import Selection, StaleSelection
 from tests.scheduling.queued import ReadyQueue, Reference, task
 
 GROUPS = st.sampled_from(["a", "b", "c", "d"])
@@ -145,4 +145,4 @@ class Queueing(RuleBasedStateMachine):
 
 
 TestQueueing = Queueing.TestCase
-TestQueueing.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestQueueing.settings = settings(max_examples=80, stateful_step_count=60, deadline=None)
