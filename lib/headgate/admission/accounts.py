@@ -64,7 +64,7 @@ class Account:
             return Pressure(PressureReason.AGGREGATE_CAP)
         if self.blocked_until > now:
             return Pressure(PressureReason.COOLDOWN, self.blocked_until)
-        if self.breaker.admits(now):
+        if self.breaker.is_closed or self.breaker.admits(now):
             return None
         return Pressure(PressureReason.BREAKER_OPEN, self.breaker.until if self.breaker.until > now else None)
 

@@ -214,4 +214,4 @@ class PressureWatch:
 
 
 def _is_short(provider: Provider) -> bool:
-    return provider.is_full and (provider.is_short or provider.waiters.ready > 0)
+    return provider.in_flight >= provider.slots and (provider.is_short or provider.waiters.ready > 0)

@@ -270,12 +270,11 @@ class RequestExecutor:
 
     def _attempts(self, item: RequestItem, watch: CallWatch) -> Generator[_Step, Any, Any]:
         now = self._clock.monotonic
-        account = item.key.account
-        self.budget.requested(account, now())
+        asked = now()
+        self.budget.requested(item.key.account, asked)
         counts: dict[ErrorKind, int] | None = None
         asking = item
         while True:
-            asked = now()
             try:
                 if self._queue_wait_s is not None:
                     asking = asking._replace(deadline=asked + self._queue_wait_s)
@@ -299,7 +298,8 @@ class RequestExecutor:
                 if pause_s is None:
                     raise
             else:
-                self._admission.release(lease, _success(result, now() - began))
+                outcome = _success(result) or RequestOutcome(OutcomeKind.SUCCESS, latency_s=now() - began)
+                self._admission.release(lease, outcome)
                 return result
             asked = now()
             if pause_s > IDLE_AFTER_S:
@@ -307,7 +307,8 @@ class RequestExecutor:
             try:
                 yield pause_s
             finally:
-                watch.wait_s += now() - asked
+                before, asked = asked, now()
+                watch.wait_s += asked - before
             asking = item._replace(correlation=item.correlation._replace(attempt=watch.attempts + 1))
 
     def _pause_after(self, error: BaseException, item: RequestItem, counts: dict[ErrorKind, int]) -> float | None:
@@ -331,10 +332,8 @@ class RequestExecutor:
         return decision.after_s
 
 
-def _success(result: object, seconds: float) -> RequestOutcome:
-    """Return the outcome of an attempt that was answered."""
-    if isinstance(result, ChatReply):
-        return RequestOutcome(
-            OutcomeKind.SUCCESS, None, result.latency_s, result.first_token_s, result.completion_tokens
-        )
-    return RequestOutcome(OutcomeKind.SUCCESS, latency_s=seconds)
+def _success(reply: object) -> RequestOutcome | None:
+    """Return the outcome of an attempt that was answered, where the answer tells it."""
+    if isinstance(reply, ChatReply):
+        return RequestOutcome(OutcomeKind.SUCCESS, None, reply.latency_s, reply.first_token_s, reply.completion_tokens)
+    return None

@@ -30,15 +30,7 @@ class Acceptance:
         accepted: Callable[[Sequence[Sample], set[str]], None],
         spending: Budgets | None = None,
     ) -> None:
-        """Prepare it.
-
-        Args:
-            journal: of the campaign.
-            clock: real, or virtual in a simulation.
-            now: seconds since the epoch.
-            accepted: told the samples that were written, and the ids of those that the journal took.
-            spending: what models spent is written with their samples.
-        """
+        """Prepare it; `accepted` is told the samples that were written, and the ids of those that the journal took."""
         self._journal = journal
         self._clock = clock
         self._now = now

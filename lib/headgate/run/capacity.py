@@ -82,8 +82,10 @@ def capacity_plan(
         "queued": _seen(queued),
     }
     for key in keys:
-        runtime[f"cap {_name(key)}"] = CapacityValue(key.cap, CapacitySource.RUNTIME)
-        runtime[f"limit {_name(key)}"] = CapacityValue(key.limit, CapacitySource.RUNTIME, fallback_from=_fallback(key))
+        runtime[f"cap {key_name(key)}"] = CapacityValue(key.cap, CapacitySource.RUNTIME)
+        # A limit that has learnt nothing yet stands in for the cap.
+        fallback = None if key.last_outcome else f"cap {key_name(key)}"
+        runtime[f"limit {key_name(key)}"] = CapacityValue(key.limit, CapacitySource.RUNTIME, fallback_from=fallback)
     observed = _observed(peaks, keys)
     return CapacityPlan(configured, runtime, observed, max(0, len(listed) - MAX_NAMED) + len(requests) - len(keys))
 
@@ -120,16 +122,12 @@ def _observed(peaks: CapacityPeaks | None, keys: Sequence[RequestStatus]) -> Map
     names = [field.name for field in fields(CapacityPeaks)]
     seen = {name: _seen(None if peaks is None else getattr(peaks, name)) for name in names}
     for key in keys:
-        seen[f"in_flight {_name(key)}"] = CapacityValue(key.peak_in_flight, CapacitySource.RUNTIME)
-        seen[f"waiters {_name(key)}"] = CapacityValue(key.peak_waiters, CapacitySource.RUNTIME)
+        seen[f"in_flight {key_name(key)}"] = CapacityValue(key.peak_in_flight, CapacitySource.RUNTIME)
+        seen[f"waiters {key_name(key)}"] = CapacityValue(key.peak_waiters, CapacitySource.RUNTIME)
     return seen
 
 
-def _fallback(key: RequestStatus) -> str | None:
-    """Return what a limit stands in for that has learnt nothing yet."""
-    return f"cap {_name(key)}" if not key.last_outcome else None
-
-
-def _name(key: RequestStatus) -> str:
+def key_name(key: RequestStatus) -> str:
+    """Return what a request key is called in plans and reports."""
     words = (key.provider, key.model) if key.domain == "chat" else (key.provider, key.model, key.domain)
     return " ".join(words)

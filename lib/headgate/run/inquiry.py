@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ from headgate.core import CapacityPlan, Model, Task, TaskId, events
 from headgate.core.errors import NotFoundError
 from headgate.core.events import HealthReported, RequestKeyHealth
 from headgate.core.status import RequestStatus
-from headgate.run.capacity import CapacityPeaks, capacity_plan
+from headgate.run.capacity import CapacityPeaks, capacity_plan, key_name
 from headgate.run.dispatch import JUDGE, WORKERS
 from headgate.run.parts import Parts
 from headgate.run.request_side import DAILY_BUDGET
@@ -32,17 +32,13 @@ def _largest(counts: Mapping[str, int]) -> dict[str, int]:
 
 def _key_health(key: RequestStatus, now: float) -> RequestKeyHealth:
     return RequestKeyHealth(
-        key=" ".join(_words(key)),
+        key=key_name(key),
         limit=key.limit,
         in_flight=key.in_flight,
         waiters=key.waiters,
         closed_by=key.pressure,
         closed_until=now + key.cooldown_s if key.cooldown_s else None,
     )
-
-
-def _words(key: RequestStatus) -> Iterable[str]:
-    return (key.provider, key.model) if key.domain == "chat" else (key.provider, key.model, key.domain)
 
 
 _UNKNOWN: Final = "unknown"
@@ -67,18 +63,7 @@ class Inquiry:
         spooled: Callable[[], int],
         is_accepting: Callable[[str], bool],
     ) -> None:
-        """Prepare to answer.
-
-        Args:
-            parts: of the run.
-            stages: of its samples.
-            loop: that runs them.
-            judge: who reads answers; None where nobody does.
-            run_id: of this run.
-            state: the run's.
-            spooled: samples that are not in the store yet.
-            is_accepting: whether a task's sample is being made durable.
-        """
+        """Prepare to answer; `is_accepting` says whether a task's sample is being made durable."""
         self._parts = parts
         self._stages = stages
         self._loop = loop

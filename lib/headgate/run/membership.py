@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from headgate.core import Model, Task
 from headgate.core.errors import HeadgateError
@@ -14,13 +13,6 @@ from headgate.run.plan import RunStore
 from headgate.run.settlement import Settling
 from headgate.sampling import ModelSampler, PairHistory, RosterSource, SamplingRules, interval_s
 from headgate.storage import JournalHistory, JournalThread
-
-
-@dataclass(frozen=True, slots=True)
-class _Changes:
-    added: tuple[str, ...]
-    removed: tuple[str, ...]
-    withdrawn: int
 
 
 class Membership:
@@ -64,11 +56,11 @@ class Membership:
             except HeadgateError as error:
                 parts.emit(RosterRefreshFailed(str(error), len(parts.samplers)))
                 continue
-            changes = await self._admit(models)
-            parts.emit(RosterRefreshed(len(models), changes.added, changes.removed, changes.withdrawn))
+            parts.emit(RosterRefreshed(len(models), *await self._admit(models)))
             parts.wake.set()
 
-    async def _admit(self, models: Sequence[Model]) -> _Changes:
+    async def _admit(self, models: Sequence[Model]) -> tuple[tuple[str, ...], tuple[str, ...], int]:
+        """Follow the roster; return the keys that were added and removed, and how many tasks were withdrawn."""
         parts = self._parts
         wanted = {model.key: model for model in models}
         removed = tuple(key for key in parts.samplers if key not in wanted)
@@ -90,7 +82,7 @@ class Membership:
         self._settling.joined(added)
         parts.provider.roster_changed(models)
         parts.local.touch([*added, *removed], parts.now())
-        return _Changes(added, removed, withdrawn)
+        return added, removed, withdrawn
 
     async def _dismiss(self, key: str) -> int:
         """Stop a model: its queued and buffered tasks are withdrawn, what is in flight runs on."""

@@ -150,10 +150,11 @@ class RequestSide:
 
     def item(self, model: Model, correlation: Correlation, domain: Domain = Domain.CHAT) -> RequestItem:
         """Return what a request of `model` is admitted as: its group is the model, its weight the model's."""
-        key = self._keys.get(model.key)
-        if key is None or self._models[model.key] is not model or domain is not Domain.CHAT:
+        alias = model.key
+        key = self._keys.get(alias)
+        if key is None or self._models[alias] is not model or domain is not Domain.CHAT:
             key = request_key(model, domain)
-        return RequestItem(key, model.key, model.weight, None, correlation)
+        return RequestItem(key, alias, model.weight, None, correlation)
 
     def pressure(self, alias: str) -> Pressure | None:
         """Return what a request of a model would have to wait for now."""

@@ -34,7 +34,7 @@ from headgate.run.request_side import DAILY_BUDGET
 from headgate.run.samples import health_of
 from headgate.run.settlement import settling_of
 from headgate.run.stages import RETRIES, Stages
-from headgate.run.status import RunProgress, RunResult, campaign_status, why_no_samples
+from headgate.run.status import RunProgress, RunResult, model_status, queue_status, why_no_samples
 from headgate.sampling import FairBatches, LocalTaskProvider, ModelSampler
 from headgate.scheduling import Backpressure, DispatchLoop, Explanation, Trace
 from headgate.storage import Journal, JournalThread, Sink, SinkRules
@@ -263,17 +263,20 @@ class Run:
         parts, now = self._parts, self.now()
         open_tasks = [task for _, task in self.inquiry.open_tasks()]
         rates = {(m, e): s.rate_per_day(e) for m, s in self.samplers.items() for e in s.environments}
-        return campaign_status(
-            parts,
-            state=self._state,
+        return CampaignStatus(
+            campaign=self.plan.settings.campaign,
+            captured_at=now,
             started_at=self._started_at,
-            now=now,
+            state=self._state,
+            models=tuple(model_status(sampler, parts, now) for sampler in self.samplers.values()),
             pairs=parts.pairs.status(rates, open_tasks, now),
+            queue=queue_status(parts, now),
             workers=self._stages.figures.status(now),
             spooled=self._sink.spooled + self._acceptance.waiting,
             stored=self._sink.stored,
             samples=self._samples,
             open_tasks=self._left_open if self._state == "stopped" else len(open_tasks),
+            requests=self.inquiry.requests(),
         )
 
     def progress(self) -> RunProgress:

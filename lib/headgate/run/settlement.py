@@ -45,14 +45,7 @@ class Settling:
     def __init__(
         self, parts: Parts, stop: PrecisionStop | None, environments: Collection[str], place: Callable[[int], float]
     ) -> None:
-        """Prepare the settling.
-
-        Args:
-            parts: of the campaign.
-            stop: says which pairs are settled; None settles none.
-            environments: in which pairs can be settled.
-            place: what sequence numbers are ordered by when tasks are opened.
-        """
+        """Prepare it; pairs in `environments` can be settled, whose tasks are opened in the order of `place`."""
         self._parts = parts
         self._stop = stop
         self._environments = frozenset(environments)

@@ -270,8 +270,8 @@ class Stages:
         else:
             self._record(row, result)
         # The model is held or freed before its worker is given away: no task goes to a service just found down.
-        if self._health.observe(row.model.key, result.error_kind, result.error, started_at, parts.now()):
-            await self._health.remember(row.model.key)
+        if self._health.observe(task.model, result.error_kind, result.error, started_at, parts.now()):
+            await self._health.remember(task.model)
         if row.is_recorded and row.stage_ids and result.score is None:
             raise TaskFailedError(result.error or "the episode failed")
 

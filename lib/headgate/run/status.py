@@ -1,11 +1,11 @@
-"""From the parts of a run to its status, its progress and its result."""
+"""How a run stands: the status of its models and its queue, its progress, and its result."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headgate.core.status import CampaignStatus, ModelStatus, PairStatus, QueueStatus, WorkerStatus
+from headgate.core.status import CampaignStatus, ModelStatus, QueueStatus
 from headgate.run.judging import JudgedPair
 from headgate.run.parts import Parts
 from headgate.sampling import ModelSampler
@@ -79,37 +79,6 @@ class RunResult:
     agreements: tuple[tuple[str, Agreement], ...] = ()
 
 
-def campaign_status(
-    parts: Parts,
-    *,
-    state: str,
-    started_at: float,
-    now: float,
-    pairs: tuple[PairStatus, ...],
-    workers: WorkerStatus,
-    spooled: int,
-    stored: int,
-    samples: int,
-    open_tasks: int,
-) -> CampaignStatus:
-    """Return everything at one moment, from the counts that the parts keep."""
-    return CampaignStatus(
-        campaign=parts.settings.campaign,
-        captured_at=now,
-        started_at=started_at,
-        state=state,
-        models=tuple(_model_status(sampler, parts, now) for sampler in parts.samplers.values()),
-        pairs=pairs,
-        queue=_queue_status(parts, now),
-        workers=workers,
-        spooled=spooled,
-        stored=stored,
-        samples=samples,
-        open_tasks=open_tasks,
-        requests=parts.requests.status() if parts.requests is not None else (),
-    )
-
-
 def why_no_samples(status: CampaignStatus, next_due_at: float | None) -> str:
     """Return why a campaign that samples by rates has no sample, for those who waited for one.
 
@@ -136,7 +105,8 @@ def _spacing(rates: Sequence[float]) -> str:
     return " to ".join(ends)
 
 
-def _model_status(sampler: ModelSampler, parts: Parts, now: float) -> ModelStatus:
+def model_status(sampler: ModelSampler, parts: Parts, now: float) -> ModelStatus:
+    """Return what a model is like: its pause, its counts, its budgets."""
     model, pause, dispatcher = sampler.model, sampler.pause, parts.dispatcher
     is_paused = pause.is_paused(now)
     stop = parts.requests.budgets.stop_of(model.key) if parts.requests is not None else None
@@ -165,7 +135,8 @@ def _model_status(sampler: ModelSampler, parts: Parts, now: float) -> ModelStatu
     )
 
 
-def _queue_status(parts: Parts, now: float) -> QueueStatus:
+def queue_status(parts: Parts, now: float) -> QueueStatus:
+    """Return how many tasks are ready, and what backpressure makes of it."""
     queue, backpressure = parts.dispatcher.queue, parts.backpressure
     return QueueStatus(
         size=parts.backlog(),

@@ -369,7 +369,7 @@ class DispatchLoop:
         self.dispatcher.enqueue(progress.ready, now)
         for dropped in progress.dropped:
             self.dropped += 1
-            self._tell_given_up(dropped.task, dropped.reason, dropped.because_of, "")
+            self._tell_given_up(dropped.task, "dependency_failed", dropped.because_of, "")
             self._close(dropped.task, "dropped", now)
 
     def _close(self, task: Task, outcome: str, now: float) -> None:

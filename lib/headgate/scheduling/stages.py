@@ -27,12 +27,10 @@ class Dropped:
     Attributes:
         task: the dropped task.
         because_of: the task that failed, or was dropped, first.
-        reason: `dependency_failed`, or what the caller gave up for.
     """
 
     task: Task
     because_of: TaskId
-    reason: str = "dependency_failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +105,9 @@ class StageGraph:
                     on.dependants.append(task.task_id)
             lost = next((d for d in task.depends_on if self._is_lost(d)), None)
             if lost is not None and task.stage not in self._tolerant:
-                dropped.extend(self._drop(node, lost))
+                node.state = StageState.DROPPED
+                self.waiting -= 1
+                dropped.append(Dropped(task, lost))
             elif not node.missing:
                 ready.append(self._make_ready(node))
         return Progress(tuple(ready), tuple(dropped))
@@ -154,11 +154,6 @@ class StageGraph:
                 elif not other.missing:
                     ready.append(self._make_ready(other))
             over.dependants = []
-
-    def _drop(self, node: _Node, cause: TaskId) -> list[Dropped]:
-        node.state = StageState.DROPPED
-        self.waiting -= 1
-        return [Dropped(node.task, cause)]
 
     def _make_ready(self, node: _Node) -> Task:
         node.state = StageState.READY

@@ -99,7 +99,7 @@ class Budgets:
             self._note(alias, answer)
         for account in self._accounts.values():
             self._take_over(account)
-        await self._shared.begin()
+        await self._shared.exchange()
 
     async def keep_in_step(self) -> None:
         """Share every budget with the other processes from `share` on, until cancelled."""
@@ -196,9 +196,11 @@ class Budgets:
 
     def account(self, model: Model) -> Account:
         """Return the account of a model; one that was never registered gets one."""
-        if model.key not in self._accounts:
+        account = self._accounts.get(model.key)
+        if account is None:
             self.register(model)
-        return self._accounts[model.key]
+            account = self._accounts[model.key]
+        return account
 
     def sample_limits(self, account: Account, environment: str) -> SampleLimits:
         """Return what one sample may take: the environment's budget and the model's, whichever is smaller."""

@@ -49,14 +49,7 @@ class SharedBudgets:
         counted: Callable[[], Sequence[Account]],
         heard: Callable[[Mapping[str, SpendingAnswer]], None],
     ) -> None:
-        """Prepare it.
-
-        Args:
-            journal: of the campaign, where the processes meet.
-            now: seconds since the epoch.
-            counted: returns the accounts whose spending counts.
-            heard: told the answer for each model.
-        """
+        """Prepare it; `counted` returns the accounts that count, `heard` is told the answer for each model."""
         self._journal = journal
         self._now = now
         self._counted = counted
@@ -75,10 +68,6 @@ class SharedBudgets:
         """Return what was spent of every model in the last 24 h; nothing is asked for yet."""
         return await self._journal.write(self._journal.journal.exchange_spending, {}, self._now())
 
-    async def begin(self) -> None:
-        """Have the first grants."""
-        await self._exchange()
-
     async def run(self) -> None:
         """Stay in step with the other processes, until cancelled."""
         self._is_running = True
@@ -89,7 +78,7 @@ class SharedBudgets:
                     async with asyncio.timeout(self._every_s if self._counted() else None):
                         await self._wake.wait()
                 self._wake.clear()
-                await self._exchange()
+                await self.exchange()
         finally:
             self._is_running = False
             for request in self._requests:
@@ -106,7 +95,7 @@ class SharedBudgets:
         self._requests.append(request)
         self._wake.set()
         if not self._is_running:
-            await self._exchange()
+            await self.exchange()
         try:
             await request.answered
         except asyncio.CancelledError:
@@ -123,7 +112,8 @@ class SharedBudgets:
         """Return the accounts that count, and those that did when grants were last asked for."""
         return list({account.alias: account for account in (*self._asked.values(), *self._counted())}.values())
 
-    async def _exchange(self) -> None:
+    async def exchange(self) -> None:
+        """Report what was spent, and have the grants that are due."""
         async with self._one_at_a_time:
             await self._exchange_now()
 
