@@ -181,7 +181,3 @@ class TooManyOpenError(JobQueueError):
     code = "too_many_open"
     http_status = 429
     next_step = "Wait for answers before sending more; `most_open_per_token` is the setting."
-
-
-class HungUp(Exception):  # noqa: N818 - an event, which nobody is told of
-    """The client has closed the connection: there is nobody to answer."""

@@ -81,7 +81,7 @@ def _request(method: str, pattern: str) -> dict[str, Any]:
     route = next((one for one in v1.ROUTES if (one.method, one.pattern) == (method, pattern)), None)
     if route is None:
         url += "?worker=w&job_id=17&resource_idx=0"
-    body = None if route is None or route.takes is None else {**route.example}
+    body = None if route is None or "body" not in route.takes else {**route.example}
     if body is not None and "wait_s" in body:
         body["wait_s"] = 0
     return {"method": method, "url": url, "json": body}

@@ -2,64 +2,55 @@
 
 from __future__ import annotations
 
+import math
 import reprlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from http import HTTPStatus
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, Never, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
-from starlette.types import Send
+from starlette.responses import Response
 
 from headgate.core import redacted
 from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.net.refusals import PROBLEM_TYPE, challenges, problem_document
 
-JSON: Final = b"application/json"
-_HELPED_BY_WAITING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 MOST_FLAWS: Final = 10
 _VALUE_CHARS: Final = 100
 _RULE_CHARS: Final = 300
 _MOST_LISTED: Final = 1000
+_ALWAYS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 
+Model_co = TypeVar("Model_co", covariant=True)
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a request is answered.
 
-    Attributes:
-        status: HTTP status.
-        body: the whole of it.
+class Answer(Response, Generic[Model_co]):
+    """What a request is answered, whole; what type of body it has with status 200, its annotation says.
+
+    Args:
+        body: of it.
+        status: of HTTP.
         headers: beside those that every answer has.
         media_type: empty: JSON, or a problem document from status 400 on.
     """
 
-    status: int
-    body: bytes
-    headers: Mapping[str, str] = field(default_factory=dict)
-    media_type: bytes = b""
-
-    async def send(self, send: Send) -> None:
-        """Send it, whole."""
-        media_type = self.media_type or (JSON if self.status < HTTPStatus.BAD_REQUEST else PROBLEM_TYPE.encode())
-        headers = [
-            (b"content-type", media_type),
-            (b"content-length", b"%d" % len(self.body)),
-            (b"cache-control", b"no-store"),
-            (b"x-content-type-options", b"nosniff"),
-        ]
-        headers += [(name.lower().encode(), value.encode("latin-1")) for name, value in self.headers.items()]
-        if self.status == HTTPStatus.UNAUTHORIZED:
-            headers += [(b"www-authenticate", challenge.encode()) for challenge in challenges("headgate job queue")]
-        await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        await send({"type": "http.response.body", "body": self.body})
+    def __init__(
+        self, body: bytes, status: int = 200, headers: Mapping[str, str] = _NO_HEADERS, media_type: str = ""
+    ) -> None:
+        media_type = media_type or ("application/json" if status < 400 else PROBLEM_TYPE)
+        super().__init__(body, status, {**_ALWAYS, **headers}, media_type)
+        if status == 401:
+            for challenge in challenges("headgate job queue"):
+                self.headers.append("www-authenticate", challenge)
 
 
-def ok(model: BaseModel) -> Answer:
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+def ok(model: ModelT) -> Answer[ModelT]:
     """Return the answer that carries a body of `wire`."""
-    return Answer(200, model.__pydantic_serializer__.to_json(model))
+    return Answer(model.__pydantic_serializer__.to_json(model))
 
 
 def problem(
@@ -68,18 +59,36 @@ def problem(
     *,
     code: str,
     next_step: str = "",
-    errors: list[dict[str, str]] | None = None,
+    flaws: list[Flaw] | None = None,
     headers: Mapping[str, str] = _NO_HEADERS,
-) -> Answer:
+) -> Answer[Never]:
     """Return a problem document, in the form of `wire.ProblemOut`."""
-    document = problem_document(status, detail, code=code, next_step=next_step, errors=errors or ())
-    return Answer(status, to_json(document), headers)
+    errors = [flaw._asdict() for flaw in flaws or ()]
+    return Answer(
+        to_json(problem_document(status, detail, code=code, next_step=next_step, errors=errors)), status, headers
+    )
 
 
-def problem_of(error: HeadgateError) -> Answer:
+def problem_of(error: HeadgateError) -> Answer[Never]:
     """Return the problem document of one of Headgate's own errors."""
-    headers = {"Retry-After": "1"} if error.http_status in _HELPED_BY_WAITING else _NO_HEADERS
-    return problem(error.http_status, error.message, code=error.code, next_step=error.next_step, headers=headers)
+    return problem(
+        error.http_status,
+        error.message,
+        code=error.code,
+        next_step=error.next_step,
+        flaws=error.flaws if isinstance(error, FlawedError) else None,
+        headers=headers_of(error),
+    )
+
+
+def headers_of(error: HeadgateError) -> dict[str, str]:
+    """Return what the answer to an error says on when to come again."""
+    return wait_headers(1.0 if error.http_status in {429, 503} else None)
+
+
+def wait_headers(retry_after_s: float | None) -> dict[str, str]:
+    """Return the header that says when to come again, where that can help."""
+    return {} if retry_after_s is None else {"Retry-After": str(math.ceil(retry_after_s) or 1)}
 
 
 class Flaw(NamedTuple):
@@ -90,13 +99,15 @@ class Flaw(NamedTuple):
     value: str
 
 
-class FlawedError(Exception):
+class FlawedError(InvalidInputError):
     """What was sent breaks rules: `flaws` are the first of them, `count` is how many were found."""
 
+    next_step = "Correct the values in `errors` and send the request again; nothing was changed."
+
     def __init__(self, flaws: list[Flaw], count: int) -> None:
-        super().__init__(count)
+        more = f"; and {count - 1} more" if count > 1 else ""
+        super().__init__(f"{flaws[0].field}: {flaws[0].rule}{more}")
         self.flaws = flaws
-        self.count = count
 
 
 def flaws_of(error: ValidationError, place: str) -> list[Flaw]:
@@ -112,19 +123,6 @@ def flaws_of(error: ValidationError, place: str) -> list[Flaw]:
         )
         for item in found
     ]
-
-
-def problem_of_flaws(error: FlawedError) -> Answer:
-    """Return the problem document that names the first values which break a rule, and the rules."""
-    first = error.flaws[0]
-    more = f"; and {error.count - 1} more" if error.count > 1 else ""
-    return problem(
-        422,
-        f"{first.field}: {first.rule}{more}",
-        code=InvalidInputError.code,
-        next_step="Correct the values in `errors` and send the request again; nothing was changed.",
-        errors=[flaw._asdict() for flaw in error.flaws],
-    )
 
 
 def _shown(value: object) -> str:

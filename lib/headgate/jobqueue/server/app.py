@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from typing import Any, Final
+from functools import cache, partial
+from typing import Final
 
 from fastapi import FastAPI
-from fastapi.exception_handlers import http_exception_handler, request_validation_exception_handler
-from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
+from fastapi.exception_handlers import http_exception_handler
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
 from starlette.routing import Route as MountedRoute
 
@@ -21,20 +19,17 @@ from headgate.core import Clock, SystemClock
 from headgate.core.errors import HeadgateError
 from headgate.jobqueue.port import Reader
 from headgate.jobqueue.server import legacy
-from headgate.jobqueue.server.answers import Answer, problem, problem_of
+from headgate.jobqueue.server.answers import headers_of, problem
 from headgate.jobqueue.server.endpoint import Endpoint
 from headgate.jobqueue.server.legacy import is_legacy_path
 from headgate.jobqueue.server.metrics import Metrics
-from headgate.jobqueue.server.openapi import add_routes
+from headgate.jobqueue.server.openapi import described
 from headgate.jobqueue.server.service import Listings, LongPolls, Service
 from headgate.jobqueue.server.settings import ServerSettings
 from headgate.jobqueue.server.v1 import ROUTES
 from headgate.jobqueue.writer import LedgerWriter
 from headgate.net.authority import Authority
 from headgate.net.hosts import HostNames
-from headgate.net.refusals import PROBLEM_TYPE
-
-_log = logging.getLogger("headgate.jobqueue")
 
 _ABOUT: Final = (
     "Hands out jobs to workers and policy servers to jobs. A 2xx means committed; every write of a worker carries "
@@ -73,68 +68,44 @@ def build_app(service: Service) -> FastAPI:
         title="Headgate job queue", version=headgate.__version__, description=_ABOUT,
         docs_url=None, redoc_url=None, openapi_url=None,
     )  # fmt: skip
-    service.description = lambda: _described(app)
-    for route in ROUTES:
-        app.router.routes.append(MountedRoute(route.pattern, Endpoint(route, service), methods=[route.method]))
+    app.openapi = cache(partial(described, app))  # type: ignore[method-assign]
+    app.router.routes += [
+        MountedRoute(route.pattern, Endpoint(route, service), methods=[route.method]) for route in ROUTES
+    ]
     if service.settings.legacy_routes:
         app.include_router(legacy.router)
-    _answer_errors(app)
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(HeadgateError, _failed)
+    app.add_exception_handler(Exception, _failed)
     app.state.service = service
     return app
 
 
-def _described(app: FastAPI) -> dict[str, Any]:
-    if app.openapi_schema is None:
-        document = get_openapi(
-            title=app.title, version=app.version, description=app.description, routes=app.routes,
-            license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
-        )  # fmt: skip
-        app.openapi_schema = add_routes(document, ROUTES)
-    return app.openapi_schema
-
-
-def _answer_errors(app: FastAPI) -> None:
-    async def answered(request: Request, error: Exception) -> Response:
-        is_legacy = is_legacy_path(request.url.path)
-        match error:
-            case RequestValidationError():
-                return await request_validation_exception_handler(request, error)
-            case HTTPException():
-                return await http_exception_handler(request, error) if is_legacy else _http(app, request, error)
-            case HeadgateError():
-                refused = HTTPException(error.http_status, error.message)
-                return await http_exception_handler(request, refused) if is_legacy else _response(problem_of(error))
-            case _:
-                # Starlette raises the error again after this answer, and the server logs it with its traceback.
-                if is_legacy:
-                    return await http_exception_handler(request, HTTPException(500, "Internal Server Error"))
-                text = "the server failed to answer"
-                return _response(problem(500, text, code="internal", next_step="The server's log says why."))
-
-    for kind in (HTTPException, HeadgateError, RequestValidationError, Exception):
-        app.add_exception_handler(kind, answered)
-
-
-def _http(app: FastAPI, request: Request, error: HTTPException) -> Response:
+async def _refused(request: Request, error: Exception) -> Response:
+    """Answer what no route takes, and what one of the legacy protocol's refuses."""
+    assert isinstance(error, HTTPException)
+    if is_legacy_path(request.url.path):
+        return await http_exception_handler(request, error)
     headers = dict(error.headers or {})
     if error.status_code == 405:
-        headers["Allow"] = ", ".join(_methods(app, request))
-    code = _CODES.get(error.status_code, "http_error")
-    return _response(problem(error.status_code, str(error.detail), code=code, next_step=_NEXT, headers=headers))
+        headers["Allow"] = ", ".join(_methods(request))
+    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
+    next_step = "GET /openapi.json describes every route."
+    return problem(error.status_code, str(error.detail), code=code, next_step=next_step, headers=headers)
 
 
-_CODES: Final = {404: "not_found", 405: "method_not_allowed"}
-_NEXT: Final = "GET /openapi.json describes every route."
+async def _failed(_: Request, error: Exception) -> Response:
+    """Answer what went wrong in a route of the legacy protocol; the others answer for themselves."""
+    if isinstance(error, HeadgateError):
+        return JSONResponse({"detail": error.message}, error.http_status, headers_of(error))
+    # Starlette raises the error again after this answer, and the server logs it with its traceback.
+    return JSONResponse({"detail": "Internal Server Error"}, 500)
 
 
-def _methods(app: FastAPI, request: Request) -> list[str]:
+def _methods(request: Request) -> list[str]:
     """Return the methods that any route has for this path; the router looks at the first one alone."""
     found: set[str] = set()
-    for route in app.router.routes:
+    for route in request.app.router.routes:
         if route.matches(request.scope)[0] is not Match.NONE:
             found |= getattr(route, "methods", None) or set()
     return sorted(found)
-
-
-def _response(answer: Answer) -> Response:
-    return Response(answer.body, answer.status, dict(answer.headers), PROBLEM_TYPE)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
 
 from headgate.jobqueue.job import JobState
 from headgate.jobqueue.names import JobId, Name, NameOrEmpty
@@ -15,6 +16,15 @@ _LARGEST = 2**63 - 1
 
 Seq = Annotated[int, Field(ge=-1, le=_LARGEST)]
 Limit = Annotated[int, Field(ge=1, le=MOST_AT_ONCE)]
+
+T = TypeVar("T")
+
+Absent: TypeAlias = T | SkipJsonSchema[None]
+"""A parameter that may be left out; null, as other schemas of such values have it, no URL can carry."""
+
+
+def _listed(value: object) -> object:
+    return [value] if isinstance(value, str) else value
 
 
 class Parameters(BaseModel):
@@ -41,37 +51,33 @@ class ResourcePath(Parameters):
         return f"{self.pool}/{self.index}"
 
 
-class JobsQuery(Parameters):
-    """Which jobs a listing shows."""
-
-    state: JobState | None = Field(None, description="Only jobs in it.")
-    team: Name | None = Field(None, description="Only of this team.")
-    task: Name | None = Field(None, description="Only of this task.")
-    pool: NameOrEmpty | None = Field(None, description="Only of this pool.")
-    after: Seq = Field(-1, description="Only entries after this `seq`: the `next` of the previous page.")
-    limit: Limit = Field(100, description="Longest page; one of large jobs ends earlier.")
-
-
-class DeadQuery(Parameters):
-    """Which dead jobs a listing shows."""
-
-    team: Name | None = Field(None, description="Only of this team.")
-    task: Name | None = Field(None, description="Only of this task.")
-    after: Seq = Field(-1, description="Only entries after this `seq`: the `next` of the previous page.")
-    limit: Limit = Field(100, description="At most so many.")
-
-
 class PageQuery(Parameters):
     """Where a listing goes on."""
 
     after: Seq = Field(-1, description="Only entries after this one: the `next` of the previous page.")
-    limit: Limit = Field(100, description="At most so many.")
+    limit: Limit = Field(100, description="At most so many; a page of large entries ends earlier.")
+
+
+class DeadQuery(PageQuery):
+    """Which dead jobs a listing shows."""
+
+    team: Absent[Name] = Field(None, description="Only of this team.")
+    task: Absent[Name] = Field(None, description="Only of this task.")
+
+
+class JobsQuery(DeadQuery):
+    """Which jobs a listing shows."""
+
+    state: Absent[JobState] = Field(None, description="Only jobs in it.")
+    pool: Absent[NameOrEmpty] = Field(None, description="Only of this pool.")
 
 
 class HistoryQuery(PageQuery):
     """Which entries of the history are shown."""
 
-    what: list[Happening] = Field(default_factory=list, description="Only these kinds; may be repeated.")
+    what: Annotated[list[Happening], BeforeValidator(_listed)] = Field(
+        default_factory=list, description="Only these kinds; may be repeated."
+    )
 
 
 class RemoveQuery(Parameters):

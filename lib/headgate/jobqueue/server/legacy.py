@@ -16,9 +16,8 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 from fastapi import APIRouter, Depends, HTTPException, Request
 from pydantic import BaseModel
+from starlette.requests import ClientDisconnect
 
-from headgate.core.errors import HeadgateError
-from headgate.jobqueue.errors import HungUp
 from headgate.jobqueue.job import Job
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.names import JobId, Name
@@ -36,12 +35,11 @@ from headgate.jobqueue.outcomes import (
 )
 from headgate.jobqueue.resource import Resource
 from headgate.jobqueue.server.access import check_scope, check_worker, is_hidden
-from headgate.jobqueue.server.endpoint import check_browser, headers_of_refusal
-from headgate.jobqueue.server.route import AUDIT
+from headgate.jobqueue.server.answers import wait_headers
+from headgate.jobqueue.server.route import audit
 from headgate.jobqueue.server.service import Service
 from headgate.jobqueue.server.v1_servers import kept
 from headgate.net.authority import Caller, Refused
-from headgate.net.refusals import token_of
 from headgate.net.tokens import Scope
 
 
@@ -236,22 +234,15 @@ def _service(request: Request) -> Service:
 
 async def _let_in(request: Request) -> AsyncIterator[Caller]:
     service = _service(request)
-    verdict = await service.authority.identify_async(
-        token_of(request.headers.get("authorization")), service.clock.wall()
-    )
+    verdict = await service.let_in(request, "POST")  # each of them changes the queue, GET /job as well
     if isinstance(verdict, Refused):
-        how = headers_of_refusal(service, verdict)
+        how = wait_headers(verdict.retry_after_s)
         if verdict.http_status == HTTPStatus.UNAUTHORIZED:
             how["WWW-Authenticate"] = "Bearer"  # only programs call these routes
         raise HTTPException(verdict.http_status, verdict.message, how)
-    try:
-        check_browser(service, verdict, dict(request.scope["headers"]), "POST")
-        check_scope(verdict, Scope.LEGACY)
-        with service.opened(verdict):
-            yield verdict
-    except HeadgateError as error:
-        headers_of = {"Retry-After": "1"} if error.http_status in {429, 503} else None
-        raise HTTPException(error.http_status, error.message, headers_of) from None
+    check_scope(verdict, Scope.LEGACY)
+    with service.opened(verdict):
+        yield verdict
 
 
 Serving = Annotated[Service, Depends(_service)]
@@ -269,7 +260,7 @@ async def get_job(service: Serving, caller: Calling, worker: Name) -> dict[str, 
         return {"job": None}
     service.metrics.claimed(1)
     _log.info("Job %s assigned to %s (attempt %s)", job.job_id, worker, job.epoch)
-    _audit(caller, f"claimed job {job.job_id!r} as worker {worker!r}")
+    audit(caller, f"claimed job {job.job_id!r} as worker {worker!r}")
     payload = json.loads(job.spec.payload)
     return {"job": {"id": job.job_id, "payload": payload, "resource_type": type_of(job)}}
 
@@ -291,7 +282,7 @@ async def done(service: Serving, caller: Calling, job_id: JobId, worker: Name) -
         raise HTTPException(400, "Job not assigned to worker")
     service.metrics.ended("done")
     _log.info("Job %s finished by %s", job_id, worker)
-    _audit(caller, f"completed job {job_id!r} as worker {worker!r}")
+    audit(caller, f"completed job {job_id!r} as worker {worker!r}")
     return {"status": "ok"}
 
 
@@ -312,7 +303,7 @@ async def acquire(
         case Reserved(resource, spec):
             service.metrics.reserved()
             _log.info("Resource %s[%s] allocated to %s for job %s", resource_type, resource.index, worker, job_id)
-            _audit(caller, f"reserved {resource.resource_id} for job {job_id!r}")
+            audit(caller, f"reserved {resource.resource_id} for job {job_id!r}")
             return {"index": resource.index, "resource": json.loads(spec.body)}
         case UnknownType():
             raise HTTPException(404, "Unknown resource type")
@@ -345,7 +336,7 @@ async def release(
     if not await _done(service, caller, job_id, lambda ledger, at: release_held(ledger, lease, at)):
         raise HTTPException(404, "Resource lease not found or mismatch")
     _log.warning("Resource %s[%s] freed (released by worker)", resource_type, resource_idx)
-    _audit(caller, f"released {resource_type}[{resource_idx}] as worker {worker!r}")
+    audit(caller, f"released {resource_type}[{resource_idx}] as worker {worker!r}")
     return {"status": "ok"}
 
 
@@ -378,13 +369,9 @@ async def _acquired(service: Service, request: Request, ask: Callable[..., Acqui
         return await service.writer.do(lambda ledger, at: ask(ledger, at, wait=False))
     try:
         standing = service.writer.wait_for(lambda ledger, at: ask(ledger, at, wait=True), wait_s)
-        outcome = await service.long_polls.stand(standing, request.receive)
-    except HungUp:
+        outcome = await service.long_polls.stand(standing, request)
+    except ClientDisconnect:
         return None  # nobody reads the answer
     if isinstance(outcome, Reserved):
-        await kept(service, outcome, token_of(request.headers.get("authorization")))
+        await kept(service, outcome, request)
     return outcome
-
-
-def _audit(caller: Caller, action: str) -> None:
-    AUDIT.info("token %s: %s", caller.token_id or "none", action)

@@ -11,7 +11,7 @@ from pydantic_core import to_json
 from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.job import JobState
 from headgate.jobqueue.port import JobQuery
-from headgate.jobqueue.server.answers import Answer
+from headgate.jobqueue.server.answers import Answer, ok
 from headgate.jobqueue.server.documents import HealthOut
 from headgate.jobqueue.server.metrics import QueueGauges, queue_gauges
 from headgate.jobqueue.server.route import Call
@@ -25,7 +25,7 @@ _DEAD_READ: Final = 1000
 _DEAD_SHOWN: Final = 20
 
 
-async def health(call: Call) -> Answer:
+async def health(call: Call) -> Answer[HealthOut]:
     """Say whether the server works: the writer answers, and its last transaction went through."""
     service = call.service
     uptime_s = round(service.clock.monotonic() - service.started_at, 1)
@@ -34,23 +34,23 @@ async def health(call: Call) -> Answer:
             jobs = await call.look(lambda ledger, _: ledger.totals())
     except (TimeoutError, StoreFailedError):
         failing = HealthOut(status="failing", database="failing", uptime_s=uptime_s, jobs={})
-        return Answer(503, to_json(failing), media_type=b"application/json")
-    return Answer(200, to_json(HealthOut(status="healthy", database="open", uptime_s=uptime_s, jobs=jobs)))
+        return Answer(to_json(failing), 503, media_type="application/json")
+    return ok(HealthOut(status="healthy", database="open", uptime_s=uptime_s, jobs=jobs))
 
 
-async def metrics(call: Call) -> Answer:
+async def metrics(call: Call) -> Answer[bytes]:
     """Return figures for Prometheus."""
     now: QueueGauges = await call.look(lambda ledger, _: queue_gauges(ledger))
     text = call.service.metrics.text(now, len(call.service.long_polls))
-    return Answer(200, text, media_type=CONTENT_TYPE_LATEST.encode())
+    return Answer(text, media_type=CONTENT_TYPE_LATEST)
 
 
-async def openapi(call: Call) -> Answer:
+async def openapi(call: Call) -> Answer[bytes]:
     """Return the description of all routes."""
-    return Answer(200, to_json(call.service.description()))
+    return Answer(to_json(call.request.app.openapi()))
 
 
-async def overview(call: Call) -> Answer:
+async def overview(call: Call) -> Answer[bytes]:
     """Return the page that shows the queue to people."""
     from headgate.jobqueue.server.page import PageData, page_html, page_policy  # noqa: PLC0415 - jinja2 takes its time
 
@@ -63,4 +63,4 @@ async def overview(call: Call) -> Answer:
     latest = sorted(dead, key=lambda job: job.finished_at, reverse=True)[:_DEAD_SHOWN]
     data = PageData(statistics, servers, [JobOut.of(job) for job in latest], call.service.clock.wall())
     html = await asyncio.to_thread(page_html, data)
-    return Answer(200, html.encode(), {"Content-Security-Policy": page_policy()}, b"text/html; charset=utf-8")
+    return Answer(html.encode(), headers={"Content-Security-Policy": page_policy()}, media_type="text/html")

@@ -1,149 +1,106 @@
-"""The OpenAPI description of the routes in `v1.ROUTES`; FastAPI describes the legacy protocol's."""
+"""The OpenAPI description of all routes, by FastAPI: those of `v1.ROUTES` are told to it as functions of its own kind."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from typing import Any, Final, Literal
+from inspect import Parameter, Signature
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel
-from pydantic.json_schema import JsonSchemaMode, models_json_schema
+from fastapi import Body, FastAPI, Header, Path, Query, Security
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPBasic, HTTPBearer
 
+from headgate.jobqueue.server.idempotency import MOST_KEY_CHARS, REPLAYED
 from headgate.jobqueue.server.route import Route
+from headgate.jobqueue.server.v1 import ROUTES
 from headgate.jobqueue.wire import ProblemOut
 from headgate.net.refusals import PROBLEM_TYPE
 
-_TEMPLATE: Final = "#/components/schemas/{model}"
-_Use = tuple[type[BaseModel], JsonSchemaMode]
-
+_SCHEMAS: Final = "#/components/schemas/"
 _ALWAYS: Final = (401, 403, 421, 429, 500, 503)
 _OF_BODIES: Final = (408, 413, 415)
-_KEY: Final = {
-    "name": "Idempotency-Key",
-    "in": "header",
-    "required": False,
-    "description": "The same request with the same key is answered the same, and nothing is done twice.",
-    "schema": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[!-~]([ -~]*[!-~])?$"},
-}
-_SECURITY: Final = {
-    "token": {"type": "http", "scheme": "bearer", "description": "A token of `headgate jobqueue token create`."},
-    "password": {"type": "http", "scheme": "basic", "description": "The same token as password, with any user name."},
-}
+_PLACES: Final = {"path": Path(), "query": Query(), "body": Body()}
+_KEY: Final = Header(
+    alias="Idempotency-Key", min_length=1, max_length=MOST_KEY_CHARS, pattern="^[!-~]([ -~]*[!-~])?$",
+    description="The same request with the same key is answered the same, and nothing is done twice.",
+)  # fmt: skip
+_TOKEN: Final = (
+    Security(HTTPBearer(scheme_name="token", description="A token of `headgate jobqueue token create`.")),
+    Security(HTTPBasic(scheme_name="password", description="The same token as password, with any user name.")),
+)
+_CLASSES: Final = {"application/json": JSONResponse, "text/html": HTMLResponse, "text/plain": PlainTextResponse}
 
 
-def add_routes(document: dict[str, Any], routes: Iterable[Route]) -> dict[str, Any]:
-    """Return an OpenAPI document with the routes added."""
-    listed = list(routes)
-    uses: list[_Use] = [(ProblemOut, "serialization")]
-    for route in listed:
-        uses += [(route.takes, "validation")] if route.takes else []
-        uses += [(route.answers, "serialization")] if route.answers else []
-    schemas, definitions = models_json_schema(list(dict.fromkeys(uses)), ref_template=_TEMPLATE)
-    components = document.setdefault("components", {})
-    components.setdefault("schemas", {}).update(definitions["$defs"])
-    components["securitySchemes"] = _SECURITY
-    paths = document.setdefault("paths", {})
-    for route in listed:
-        shown = route.pattern.replace(":path", "")
-        paths.setdefault(shown, {})[route.method.lower()] = _operation(route, schemas)
+def described(app: FastAPI) -> dict[str, Any]:
+    """Return the description of an application's routes and of those in `v1.ROUTES`."""
+    document = get_openapi(
+        title=app.title, version=app.version, description=app.description,
+        license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"}, routes=[*app.routes, *map(_described, ROUTES)],
+    )  # fmt: skip
+    problem = ProblemOut.model_json_schema(ref_template=_SCHEMAS + "{model}", mode="serialization")
+    document["components"]["schemas"] |= problem.pop("$defs") | {"ProblemOut": problem}
     return document
 
 
-def _operation(route: Route, schemas: Mapping[Any, Any]) -> dict[str, Any]:
-    handler = route.handler
-    parameters = [*_parameters(route.path, "path"), *_parameters(route.query, "query")]
-    operation: dict[str, Any] = {
-        "tags": [route.tag],
-        "summary": route.summary,
-        "description": _described(route),
-        "operationId": f"{route.method.lower()}_{getattr(handler, '__name__', '').rstrip('_')}",
-        "responses": _responses(route, schemas),
-        "security": [] if route.scope is None else [{"token": []}, {"password": []}],
-    }
+def _described(route: Route) -> APIRoute:
+    text = (route.handler.__doc__ or "").partition("\n")[0]
+    return APIRoute(
+        route.pattern,
+        _signed(route),
+        methods=[route.method],
+        tags=[route.tag],
+        summary=route.summary,
+        description=text if route.scope is None else f"{text} Scope: `{route.scope.value}`.",
+        operation_id=f"{route.method.lower()}_{route.handler.__name__.rstrip('_')}",
+        dependencies=_TOKEN if route.scope else (),
+        response_model=route.answers,
+        response_class=_CLASSES[route.media_type],
+        responses=_responses(route),
+        openapi_extra={"requestBody": {"content": {"application/json": {"example": route.example}}}}
+        if route.example
+        else None,
+    )
+
+
+def _signed(route: Route) -> Any:
+    """Return a function that takes what FastAPI is to describe."""
+
+    def endpoint() -> None: ...
+
+    parameters = [
+        Parameter(name, Parameter.KEYWORD_ONLY, annotation=Annotated[model, _PLACES[name]])
+        for name, model in route.takes.items()
+    ]
     if route.method == "POST":
-        parameters.append(_KEY)
-    if parameters:
-        operation["parameters"] = parameters
-    if route.takes is not None:
-        content: dict[str, Any] = {"schema": schemas[route.takes, "validation"]}
-        if route.example:
-            content["example"] = dict(route.example)
-        operation["requestBody"] = {"required": True, "content": {"application/json": content}}
-    return operation
+        parameters.append(Parameter("key", Parameter.KEYWORD_ONLY, annotation=Annotated[str, _KEY], default=""))
+    endpoint.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return endpoint
 
 
-def _described(route: Route) -> str:
-    text = (route.handler.__doc__ or route.summary).partition("\n")[0]
-    return text if route.scope is None else f"{text} Scope: `{route.scope.value}`."
-
-
-def _parameters(model: type[BaseModel], place: Literal["path", "query"]) -> list[dict[str, Any]]:
-    schema = model.model_json_schema(ref_template=_TEMPLATE)
-    inner = schema.get("$defs", {})
-    found = []
-    for name, field in schema.get("properties", {}).items():
-        one = _inlined(field, inner)
-        found.append(
-            {
-                "name": name,
-                "in": place,
-                "required": place == "path" or name in schema.get("required", ()),
-                "description": one.pop("description", ""),
-                "schema": {key: value for key, value in one.items() if key != "title"},
-            }
-        )
+def _responses(route: Route) -> dict[int | str, dict[str, Any]]:
+    found: dict[int | str, dict[str, Any]] = {200: {"description": "Done."}}
+    if route.method == "POST":
+        replayed = "`true` on an answer that was given before to the same Idempotency-Key."
+        found[200]["headers"] = {REPLAYED: _header(replayed)}
+    of_bodies = _OF_BODIES if "body" in route.takes else ()
+    for status in sorted({*route.errors, 422, 500, *(() if route.scope is None else (*_ALWAYS, *of_bodies))}):
+        found[status] = _error(status, route)
     return found
 
 
-def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
-    """Return a schema of a parameter without references, and without null, which no query can carry."""
-    if isinstance(schema, list):
-        return [_inlined(one, definitions) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if "$ref" in schema:
-        return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
-    found = {key: _inlined(value, definitions) for key, value in schema.items()}
-    options = [one for one in found.pop("anyOf", []) if one != {"type": "null"}]
-    if len(options) == 1:
-        found |= options[0]
-    elif options:
-        found["anyOf"] = options
-    return {key: value for key, value in found.items() if not (key == "default" and value is None)}
-
-
-def _responses(route: Route, schemas: Mapping[Any, Any]) -> dict[str, Any]:
-    answer = {} if route.answers is None else schemas[route.answers, "serialization"]
-    done: dict[str, Any] = {"description": "Done.", "content": {route.media_type: {"schema": answer or {}}}}
-    if route.method == "POST":
-        done["headers"] = {
-            "Idempotent-Replay": {
-                "description": "`true` on an answer that was given before to the same Idempotency-Key.",
-                "schema": {"type": "string"},
-            }
-        }
-    responses = {"200": done}
-    for status in sorted({*_statuses(route)}):
-        responses[str(status)] = _error(status, route, schemas)
-    return responses
-
-
-def _statuses(route: Route) -> tuple[int, ...]:
-    if route.scope is None:
-        return (*route.errors, 422, 500)
-    return (*_ALWAYS, *route.errors, 422, *(_OF_BODIES if route.takes else ()))
-
-
-def _error(status: int, route: Route, schemas: Mapping[Any, Any]) -> dict[str, Any]:
+def _error(status: int, route: Route) -> dict[str, Any]:
+    content = {PROBLEM_TYPE: {"schema": {"$ref": f"{_SCHEMAS}ProblemOut"}}}
     if route.scope is None and status == 503 and route.answers is not None:
-        content = {route.media_type: {"schema": schemas[route.answers, "serialization"]}}
-    else:
-        content = {PROBLEM_TYPE: {"schema": schemas[ProblemOut, "serialization"]}}
+        content = {route.media_type: {"schema": {"$ref": _SCHEMAS + route.answers.__name__}}}
     response: dict[str, Any] = {"description": f"{HTTPStatus(status).phrase}.", "content": content}
     if status in {429, 503} and route.scope is not None:
-        response["headers"] = {
-            "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 1}}
-        }
+        response["headers"] = {"Retry-After": _header("Seconds to wait.", type="integer", minimum=1)}
     if status == 401:
-        response["headers"] = {"WWW-Authenticate": {"description": "How to sign in.", "schema": {"type": "string"}}}
+        response["headers"] = {"WWW-Authenticate": _header("How to sign in.")}
     return response
+
+
+def _header(description: str, **schema: Any) -> dict[str, Any]:
+    return {"description": description, "schema": schema or {"type": "string"}}

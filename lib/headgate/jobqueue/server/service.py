@@ -10,17 +10,18 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, TypeVar
 
-from starlette.types import Receive
+from starlette.requests import ClientDisconnect, Request
 
 from headgate.core import Clock
-from headgate.jobqueue.errors import HungUp, StoreFailedError, TokenEndedError, TooManyOpenError
+from headgate.jobqueue.errors import StoreFailedError, TokenEndedError, TooManyOpenError
 from headgate.jobqueue.port import Reader
 from headgate.jobqueue.server.bodies import LargeBodies
 from headgate.jobqueue.server.metrics import Metrics
 from headgate.jobqueue.server.settings import ServerSettings
 from headgate.jobqueue.writer import LedgerWriter
-from headgate.net.authority import Authority, Caller
-from headgate.net.hosts import HostNames
+from headgate.net.authority import EVERYBODY, Authority, Caller, Refused
+from headgate.net.hosts import HostNames, check_site
+from headgate.net.refusals import token_of
 
 T = TypeVar("T")
 
@@ -39,25 +40,25 @@ class LongPolls:
         """Return how many requests stand in line."""
         return len(self._waiting)
 
-    async def stand(self, standing: Coroutine[Any, Any, T], receive: Receive) -> T | None:
+    async def stand(self, standing: Coroutine[Any, Any, T], request: Request) -> T | None:
         """Return what comes of standing in line, or None when the server stops before.
 
         Args:
             standing: may be cancelled at any moment.
-            receive: of the request, whose body has been read.
+            request: whose; its body has been read.
 
         Raises:
-            HungUp: the client is gone; `standing` was cancelled.
+            ClientDisconnect: the client is gone; `standing` was cancelled.
         """
         waiting = asyncio.ensure_future(standing)
-        gone = asyncio.ensure_future(_gone(receive))
+        gone = asyncio.ensure_future(_gone(request))
         self._waiting.add(waiting)
         if self._is_closed:
             waiting.cancel()
         try:
             await asyncio.wait((waiting, gone), return_when=asyncio.FIRST_COMPLETED)
             if not waiting.done():
-                raise HungUp
+                raise ClientDisconnect
             return None if waiting.cancelled() else waiting.result()
         finally:
             self._waiting.discard(waiting)
@@ -73,8 +74,8 @@ class LongPolls:
             waiting.cancel()
 
 
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
@@ -135,7 +136,6 @@ class Service:
         large_bodies: requests that send much.
         names: that it answers to without a token.
         started_at: monotonic time.
-        description: makes the OpenAPI document.
     """
 
     writer: LedgerWriter
@@ -146,18 +146,33 @@ class Service:
     metrics: Metrics
     long_polls: LongPolls
     started_at: float
-    description: Callable[[], dict[str, Any]] = dict
     large_bodies: LargeBodies = field(default_factory=LargeBodies)
     names: HostNames = field(default_factory=HostNames)
     _open: Counter[str] = field(default_factory=Counter)
 
-    async def check_still_let_in(self, token: str | None) -> None:
+    async def let_in(self, request: Request, method: str) -> Caller | Refused:
+        """Return who makes a request, or why nobody may; what is refused is counted.
+
+        Raises:
+            MisdirectedError: without tokens, it is for another server's name.
+            CrossSiteError: a web page made a browser send it, or may have.
+        """
+        verdict = await self.authority.identify_async(_token(request), self.clock.wall())
+        if isinstance(verdict, Refused):
+            self.metrics.refused(verdict.reason.value)
+            return verdict
+        if verdict is EVERYBODY:
+            self.names.check(request.headers.get("host"))
+        check_site(request.headers.get, method)
+        return verdict
+
+    async def check_still_let_in(self, request: Request) -> None:
         """Return when whoever stood in line may still have what he waited for.
 
         Raises:
             TokenEndedError: his token has ended meanwhile.
         """
-        if not await self.authority.still_lets_in(token, self.clock.wall()):
+        if not await self.authority.still_lets_in(_token(request), self.clock.wall()):
             raise TokenEndedError("the token ended while its request waited; the job or server went back to the queue")
 
     @contextmanager
@@ -177,3 +192,7 @@ class Service:
             self._open[name] -= 1
             if not self._open[name]:
                 del self._open[name]
+
+
+def _token(request: Request) -> str | None:
+    return token_of(request.headers.get("authorization"))

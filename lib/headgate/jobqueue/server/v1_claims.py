@@ -25,7 +25,9 @@ from headgate.jobqueue.outcomes import (
 )
 from headgate.jobqueue.server.access import check_worker, is_hidden, narrowed, unknown, usable_pools
 from headgate.jobqueue.server.answers import Answer, ok, problem_of
-from headgate.jobqueue.server.route import Call, Key
+from headgate.jobqueue.server.documents import JobPath
+from headgate.jobqueue.server.idempotency import Key
+from headgate.jobqueue.server.route import Call, audit
 from headgate.jobqueue.wire import (
     ClaimedJob,
     ClaimIn,
@@ -49,9 +51,8 @@ _log = logging.getLogger("headgate.jobqueue")
 _NOTHING: Final = ok(ClaimOut(jobs=[]))
 
 
-async def claim(call: Call) -> Answer:
+async def claim(call: Call, body: ClaimIn) -> Answer[ClaimOut]:
     """Hand out jobs; with `wait_s`, as soon as there are any."""
-    body: ClaimIn = call.body
     check_worker(call.caller, body.worker)
     request = ClaimRequest(
         body.worker,
@@ -63,45 +64,42 @@ async def claim(call: Call) -> Answer:
         "" if call.key is None else f"{call.key.name}\0{call.key.fingerprint}",
     )
     if call.key is not None:
-        return await _claim_once(call, request)
-    jobs = await _claimed(call, request)
+        return await _claim_once(call, call.key, request, body.wait_s)
+    jobs = await _claimed(call, request, body.wait_s)
     _note(call, jobs)
     return _answer_of(jobs)
 
 
-async def _claimed(call: Call, request: ClaimRequest) -> tuple[Job, ...]:
-    if not call.body.wait_s:
+async def _claimed(call: Call, request: ClaimRequest, wait_s: float) -> tuple[Job, ...]:
+    if not wait_s:
         return await call.service.writer.do(lambda ledger, at: ledger.claims.claim(request, at))
-    standing = call.service.writer.wait_for(lambda ledger, at: ledger.claim_or_wait(request, at), call.body.wait_s)
-    jobs = await call.service.long_polls.stand(standing, call.receive)
+    standing = call.service.writer.wait_for(lambda ledger, at: ledger.claim_or_wait(request, at), wait_s)
+    jobs = await call.service.long_polls.stand(standing, call.request)
     if not isinstance(jobs, tuple):
         return ()
     try:
-        await call.service.check_still_let_in(call.token)
+        await call.service.check_still_let_in(call.request)
     except TokenEndedError:
         await call.service.writer.do(lambda ledger, at: _take_back(ledger, jobs, at, "the worker's token had ended"))
         raise
     return jobs
 
 
-async def _claim_once(call: Call, request: ClaimRequest) -> Answer:
-    key = call.key
-    assert key is not None
-
+async def _claim_once(call: Call, key: Key, request: ClaimRequest, wait_s: float) -> Answer[ClaimOut]:
     claimed: tuple[Job, ...] = ()
 
-    def at_once(ledger: Ledger, at: Instant) -> Answer | None:
+    def at_once(ledger: Ledger, at: Instant) -> Answer[ClaimOut] | None:
         nonlocal claimed
         if (known := key.replay(ledger)) is not None:
             return known
         # Whoever stood in line was given jobs in one transaction, and his answer is remembered in the next one.
         given = ledger.claims.again(request, at)
         claimed = () if given else ledger.claims.claim(request, at)
-        if given or claimed or not call.body.wait_s:
+        if given or claimed or not wait_s:
             return _remembered(key, ledger, given or claimed, at)
         return None
 
-    def afterwards(ledger: Ledger, at: Instant) -> Answer:
+    def afterwards(ledger: Ledger, at: Instant) -> Answer[ClaimOut]:
         nonlocal claimed
         if (known := key.replay(ledger)) is not None:
             # The same request was sent twice, and both stood in line.
@@ -112,18 +110,18 @@ async def _claim_once(call: Call, request: ClaimRequest) -> Answer:
 
     answer = await call.service.writer.do(at_once)
     if answer is None:
-        claimed = await _claimed(call, request)
+        claimed = await _claimed(call, request, wait_s)
         answer = await call.service.writer.do(afterwards)
     _note(call, claimed)
     return answer
 
 
-def _remembered(key: Key, ledger: Ledger, jobs: tuple[Job, ...], at: Instant) -> Answer:
+def _remembered(key: Key, ledger: Ledger, jobs: tuple[Job, ...], at: Instant) -> Answer[ClaimOut]:
     # Claims in vain changed nothing; workers that wait would fill the database with them.
     return key.remember(ledger, _answer_of(jobs), at) if jobs else _NOTHING
 
 
-def _answer_of(jobs: tuple[Job, ...]) -> Answer:
+def _answer_of(jobs: tuple[Job, ...]) -> Answer[ClaimOut]:
     return ok(ClaimOut.model_construct(jobs=[ClaimedJob.of(job) for job in jobs])) if jobs else _NOTHING
 
 
@@ -133,7 +131,7 @@ def _note(call: Call, jobs: tuple[Job, ...]) -> None:
     call.service.metrics.claimed(len(jobs))
     for job in jobs:
         _log.info("Job %s assigned to %s (attempt %s)", job.job_id, job.worker, job.epoch)
-    call.action = f"claimed {named([job.job_id for job in jobs])} as worker {jobs[0].worker!r}"
+    audit(call.caller, f"claimed {named([job.job_id for job in jobs])} as worker {jobs[0].worker!r}")
 
 
 def named(job_ids: list[str]) -> str:
@@ -147,9 +145,8 @@ def _take_back(ledger: Ledger, jobs: tuple[Job, ...], at: Instant, reason: str) 
         ledger.claims.take_back(job, at, reason)
 
 
-async def renew(call: Call) -> Answer:
+async def renew(call: Call, body: RenewIn) -> Answer[RenewOut]:
     """Keep claims, and the servers that they hold, for another period."""
-    body: RenewIn = call.body
     refs = [lease.ref for lease in body.leases]
     caller = call.caller
 
@@ -175,14 +172,13 @@ def _renewal(outcome: RenewOutcome) -> RenewalOut:
             return RenewalOut.model_construct(job_id=job_id, status="unknown", reason="no job has this id")
 
 
-async def complete(call: Call) -> Answer:
+async def complete(call: Call, path: JobPath, body: CompleteIn) -> Answer[CompletionOut]:
     """Take a result in, once."""
-    body: CompleteIn = call.body
-    ref = LeaseRef(call.path.job_id, body.lease_id, body.epoch)
+    ref = LeaseRef(path.job_id, body.lease_id, body.epoch)
     completion = _completion(body)
     said: list[CompleteOutcome] = []
 
-    def operation(ledger: Ledger, at: Instant) -> Answer:
+    def operation(ledger: Ledger, at: Instant) -> Answer[CompletionOut]:
         outcome = _complete(ledger, call, ref, completion, at)
         said.append(outcome)
         match outcome:
@@ -196,19 +192,18 @@ async def complete(call: Call) -> Answer:
     answer = await call.change(operation)
     for outcome in said:
         _note_completion(call, ref, outcome)
-        call.action = f"completed job {ref.job_id!r} epoch {ref.epoch}: {_completed(outcome).status}"
+        audit(call.caller, f"completed job {ref.job_id!r} epoch {ref.epoch}: {_completed(outcome).status}")
     return answer
 
 
-async def complete_many(call: Call) -> Answer:
+async def complete_many(call: Call, body: CompletionsIn) -> Answer[CompletionsOut]:
     """Take many results in; each is taken or refused by itself."""
-    body: CompletionsIn = call.body
     results = await call.service.large_bodies.each(
         body.completions, lambda one: (LeaseRef(one.job_id, one.lease_id, one.epoch), _completion(one))
     )
     said: list[CompleteOutcome] = []
 
-    def operation(ledger: Ledger, at: Instant) -> Answer:
+    def operation(ledger: Ledger, at: Instant) -> Answer[CompletionsOut]:
         said.extend(_complete(ledger, call, ref, completion, at) for ref, completion in results)
         return ok(CompletionsOut.model_construct(completions=[_completed(outcome) for outcome in said]))
 
@@ -217,7 +212,7 @@ async def complete_many(call: Call) -> Answer:
         _note_completion(call, ref, outcome)
     if said:
         done = sum(isinstance(outcome, Ended) for outcome in said)
-        call.action = f"completed {done} of {named([ref.job_id for ref, _ in results])}"
+        audit(call.caller, f"completed {done} of {named([ref.job_id for ref, _ in results])}")
     return answer
 
 
@@ -249,24 +244,22 @@ def _note_completion(call: Call, ref: LeaseRef, outcome: CompleteOutcome) -> Non
         _log.info("Job %s finished by %s", ref.job_id, outcome.job.worker)
 
 
-async def fail(call: Call) -> Answer:
+async def fail(call: Call, path: JobPath, body: FailIn) -> Answer[EndOut]:
     """End a claim whose work failed."""
-    body: FailIn = call.body
-    ref = LeaseRef(call.path.job_id, body.lease_id, body.epoch)
+    ref = LeaseRef(path.job_id, body.lease_id, body.epoch)
     return await _end(call, ref, "failed", lambda ledger, at: ledger.claims.fail(ref, body.error, at, retry=body.retry))
 
 
-async def give_back(call: Call) -> Answer:
+async def give_back(call: Call, path: JobPath, body: GiveBackIn) -> Answer[EndOut]:
     """End a claim without a result and without blame."""
-    body: GiveBackIn = call.body
-    ref = LeaseRef(call.path.job_id, body.lease_id, body.epoch)
+    ref = LeaseRef(path.job_id, body.lease_id, body.epoch)
     return await _end(call, ref, "given_back", lambda ledger, at: ledger.claims.give_back(ref, at, body.reason))
 
 
-async def _end(call: Call, ref: LeaseRef, how: str, end: Operation[EndOutcome]) -> Answer:
+async def _end(call: Call, ref: LeaseRef, how: str, end: Operation[EndOutcome]) -> Answer[EndOut]:
     said: list[EndOutcome] = []
 
-    def operation(ledger: Ledger, at: Instant) -> Answer:
+    def operation(ledger: Ledger, at: Instant) -> Answer[EndOut]:
         outcome = Unknown(ref.job_id) if is_hidden(ledger, call.caller, ref.job_id) else end(ledger, at)
         said.append(outcome)
         return ended(outcome)
@@ -275,12 +268,13 @@ async def _end(call: Call, ref: LeaseRef, how: str, end: Operation[EndOutcome]) 
     for outcome in said:
         call.service.metrics.ended(how if isinstance(outcome, Ended) else "stale")
         if isinstance(outcome, Ended):
-            call.action = f"{how.replace('_', ' ')} job {ref.job_id!r} epoch {ref.epoch}"
-            _log.info("Job %s %s by its worker; it is %s", ref.job_id, how.replace("_", " "), outcome.job.state.value)
+            done = how.replace("_", " ")
+            audit(call.caller, f"{done} job {ref.job_id!r} epoch {ref.epoch}")
+            _log.info("Job %s %s by its worker; it is %s", ref.job_id, done, outcome.job.state.value)
     return answer
 
 
-def ended(outcome: EndOutcome) -> Answer:
+def ended(outcome: EndOutcome) -> Answer[EndOut]:
     """Return the answer that says what became of a job."""
     match outcome:
         case Ended(job):

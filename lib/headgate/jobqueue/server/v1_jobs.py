@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, Never, Protocol, TypeVar
 
 from headgate.jobqueue.errors import WrongStateError
 from headgate.jobqueue.job import Job, JobState
@@ -14,11 +14,12 @@ from headgate.jobqueue.outcomes import Ended, EndOutcome, Instant, Unknown
 from headgate.jobqueue.port import HistoryEntry, JobQuery, Reader
 from headgate.jobqueue.server.access import check_submission, is_hidden, narrowed, sees, unknown
 from headgate.jobqueue.server.answers import Answer, ok, problem_of
-from headgate.jobqueue.server.documents import DeadQuery, HistoryQuery, JobsQuery, PageQuery
-from headgate.jobqueue.server.route import Call
+from headgate.jobqueue.server.documents import DeadQuery, HistoryQuery, JobPath, JobsQuery, PageQuery
+from headgate.jobqueue.server.route import Call, audit
 from headgate.jobqueue.server.v1_claims import ended, named
 from headgate.jobqueue.wire import (
     MOST_AT_ONCE,
+    EndOut,
     EntryOut,
     FinishedOut,
     HistoryOut,
@@ -47,64 +48,54 @@ class _Chunk(Protocol[T_co]):
     def __call__(self, reader: Reader, /, *, behind: int, most: int) -> Sequence[T_co]: ...
 
 
-async def submit(call: Call) -> Answer:
+async def submit(call: Call, body: SubmitIn) -> Answer[SubmitOut]:
     """Take jobs in, all or none; those that are there with the same contents are left alone."""
-    body: SubmitIn = call.body
     specs = await call.service.large_bodies.each(body.jobs, lambda job: job.spec)
     check_submission(call.caller, specs)
     said: list[int] = []
 
-    def operation(ledger: Ledger, at: Instant) -> Answer:
+    def operation(ledger: Ledger, at: Instant) -> Answer[SubmitOut]:
         submitted = ledger.submit(specs, at)
         said.append(submitted.added)
         return ok(SubmitOut(added=submitted.added, existing=submitted.existing))
 
     answer = await call.change(operation)
     if any(said):
-        call.action = f"submitted {said[0]} jobs, {named([spec.job_id for spec in specs])}"
+        audit(call.caller, f"submitted {said[0]} jobs, {named([spec.job_id for spec in specs])}")
         _log.info("%d jobs submitted", said[0])
     return answer
 
 
-async def list_jobs(call: Call) -> Answer:
+async def list_jobs(call: Call, query: JobsQuery) -> Answer[JobsOut]:
     """Return a page of jobs."""
-    query: JobsQuery = call.query
-    return await _page(call, query.state, query.team, query.task, query.pool, query.after, query.limit)
-
-
-async def list_dead(call: Call) -> Answer:
-    """Return a page of dead jobs."""
-    query: DeadQuery = call.query
-    return await _page(call, JobState.DEAD, query.team, query.task, None, query.after, query.limit)
-
-
-async def _page(
-    call: Call, state: JobState | None, team: str | None, task: str | None, pool: str | None, after: int, limit: int
-) -> Answer:
-    teams = narrowed(None if team is None else [team], call.caller.teams)
+    teams = narrowed(None if query.team is None else [query.team], call.caller.teams)
 
     def chunk(reader: Reader, /, *, behind: int, most: int) -> Sequence[Job]:
-        return reader.jobs(JobQuery(state, teams, task, pool, behind, most))
+        return reader.jobs(JobQuery(query.state, teams, query.task, query.pool, behind, most))
 
-    jobs, is_last = await _chunks(call, chunk, lambda job: job.seq, after, limit, _job_bytes)
+    jobs, is_last = await _chunks(call, chunk, lambda job: job.seq, query, _job_bytes)
     following = None if is_last else jobs[-1].seq
     return ok(JobsOut.model_construct(jobs=[JobOut.of(job) for job in jobs], next=following))
+
+
+async def list_dead(call: Call, query: DeadQuery) -> Answer[JobsOut]:
+    """Return a page of dead jobs."""
+    return await list_jobs(call, JobsQuery(state=JobState.DEAD, **query.model_dump()))
 
 
 async def _chunks(
     call: Call,
     chunk: _Chunk[T],
     cursor: Callable[[T], int],
-    after: int,
-    limit: int,
+    page: PageQuery,
     size: Callable[[T], int],
 ) -> tuple[list[T], bool]:
     """Return what a listing has, chunk by chunk up to the page's bounds, and whether that was all of it."""
     found: list[T] = []
     total = 0
-    while len(found) < limit and total < _PAGE_BYTES:
-        most = min(_CHUNK, limit - len(found))
-        behind = cursor(found[-1]) if found else after
+    while len(found) < page.limit and total < _PAGE_BYTES:
+        most = min(_CHUNK, page.limit - len(found))
+        behind = cursor(found[-1]) if found else page.after
         part = await call.service.listings.ask(partial(chunk, behind=behind, most=most))
         found += part
         total += sum(map(size, part))
@@ -117,40 +108,36 @@ def _job_bytes(job: Job) -> int:
     return len(job.spec.payload) + len(job.result)
 
 
-async def show(call: Call) -> Answer:
+async def show(call: Call, path: JobPath) -> Answer[JobOut]:
     """Return a job as it is."""
-    job = await call.look(lambda ledger, _: ledger.job(call.path.job_id))
+    job = await call.look(lambda ledger, _: ledger.job(path.job_id))
     if job is None or not sees(call.caller, job):
-        raise unknown(call.path.job_id)
+        raise unknown(path.job_id)
     return ok(JobOut.of(job))
 
 
-async def job_history(call: Call) -> Answer:
+async def job_history(call: Call, path: JobPath, query: PageQuery) -> Answer[HistoryOut]:
     """Return what has happened to a job."""
-    query: PageQuery = call.query
-    job_id = call.path.job_id
+    job_id = path.job_id
     if not await call.look(lambda ledger, _: sees(call.caller, ledger.job(job_id))):
         raise unknown(job_id)
     entries, _ = await _chunks(
         call,
         lambda reader, *, behind, most: reader.history(behind, most, job_id=job_id),
         lambda entry: entry.entry,
-        query.after,
-        query.limit,
+        query,
         _entry_bytes,
     )
     return _history_answer(entries, entries[-1].entry if entries else query.after)
 
 
-async def history(call: Call) -> Answer:
+async def history(call: Call, query: HistoryQuery) -> Answer[HistoryOut]:
     """Return what has happened; tokens bound to teams see what happened to their jobs."""
-    query: HistoryQuery = call.query
     entries, _ = await _chunks(
         call,
         lambda reader, *, behind, most: reader.history(behind, most, what=query.what),
         lambda entry: entry.entry,
-        query.after,
-        query.limit,
+        query,
         _entry_bytes,
     )
     following = entries[-1].entry if entries else query.after
@@ -176,19 +163,17 @@ def _entry_bytes(entry: HistoryEntry) -> int:
     return len(entry.note) + 200
 
 
-def _history_answer(entries: list[HistoryEntry], following: int) -> Answer:
+def _history_answer(entries: list[HistoryEntry], following: int) -> Answer[HistoryOut]:
     return ok(HistoryOut.model_construct(entries=[EntryOut.of(entry) for entry in entries], next=following))
 
 
-async def results(call: Call) -> Answer:
+async def results(call: Call, query: PageQuery) -> Answer[ResultsOut]:
     """Return completed jobs in the order of their completion."""
-    query: PageQuery = call.query
     finished, _ = await _chunks(
         call,
         lambda reader, *, behind, most: reader.finished(behind, most, call.caller.teams),
         lambda one: one.entry,
-        query.after,
-        query.limit,
+        query,
         lambda one: _job_bytes(one.job),
     )
     shown = [FinishedOut.model_construct(entry=one.entry, job=JobOut.of(one.job)) for one in finished]
@@ -196,14 +181,13 @@ async def results(call: Call) -> Answer:
     return ok(ResultsOut.model_construct(results=shown, next=following))
 
 
-async def withdraw(call: Call) -> Answer:
+async def withdraw(call: Call, path: JobPath, body: ReasonIn) -> Answer[EndOut]:
     """Make a job dead that is not to be run any more."""
-    body: ReasonIn = call.body
-    job_id = call.path.job_id
+    job_id = path.job_id
     said: list[EndOutcome] = []
     before: list[str] = []
 
-    def operation(ledger: Ledger, at: Instant) -> Answer:
+    def operation(ledger: Ledger, at: Instant) -> Answer[EndOut]:
         hidden = is_hidden(ledger, call.caller, job_id)
         before.extend(job.state.value for job in [ledger.job(job_id)] if job is not None)
         said.append(Unknown(job_id) if hidden else ledger.withdraw(job_id, body.reason, at))
@@ -211,18 +195,17 @@ async def withdraw(call: Call) -> Answer:
 
     answer = await call.change(operation)
     if any(isinstance(outcome, Ended) for outcome in said):
-        call.changed("withdraw", job_id, before=before[0], after=f"dead: {body.reason}")
+        await call.changed("withdraw", job_id, before=before[0], after=f"dead: {body.reason}")
         _log.info("Job %s withdrawn", job_id)
     return answer
 
 
-async def requeue(call: Call) -> Answer:
+async def requeue(call: Call, body: RequeueIn) -> Answer[RequeueOut]:
     """Give dead jobs all their attempts again: those named, or all that match."""
-    body: RequeueIn = call.body
     job_ids = body.job_ids if body.job_ids is not None else await _dead_ids(call, body)
     said: list[str] = []
 
-    def operation(ledger: Ledger, at: Instant) -> Answer:
+    def operation(ledger: Ledger, at: Instant) -> Answer[RequeueOut]:
         problem = None if body.job_ids is None else _flaw(ledger, call, job_ids)
         if problem is not None:
             return problem
@@ -235,12 +218,12 @@ async def requeue(call: Call) -> Answer:
 
     answer = await call.change(operation)
     if said:
-        call.changed("requeue", named(said), before="dead", after="pending")
+        await call.changed("requeue", named(said), before="dead", after="pending")
         _log.info("%d dead jobs requeued", len(said))
     return answer
 
 
-def _flaw(ledger: Ledger, call: Call, job_ids: Sequence[str]) -> Answer | None:
+def _flaw(ledger: Ledger, call: Call, job_ids: Sequence[str]) -> Answer[Never] | None:
     """Return what stands against requeueing jobs that were named one by one: all are requeued or none."""
     for job_id in job_ids:
         job = ledger.job(job_id)

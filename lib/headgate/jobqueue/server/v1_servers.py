@@ -6,6 +6,8 @@ import logging
 from collections import Counter
 from time import perf_counter
 
+from starlette.requests import Request
+
 from headgate.jobqueue.errors import StaleLeaseError, TokenEndedError
 from headgate.jobqueue.job import JobState, Lane
 from headgate.jobqueue.ledger import Ledger
@@ -13,9 +15,9 @@ from headgate.jobqueue.outcomes import Instant, NoneFree, Reserved, ReserveOutco
 from headgate.jobqueue.resource import Resource, ResourceState
 from headgate.jobqueue.server.access import check_pool, is_hidden, sees, unknown
 from headgate.jobqueue.server.answers import Answer, ok, problem_of
-from headgate.jobqueue.server.documents import ReleaseOut, RemovedOut
+from headgate.jobqueue.server.documents import ReleaseOut, RemovedOut, RemoveQuery, ResourcePath
 from headgate.jobqueue.server.health_checks import check_addresses
-from headgate.jobqueue.server.route import Call
+from headgate.jobqueue.server.route import Call, audit
 from headgate.jobqueue.server.service import Service
 from headgate.jobqueue.server.v1_claims import stale
 from headgate.jobqueue.wire import ReasonIn, ReleaseIn, ReservationOut, ReserveIn, ReserveOut
@@ -25,25 +27,24 @@ from headgate.net.authority import Caller
 _log = logging.getLogger("headgate.jobqueue")
 
 
-async def register(call: Call) -> Answer:
+async def register(call: Call, body: ResourcesIn) -> Answer[ResourcesOut]:
     """Register policy servers, all or none; one whose address is there already stays one server."""
-    body: ResourcesIn = call.body
     specs = [resource.spec for resource in body.resources]
     check_addresses(specs, allow_link_local=call.service.settings.allow_link_local)
     said: list[Resource] = []
 
-    def operation(ledger: Ledger, at: Instant) -> Answer:
+    def operation(ledger: Ledger, at: Instant) -> Answer[ResourcesOut]:
         said.extend({one.resource_id: one for one in ledger.add_resources(specs, at)}.values())
-        return _listed(said)
+        return ok(ResourcesOut.model_construct(resources=list(map(ResourceOut.of, said))))
 
     answer = await call.change(operation)
     if said:
-        call.changed("register", ", ".join(one.resource_id for one in said), after=f"{len(said)} policy servers")
+        await call.changed("register", ", ".join(one.resource_id for one in said), after=f"{len(said)} policy servers")
         _log.info("%d policy servers registered", len(said))
     return answer
 
 
-async def list_resources(call: Call) -> Answer:
+async def list_resources(call: Call) -> Answer[ResourcesOut]:
     """Return policy servers; tokens bound to pools see those of these pools."""
     resources = await call.look(lambda ledger, _: resources_of(ledger, call.caller))
     return ok(ResourcesOut.model_construct(resources=resources))
@@ -69,54 +70,47 @@ def _place(resource: Resource) -> tuple[str, int]:
     return resource.spec.pool, resource.index
 
 
-def _listed(resources: list[Resource]) -> Answer:
-    return ok(ResourcesOut.model_construct(resources=[ResourceOut.of(resource) for resource in resources]))
-
-
-async def drain(call: Call) -> Answer:
+async def drain(call: Call, path: ResourcePath, body: ReasonIn) -> Answer[ResourceOut]:
     """Hand a server out no more; a job that uses it keeps it."""
-    return await _change(call, ResourceState.DRAINING)
+    return await _change(call, path.resource_id, ResourceState.DRAINING, body.reason)
 
 
-async def open_(call: Call) -> Answer:
+async def open_(call: Call, path: ResourcePath, body: ReasonIn) -> Answer[ResourceOut]:
     """Hand a server out again."""
-    return await _change(call, ResourceState.OPEN)
+    return await _change(call, path.resource_id, ResourceState.OPEN, body.reason)
 
 
-async def _change(call: Call, state: ResourceState) -> Answer:
-    body: ReasonIn = call.body
-    resource_id = call.path.resource_id
+async def _change(call: Call, resource_id: str, state: ResourceState, reason: str) -> Answer[ResourceOut]:
     said: list[Resource] = []
 
-    def operation(ledger: Ledger, at: Instant) -> Answer:
+    def operation(ledger: Ledger, at: Instant) -> Answer[ResourceOut]:
         said.append(ledger.servers.resource(resource_id))
-        said.append(ledger.change_resource(resource_id, state, at, body.reason))
+        said.append(ledger.change_resource(resource_id, state, at, reason))
         return ok(ResourceOut.of(said[-1]))
 
     answer = await call.change(operation)
     if said:
         before, after = (f"{one.state.value}: {one.note}" for one in said)
-        call.changed("change server", resource_id, before=before, after=after)
-        _log.info("Resource %s is %s now%s", resource_id, state.value, f": {body.reason}" if body.reason else "")
+        await call.changed("change server", resource_id, before=before, after=after)
+        _log.info("Resource %s is %s now%s", resource_id, state.value, f": {reason}" if reason else "")
     return answer
 
 
-async def remove(call: Call) -> Answer:
+async def remove(call: Call, path: ResourcePath, query: RemoveQuery) -> Answer[RemovedOut]:
     """Take a server out; by force, also from the job that uses it."""
-    resource_id = call.path.resource_id
-    force: bool = call.query.force
+    resource_id = path.resource_id
 
-    def operation(ledger: Ledger, at: Instant) -> Answer:
-        ledger.remove_resource(resource_id, at, even_if_held=force)
+    def operation(ledger: Ledger, at: Instant) -> Answer[RemovedOut]:
+        ledger.remove_resource(resource_id, at, even_if_held=query.force)
         return ok(RemovedOut(removed=resource_id))
 
     answer = await call.change(operation)
-    call.changed("remove server", resource_id, after="removed by force" if force else "removed")
+    await call.changed("remove server", resource_id, after="removed by force" if query.force else "removed")
     _log.info("Resource %s removed", resource_id)
     return answer
 
 
-async def statistics(call: Call) -> Answer:
+async def statistics(call: Call) -> Answer[StatisticsOut]:
     """Return the queue at a glance; tokens bound to teams see their part of it."""
     return ok(await call.look(lambda ledger, _: statistics_of(ledger, call.caller.teams, call.caller.pools)))
 
@@ -183,9 +177,8 @@ def _pools(ledger: Ledger, names: list[str]) -> list[PoolOut]:
     ]
 
 
-async def reserve(call: Call) -> Answer:
+async def reserve(call: Call, body: ReserveIn) -> Answer[ReserveOut]:
     """Give a claim a policy server that serves its task; with `wait_s`, as soon as one is free."""
-    body: ReserveIn = call.body
     ref = body.ref
     started = perf_counter()
 
@@ -200,28 +193,28 @@ async def reserve(call: Call) -> Answer:
     outcome: object = None
     if body.wait_s:
         standing = writer.wait_for(lambda ledger, at: ask(ledger, at, wait=True), body.wait_s)
-        outcome = await call.service.long_polls.stand(standing, call.receive)
+        outcome = await call.service.long_polls.stand(standing, call.request)
         if isinstance(outcome, Reserved):
-            await kept(call.service, outcome, call.token)
+            await kept(call.service, outcome, call.request)
     if outcome is None:
         outcome = await writer.do(lambda ledger, at: ask(ledger, at, wait=False))
     return _reserved(call, outcome, perf_counter() - started)
 
 
-async def kept(service: Service, reserved: Reserved, token: str | None) -> None:
+async def kept(service: Service, reserved: Reserved, request: Request) -> None:
     """Return when whoever stood in line may have the server; it goes back otherwise.
 
     Raises:
         TokenEndedError: his token has ended meanwhile.
     """
     try:
-        await service.check_still_let_in(token)
+        await service.check_still_let_in(request)
     except TokenEndedError:
         await service.writer.do(lambda ledger, at: ledger.servers.take_back(reserved.resource, at))
         raise
 
 
-def _reserved(call: Call, outcome: object, waited_s: float) -> Answer:
+def _reserved(call: Call, outcome: object, waited_s: float) -> Answer[ReserveOut]:
     match outcome:
         case Reserved(resource, spec):
             call.service.metrics.reserved(waited_s)
@@ -229,7 +222,7 @@ def _reserved(call: Call, outcome: object, waited_s: float) -> Answer:
                 "Resource %s[%s] allocated to %s for job %s",
                 spec.pool, resource.index, resource.worker, resource.job_id,
             )  # fmt: skip
-            call.action = f"reserved {resource.resource_id} for job {resource.job_id!r}"
+            audit(call.caller, f"reserved {resource.resource_id} for job {resource.job_id!r}")
             return ok(ReserveOut.model_construct(reservation=ReservationOut.of(resource, spec)))
         case NoneFree(ahead, serving):
             return ok(ReserveOut.model_construct(reservation=None, ahead=ahead, serving=serving))
@@ -241,12 +234,11 @@ def _reserved(call: Call, outcome: object, waited_s: float) -> Answer:
             raise TypeError(f"a reservation came out as {outcome!r}")
 
 
-async def release(call: Call) -> Answer:
+async def release(call: Call, body: ReleaseIn) -> Answer[ReleaseOut]:
     """Give a policy server back; a reservation that is not the running one changes nothing and is told so."""
-    body: ReleaseIn = call.body
     said: list[bool] = []
 
-    def operation(ledger: Ledger, at: Instant) -> Answer:
+    def operation(ledger: Ledger, at: Instant) -> Answer[ReleaseOut]:
         resource = ledger.servers.named(body.ref)
         is_theirs = resource is not None and not is_hidden(ledger, call.caller, resource.job_id)
         said.append(is_theirs and ledger.release(body.ref, at))
@@ -254,7 +246,7 @@ async def release(call: Call) -> Answer:
 
     answer = await call.change(operation)
     if any(said):
-        call.action = f"released {body.resource_id}"
+        audit(call.caller, f"released {body.resource_id}")
         _log.info("Resource %s freed (released by worker)", body.resource_id)
     return answer
 
