@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.jobqueue import Job, JobState, working_set
@@ -34,6 +34,7 @@ def small_readings() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("small_readings")
+@settings(max_examples=40)
 @given(st.lists(STEPS, min_size=15, max_size=60))  # without the lower bound, lists of five are usual
 def test_the_next_job_is_the_first_of_all_that_wait(steps: list[tuple[str, object]]) -> None:  # noqa: C901, PLR0912 - one branch a step
     queue = Queue()

@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import settings
@@ -22,7 +20,7 @@ from headgate.simulation import PrivatePostgres
 from tests.jobqueue.ledger.legacy_machine import MixedLedgerMachine
 from tests.jobqueue.ledger.machine import FRESH
 
-RUNS = int(os.environ.get("HEADGATE_LEDGER_RUNS", "100"))
+RUNS = int(os.environ.get("HEADGATE_LEDGER_RUNS", "40"))
 STEPS = int(os.environ.get("HEADGATE_LEDGER_STEPS", "50"))
 LONG = pytest.mark.timeout(120 + RUNS * STEPS / 10)
 
@@ -34,23 +32,12 @@ def _run(fresh: FRESH, runs: int) -> None:
 
 
 @LONG
-def test_in_memory() -> None:
+def test_in_sqlite() -> None:
     @contextmanager
     def fresh() -> Iterator[Store]:
         yield MemoryStore()
 
     _run(fresh, RUNS)
-
-
-@LONG
-@pytest.mark.slow
-def test_in_sqlite() -> None:
-    @contextmanager
-    def fresh() -> Iterator[Store]:
-        with TemporaryDirectory(prefix="headgate-ledger-") as folder:
-            yield open_store(f"sqlite:///{Path(folder) / 'queue.db'}")
-
-    _run(fresh, RUNS // 5)
 
 
 @LONG
@@ -61,4 +48,4 @@ def test_in_postgres(postgres_server: PrivatePostgres) -> None:
         with postgres_server.fresh_database() as url:
             yield open_store(url)
 
-    _run(fresh, RUNS // 10)
+    _run(fresh, RUNS // 5)

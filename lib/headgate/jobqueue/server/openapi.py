@@ -1,4 +1,4 @@
-"""The OpenAPI description of all routes, by FastAPI: those of `v1.ROUTES` are told to it as functions of its own kind."""
+"""The OpenAPI description of all routes, by FastAPI, which is told those of `v1.ROUTES` as functions of its kind."""
 
 from __future__ import annotations
 

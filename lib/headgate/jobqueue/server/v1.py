@@ -45,7 +45,8 @@ ROUTES: Final = (
     ),
     Route(
         "POST", "/v1/completions", v1_claims.complete_many, Scope.COMPLETE, "Hand in many results",
-        most_bytes=_BATCH, tag="claims", example={"completions": [{"job_id": "17", **_LEASE, "result": {"q_score": 0.75}}]},
+        most_bytes=_BATCH, tag="claims",
+        example={"completions": [{"job_id": "17", **_LEASE, "result": {"q_score": 0.75}}]},
     ),
     Route(
         "POST", "/v1/jobs/{job_id}/fail", v1_claims.fail, Scope.COMPLETE, "Report that an attempt failed",

@@ -139,16 +139,13 @@ class PostgresStore(SqlStore[_Connection]):
             what = redacted(" ".join(str(error).split()))
             raise StoreFailedError(f"The job queue in {self._address} could not be {done}: {what}") from error
 
-    @staticmethod
-    def _selected(db: _Connection, name: str, parameters: Mapping[str, Any], filters: str = "") -> list[Row]:
+    def _selected(self, db: _Connection, name: str, parameters: Mapping[str, Any], filters: str = "") -> list[Row]:
         return _rows(db, statements("postgres", filters)[name], parameters)
 
-    @staticmethod
-    def _array(listed: Sequence[str]) -> str:
+    def _array(self, listed: Sequence[str]) -> str:
         return texts(listed)
 
-    @staticmethod
-    def _write(db: _Connection, batches: Sequence[Batch]) -> None:
+    def _write(self, db: _Connection, batches: Sequence[Batch]) -> None:
         """Write all batches or none.
 
         One after the other, not in libpq's pipeline mode: there, psycopg can wait for an answer while a part of a large

@@ -194,19 +194,16 @@ class SqlStore(ABC, Generic[Db]):
     def _failing(self, done: str) -> AbstractContextManager[None]:
         """Raise the driver's errors as StoreFailedError; `done` is what could not be done."""
 
-    @staticmethod
     @abstractmethod
-    def _selected(db: Db, name: str, parameters: Mapping[str, Any], filters: str = "") -> list[Row]:
+    def _selected(self, db: Db, name: str, parameters: Mapping[str, Any], filters: str = "") -> list[Row]:
         """Return the rows of a statement."""
 
-    @staticmethod
     @abstractmethod
-    def _array(listed: Sequence[str]) -> str:
+    def _array(self, listed: Sequence[str]) -> str:
         """Return texts as the parameter that statements read a list from."""
 
-    @staticmethod
     @abstractmethod
-    def _write(db: Db, batches: Sequence[Batch]) -> None:
+    def _write(self, db: Db, batches: Sequence[Batch]) -> None:
         """Write all batches or none."""
 
 

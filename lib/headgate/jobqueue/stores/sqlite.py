@@ -52,7 +52,7 @@ class SqliteStore(SqlStore[sqlite3.Connection]):
         try:
             with self._failing("opened"):
                 self._db = sqlite.connected(self._path, synchronous="FULL")
-                _prepare(self._db)
+                prepare(self._db)
         except BaseException:
             self.close()
             raise
@@ -90,24 +90,23 @@ class SqliteStore(SqlStore[sqlite3.Connection]):
     def _failing(self, done: str) -> AbstractContextManager[None]:
         return sqlite.failing_as(StoreFailedError, f"The job queue in {self._path} could not be {done}", self._path)
 
-    @staticmethod
-    def _selected(db: sqlite3.Connection, name: str, parameters: Mapping[str, Any], filters: str = "") -> list[Row]:
+    def _selected(
+        self, db: sqlite3.Connection, name: str, parameters: Mapping[str, Any], filters: str = ""
+    ) -> list[Row]:
         with closing(db.cursor()) as cursor:
             return cursor.execute(statements("sqlite", filters)[name], parameters).fetchall()
 
-    @staticmethod
-    def _array(listed: Sequence[str]) -> str:
+    def _array(self, listed: Sequence[str]) -> str:
         return orjson.dumps(listed).decode()
 
-    @staticmethod
-    def _write(db: sqlite3.Connection, batches: Sequence[Batch]) -> None:
+    def _write(self, db: sqlite3.Connection, batches: Sequence[Batch]) -> None:
         with sqlite.transaction(db), closing(db.cursor()) as cursor:
             for batch in batches:
                 cursor.executemany(statements("sqlite")[batch.statement], batch.rows)
                 check_found(batch, cursor.rowcount)
 
 
-def _prepare(db: sqlite3.Connection) -> None:
+def prepare(db: sqlite3.Connection) -> None:
     db.execute("PRAGMA journal_size_limit = 67108864")
     place = db.execute("PRAGMA database_list").fetchone()[2]
     for step in steps_from(_version_of(db), "sqlite", place):
