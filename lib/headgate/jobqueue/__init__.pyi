@@ -25,8 +25,7 @@ from .port import (
     Happening as Happening,
     HistoryEntry as HistoryEntry,
     JobQuery as JobQuery,
-    Reader as Reader,
-    Store as Store,
 )
 from .resource import ResourceSpec as ResourceSpec
+from .stores.sql import Reader as Reader, Store as Store
 from .writer import LedgerWriter as LedgerWriter

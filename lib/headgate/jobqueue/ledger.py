@@ -30,9 +30,10 @@ from headgate.jobqueue.outcomes import (
     Unknown,
     Waiting,
 )
-from headgate.jobqueue.port import Changes, Happening, Reply, Store
+from headgate.jobqueue.port import Changes, Happening, Reply
 from headgate.jobqueue.reservations import Reservations
 from headgate.jobqueue.resource import Resource, ResourceSpec, ResourceState
+from headgate.jobqueue.stores.sql import Store
 from headgate.jobqueue.working_set import WorkingSet
 
 

@@ -1,17 +1,13 @@
-"""What the ledger needs of a store: what it reads, and the one way in which it writes.
-
-A store belongs to one ledger at a time (`Store.own`). The ledger keeps what is in motion in memory, so a store answers
-few questions, and takes all changes of a group of operations in one transaction.
-"""
+"""What a ledger and its store tell each other: what a ledger starts from, and what a group of operations changed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Protocol, Self
+from typing import Final
 
-from headgate.jobqueue.job import Job, JobState, Lane, Place
+from headgate.jobqueue.job import Job, JobState, Lane
 from headgate.jobqueue.resource import Resource
 
 CLAIMS_READ: Final = 10_000
@@ -165,73 +161,3 @@ class FinishedJob:
 
     entry: int
     job: Job
-
-
-class Reader(Protocol):
-    """Listings, for people and collectors; sees what is committed, and holds up no writer."""
-
-    def jobs(self, query: JobQuery) -> list[Job]:
-        """Return the jobs of a query, by `seq`."""
-        ...
-
-    def finished(self, after: int, limit: int, teams: frozenset[str] | None = None) -> list[FinishedJob]:
-        """Return jobs completed after an entry of the history, by that entry; a job completed twice shows once."""
-        ...
-
-    def history(
-        self, after: int, limit: int, *, job_id: str | None = None, what: Iterable[Happening] = ()
-    ) -> list[HistoryEntry]:
-        """Return entries greater than `after`, in order; `what` empty means every kind."""
-        ...
-
-    def close(self) -> None:
-        """Give its connection up; legal twice."""
-        ...
-
-
-class Store(Protocol):
-    """Where jobs live. All methods block; one thread calls them at a time."""
-
-    def own(self, owner: str) -> Self:
-        """Become the only ledger that writes here, creating or migrating tables as needed.
-
-        Raises:
-            StoreInUseError: when another process owns it.
-        """
-        ...
-
-    def load(self) -> Snapshot:
-        """Return what a ledger starts from."""
-        ...
-
-    def jobs(self, job_ids: Sequence[str]) -> dict[str, Job]:
-        """Return those of the jobs that exist, by id."""
-        ...
-
-    def pending(self, lane: Lane, after: Place | None, limit: int) -> list[Job]:
-        """Return up to `limit` pending jobs of a lane behind a place (None: from the first), by place."""
-        ...
-
-    def reply(self, key: str) -> Reply | None:
-        """Return the remembered reply of a key."""
-        ...
-
-    def entries(self, job_id: str, what: Happening, limit: int, *, lease_id: str | None = None) -> list[HistoryEntry]:
-        """Return the first entries of a kind about a job, or about one lease on it."""
-        ...
-
-    def commit(self, changes: Changes) -> None:
-        """Write all changes durably, or none.
-
-        Raises:
-            StoreFailedError: when they could not be written, or it is not known whether they were; the owner reloads.
-        """
-        ...
-
-    def reader(self) -> Reader:
-        """Return a reader with a connection of its own."""
-        ...
-
-    def close(self) -> None:
-        """Give ownership and connections up; legal twice."""
-        ...

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from headgate.jobqueue.job import Job, JobState, Lane, Place
-from headgate.jobqueue.port import Changes, Happening, HistoryEntry, Snapshot, Store
+from headgate.jobqueue.port import Changes, Happening, HistoryEntry, Snapshot
 from headgate.jobqueue.resource import Resource
+from headgate.jobqueue.stores.sql import Store
 
 _FETCHED: Final = 64
 _KEPT: Final = 128

@@ -23,7 +23,7 @@ from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.job import Job
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.outcomes import Instant, NoneFree, Reserved, Settled, Stale, Waiting
-from headgate.jobqueue.port import Store
+from headgate.jobqueue.stores.sql import Store
 
 _log = logging.getLogger("headgate.jobqueue")
 

@@ -17,7 +17,6 @@ from starlette.routing import Route as MountedRoute
 import headgate
 from headgate.core import Clock, SystemClock
 from headgate.core.errors import HeadgateError
-from headgate.jobqueue.port import Reader
 from headgate.jobqueue.server import legacy
 from headgate.jobqueue.server.answers import headers_of, problem
 from headgate.jobqueue.server.endpoint import Endpoint
@@ -27,6 +26,7 @@ from headgate.jobqueue.server.openapi import described
 from headgate.jobqueue.server.service import Listings, LongPolls, Service
 from headgate.jobqueue.server.settings import ServerSettings
 from headgate.jobqueue.server.v1 import ROUTES
+from headgate.jobqueue.stores.sql import Reader
 from headgate.jobqueue.writer import LedgerWriter
 from headgate.net.authority import Authority
 from headgate.net.hosts import HostNames

@@ -14,10 +14,10 @@ from starlette.requests import ClientDisconnect, Request
 
 from headgate.core import Clock
 from headgate.jobqueue.errors import StoreFailedError, TokenEndedError, TooManyOpenError
-from headgate.jobqueue.port import Reader
 from headgate.jobqueue.server.bodies import LargeBodies
 from headgate.jobqueue.server.metrics import Metrics
 from headgate.jobqueue.server.settings import ServerSettings
+from headgate.jobqueue.stores.sql import Reader
 from headgate.jobqueue.writer import LedgerWriter
 from headgate.net.authority import EVERYBODY, Authority, Caller, Refused
 from headgate.net.hosts import HostNames, check_site

@@ -11,12 +11,13 @@ from headgate.jobqueue.errors import WrongStateError
 from headgate.jobqueue.job import Job, JobState
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.outcomes import Ended, EndOutcome, Instant, Unknown
-from headgate.jobqueue.port import HistoryEntry, JobQuery, Reader
+from headgate.jobqueue.port import HistoryEntry, JobQuery
 from headgate.jobqueue.server.access import check_submission, is_hidden, narrowed, sees, unknown
 from headgate.jobqueue.server.answers import Answer, ok, problem_of
 from headgate.jobqueue.server.documents import DeadQuery, HistoryQuery, JobPath, JobsQuery, PageQuery
 from headgate.jobqueue.server.route import Call, audit
 from headgate.jobqueue.server.v1_claims import ended, named
+from headgate.jobqueue.stores.sql import Reader
 from headgate.jobqueue.wire import (
     MOST_AT_ONCE,
     EndOut,

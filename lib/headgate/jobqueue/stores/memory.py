@@ -13,7 +13,7 @@ from typing import Any, Self
 from headgate.durable import sqlite
 from headgate.jobqueue.errors import StoreInUseError
 from headgate.jobqueue.stores.rows import Batch, Row
-from headgate.jobqueue.stores.sql import SqlReader
+from headgate.jobqueue.stores.sql import Reader
 from headgate.jobqueue.stores.sqlite import SqliteStore, prepare
 
 _MEMORY = Path(":memory:")
@@ -34,19 +34,15 @@ class MemoryStore(SqliteStore):
         prepare(self._rows)
 
     def own(self, owner: str) -> Self:
-        """Become the only ledger that writes here.
-
-        Raises:
-            StoreInUseError: until the one that owns it has closed it.
-        """
+        """Become the only ledger that writes here."""
         if self._db is not None:
             raise StoreInUseError(f"This job queue in memory is served by {self._owner!r}")
         self._db, self._owner = self._rows, owner
         return self
 
-    def reader(self) -> SqlReader:
+    def reader(self) -> Reader:
         """Return a reader of the same rows."""
-        return SqlReader(partial(self._selected, self._rows), lambda: None)
+        return Reader(partial(self._selected, self._rows), lambda: None)
 
     def close(self) -> None:
         """Give ownership up; the rows stay. Legal twice."""

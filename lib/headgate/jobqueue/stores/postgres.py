@@ -15,7 +15,7 @@ from headgate.durable.databases import PostgresAddress
 from headgate.jobqueue.errors import StoreFailedError, StoreInUseError
 from headgate.jobqueue.port import Snapshot
 from headgate.jobqueue.stores.rows import Batch, Row
-from headgate.jobqueue.stores.sql import SqlReader, SqlStore, check_found, check_version, statements, steps_from
+from headgate.jobqueue.stores.sql import Reader, Store, check_found, check_version, statements, steps_from
 
 _LAST_OWNER_GONE_WITHIN_MS: Final = "1000"
 """PostgreSQL takes a moment to see that a killed owner is gone; whoever starts it again need not try twice."""
@@ -48,7 +48,7 @@ _WRITERS_SETTINGS: Final = {
 _Connection = psycopg.Connection[tuple[Any, ...]]
 
 
-class PostgresStore(SqlStore[_Connection]):
+class PostgresStore(Store):
     """A `Store` in one PostgreSQL database, owned through a lock of the very connection that writes.
 
     A lost connection therefore loses the lock, and what it had not committed; `own` connects again. A pooler between
@@ -60,12 +60,7 @@ class PostgresStore(SqlStore[_Connection]):
         self._address = address
 
     def own(self, owner: str) -> Self:
-        """Become the only ledger that writes here, creating or migrating tables as needed.
-
-        Raises:
-            StoreInUseError: when another process owns it, or this one already does.
-            StoreFailedError: when the database cannot be reached or written, or is newer than this Headgate.
-        """
+        """Become the only ledger that writes here."""
         if self._db is not None:
             raise StoreInUseError(f"The job queue in {self._address} is served by this process already")
         with self._failing("opened"):
@@ -86,12 +81,8 @@ class PostgresStore(SqlStore[_Connection]):
             self._connection().execute("SET LOCAL enable_seqscan = on")
             return super().load()
 
-    def reader(self) -> SqlReader:
-        """Return a reader with a connection of its own.
-
-        Raises:
-            StoreFailedError: when the database cannot be reached, or has no job queue or one of another version.
-        """
+    def reader(self) -> Reader:
+        """Return a reader with a connection of its own."""
         lock = Lock()  # one connection, which threads of a server share
         with self._failing("opened"):
             db = connected(self._address, "headgate jobqueue: reader", writes=False)
@@ -108,7 +99,7 @@ class PostgresStore(SqlStore[_Connection]):
                     db = connected(self._address, "headgate jobqueue: reader", writes=False)
                 return self._selected(db, name, parameters, filters)
 
-        return SqlReader(select, lambda: db.close())  # noqa: PLW0108 - it may be another one by then
+        return Reader(select, lambda: db.close())  # noqa: PLW0108 - it may be another one by then
 
     def close(self) -> None:
         """Give ownership and the connection up; legal twice."""

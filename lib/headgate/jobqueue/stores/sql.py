@@ -12,7 +12,7 @@ from heapq import merge
 from importlib import resources
 from itertools import islice
 from operator import itemgetter
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Literal, Self
 
 from headgate.durable import databases
 from headgate.jobqueue.errors import StoreFailedError
@@ -107,8 +107,6 @@ def _migration(file_name: str, sql: str) -> Migration:
     return Migration(version=int(number), name=name, sql=sql)
 
 
-Db = TypeVar("Db")
-
 Select = Callable[[str, Mapping[str, Any], str], list[Row]]
 """Runs a statement by its name with parameters; the last text stands in place of its `{filters}`."""
 
@@ -116,8 +114,11 @@ _FIRST: Final = Place(-(2**63), -1, -1)
 """Before every place."""
 
 
-class SqlStore(ABC, Generic[Db]):
-    """A `Store` in a SQL database, without what differs between drivers.
+class Store(ABC):
+    """Where jobs live: a SQL database. All methods block, and one thread calls them at a time.
+
+    The ledger that owns it keeps what is in motion in memory, so it is asked few questions, and takes all changes of a
+    group of operations in one transaction.
 
     Args:
         place: of the database, for messages.
@@ -125,7 +126,28 @@ class SqlStore(ABC, Generic[Db]):
 
     def __init__(self, place: object) -> None:
         self._place = place
-        self._db: Db | None = None
+        self._db: Any = None
+
+    @abstractmethod
+    def own(self, owner: str) -> Self:
+        """Become the only ledger that writes here, creating or migrating tables as needed.
+
+        Raises:
+            StoreInUseError: when another process owns it.
+            StoreFailedError: when it cannot be opened or written, or is newer than this Headgate.
+        """
+
+    @abstractmethod
+    def reader(self) -> Reader:
+        """Return a reader with a connection of its own.
+
+        Raises:
+            StoreFailedError: when it cannot be opened, or has no job queue or one of another version.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give ownership and connections up; legal twice."""
 
     def load(self) -> Snapshot:
         """Return what a ledger starts from."""
@@ -171,7 +193,7 @@ class SqlStore(ABC, Generic[Db]):
         """Write all changes durably, or none.
 
         Raises:
-            StoreFailedError: when they could not be written, or it is not known whether they were.
+            StoreFailedError: when they could not be written, or it is not known whether they were; the owner reloads.
         """
         if flaw := flaw_of(changes):
             raise StoreFailedError(f"The job queue in {self._place} refused the changes: {flaw}")
@@ -179,7 +201,7 @@ class SqlStore(ABC, Generic[Db]):
         with self._failing("written"):
             self._write(self._connection(), batches)
 
-    def _connection(self) -> Db:
+    def _connection(self) -> Any:
         if self._db is None:
             raise StoreFailedError(
                 f"The job queue in {self._place} is not owned", next_step="Call `own` before reading or writing it."
@@ -195,7 +217,7 @@ class SqlStore(ABC, Generic[Db]):
         """Raise the driver's errors as StoreFailedError; `done` is what could not be done."""
 
     @abstractmethod
-    def _selected(self, db: Db, name: str, parameters: Mapping[str, Any], filters: str = "") -> list[Row]:
+    def _selected(self, db: Any, name: str, parameters: Mapping[str, Any], filters: str = "") -> list[Row]:
         """Return the rows of a statement."""
 
     @abstractmethod
@@ -203,7 +225,7 @@ class SqlStore(ABC, Generic[Db]):
         """Return texts as the parameter that statements read a list from."""
 
     @abstractmethod
-    def _write(self, db: Db, batches: Sequence[Batch]) -> None:
+    def _write(self, db: Any, batches: Sequence[Batch]) -> None:
         """Write all batches or none."""
 
 
@@ -242,8 +264,8 @@ class _Page:
         return select(self.statement, {**equal, "after": self.after, "limit": self.limit}, "".join(conditions))
 
 
-class SqlReader:
-    """A `Reader` over one connection of its own.
+class Reader:
+    """Listings, for people and collectors, over one connection; it sees what is committed, and holds up no writer.
 
     A listing of several teams or kinds asks for each of them alone, which an index answers from its place on, and
     merges what comes: the database would look at every row of the others in between.

@@ -18,8 +18,8 @@ from headgate.durable.locks import FileLock, LockHeldError
 from headgate.jobqueue.errors import StoreFailedError, StoreInUseError
 from headgate.jobqueue.stores.rows import Batch, Row
 from headgate.jobqueue.stores.sql import (
-    SqlReader,
-    SqlStore,
+    Reader,
+    Store,
     check_found,
     check_version,
     migrations,
@@ -28,7 +28,7 @@ from headgate.jobqueue.stores.sql import (
 )
 
 
-class SqliteStore(SqlStore[sqlite3.Connection]):
+class SqliteStore(Store):
     """A `Store` in one SQLite file, owned through a lock file beside it, which ends with its process."""
 
     def __init__(self, path: Path) -> None:
@@ -37,12 +37,7 @@ class SqliteStore(SqlStore[sqlite3.Connection]):
         self._lock = FileLock(path.with_name(path.name + ".lock"))
 
     def own(self, owner: str) -> Self:
-        """Become the only ledger that writes here, creating or migrating tables as needed.
-
-        Raises:
-            StoreInUseError: when another process owns it.
-            StoreFailedError: when it cannot be opened or written, or is newer than this Headgate.
-        """
+        """Become the only ledger that writes here."""
         try:
             self._lock.take(f"process {os.getpid()} ({owner})\n")
         except LockHeldError as error:
@@ -58,12 +53,8 @@ class SqliteStore(SqlStore[sqlite3.Connection]):
             raise
         return self
 
-    def reader(self) -> SqlReader:
-        """Return a reader with a connection of its own.
-
-        Raises:
-            StoreFailedError: when there is not a job queue in the file, or one of another version.
-        """
+    def reader(self) -> Reader:
+        """Return a reader with a connection of its own."""
         lock = Lock()  # one connection, which threads of a server share
         with self._failing("opened"):
             db = sqlite.connected_to_read(self._path)
@@ -77,7 +68,7 @@ class SqliteStore(SqlStore[sqlite3.Connection]):
             with lock, self._failing("read"):
                 return self._selected(db, name, parameters, filters)
 
-        return SqlReader(select, db.close)
+        return Reader(select, db.close)
 
     def close(self) -> None:
         """Give ownership and the connection up; legal twice."""
@@ -107,6 +98,7 @@ class SqliteStore(SqlStore[sqlite3.Connection]):
 
 
 def prepare(db: sqlite3.Connection) -> None:
+    """Create or migrate the tables."""
     db.execute("PRAGMA journal_size_limit = 67108864")
     place = db.execute("PRAGMA database_list").fetchone()[2]
     for step in steps_from(_version_of(db), "sqlite", place):
