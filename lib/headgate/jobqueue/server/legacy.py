@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 from fastapi import APIRouter, Depends, HTTPException, Request
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
 
@@ -102,17 +104,13 @@ def take(
     return jobs[0] if jobs else None
 
 
-def held(ledger: Ledger, holder: Holder) -> list[Job]:
-    """Return the jobs that a worker has claimed here and still holds."""
-    return [job for job in ledger.claims.of_worker(holder.worker) if holder.has_claimed(job)]
+def _held(ledger: Ledger, holder: Holder, job_id: str | None = None) -> list[Job]:
+    """Return the jobs, or the one of this id, that a worker has claimed here and still holds."""
+    jobs = ledger.claims.of_worker(holder.worker)
+    return [job for job in jobs if holder.has_claimed(job) and job_id in {None, job.job_id}]
 
 
-def _held(ledger: Ledger, holder: Holder, job_id: str) -> Job | None:
-    return next((job for job in held(ledger, holder) if job.job_id == job_id), None)
-
-
-def ref_of(job: Job) -> LeaseRef:
-    """Return the running claim of a job."""
+def _ref(job: Job) -> LeaseRef:
     return LeaseRef(job.job_id, job.lease_id, job.epoch)
 
 
@@ -123,51 +121,51 @@ def type_of(job: Job) -> str:
 
 def complete_held(ledger: Ledger, holder: Holder, job_id: str, at: Instant) -> bool:
     """Complete a job; its server stays reserved, since the worker releases it afterwards."""
-    job = _held(ledger, holder, job_id)
-    if job is None:
-        return False
-    return isinstance(ledger.claims.complete(ref_of(job), Completion(), at, keep_server=True), Ended)
+    return any(
+        isinstance(ledger.claims.complete(_ref(job), Completion(), at, keep_server=True), Ended)
+        for job in _held(ledger, holder, job_id)
+    )
 
 
 def beat(ledger: Ledger, holder: Holder, job_id: str, at: Instant) -> bool:
     """Renew a job, without its server."""
-    job = _held(ledger, holder, job_id)
-    if job is None:
-        return False
-    ledger.claims.renew(ref_of(job), at, with_server=False)
-    return True
+    jobs = _held(ledger, holder, job_id)
+    for job in jobs:
+        ledger.claims.renew(_ref(job), at, with_server=False)
+    return bool(jobs)
 
 
 def beat_all(ledger: Ledger, holder: Holder, teams: frozenset[str] | None, at: Instant) -> tuple[int, dict[str, int]]:
     """Renew everything that a worker has; return how many jobs, and how many servers of each type."""
-    jobs = [job for job in held(ledger, holder) if teams is None or job.spec.team in teams]
+
+    def is_of_teams(job: Job) -> bool:
+        return teams is None or job.spec.team in teams
+
+    jobs = [job for job in _held(ledger, holder) if is_of_teams(job)]
     for job in jobs:
-        ledger.claims.renew(ref_of(job), at, with_server=False)
-    by_type: dict[str, int] = {}
+        ledger.claims.renew(_ref(job), at, with_server=False)
+    by_type: Counter[str] = Counter()
     for resource in list(ledger.resources().values()):
-        if resource.worker != holder.worker:
-            continue
-        job_of = ledger.job(resource.job_id)
-        if job_of is None or not holder.has_claimed(job_of) or (teams is not None and job_of.spec.team not in teams):
-            continue
-        ledger.servers.renew(resource.resource_id, at)
-        by_type[type_of(job_of)] = by_type.get(type_of(job_of), 0) + 1
-    return len(jobs), by_type
+        user = ledger.job(resource.job_id) if resource.worker == holder.worker else None
+        if user is not None and holder.has_claimed(user) and is_of_teams(user):
+            ledger.servers.renew(resource.resource_id, at)
+            by_type[type_of(user)] += 1
+    return len(jobs), dict(by_type)
 
 
 def reserve_held(
     ledger: Ledger, resource_type: str, holder: Holder, job_id: str, lease_s: float, at: Instant, *, wait: bool
 ) -> Acquired:
     """Give a worker's job a server; the same one when it asks again."""
-    job = _held(ledger, holder, job_id)
+    job = next(iter(_held(ledger, holder, job_id)), None)
     if job is None:
         return NotHeld()
     if not job.spec.pool or resource_type not in {type_of(job), job.spec.pool}:
         return UnknownType()
-    return ledger.reserve(ref_of(job), at, lease_s=lease_s, wait=wait)
+    return ledger.reserve(_ref(job), at, lease_s=lease_s, wait=wait)
 
 
-def leased(ledger: Ledger, lease: LegacyLease) -> Resource | None:
+def _leased(ledger: Ledger, lease: LegacyLease) -> Resource | None:
     """Return the server that a worker's job has, also after the job is done, or None if it is not that one."""
     resource = ledger.servers.held_by(lease.job_id)
     job = ledger.job(lease.job_id)
@@ -178,7 +176,7 @@ def leased(ledger: Ledger, lease: LegacyLease) -> Resource | None:
 
 def beat_server(ledger: Ledger, lease: LegacyLease, at: Instant) -> bool:
     """Renew a server."""
-    resource = leased(ledger, lease)
+    resource = _leased(ledger, lease)
     if resource is None:
         return False
     ledger.servers.renew(resource.resource_id, at)
@@ -187,7 +185,7 @@ def beat_server(ledger: Ledger, lease: LegacyLease, at: Instant) -> bool:
 
 def release_held(ledger: Ledger, lease: LegacyLease, at: Instant) -> bool:
     """Free a server."""
-    resource = leased(ledger, lease)
+    resource = _leased(ledger, lease)
     if resource is None:
         return False
     return ledger.release(ReservationRef(resource.resource_id, resource.lease_id, resource.epoch), at)
@@ -195,20 +193,8 @@ def release_held(ledger: Ledger, lease: LegacyLease, at: Instant) -> bool:
 
 _log = logging.getLogger("headgate.jobqueue")
 
-Responses: TypeAlias = dict[int | str, dict[str, Any]]
-
 router: Final = APIRouter(tags=["legacy protocol"])
-
-ROUTES: Final = (
-    ("GET", "/job"),
-    ("POST", "/job/{job_id}/heartbeat"),
-    ("POST", "/done/{job_id}"),
-    ("POST", "/resource/{resource_type}/acquire"),
-    ("POST", "/resource/{resource_type}/heartbeat"),
-    ("POST", "/resource/{resource_type}/release"),
-    ("POST", "/heartbeat"),
-)
-"""All of them need the scope `legacy`: they tell workers by name alone, without a lease."""
+"""Its routes need the scope `legacy`: they tell workers by name alone, without a lease."""
 
 
 class LegacyProblem(BaseModel):
@@ -217,7 +203,7 @@ class LegacyProblem(BaseModel):
     detail: str
 
 
-def _answering(*statuses: int) -> Responses:
+def _answering(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the errors of a route for the documentation."""
     return {status: {"model": LegacyProblem} for status in (*statuses, 401, 403, 421, 429, 500, 503)}
 
@@ -227,13 +213,8 @@ def is_legacy_path(path: str) -> bool:
     return path in {"/job", "/heartbeat"} or path.startswith(("/job/", "/done/", "/resource/"))
 
 
-def _service(request: Request) -> Service:
-    service: Service = request.app.state.service
-    return service
-
-
 async def _let_in(request: Request) -> AsyncIterator[Caller]:
-    service = _service(request)
+    service: Service = request.app.state.service
     verdict = await service.let_in(request, "POST")  # each of them changes the queue, GET /job as well
     if isinstance(verdict, Refused):
         how = wait_headers(verdict.retry_after_s)
@@ -245,65 +226,98 @@ async def _let_in(request: Request) -> AsyncIterator[Caller]:
         yield verdict
 
 
-Serving = Annotated[Service, Depends(_service)]
-Calling = Annotated[Caller, Depends(_let_in)]
+@dataclass(frozen=True, slots=True)
+class LegacyCall:
+    """One request that was let in, of a worker that its token may speak for."""
+
+    request: Request
+    service: Service
+    caller: Caller
+    holder: Holder
+
+    @property
+    def worker(self) -> str:
+        """Its name."""
+        return self.holder.worker
+
+    async def done(self, job_id: str, operation: Callable[[Ledger, Instant], bool]) -> bool:
+        """Return what an operation on a job answers; False when the caller may not know of the job."""
+        return await self.service.writer.do(
+            lambda ledger, at: not is_hidden(ledger, self.caller, job_id) and operation(ledger, at)
+        )
+
+    async def acquired(self, ask: Callable[..., Acquired]) -> Any:
+        """Return what a job that asks for a server gets, after waiting for it."""
+        service, wait_s = self.service, self.service.settings.legacy_acquire_wait_s
+        if not wait_s:
+            return await service.writer.do(lambda ledger, at: ask(ledger, at, wait=False))
+        try:
+            standing = service.writer.wait_for(lambda ledger, at: ask(ledger, at, wait=True), wait_s)
+            outcome = await service.long_polls.stand(standing, self.request)
+        except ClientDisconnect:
+            return None  # nobody reads the answer
+        if isinstance(outcome, Reserved):
+            await kept(service, outcome, self.request)
+        return outcome
+
+
+async def _call(request: Request, caller: Annotated[Caller, Depends(_let_in)], worker: Name) -> LegacyCall:
+    check_worker(caller, worker)
+    return LegacyCall(request, request.app.state.service, caller, Holder(worker, caller.token_id))
+
+
+Calling = Annotated[LegacyCall, Depends(_call)]
 
 
 @router.get("/job", responses=_answering())
-async def get_job(service: Serving, caller: Calling, worker: Name) -> dict[str, Any]:
+async def get_job(call: Calling) -> dict[str, Any]:
     """Claim the next job; this changes the queue, although the method is GET."""
-    holder = _holder(caller, worker)
-    lease_s = service.settings.job_heartbeat_timeout_s
-    teams, pools = caller.teams, caller.pools
-    job = await service.writer.do(lambda ledger, at: take(ledger, holder, teams, lease_s, at, pools))
+    lease_s, caller = call.service.settings.job_heartbeat_timeout_s, call.caller
+    job = await call.service.writer.do(
+        lambda ledger, at: take(ledger, call.holder, caller.teams, lease_s, at, caller.pools)
+    )
     if job is None:
         return {"job": None}
-    service.metrics.claimed(1)
-    _log.info("Job %s assigned to %s (attempt %s)", job.job_id, worker, job.epoch)
-    audit(caller, f"claimed job {job.job_id!r} as worker {worker!r}")
-    payload = json.loads(job.spec.payload)
-    return {"job": {"id": job.job_id, "payload": payload, "resource_type": type_of(job)}}
+    call.service.metrics.claimed(1)
+    _log.info("Job %s assigned to %s (attempt %s)", job.job_id, call.worker, job.epoch)
+    audit(caller, f"claimed job {job.job_id!r} as worker {call.worker!r}")
+    return {"job": {"id": job.job_id, "payload": json.loads(job.spec.payload), "resource_type": type_of(job)}}
 
 
 @router.post("/job/{job_id}/heartbeat", responses=_answering(404))
-async def job_heartbeat(service: Serving, caller: Calling, job_id: JobId, worker: Name) -> dict[str, str]:
+async def job_heartbeat(call: Calling, job_id: JobId) -> dict[str, str]:
     """Renew one job."""
-    holder = _holder(caller, worker)
-    if not await _done(service, caller, job_id, lambda ledger, at: beat(ledger, holder, job_id, at)):
+    if not await call.done(job_id, lambda ledger, at: beat(ledger, call.holder, job_id, at)):
         raise HTTPException(404, "Job not assigned to worker")
     return {"status": "ok"}
 
 
 @router.post("/done/{job_id}", responses=_answering(400))
-async def done(service: Serving, caller: Calling, job_id: JobId, worker: Name) -> dict[str, str]:
+async def done(call: Calling, job_id: JobId) -> dict[str, str]:
     """Complete a job; the worker keeps its server until it releases it."""
-    holder = _holder(caller, worker)
-    if not await _done(service, caller, job_id, lambda ledger, at: complete_held(ledger, holder, job_id, at)):
+    if not await call.done(job_id, lambda ledger, at: complete_held(ledger, call.holder, job_id, at)):
         raise HTTPException(400, "Job not assigned to worker")
-    service.metrics.ended("done")
-    _log.info("Job %s finished by %s", job_id, worker)
-    audit(caller, f"completed job {job_id!r} as worker {worker!r}")
+    call.service.metrics.ended("done")
+    _log.info("Job %s finished by %s", job_id, call.worker)
+    audit(call.caller, f"completed job {job_id!r} as worker {call.worker!r}")
     return {"status": "ok"}
 
 
 @router.post("/resource/{resource_type}/acquire", responses=_answering(404))
-async def acquire(
-    request: Request, service: Serving, caller: Calling, resource_type: Name, worker: Name, job_id: JobId
-) -> dict[str, Any]:
+async def acquire(call: Calling, resource_type: Name, job_id: JobId) -> dict[str, Any]:
     """Reserve a server, waiting for one."""
-    holder = _holder(caller, worker)
-    lease_s = service.settings.resource_heartbeat_timeout_s
+    lease_s = call.service.settings.resource_heartbeat_timeout_s
 
     def ask(ledger: Ledger, at: Instant, *, wait: bool) -> Acquired:
-        if is_hidden(ledger, caller, job_id):
+        if is_hidden(ledger, call.caller, job_id):
             return NotHeld()
-        return reserve_held(ledger, resource_type, holder, job_id, lease_s, at, wait=wait)
+        return reserve_held(ledger, resource_type, call.holder, job_id, lease_s, at, wait=wait)
 
-    match await _acquired(service, request, ask):
+    match await call.acquired(ask):
         case Reserved(resource, spec):
-            service.metrics.reserved()
-            _log.info("Resource %s[%s] allocated to %s for job %s", resource_type, resource.index, worker, job_id)
-            audit(caller, f"reserved {resource.resource_id} for job {job_id!r}")
+            call.service.metrics.reserved()
+            _log.info("Resource %s[%s] allocated to %s for job %s", resource_type, resource.index, call.worker, job_id)
+            audit(call.caller, f"reserved {resource.resource_id} for job {job_id!r}")
             return {"index": resource.index, "resource": json.loads(spec.body)}
         case UnknownType():
             raise HTTPException(404, "Unknown resource type")
@@ -314,37 +328,32 @@ async def acquire(
 
 
 @router.post("/resource/{resource_type}/heartbeat", responses=_answering(404))
-async def resource_heartbeat(
-    service: Serving, caller: Calling, resource_type: Name, worker: Name, job_id: JobId, resource_idx: int
-) -> dict[str, str]:
+async def resource_heartbeat(call: Calling, resource_type: Name, job_id: JobId, resource_idx: int) -> dict[str, str]:
     """Renew a server."""
-    holder = _holder(caller, worker)
-    lease = LegacyLease(resource_type, holder, job_id, resource_idx)
-    if not await _done(service, caller, job_id, lambda ledger, at: beat_server(ledger, lease, at)):
+    lease = LegacyLease(resource_type, call.holder, job_id, resource_idx)
+    if not await call.done(job_id, lambda ledger, at: beat_server(ledger, lease, at)):
         raise HTTPException(404, "Resource lease not found")
-    _log.info("Resource %s[%s] heartbeat to %s for job %s", resource_type, resource_idx, worker, job_id)
+    _log.info("Resource %s[%s] heartbeat to %s for job %s", resource_type, resource_idx, call.worker, job_id)
     return {"status": "ok"}
 
 
 @router.post("/resource/{resource_type}/release", responses=_answering(404))
-async def release(
-    service: Serving, caller: Calling, resource_type: Name, worker: Name, job_id: JobId, resource_idx: int
-) -> dict[str, str]:
+async def release(call: Calling, resource_type: Name, job_id: JobId, resource_idx: int) -> dict[str, str]:
     """Free a server."""
-    holder = _holder(caller, worker)
-    lease = LegacyLease(resource_type, holder, job_id, resource_idx)
-    if not await _done(service, caller, job_id, lambda ledger, at: release_held(ledger, lease, at)):
+    lease = LegacyLease(resource_type, call.holder, job_id, resource_idx)
+    if not await call.done(job_id, lambda ledger, at: release_held(ledger, lease, at)):
         raise HTTPException(404, "Resource lease not found or mismatch")
     _log.warning("Resource %s[%s] freed (released by worker)", resource_type, resource_idx)
-    audit(caller, f"released {resource_type}[{resource_idx}] as worker {worker!r}")
+    audit(call.caller, f"released {resource_type}[{resource_idx}] as worker {call.worker!r}")
     return {"status": "ok"}
 
 
 @router.post("/heartbeat", responses=_answering())
-async def heartbeat(service: Serving, caller: Calling, worker: Name) -> dict[str, Any]:
+async def heartbeat(call: Calling) -> dict[str, Any]:
     """Renew every job and server of a worker."""
-    holder = _holder(caller, worker)
-    jobs, servers = await service.writer.do(lambda ledger, at: beat_all(ledger, holder, caller.teams, at))
+    jobs, servers = await call.service.writer.do(
+        lambda ledger, at: beat_all(ledger, call.holder, call.caller.teams, at)
+    )
     return {
         "status": "ok",
         "jobs_heartbeated": jobs,
@@ -353,25 +362,6 @@ async def heartbeat(service: Serving, caller: Calling, worker: Name) -> dict[str
     }
 
 
-def _holder(caller: Caller, worker: str) -> Holder:
-    check_worker(caller, worker)
-    return Holder(worker, caller.token_id)
-
-
-async def _done(service: Service, caller: Caller, job_id: str, operation: Callable[[Ledger, Instant], bool]) -> bool:
-    """Return what an operation on a job answers; False when the caller may not know of the job."""
-    return await service.writer.do(lambda ledger, at: not is_hidden(ledger, caller, job_id) and operation(ledger, at))
-
-
-async def _acquired(service: Service, request: Request, ask: Callable[..., Acquired]) -> Any:
-    wait_s = service.settings.legacy_acquire_wait_s
-    if not wait_s:
-        return await service.writer.do(lambda ledger, at: ask(ledger, at, wait=False))
-    try:
-        standing = service.writer.wait_for(lambda ledger, at: ask(ledger, at, wait=True), wait_s)
-        outcome = await service.long_polls.stand(standing, request)
-    except ClientDisconnect:
-        return None  # nobody reads the answer
-    if isinstance(outcome, Reserved):
-        await kept(service, outcome, request)
-    return outcome
+ROUTES: Final = tuple(
+    (method, route.path) for route in router.routes if isinstance(route, APIRoute) for method in route.methods or ()
+)
