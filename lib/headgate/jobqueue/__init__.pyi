@@ -20,7 +20,7 @@ from .outcomes import (
     LeaseRef as LeaseRef,
     Reserved as Reserved,
 )
-from .port import (
+from .records import (
     Changes as Changes,
     Happening as Happening,
     HistoryEntry as HistoryEntry,

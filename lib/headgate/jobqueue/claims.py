@@ -24,7 +24,7 @@ from headgate.jobqueue.outcomes import (
     Unknown,
     request_mark,
 )
-from headgate.jobqueue.port import Happening
+from headgate.jobqueue.records import Happening
 from headgate.jobqueue.reservations import Reservations
 from headgate.jobqueue.working_set import WorkingSet
 

@@ -33,7 +33,6 @@ class UnknownJobError(JobQueueError):
 
     code = "unknown_job"
     http_status = 404
-    exit_code = 3
     next_step = "`headgate jobqueue jobs` lists the jobs."
 
 
@@ -42,7 +41,6 @@ class UnknownResourceError(JobQueueError):
 
     code = "unknown_resource"
     http_status = 404
-    exit_code = 3
     next_step = "`headgate jobqueue resources` lists the servers that are registered."
 
 
@@ -87,7 +85,6 @@ class StoreInUseError(JobQueueError):
 
     code = "jobqueue_in_use"
     http_status = 503
-    exit_code = 3
     next_step = "Stop the other server, or name another database."
 
 
@@ -96,7 +93,6 @@ class StoreFailedError(JobQueueError):
 
     code = "jobqueue_store_failed"
     http_status = 503
-    exit_code = 3
     next_step = "Look at the database and its disk; the request can be sent again."
 
 
@@ -105,7 +101,6 @@ class QueueUnreachableError(JobQueueError):
 
     code = "jobqueue_unreachable"
     http_status = 503
-    exit_code = 3
     next_step = "Start it with `headgate jobqueue serve`, or name its address with --url or HEADGATE_JOBQUEUE_URL."
 
 
@@ -114,7 +109,6 @@ class NoServerError(JobQueueError):
 
     code = "no_policy_server"
     http_status = 503
-    exit_code = 3
     next_step = "Wait longer, or open a server that serves the task; `headgate jobqueue resources` lists them."
 
 

@@ -30,7 +30,7 @@ from headgate.jobqueue.outcomes import (
     Unknown,
     Waiting,
 )
-from headgate.jobqueue.port import Changes, Happening, Reply
+from headgate.jobqueue.records import Changes, Happening, Reply
 from headgate.jobqueue.reservations import Reservations
 from headgate.jobqueue.resource import Resource, ResourceSpec, ResourceState
 from headgate.jobqueue.stores.sql import Store

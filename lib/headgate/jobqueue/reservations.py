@@ -11,7 +11,7 @@ from headgate.jobqueue.errors import UnknownResourceError, WrongStateError
 from headgate.jobqueue.job import Job
 from headgate.jobqueue.matching import Loads, Waiter, WaitingLines, best
 from headgate.jobqueue.outcomes import Instant, LeaseRef, NoneFree, ReservationRef, Reserved, Settled, Stale, Waiting
-from headgate.jobqueue.port import Happening
+from headgate.jobqueue.records import Happening
 from headgate.jobqueue.resource import Resource, ResourceSpec, ResourceState
 from headgate.jobqueue.working_set import WorkingSet
 

@@ -18,7 +18,7 @@ from headgate.jobqueue.names import (
     object_text,
 )
 from headgate.jobqueue.outcomes import LeaseRef, ReservationRef
-from headgate.jobqueue.port import Happening, HistoryEntry
+from headgate.jobqueue.records import Happening, HistoryEntry
 from headgate.jobqueue.resource import Resource, ResourceSpec
 
 LONGEST_WAIT_S: Final = 300.0

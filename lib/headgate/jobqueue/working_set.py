@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from headgate.jobqueue.job import Job, JobState, Lane, Place
-from headgate.jobqueue.port import Changes, Happening, HistoryEntry, Snapshot
+from headgate.jobqueue.records import Changes, Happening, HistoryEntry, Snapshot
 from headgate.jobqueue.resource import Resource
 from headgate.jobqueue.stores.sql import Store
 
@@ -92,7 +92,7 @@ class Lanes:
 
     def waiting(self) -> Iterator[tuple[Lane, LaneView]]:
         """Iterate over the lanes that have pending jobs."""
-        return ((lane, view) for lane, view in self._lanes.items() if view.counts[JobState.PENDING])
+        return ((lane, view) for lane, view in self._lanes.items() if view.pending)
 
     def moved(self, job: Job, before: JobState | None) -> None:
         """Count a job that is new (`before` None) or has another state than before, and line it up if it is pending."""
@@ -107,7 +107,7 @@ class Lanes:
 
     def has_pending(self, lane: Lane) -> bool:
         """Return whether a job of the lane waits."""
-        return self._lanes[lane].counts[JobState.PENDING] > 0
+        return self._lanes[lane].pending > 0
 
     def first(self, lane: Lane) -> Job:
         """Return the first pending job of a lane that has one."""
@@ -165,28 +165,6 @@ class Lanes:
             assert len(view.heads) <= view.pending
             if view.is_read:
                 assert len(view.heads) == view.pending
-
-
-def corrected(
-    stored: list[Job], uncommitted: Iterable[Job], is_changed: Callable[[str], bool], after: Place | None, limit: int
-) -> Fetched:
-    """Return what a store's `pending` would say if everything up to now were committed.
-
-    Args:
-        stored: what it says, for the same `after` and `limit`.
-        uncommitted: pending jobs of the lane that are not committed.
-        is_changed: whether a job has uncommitted changes, whatever its state.
-        after: the place behind which jobs were asked for.
-        limit: how many were asked for.
-    """
-    is_all = len(stored) < limit
-    horizon = None if is_all else stored[-1].place
-    jobs = [job for job in stored if not is_changed(job.job_id)]
-    jobs += [
-        job for job in uncommitted if (after is None or job.place > after) and (horizon is None or job.place <= horizon)
-    ]
-    jobs.sort(key=_place)
-    return Fetched(jobs, horizon or after, is_all)
 
 
 class WorkingSet:
@@ -293,44 +271,37 @@ class WorkingSet:
 
     def note_job(self, what: Happening, job: Job, wall: float, note: str = "", *, resource_id: str = "") -> int:
         """Write an entry about a job into the history; return its number."""
-        self._note(
+        return self._note(
             HistoryEntry(self._entry, wall, what, job.job_id, job.epoch, job.lease_id, job.worker, resource_id, note)
         )
-        return self._entry - 1
 
     def note_resource(self, what: Happening, resource: Resource, wall: float, note: str = "") -> None:
         """Write an entry about a server into the history."""
-        self._note(
-            HistoryEntry(
-                self._entry,
-                wall,
-                what,
-                resource.job_id,
-                resource.epoch,
-                resource.lease_id,
-                resource.worker,
-                resource.resource_id,
-                note,
-            )
-        )
+        held = (resource.job_id, resource.epoch, resource.lease_id, resource.worker)
+        self._note(HistoryEntry(self._entry, wall, what, *held, resource.resource_id, note))
 
-    def _note(self, entry: HistoryEntry) -> None:
+    def _note(self, entry: HistoryEntry) -> int:
         self._changes.history.append(entry)
         self._entry += 1
+        return entry.entry
 
     def _fetch(self, lane: Lane, after: Place | None, limit: int) -> Fetched:
-        return corrected(
-            self._store.pending(lane, after, limit), self._uncommitted(lane), self._is_changed, after, limit
-        )
-
-    def _uncommitted(self, lane: Lane) -> Iterable[Job]:
-        return self._lined_up.get(lane, {}).values()
+        """Return what the store would say of a lane if everything up to now were committed."""
+        stored = self._store.pending(lane, after, limit)
+        is_all = len(stored) < limit
+        horizon = None if is_all else stored[-1].place
+        new, changed = self._changes.new_jobs, self._changes.changed_jobs
+        jobs = [job for job in stored if job.job_id not in new and job.job_id not in changed]
+        jobs += [
+            job
+            for job in self._lined_up.get(lane, {}).values()
+            if (after is None or job.place > after) and (horizon is None or job.place <= horizon)
+        ]
+        jobs.sort(key=_place)
+        return Fetched(jobs, horizon or after, is_all)
 
     def _line_up(self, job: Job) -> None:
         if job.state is JobState.PENDING:
             self._lined_up.setdefault(job.spec.lane, {})[job.job_id] = job
         elif (jobs := self._lined_up.get(job.spec.lane)) is not None:
             jobs.pop(job.job_id, None)
-
-    def _is_changed(self, job_id: str) -> bool:
-        return job_id in self._changes.new_jobs or job_id in self._changes.changed_jobs

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +10,7 @@ from hypothesis import strategies as st
 
 from headgate.jobqueue import Job, JobState, working_set
 from headgate.jobqueue.job import Lane, Place
-from headgate.jobqueue.working_set import Fetched, Lanes, corrected
+from headgate.jobqueue.working_set import Fetched, Lanes
 from tests.jobqueue.ledger.queue import Queue, ref, spec
 
 LANE = Lane("team", "", "task")
@@ -137,15 +135,6 @@ def test_jobs_are_handed_out_by_submission_and_never_by_name() -> None:
     assert queue.ids(count=3) == ["2", "10", "1"]
 
 
-def test_jobs_that_left_while_a_batch_was_read_do_not_end_the_reading() -> None:
-    job = Job(spec("1"), 0, 0.0)
-    after = Place(0, 0, 5)
-    behind = replace(job, spec=spec("new"), seq=9)
-    assert corrected([job], [behind], {"1"}.__contains__, None, 1) == Fetched([], job.place, False)
-    assert corrected([job], [behind], {"1"}.__contains__, None, 2) == Fetched([behind], None, True)
-    assert corrected([], [job, behind], lambda _: True, after, 2) == Fetched([behind], after, True)
-
-
 def test_a_job_that_lines_up_behind_what_was_read_is_left_to_the_store() -> None:
     reads: list[Place | None] = []
     jobs = [Job(spec(f"{n}"), n, 0.0) for n in range(4)]
@@ -179,24 +168,6 @@ def test_a_new_lane_is_not_looked_for_in_the_store() -> None:
     for seq in range(3):
         lanes.moved(Job(spec(f"{seq}"), seq, 0.0), None)
     assert [lanes.pop(LANE).seq for _ in range(3)] == [0, 1, 2]
-
-
-def test_a_reading_looks_at_uncommitted_jobs_of_its_own_lane_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked_at: list[str] = []
-
-    def seen(stored: list[Job], uncommitted: Iterable[Job], *others: Any) -> Fetched:
-        jobs = list(uncommitted)
-        looked_at.extend(job.job_id for job in jobs)
-        return corrected(stored, jobs, *others)
-
-    queue = Queue()
-    queue.submit(spec("stored"), spec("of another", team="other"))
-    queue.commit()
-    queue.restart()
-    monkeypatch.setattr(working_set, "corrected", seen)
-    queue.submit(spec("new"), *(spec(f"{n}", team="other") for n in range(100)))
-    assert [job.job_id for job in queue.claim(count=3, teams=frozenset({"team"}))] == ["stored", "new"]
-    assert looked_at == ["new"]
 
 
 def test_a_long_lane_is_left_to_the_store_once_it_is_stored() -> None:

@@ -8,7 +8,7 @@ from headgate.jobqueue import ClaimRequest, Completion, Ended, Happening, Import
 from headgate.jobqueue.errors import InvalidJobError, JobConflictError, WrongStateError
 from headgate.jobqueue.ledger import new_lease_id
 from headgate.jobqueue.outcomes import Renewed, Repeated, Submitted, Waiting
-from headgate.jobqueue.port import Reply
+from headgate.jobqueue.records import Reply
 from headgate.jobqueue.resource import ResourceState
 from tests.jobqueue.ledger.queue import POOL, Queue, ref, reservation, server, spec
 

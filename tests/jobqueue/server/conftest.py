@@ -15,7 +15,7 @@ from fastapi import FastAPI
 
 from headgate.core import Secret, SystemClock
 from headgate.jobqueue import LedgerWriter
-from headgate.jobqueue.server import RunningServer, ServerSettings, build_app, new_service, running_server
+from headgate.jobqueue.server import RunningServer, ServerSettings, Service, build_app, running_server
 from headgate.jobqueue.stores import MemoryStore
 from headgate.net.authority import Authority
 from headgate.net.token_stores import MemoryTokens
@@ -104,12 +104,12 @@ async def queue(writer: LedgerWriter, store: MemoryStore) -> AsyncIterator[Queue
     # Its time passes with every look at it: a token is known as soon as the test has made it.
     passing = itertools.count(0.0, 1.0)
     authority = Authority(tokens, needs_no_tokens=True, rate=None, monotonic=lambda: next(passing))
-    service = new_service(writer, store.reader, authority)
+    service = Service(writer, store.reader, authority)
     app = build_app(service)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
         yield Queue(http, app, writer, tokens, store)
-    service.listings.close()
+    service.close()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from headgate.jobqueue import LedgerWriter
-from headgate.jobqueue.server import ServerSettings, build_app, legacy, new_service
+from headgate.jobqueue.server import ServerSettings, Service, build_app, legacy
 from headgate.jobqueue.server.serving import statistics_line
 from headgate.jobqueue.stores import MemoryStore
 from headgate.net.authority import Authority
@@ -207,7 +207,7 @@ async def test_a_worker_of_the_same_name_with_another_token_is_another_worker(se
 
 async def test_a_server_without_legacy_routes_has_none(writer: LedgerWriter, store: MemoryStore) -> None:
     authority = Authority(MemoryTokens(), needs_no_tokens=True)
-    app = build_app(new_service(writer, store.reader, authority, ServerSettings(legacy_routes=False)))
+    app = build_app(Service(writer, store.reader, authority, ServerSettings(legacy_routes=False)))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
         for method, path in legacy.ROUTES:
             answer = await http.request(method, path.format(job_id="17", resource_type="a"), params={"worker": "w"})

@@ -12,7 +12,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from headgate.core import SystemClock
 from headgate.jobqueue import LedgerWriter
-from headgate.jobqueue.server import ServerSettings, build_app, legacy, new_service, v1
+from headgate.jobqueue.server import ServerSettings, Service, build_app, legacy, v1
 from headgate.jobqueue.stores import MemoryStore
 from headgate.net.authority import Authority
 from headgate.net.token_stores import MemoryTokens
@@ -36,7 +36,7 @@ class _App:
         token, self.text = new_token("schema", [Scope.ADMIN], now=SystemClock().wall())
         tokens.add(token, forget_before=0)
         authority = Authority(tokens, rate=None)
-        self.service = new_service(self.writer, store.reader, authority, ServerSettings(legacy_acquire_wait_s=0))
+        self.service = Service(self.writer, store.reader, authority, ServerSettings(legacy_acquire_wait_s=0))
         self.asgi = build_app(self.service)
 
     @property
@@ -57,7 +57,7 @@ def opened() -> Iterator[_App]:
     app = _App()
     app.fill()
     yield app
-    app.service.listings.close()
+    app.service.close()
     app.writer.close()
 
 

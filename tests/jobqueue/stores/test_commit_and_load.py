@@ -11,7 +11,7 @@ import pytest
 from headgate.jobqueue import Changes, Happening, HistoryEntry, Job, JobSpec, JobState, ResourceSpec, Store
 from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.job import Lane
-from headgate.jobqueue.port import Reply
+from headgate.jobqueue.records import Reply
 from headgate.jobqueue.resource import Resource, ResourceState
 from headgate.jobqueue.stores import sql
 from tests.jobqueue.stores.places import Place

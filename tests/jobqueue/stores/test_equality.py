@@ -24,7 +24,7 @@ from headgate.jobqueue import (
 )
 from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.job import Lane
-from headgate.jobqueue.port import Reply
+from headgate.jobqueue.records import Reply
 from headgate.jobqueue.resource import Resource, ResourceState
 from headgate.jobqueue.stores import MemoryStore, open_store
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headgate.jobqueue import Changes, Happening, HistoryEntry, Job, JobSpec, JobState, ResourceSpec
-from headgate.jobqueue.port import Reply
+from headgate.jobqueue.records import Reply
 from headgate.jobqueue.resource import Resource
 
 NOW = 1_760_000_000.25

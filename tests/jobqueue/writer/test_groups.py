@@ -9,7 +9,7 @@ import pytest
 from headgate.jobqueue import Changes, Completion, Happening, Instant, JobState, Ledger, LedgerWriter
 from headgate.jobqueue.errors import JobConflictError, StoreFailedError, StoreInUseError
 from headgate.jobqueue.outcomes import Renewed, Submitted
-from headgate.jobqueue.port import Reply
+from headgate.jobqueue.records import Reply
 from tests.jobqueue.ledger.queue import ref, spec
 from tests.jobqueue.writer.rig import SOON_S, HandClock, Rig
 

@@ -14,7 +14,7 @@ from headgate.jobqueue.job import Job, JobSpec
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.names import object_text
 from headgate.jobqueue.outcomes import ImportedJob, Instant, Submitted
-from headgate.jobqueue.port import JobQuery
+from headgate.jobqueue.records import JobQuery
 from headgate.jobqueue.resource import ResourceSpec
 from headgate.jobqueue.stores.sql import Reader, Store
 from headgate.jobqueue.wire import JobOut

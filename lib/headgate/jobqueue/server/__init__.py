@@ -1,7 +1,7 @@
 """The job queue over HTTP: `/v1`, the legacy protocol, figures and health; its settings, and how to serve it."""
 
 from headgate.jobqueue.generator.exchange import Imports, read_imports
-from headgate.jobqueue.server.app import build_app, new_service
+from headgate.jobqueue.server.app import build_app
 from headgate.jobqueue.server.cloud_log import cloud_logging
 from headgate.jobqueue.server.service import Service
 from headgate.jobqueue.server.serving import RunningServer, running_server, serve
@@ -15,7 +15,6 @@ __all__ = [
     "build_app",
     "cloud_logging",
     "load_server_settings",
-    "new_service",
     "read_imports",
     "running_server",
     "serve",

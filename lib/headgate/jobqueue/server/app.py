@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache, partial
 from typing import Final
 
@@ -15,50 +14,19 @@ from starlette.routing import Match
 from starlette.routing import Route as MountedRoute
 
 import headgate
-from headgate.core import Clock, SystemClock
 from headgate.core.errors import HeadgateError
 from headgate.jobqueue.server import legacy
 from headgate.jobqueue.server.answers import headers_of, problem
 from headgate.jobqueue.server.endpoint import Endpoint
 from headgate.jobqueue.server.legacy import is_legacy_path
-from headgate.jobqueue.server.metrics import Metrics
 from headgate.jobqueue.server.openapi import described
-from headgate.jobqueue.server.service import Listings, LongPolls, Service
-from headgate.jobqueue.server.settings import ServerSettings
+from headgate.jobqueue.server.service import Service
 from headgate.jobqueue.server.v1 import ROUTES
-from headgate.jobqueue.stores.sql import Reader
-from headgate.jobqueue.writer import LedgerWriter
-from headgate.net.authority import Authority
-from headgate.net.hosts import HostNames
 
 _ABOUT: Final = (
     "Hands out jobs to workers and policy servers to jobs. A 2xx means committed; every write of a worker carries "
     "its lease; every error under `/v1` is a problem document (RFC 9457)."
 )
-
-
-def new_service(
-    writer: LedgerWriter,
-    open_reader: Callable[[], Reader],
-    authority: Authority,
-    settings: ServerSettings | None = None,
-    clock: Clock | None = None,
-) -> Service:
-    """Return what the routes work with.
-
-    Args:
-        writer: open; the caller closes it.
-        open_reader: `Store.reader` of the same store.
-        authority: the caller closes it.
-        settings: defaults when None.
-        clock: of this machine when None.
-    """
-    chosen = clock or SystemClock()
-    by = settings or ServerSettings()
-    return Service(
-        writer, Listings(open_reader), authority, by, chosen, Metrics(writer), LongPolls(), chosen.monotonic(),
-        names=HostNames(by.host),
-    )  # fmt: skip
 
 
 def build_app(service: Service) -> FastAPI:

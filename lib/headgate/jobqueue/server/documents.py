@@ -9,7 +9,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from headgate.jobqueue.job import JobState
 from headgate.jobqueue.names import JobId, Name, NameOrEmpty
-from headgate.jobqueue.port import Happening
+from headgate.jobqueue.records import Happening
 from headgate.jobqueue.wire import MOST_AT_ONCE
 
 _LARGEST = 2**63 - 1

@@ -13,7 +13,7 @@ from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.errors import ReplyConflictError
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.outcomes import Instant
-from headgate.jobqueue.port import Reply
+from headgate.jobqueue.records import Reply
 from headgate.jobqueue.server.answers import Answer
 
 T = TypeVar("T")

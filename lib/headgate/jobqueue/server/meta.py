@@ -10,10 +10,10 @@ from pydantic_core import to_json
 
 from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.job import JobState
-from headgate.jobqueue.port import JobQuery
+from headgate.jobqueue.records import JobQuery
 from headgate.jobqueue.server.answers import Answer, ok
 from headgate.jobqueue.server.documents import HealthOut
-from headgate.jobqueue.server.metrics import QueueGauges, queue_gauges
+from headgate.jobqueue.server.metrics import queue_gauges
 from headgate.jobqueue.server.route import Call
 from headgate.jobqueue.server.v1_servers import resources_of, statistics_of
 from headgate.jobqueue.wire import JobOut
@@ -40,7 +40,7 @@ async def health(call: Call) -> Answer[HealthOut]:
 
 async def metrics(call: Call) -> Answer[bytes]:
     """Return figures for Prometheus."""
-    now: QueueGauges = await call.look(lambda ledger, _: queue_gauges(ledger))
+    now = await call.look(lambda ledger, _: queue_gauges(ledger))
     text = call.service.metrics.text(now, len(call.service.long_polls))
     return Answer(text, media_type=CONTENT_TYPE_LATEST)
 
@@ -52,7 +52,7 @@ async def openapi(call: Call) -> Answer[bytes]:
 
 async def overview(call: Call) -> Answer[bytes]:
     """Return the page that shows the queue to people."""
-    from headgate.jobqueue.server.page import PageData, page_html, page_policy  # noqa: PLC0415 - jinja2 takes its time
+    from headgate.jobqueue.server.page import page_html, page_policy  # noqa: PLC0415 - jinja2 takes its time
 
     teams = call.caller.teams
     statistics, servers = await call.look(
@@ -61,6 +61,6 @@ async def overview(call: Call) -> Answer[bytes]:
     query = JobQuery(JobState.DEAD, teams, limit=_DEAD_READ)
     dead = await call.service.listings.ask(lambda reader: reader.jobs(query))
     latest = sorted(dead, key=lambda job: job.finished_at, reverse=True)[:_DEAD_SHOWN]
-    data = PageData(statistics, servers, [JobOut.of(job) for job in latest], call.service.clock.wall())
-    html = await asyncio.to_thread(page_html, data)
+    shown = [JobOut.of(job) for job in latest]
+    html = await asyncio.to_thread(page_html, statistics, servers, shown, call.service.clock.wall())
     return Answer(html.encode(), headers={"Content-Security-Policy": page_policy()}, media_type="text/html")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
@@ -12,7 +11,6 @@ from prometheus_client import Counter as PrometheusCounter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from headgate.jobqueue.job import JobState
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.resource import ResourceState
 from headgate.jobqueue.writer import LedgerWriter
@@ -21,38 +19,25 @@ _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 _NAME: Final = "headgate_jobqueue_"
 
 
-@dataclass(frozen=True, slots=True)
-class QueueGauges:
-    """The queue at one moment, as gauges show it.
-
-    Attributes:
-        jobs: by state.
-        servers: by pool and what they do: `busy`, `free`, `draining`, `down`.
-        workers: that hold a job.
-        waiting_claims: claims that wait for a job.
-        waiting_reservations: jobs that wait for a server.
-    """
-
-    jobs: dict[JobState, int]
-    servers: dict[tuple[str, str], int]
-    workers: int
-    waiting_claims: int
-    waiting_reservations: int
-
-
-def queue_gauges(ledger: Ledger) -> QueueGauges:
+def queue_gauges(ledger: Ledger) -> list[Metric]:
     """Return the queue as it is; runs on the writer."""
-    servers: Counter[tuple[str, str]] = Counter()
+    jobs = GaugeMetricFamily(f"{_NAME}jobs", "Jobs by state.", labels=("state",))
+    for state, number in ledger.totals().items():
+        jobs.add_metric((state.value,), number)
+    counts: Counter[tuple[str, str]] = Counter()
     for resource in ledger.resources().values():
-        state = resource.state.value if resource.state is not ResourceState.OPEN else "free"
-        servers[resource.spec.pool, state if resource.is_free else "busy"] += 1
-    return QueueGauges(
-        ledger.totals(),
-        dict(servers),
-        ledger.claims.workers,
-        ledger.waiting_claims,
-        len(ledger.servers.lines),
-    )
+        state_name = resource.state.value if resource.state is not ResourceState.OPEN else "free"
+        counts[resource.spec.pool, state_name if resource.is_free else "busy"] += 1
+    servers = GaugeMetricFamily(f"{_NAME}servers", "Policy servers by pool and state.", labels=("pool", "state"))
+    for labels, number in sorted(counts.items()):
+        servers.add_metric(labels, number)
+    return [
+        jobs,
+        servers,
+        _gauge("workers", "Workers that hold a job.", ledger.claims.workers),
+        _gauge("waiting_claims", "Claims that wait for a job.", ledger.waiting_claims),
+        _gauge("waiting_reservations", "Jobs that wait for a policy server.", len(ledger.servers.lines)),
+    ]
 
 
 class Metrics:
@@ -110,7 +95,7 @@ class Metrics:
         """Count a request that was not let in."""
         self._refused.labels(reason).inc()
 
-    def text(self, now: QueueGauges, open_requests: int) -> bytes:
+    def text(self, now: list[Metric], open_requests: int) -> bytes:
         """Return everything in the text form of Prometheus."""
         self._gauges.now, self._gauges.open_requests = now, open_requests
         return generate_latest(self._registry)
@@ -121,7 +106,7 @@ class Metrics:
 
 class _Gauges(Collector):
     def __init__(self, writer: LedgerWriter) -> None:
-        self.now: QueueGauges | None = None
+        self.now: list[Metric] = []
         self.open_requests = 0
         self._writer = writer
 
@@ -136,22 +121,7 @@ class _Gauges(Collector):
         yield _counter("expired_claims", "Claims that ended because no heartbeat came.", figures.expired)
         yield _gauge("waiting_operations", "Operations that wait for their transaction.", self._writer.depth)
         yield _gauge("long_polls", "Long polls that are open.", self.open_requests)
-        if self.now is not None:
-            yield from _samples_of(self.now)
-
-
-def _samples_of(now: QueueGauges) -> Iterator[Metric]:
-    jobs = GaugeMetricFamily(f"{_NAME}jobs", "Jobs by state.", labels=("state",))
-    for state, number in now.jobs.items():
-        jobs.add_metric((state.value,), number)
-    yield jobs
-    servers = GaugeMetricFamily(f"{_NAME}servers", "Policy servers by pool and state.", labels=("pool", "state"))
-    for (pool, does), number in sorted(now.servers.items()):
-        servers.add_metric((pool, does), number)
-    yield servers
-    yield _gauge("workers", "Workers that hold a job.", now.workers)
-    yield _gauge("waiting_claims", "Claims that wait for a job.", now.waiting_claims)
-    yield _gauge("waiting_reservations", "Jobs that wait for a policy server.", now.waiting_reservations)
+        yield from self.now
 
 
 def _counter(name: str, text: str, value: float) -> Metric:

@@ -24,25 +24,6 @@ _SHADES: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class PageData:
-    """What the page shows.
-
-    Attributes:
-        statistics: counts, pools and lanes, as far as the reader may see them.
-        servers: every policy server that the reader may see.
-        dead: the latest dead jobs.
-        at: wall time, seconds since the epoch.
-        title: of the page.
-    """
-
-    statistics: StatisticsOut
-    servers: Sequence[ResourceOut]
-    dead: Sequence[JobOut]
-    at: float
-    title: str = "Job queue"
-
-
-@dataclass(frozen=True, slots=True)
 class Cell:
     """Jobs of one team at one task; all pools together.
 
@@ -82,19 +63,27 @@ class Cell:
         return f"{self.done} of {self.total} done, {self.in_progress} in progress, {self.dead} dead{unserved}"
 
 
-def page_html(data: PageData) -> str:
-    """Return the page as HTML that needs nothing else: no script, no other file."""
+def page_html(statistics: StatisticsOut, servers: Sequence[ResourceOut], dead: Sequence[JobOut], wall: float) -> str:
+    """Return the page as HTML that needs nothing else: no script, no other file.
+
+    Args:
+        statistics: counts, pools and lanes, as far as the reader may see them.
+        servers: every policy server that the reader may see.
+        dead: the latest dead jobs.
+        wall: wall time, seconds since the epoch.
+    """
     return _template().render(
-        data=data,
-        states=_states(data.statistics),
-        tasks=sorted({lane.task for lane in data.statistics.lanes}),
-        heat=heat_of(data.statistics.lanes),
-        servers=_by_pool(data.servers),
-        pools=data.statistics.pools,
+        statistics=statistics,
+        dead=dead,
+        states=_states(statistics),
+        tasks=sorted({lane.task for lane in statistics.lanes}),
+        heat=heat_of(statistics.lanes),
+        servers=_by_pool(servers),
+        pools=statistics.pools,
         style=_style(),
         refresh_s=REFRESH_S,
-        at=datetime.fromtimestamp(data.at, UTC),
-        ago=lambda wall: _ago(data.at - wall) if wall else "",
+        at=datetime.fromtimestamp(wall, UTC),
+        ago=lambda then: _ago(wall - then) if then else "",
     )
 
 

@@ -6,13 +6,15 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar, get_args, get_type_hints
+from typing import Any, Final, Generic, NamedTuple, TypeVar, get_args, get_type_hints
 
 from pydantic import BaseModel
 from starlette.requests import Request
 
 from headgate.core import ANYBODY, record_change
-from headgate.jobqueue.server.answers import Answer
+from headgate.jobqueue.ledger import Ledger
+from headgate.jobqueue.outcomes import Instant
+from headgate.jobqueue.server.answers import Answer, ModelT
 from headgate.jobqueue.server.bodies import SMALL_BYTES
 from headgate.jobqueue.server.idempotency import Key
 from headgate.jobqueue.server.service import Service
@@ -28,6 +30,13 @@ _AUDIT: Final = logging.getLogger("headgate.jobqueue.audit")
 def audit(caller: Caller, action: str) -> None:
     """Log what a worker did or a submitter added, as often as jobs come."""
     _AUDIT.info("token %s: %s", caller.token_id or "none", action)
+
+
+class Changed(NamedTuple, Generic[ModelT, T]):
+    """What a request is answered, and what came of its operation; None when it was not run again."""
+
+    answer: Answer[ModelT]
+    outcome: T | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +61,21 @@ class Call:
         change = f"jobqueue {what}"
         await asyncio.to_thread(record_change, change, thing, before=before, after=after, who=who)  # waits for the disk
 
-    async def change(self, operation: Operation[Answer[T]]) -> Answer[T]:
-        """Run an operation on the writer and return its answer; one whose key was seen before is not run again."""
-        return await self.service.writer.do(operation if self.key is None else self.key.once(operation))
+    async def change(self, operation: Operation[T], answered: Callable[[T], Answer[ModelT]]) -> Changed[ModelT, T]:
+        """Run an operation on the writer; one whose key was seen before is not run again.
+
+        Args:
+            operation: changes the ledger.
+            answered: makes the answer of what came of it, which is kept in the same transaction where there is a key.
+        """
+        outcomes: list[T] = []
+
+        def run(ledger: Ledger, at: Instant) -> Answer[ModelT]:
+            outcomes.append(operation(ledger, at))
+            return answered(outcomes[-1])
+
+        answer = await self.service.writer.do(run if self.key is None else self.key.once(run))
+        return Changed(answer, outcomes[-1] if outcomes else None)
 
     async def look(self, operation: Operation[T]) -> T:
         """Run an operation that changes nothing."""

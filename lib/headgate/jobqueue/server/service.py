@@ -6,13 +6,12 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
-from headgate.core import Clock
+from headgate.core import Clock, SystemClock
 from headgate.jobqueue.errors import StoreFailedError, TokenEndedError, TooManyOpenError
 from headgate.jobqueue.server.bodies import LargeBodies
 from headgate.jobqueue.server.metrics import Metrics
@@ -121,34 +120,41 @@ class Listings:
             raise
 
 
-@dataclass(slots=True)
 class Service:
-    """One server's parts. Owned by `serving`, which closes what it has opened.
+    """One server's parts, which every request works with.
 
-    Attributes:
-        writer: works on the ledger; open.
-        listings: for people and collectors.
-        authority: tells callers by their tokens.
-        settings: what the server goes by.
-        clock: for expiry of tokens and records.
-        metrics: what has been served.
-        long_polls: requests that stand in line.
-        large_bodies: requests that send much.
-        names: that it answers to without a token.
-        started_at: monotonic time.
+    Args:
+        writer: works on the ledger; open. The caller closes it.
+        open_reader: `Store.reader` of the same store, for people and collectors.
+        authority: tells callers by their tokens. The caller closes it.
+        settings: defaults when None.
+        clock: for expiry of tokens and records; of this machine when None.
     """
 
-    writer: LedgerWriter
-    listings: Listings
-    authority: Authority
-    settings: ServerSettings
-    clock: Clock
-    metrics: Metrics
-    long_polls: LongPolls
-    started_at: float
-    large_bodies: LargeBodies = field(default_factory=LargeBodies)
-    names: HostNames = field(default_factory=HostNames)
-    _open: Counter[str] = field(default_factory=Counter)
+    def __init__(
+        self,
+        writer: LedgerWriter,
+        open_reader: Callable[[], Reader],
+        authority: Authority,
+        settings: ServerSettings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.writer = writer
+        self.listings = Listings(open_reader)
+        self.authority = authority
+        self.settings = settings or ServerSettings()
+        self.clock = clock or SystemClock()
+        self.metrics = Metrics(writer)
+        self.long_polls = LongPolls()
+        self.large_bodies = LargeBodies()
+        self.started_at = self.clock.monotonic()
+        self._names = HostNames(self.settings.host)
+        self._open: Counter[str] = Counter()
+
+    def close(self) -> None:
+        """Give up what reads and checks for it; legal twice."""
+        self.listings.close()
+        self.large_bodies.close()
 
     async def let_in(self, request: Request, method: str) -> Caller | Refused:
         """Return who makes a request, or why nobody may; what is refused is counted.
@@ -162,7 +168,7 @@ class Service:
             self.metrics.refused(verdict.reason.value)
             return verdict
         if verdict is EVERYBODY:
-            self.names.check(request.headers.get("host"))
+            self._names.check(request.headers.get("host"))
         check_site(request.headers.get, method)
         return verdict
 

@@ -23,7 +23,7 @@ from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.generator.exchange import Imports
 from headgate.jobqueue.job import JobState
 from headgate.jobqueue.ledger import Ledger
-from headgate.jobqueue.server.app import build_app, new_service
+from headgate.jobqueue.server.app import build_app
 from headgate.jobqueue.server.health_checks import HealthChecks
 from headgate.jobqueue.server.legacy import type_of
 from headgate.jobqueue.server.service import Service
@@ -96,9 +96,8 @@ async def running_server(settings: ServerSettings, imports: Imports | None = Non
         rate = Rate(settings.rate_per_s, settings.rate_burst)
         authority = Authority(tokens, needs_no_tokens=is_loopback(settings.host), rate=rate)
         stack.callback(authority.close)
-        service = new_service(writer, store.reader, authority, settings, clock)
-        stack.callback(service.listings.close)
-        stack.callback(service.large_bodies.close)
+        service = Service(writer, store.reader, authority, settings, clock)
+        stack.callback(service.close)
         tls = server_context(settings.tls_certificate, settings.tls_key)
         listener = stack.enter_context(contextlib.closing(bound(settings.host, settings.port)))
         served = serving(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import Final, Never
 
 from headgate.jobqueue.errors import StaleLeaseError, TokenEndedError
 from headgate.jobqueue.job import Job
@@ -176,24 +176,18 @@ async def complete(call: Call, path: JobPath, body: CompleteIn) -> Answer[Comple
     """Take a result in, once."""
     ref = LeaseRef(path.job_id, body.lease_id, body.epoch)
     completion = _completion(body)
-    said: list[CompleteOutcome] = []
+    changed = await call.change(lambda ledger, at: _complete(ledger, call, ref, completion, at), _completed)
+    if changed.outcome is not None:
+        _note_completion(call, ref, changed.outcome)
+        status = _completion_out(changed.outcome).status
+        audit(call.caller, f"completed job {ref.job_id!r} epoch {ref.epoch}: {status}")
+    return changed.answer
 
-    def operation(ledger: Ledger, at: Instant) -> Answer[CompletionOut]:
-        outcome = _complete(ledger, call, ref, completion, at)
-        said.append(outcome)
-        match outcome:
-            case Stale(_, reason):
-                return problem_of(stale(ref.job_id, reason))
-            case Unknown(job_id):
-                return problem_of(unknown(job_id))
-            case _:
-                return ok(_completed(outcome))
 
-    answer = await call.change(operation)
-    for outcome in said:
-        _note_completion(call, ref, outcome)
-        audit(call.caller, f"completed job {ref.job_id!r} epoch {ref.epoch}: {_completed(outcome).status}")
-    return answer
+def _completed(outcome: CompleteOutcome) -> Answer[CompletionOut]:
+    if isinstance(outcome, Stale | Unknown):
+        return refused(outcome)
+    return ok(_completion_out(outcome))
 
 
 async def complete_many(call: Call, body: CompletionsIn) -> Answer[CompletionsOut]:
@@ -201,19 +195,16 @@ async def complete_many(call: Call, body: CompletionsIn) -> Answer[CompletionsOu
     results = await call.service.large_bodies.each(
         body.completions, lambda one: (LeaseRef(one.job_id, one.lease_id, one.epoch), _completion(one))
     )
-    said: list[CompleteOutcome] = []
-
-    def operation(ledger: Ledger, at: Instant) -> Answer[CompletionsOut]:
-        said.extend(_complete(ledger, call, ref, completion, at) for ref, completion in results)
-        return ok(CompletionsOut.model_construct(completions=[_completed(outcome) for outcome in said]))
-
-    answer = await call.change(operation)
-    for (ref, _), outcome in zip(results, said, strict=False):
-        _note_completion(call, ref, outcome)
-    if said:
-        done = sum(isinstance(outcome, Ended) for outcome in said)
+    changed = await call.change(
+        lambda ledger, at: [_complete(ledger, call, ref, completion, at) for ref, completion in results],
+        lambda found: ok(CompletionsOut.model_construct(completions=list(map(_completion_out, found)))),
+    )
+    if changed.outcome is not None:
+        for (ref, _), outcome in zip(results, changed.outcome, strict=True):
+            _note_completion(call, ref, outcome)
+        done = sum(isinstance(outcome, Ended) for outcome in changed.outcome)
         audit(call.caller, f"completed {done} of {named([ref.job_id for ref, _ in results])}")
-    return answer
+    return changed.answer
 
 
 def _complete(ledger: Ledger, call: Call, ref: LeaseRef, completion: Completion, at: Instant) -> CompleteOutcome:
@@ -226,7 +217,7 @@ def _completion(body: CompleteIn) -> Completion:
     return Completion(object_text(body.result), body.result_ref, body.checksum)
 
 
-def _completed(outcome: CompleteOutcome) -> CompletionOut:
+def _completion_out(outcome: CompleteOutcome) -> CompletionOut:
     match outcome:
         case Ended(job):
             return CompletionOut.model_construct(job_id=job.job_id, status="done")
@@ -239,7 +230,7 @@ def _completed(outcome: CompleteOutcome) -> CompletionOut:
 
 
 def _note_completion(call: Call, ref: LeaseRef, outcome: CompleteOutcome) -> None:
-    call.service.metrics.ended(_completed(outcome).status)
+    call.service.metrics.ended(_completion_out(outcome).status)
     if isinstance(outcome, Ended):
         _log.info("Job %s finished by %s", ref.job_id, outcome.job.worker)
 
@@ -257,34 +248,32 @@ async def give_back(call: Call, path: JobPath, body: GiveBackIn) -> Answer[EndOu
 
 
 async def _end(call: Call, ref: LeaseRef, how: str, end: Operation[EndOutcome]) -> Answer[EndOut]:
-    said: list[EndOutcome] = []
+    def operation(ledger: Ledger, at: Instant) -> EndOutcome:
+        return Unknown(ref.job_id) if is_hidden(ledger, call.caller, ref.job_id) else end(ledger, at)
 
-    def operation(ledger: Ledger, at: Instant) -> Answer[EndOut]:
-        outcome = Unknown(ref.job_id) if is_hidden(ledger, call.caller, ref.job_id) else end(ledger, at)
-        said.append(outcome)
-        return ended(outcome)
-
-    answer = await call.change(operation)
-    for outcome in said:
-        call.service.metrics.ended(how if isinstance(outcome, Ended) else "stale")
-        if isinstance(outcome, Ended):
-            done = how.replace("_", " ")
-            audit(call.caller, f"{done} job {ref.job_id!r} epoch {ref.epoch}")
-            _log.info("Job %s %s by its worker; it is %s", ref.job_id, done, outcome.job.state.value)
-    return answer
+    changed = await call.change(operation, ended)
+    outcome = changed.outcome
+    if isinstance(outcome, Ended):
+        done = how.replace("_", " ")
+        call.service.metrics.ended(how)
+        audit(call.caller, f"{done} job {ref.job_id!r} epoch {ref.epoch}")
+        _log.info("Job %s %s by its worker; it is %s", ref.job_id, done, outcome.job.state.value)
+    elif outcome is not None:
+        call.service.metrics.ended("stale")
+    return changed.answer
 
 
 def ended(outcome: EndOutcome) -> Answer[EndOut]:
     """Return the answer that says what became of a job."""
-    match outcome:
-        case Ended(job):
-            return ok(EndOut.model_construct(job_id=job.job_id, state=job.state, failures=job.failures))
-        case Stale(job_id, reason):
-            return problem_of(stale(job_id, reason))
-        case Unknown(job_id):
-            return problem_of(unknown(job_id))
+    if isinstance(outcome, Stale | Unknown):
+        return refused(outcome)
+    job = outcome.job
+    return ok(EndOut.model_construct(job_id=job.job_id, state=job.state, failures=job.failures))
 
 
-def stale(job_id: str, reason: str) -> StaleLeaseError:
-    """Return the error for a lease that is over."""
-    return StaleLeaseError(f"the lease on job {job_id!r} is not the running one: {reason}")
+def refused(outcome: Stale | Unknown) -> Answer[Never]:
+    """Return the answer about a lease that is over, or a job that is not there."""
+    if isinstance(outcome, Unknown):
+        return problem_of(unknown(outcome.job_id))
+    message = f"the lease on job {outcome.job_id!r} is not the running one: {outcome.reason}"
+    return problem_of(StaleLeaseError(message))

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, Never, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from headgate.jobqueue.errors import WrongStateError
 from headgate.jobqueue.job import Job, JobState
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.outcomes import Ended, EndOutcome, Instant, Unknown
-from headgate.jobqueue.port import HistoryEntry, JobQuery
-from headgate.jobqueue.server.access import check_submission, is_hidden, narrowed, sees, unknown
-from headgate.jobqueue.server.answers import Answer, ok, problem_of
+from headgate.jobqueue.records import HistoryEntry, JobQuery
+from headgate.jobqueue.server.access import check_submission, narrowed, sees, unknown
+from headgate.jobqueue.server.answers import Answer, ok
 from headgate.jobqueue.server.documents import DeadQuery, HistoryQuery, JobPath, JobsQuery, PageQuery
 from headgate.jobqueue.server.route import Call, audit
 from headgate.jobqueue.server.v1_claims import ended, named
@@ -53,18 +53,15 @@ async def submit(call: Call, body: SubmitIn) -> Answer[SubmitOut]:
     """Take jobs in, all or none; those that are there with the same contents are left alone."""
     specs = await call.service.large_bodies.each(body.jobs, lambda job: job.spec)
     check_submission(call.caller, specs)
-    said: list[int] = []
-
-    def operation(ledger: Ledger, at: Instant) -> Answer[SubmitOut]:
-        submitted = ledger.submit(specs, at)
-        said.append(submitted.added)
-        return ok(SubmitOut(added=submitted.added, existing=submitted.existing))
-
-    answer = await call.change(operation)
-    if any(said):
-        audit(call.caller, f"submitted {said[0]} jobs, {named([spec.job_id for spec in specs])}")
-        _log.info("%d jobs submitted", said[0])
-    return answer
+    changed = await call.change(
+        lambda ledger, at: ledger.submit(specs, at),
+        lambda found: ok(SubmitOut(added=found.added, existing=found.existing)),
+    )
+    submitted = changed.outcome
+    if submitted is not None and submitted.added:
+        audit(call.caller, f"submitted {submitted.added} jobs, {named([spec.job_id for spec in specs])}")
+        _log.info("%d jobs submitted", submitted.added)
+    return changed.answer
 
 
 async def list_jobs(call: Call, query: JobsQuery) -> Answer[JobsOut]:
@@ -185,54 +182,49 @@ async def results(call: Call, query: PageQuery) -> Answer[ResultsOut]:
 async def withdraw(call: Call, path: JobPath, body: ReasonIn) -> Answer[EndOut]:
     """Make a job dead that is not to be run any more."""
     job_id = path.job_id
-    said: list[EndOutcome] = []
-    before: list[str] = []
 
-    def operation(ledger: Ledger, at: Instant) -> Answer[EndOut]:
-        hidden = is_hidden(ledger, call.caller, job_id)
-        before.extend(job.state.value for job in [ledger.job(job_id)] if job is not None)
-        said.append(Unknown(job_id) if hidden else ledger.withdraw(job_id, body.reason, at))
-        return ended(said[-1])
+    def operation(ledger: Ledger, at: Instant) -> tuple[EndOutcome, str]:
+        job = ledger.job(job_id)
+        if job is None or not sees(call.caller, job):
+            return Unknown(job_id), ""
+        return ledger.withdraw(job_id, body.reason, at), job.state.value
 
-    answer = await call.change(operation)
-    if any(isinstance(outcome, Ended) for outcome in said):
-        await call.changed("withdraw", job_id, before=before[0], after=f"dead: {body.reason}")
+    changed = await call.change(operation, lambda found: ended(found[0]))
+    outcome, before = changed.outcome or (None, "")
+    if isinstance(outcome, Ended):
+        await call.changed("withdraw", job_id, before=before, after=f"dead: {body.reason}")
         _log.info("Job %s withdrawn", job_id)
-    return answer
+    return changed.answer
 
 
 async def requeue(call: Call, body: RequeueIn) -> Answer[RequeueOut]:
     """Give dead jobs all their attempts again: those named, or all that match."""
     job_ids = body.job_ids if body.job_ids is not None else await _dead_ids(call, body)
-    said: list[str] = []
 
-    def operation(ledger: Ledger, at: Instant) -> Answer[RequeueOut]:
-        problem = None if body.job_ids is None else _flaw(ledger, call, job_ids)
-        if problem is not None:
-            return problem
-        for job_id in dict.fromkeys(job_ids):
-            job = ledger.job(job_id)
-            if job is not None and _is_meant(call, body, job):
-                ledger.requeue(job_id, at)
-                said.append(job_id)
-        return ok(RequeueOut(requeued=said))
+    def operation(ledger: Ledger, at: Instant) -> list[str]:
+        if body.job_ids is not None:
+            _check_dead(ledger, call, job_ids)
+        jobs = filter(None, map(ledger.job, dict.fromkeys(job_ids)))
+        meant = [job.job_id for job in jobs if _is_meant(call, body, job)]
+        for job_id in meant:
+            ledger.requeue(job_id, at)
+        return meant
 
-    answer = await call.change(operation)
-    if said:
-        await call.changed("requeue", named(said), before="dead", after="pending")
-        _log.info("%d dead jobs requeued", len(said))
-    return answer
+    changed = await call.change(operation, lambda found: ok(RequeueOut(requeued=found)))
+    if requeued := changed.outcome:
+        await call.changed("requeue", named(requeued), before="dead", after="pending")
+        _log.info("%d dead jobs requeued", len(requeued))
+    return changed.answer
 
 
-def _flaw(ledger: Ledger, call: Call, job_ids: Sequence[str]) -> Answer[Never] | None:
-    """Return what stands against requeueing jobs that were named one by one: all are requeued or none."""
+def _check_dead(ledger: Ledger, call: Call, job_ids: Sequence[str]) -> None:
+    """Raise what stands against requeueing jobs that were named one by one: all are requeued or none."""
     for job_id in job_ids:
         job = ledger.job(job_id)
         if job is None or not sees(call.caller, job):
-            return problem_of(unknown(job_id))
+            raise unknown(job_id)
         if job.state is not JobState.DEAD:
-            return problem_of(WrongStateError(f"job {job_id!r} is {job.state}; only dead jobs can be requeued"))
-    return None
+            raise WrongStateError(f"job {job_id!r} is {job.state}; only dead jobs can be requeued")
 
 
 def _is_meant(call: Call, body: RequeueIn, job: Job) -> bool:

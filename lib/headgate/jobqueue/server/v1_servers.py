@@ -13,13 +13,13 @@ from headgate.jobqueue.job import JobState, Lane
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.outcomes import Instant, NoneFree, Reserved, ReserveOutcome, Stale, Unknown
 from headgate.jobqueue.resource import Resource, ResourceState
-from headgate.jobqueue.server.access import check_pool, is_hidden, sees, unknown
+from headgate.jobqueue.server.access import check_pool, is_hidden, sees
 from headgate.jobqueue.server.answers import Answer, ok, problem_of
 from headgate.jobqueue.server.documents import ReleaseOut, RemovedOut, RemoveQuery, ResourcePath
 from headgate.jobqueue.server.health_checks import check_addresses
 from headgate.jobqueue.server.route import Call, audit
 from headgate.jobqueue.server.service import Service
-from headgate.jobqueue.server.v1_claims import stale
+from headgate.jobqueue.server.v1_claims import refused
 from headgate.jobqueue.wire import ReasonIn, ReleaseIn, ReservationOut, ReserveIn, ReserveOut
 from headgate.jobqueue.wire_servers import LaneOut, PoolOut, ResourceOut, ResourcesIn, ResourcesOut, StatisticsOut
 from headgate.net.authority import Caller
@@ -31,17 +31,14 @@ async def register(call: Call, body: ResourcesIn) -> Answer[ResourcesOut]:
     """Register policy servers, all or none; one whose address is there already stays one server."""
     specs = [resource.spec for resource in body.resources]
     check_addresses(specs, allow_link_local=call.service.settings.allow_link_local)
-    said: list[Resource] = []
-
-    def operation(ledger: Ledger, at: Instant) -> Answer[ResourcesOut]:
-        said.extend({one.resource_id: one for one in ledger.add_resources(specs, at)}.values())
-        return ok(ResourcesOut.model_construct(resources=list(map(ResourceOut.of, said))))
-
-    answer = await call.change(operation)
-    if said:
-        await call.changed("register", ", ".join(one.resource_id for one in said), after=f"{len(said)} policy servers")
-        _log.info("%d policy servers registered", len(said))
-    return answer
+    changed = await call.change(
+        lambda ledger, at: {one.resource_id: one for one in ledger.add_resources(specs, at)},
+        lambda found: ok(ResourcesOut.model_construct(resources=list(map(ResourceOut.of, found.values())))),
+    )
+    if servers := changed.outcome:
+        await call.changed("register", ", ".join(servers), after=f"{len(servers)} policy servers")
+        _log.info("%d policy servers registered", len(servers))
+    return changed.answer
 
 
 async def list_resources(call: Call) -> Answer[ResourcesOut]:
@@ -81,33 +78,29 @@ async def open_(call: Call, path: ResourcePath, body: ReasonIn) -> Answer[Resour
 
 
 async def _change(call: Call, resource_id: str, state: ResourceState, reason: str) -> Answer[ResourceOut]:
-    said: list[Resource] = []
+    def operation(ledger: Ledger, at: Instant) -> tuple[Resource, Resource]:
+        before = ledger.servers.resource(resource_id)
+        return before, ledger.change_resource(resource_id, state, at, reason)
 
-    def operation(ledger: Ledger, at: Instant) -> Answer[ResourceOut]:
-        said.append(ledger.servers.resource(resource_id))
-        said.append(ledger.change_resource(resource_id, state, at, reason))
-        return ok(ResourceOut.of(said[-1]))
-
-    answer = await call.change(operation)
-    if said:
-        before, after = (f"{one.state.value}: {one.note}" for one in said)
+    changed = await call.change(operation, lambda servers: ok(ResourceOut.of(servers[1])))
+    if changed.outcome is not None:
+        before, after = (f"{one.state.value}: {one.note}" for one in changed.outcome)
         await call.changed("change server", resource_id, before=before, after=after)
         _log.info("Resource %s is %s now%s", resource_id, state.value, f": {reason}" if reason else "")
-    return answer
+    return changed.answer
 
 
 async def remove(call: Call, path: ResourcePath, query: RemoveQuery) -> Answer[RemovedOut]:
     """Take a server out; by force, also from the job that uses it."""
     resource_id = path.resource_id
 
-    def operation(ledger: Ledger, at: Instant) -> Answer[RemovedOut]:
-        ledger.remove_resource(resource_id, at, even_if_held=query.force)
-        return ok(RemovedOut(removed=resource_id))
-
-    answer = await call.change(operation)
+    changed = await call.change(
+        lambda ledger, at: ledger.remove_resource(resource_id, at, even_if_held=query.force),
+        lambda _: ok(RemovedOut(removed=resource_id)),
+    )
     await call.changed("remove server", resource_id, after="removed by force" if query.force else "removed")
     _log.info("Resource %s removed", resource_id)
-    return answer
+    return changed.answer
 
 
 async def statistics(call: Call) -> Answer[StatisticsOut]:
@@ -226,29 +219,28 @@ def _reserved(call: Call, outcome: object, waited_s: float) -> Answer[ReserveOut
             return ok(ReserveOut.model_construct(reservation=ReservationOut.of(resource, spec)))
         case NoneFree(ahead, serving):
             return ok(ReserveOut.model_construct(reservation=None, ahead=ahead, serving=serving))
-        case Stale(job_id, reason):
-            return problem_of(stale(job_id, reason))
-        case Unknown(job_id):
-            return problem_of(unknown(job_id))
+        case Stale() | Unknown():
+            return refused(outcome)
         case _:
             raise TypeError(f"a reservation came out as {outcome!r}")
 
 
 async def release(call: Call, body: ReleaseIn) -> Answer[ReleaseOut]:
     """Give a policy server back; a reservation that is not the running one changes nothing and is told so."""
-    said: list[bool] = []
 
-    def operation(ledger: Ledger, at: Instant) -> Answer[ReleaseOut]:
+    def operation(ledger: Ledger, at: Instant) -> bool:
         resource = ledger.servers.named(body.ref)
         is_theirs = resource is not None and not is_hidden(ledger, call.caller, resource.job_id)
-        said.append(is_theirs and ledger.release(body.ref, at))
-        return ok(ReleaseOut(resource_id=body.resource_id)) if said[-1] else problem_of(_ended(body))
+        return is_theirs and ledger.release(body.ref, at)
 
-    answer = await call.change(operation)
-    if any(said):
+    def answered(has_released: bool) -> Answer[ReleaseOut]:
+        return ok(ReleaseOut(resource_id=body.resource_id)) if has_released else problem_of(_ended(body))
+
+    changed = await call.change(operation, answered)
+    if changed.outcome:
         audit(call.caller, f"released {body.resource_id}")
         _log.info("Resource %s freed (released by worker)", body.resource_id)
-    return answer
+    return changed.answer
 
 
 def _ended(body: ReleaseIn) -> StaleLeaseError:

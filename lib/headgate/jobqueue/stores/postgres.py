@@ -13,7 +13,7 @@ import psycopg
 from headgate.core import redacted, require_agreement
 from headgate.durable.databases import PostgresAddress
 from headgate.jobqueue.errors import StoreFailedError, StoreInUseError
-from headgate.jobqueue.port import Snapshot
+from headgate.jobqueue.records import Snapshot
 from headgate.jobqueue.stores.rows import Batch, Row
 from headgate.jobqueue.stores.sql import Reader, Store, check_found, check_version, statements, steps_from
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 
 from headgate.jobqueue.job import Job, JobSpec, JobState
-from headgate.jobqueue.port import Changes, Happening, HistoryEntry, Reply
+from headgate.jobqueue.records import Changes, Happening, HistoryEntry, Reply
 from headgate.jobqueue.resource import Resource, ResourceSpec, ResourceState
 
 Row = tuple[Any, ...]

@@ -17,7 +17,16 @@ from typing import Any, Final, Literal, Self
 from headgate.durable import databases
 from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.job import Job, JobState, Lane, Place
-from headgate.jobqueue.port import CLAIMS_READ, Changes, FinishedJob, Happening, HistoryEntry, JobQuery, Reply, Snapshot
+from headgate.jobqueue.records import (
+    CLAIMS_READ,
+    Changes,
+    FinishedJob,
+    Happening,
+    HistoryEntry,
+    JobQuery,
+    Reply,
+    Snapshot,
+)
 from headgate.jobqueue.stores.rows import (
     SEQ_COLUMN,
     Batch,

@@ -17,7 +17,7 @@ from headgate.jobqueue.blocking import BlockingClient, blocking
 from headgate.jobqueue.errors import InvalidJobError
 from headgate.jobqueue.job import JobSpec, JobState
 from headgate.jobqueue.names import part_problem
-from headgate.jobqueue.port import Happening
+from headgate.jobqueue.records import Happening
 from headgate.jobqueue.resource import ResourceSpec
 from headgate.jobqueue.worker.address import QueueAddress, queue_address
 from headgate.jobqueue.worker.requests import Anything, Requests, RetryPolicy
