@@ -104,7 +104,7 @@ async def queue(writer: LedgerWriter, store: MemoryStore) -> AsyncIterator[Queue
     # Its time passes with every look at it: a token is known as soon as the test has made it.
     passing = itertools.count(0.0, 1.0)
     authority = Authority(tokens, needs_no_tokens=True, rate=None, monotonic=lambda: next(passing))
-    service = Service(writer, store.reader, authority)
+    service = Service(writer, store.reader(), authority)
     app = build_app(service)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:

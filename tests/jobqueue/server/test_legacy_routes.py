@@ -207,7 +207,7 @@ async def test_a_worker_of_the_same_name_with_another_token_is_another_worker(se
 
 async def test_a_server_without_legacy_routes_has_none(writer: LedgerWriter, store: MemoryStore) -> None:
     authority = Authority(MemoryTokens(), needs_no_tokens=True)
-    app = build_app(Service(writer, store.reader, authority, ServerSettings(legacy_routes=False)))
+    app = build_app(Service(writer, store.reader(), authority, ServerSettings(legacy_routes=False)))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
         for method, path in legacy.ROUTES:
             answer = await http.request(method, path.format(job_id="17", resource_type="a"), params={"worker": "w"})

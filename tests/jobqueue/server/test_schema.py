@@ -36,7 +36,7 @@ class _App:
         token, self.text = new_token("schema", [Scope.ADMIN], now=SystemClock().wall())
         tokens.add(token, forget_before=0)
         authority = Authority(tokens, rate=None)
-        self.service = Service(self.writer, store.reader, authority, ServerSettings(legacy_acquire_wait_s=0))
+        self.service = Service(self.writer, store.reader(), authority, ServerSettings(legacy_acquire_wait_s=0))
         self.asgi = build_app(self.service)
 
     @property

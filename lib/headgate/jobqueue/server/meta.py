@@ -59,7 +59,7 @@ async def overview(call: Call) -> Answer[bytes]:
         lambda ledger, _: (statistics_of(ledger, teams, call.caller.pools), resources_of(ledger, call.caller))
     )
     query = JobQuery(JobState.DEAD, teams, limit=_DEAD_READ)
-    dead = await call.service.listings.ask(lambda reader: reader.jobs(query))
+    dead = await call.service.listed(lambda reader: reader.jobs(query))
     latest = sorted(dead, key=lambda job: job.finished_at, reverse=True)[:_DEAD_SHOWN]
     shown = [JobOut.of(job) for job in latest]
     html = await asyncio.to_thread(page_html, statistics, servers, shown, call.service.clock.wall())

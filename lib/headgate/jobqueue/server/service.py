@@ -6,13 +6,12 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from threading import Lock
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
 from headgate.core import Clock, SystemClock
-from headgate.jobqueue.errors import StoreFailedError, TokenEndedError, TooManyOpenError
+from headgate.jobqueue.errors import TokenEndedError, TooManyOpenError
 from headgate.jobqueue.server.bodies import LargeBodies
 from headgate.jobqueue.server.metrics import Metrics
 from headgate.jobqueue.server.settings import ServerSettings
@@ -78,54 +77,12 @@ async def _gone(request: Request) -> None:
         pass
 
 
-class Listings:
-    """Asks a store's reader, in threads. Any coroutine of the server may use it; it lives as long as the server.
-
-    Args:
-        open_reader: opens a reader; called again after one has failed.
-    """
-
-    def __init__(self, open_reader: Callable[[], Reader]) -> None:
-        self._open_reader = open_reader
-        self._reader: Reader | None = None
-        self._lock = Lock()  # protects `_reader`; readers themselves take any thread
-
-    async def ask(self, question: Callable[[Reader], T]) -> T:
-        """Return what a reader answers.
-
-        Raises:
-            StoreFailedError: the database cannot be read.
-        """
-        return await asyncio.to_thread(self._ask, question)
-
-    def close(self) -> None:
-        """Give the connection up; legal twice."""
-        with self._lock:
-            if self._reader is not None:
-                self._reader.close()
-                self._reader = None
-
-    def _ask(self, question: Callable[[Reader], T]) -> T:
-        with self._lock:
-            if self._reader is None:
-                self._reader = self._open_reader()
-            reader = self._reader
-        try:
-            return question(reader)
-        except StoreFailedError:
-            with self._lock:
-                if self._reader is reader:
-                    reader.close()
-                    self._reader = None
-            raise
-
-
 class Service:
     """One server's parts, which every request works with.
 
     Args:
         writer: works on the ledger; open. The caller closes it.
-        open_reader: `Store.reader` of the same store, for people and collectors.
+        reader: of the same store, for people and collectors; the service closes it.
         authority: tells callers by their tokens. The caller closes it.
         settings: defaults when None.
         clock: for expiry of tokens and records; of this machine when None.
@@ -134,13 +91,13 @@ class Service:
     def __init__(
         self,
         writer: LedgerWriter,
-        open_reader: Callable[[], Reader],
+        reader: Reader,
         authority: Authority,
         settings: ServerSettings | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.writer = writer
-        self.listings = Listings(open_reader)
+        self._reader = reader
         self.authority = authority
         self.settings = settings or ServerSettings()
         self.clock = clock or SystemClock()
@@ -153,8 +110,16 @@ class Service:
 
     def close(self) -> None:
         """Give up what reads and checks for it; legal twice."""
-        self.listings.close()
+        self._reader.close()
         self.large_bodies.close()
+
+    async def listed(self, question: Callable[[Reader], T]) -> T:
+        """Return what a reader answers, asked in a thread.
+
+        Raises:
+            StoreFailedError: the database cannot be read.
+        """
+        return await asyncio.to_thread(question, self._reader)
 
     async def let_in(self, request: Request, method: str) -> Caller | Refused:
         """Return who makes a request, or why nobody may; what is refused is counted.

@@ -96,7 +96,7 @@ async def running_server(settings: ServerSettings, imports: Imports | None = Non
         rate = Rate(settings.rate_per_s, settings.rate_burst)
         authority = Authority(tokens, needs_no_tokens=is_loopback(settings.host), rate=rate)
         stack.callback(authority.close)
-        service = Service(writer, store.reader, authority, settings, clock)
+        service = Service(writer, store.reader(), authority, settings, clock)
         stack.callback(service.close)
         tls = server_context(settings.tls_certificate, settings.tls_key)
         listener = stack.enter_context(contextlib.closing(bound(settings.host, settings.port)))

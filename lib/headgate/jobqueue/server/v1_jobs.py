@@ -94,7 +94,7 @@ async def _chunks(
     while len(found) < page.limit and total < _PAGE_BYTES:
         most = min(_CHUNK, page.limit - len(found))
         behind = cursor(found[-1]) if found else page.after
-        part = await call.service.listings.ask(partial(chunk, behind=behind, most=most))
+        part = await call.service.listed(partial(chunk, behind=behind, most=most))
         found += part
         total += sum(map(size, part))
         if len(part) < most:
@@ -239,4 +239,4 @@ def _is_meant(call: Call, body: RequeueIn, job: Job) -> bool:
 async def _dead_ids(call: Call, body: RequeueIn) -> list[str]:
     teams = narrowed(None if body.team is None else [body.team], call.caller.teams)
     query = JobQuery(JobState.DEAD, teams, body.task, limit=MOST_AT_ONCE)
-    return [job.job_id for job in await call.service.listings.ask(lambda reader: reader.jobs(query))]
+    return [job.job_id for job in await call.service.listed(lambda reader: reader.jobs(query))]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from sqlite3 import Connection
 from threading import Lock
@@ -17,6 +16,11 @@ from headgate.jobqueue.stores.sql import Reader
 from headgate.jobqueue.stores.sqlite import SqliteStore, prepare
 
 _MEMORY = Path(":memory:")
+
+
+class _MemoryReader(Reader):
+    def _drop(self) -> None:
+        """Leave the connection open: it is the store's, and the rows would go with it."""
 
 
 class MemoryStore(SqliteStore):
@@ -40,13 +44,13 @@ class MemoryStore(SqliteStore):
         self._db, self._owner = self._rows, owner
         return self
 
-    def reader(self) -> Reader:
-        """Return a reader of the same rows."""
-        return Reader(partial(self._selected, self._rows), lambda: None)
-
     def close(self) -> None:
         """Give ownership up; the rows stay. Legal twice."""
         self._db = None
+
+    def reader(self) -> Reader:
+        """Return a reader of the same rows."""
+        return _MemoryReader(lambda: self._rows, self._read)
 
     def _selected(self, db: Connection, name: str, parameters: Mapping[str, Any], filters: str = "") -> list[Row]:
         with self._turn:

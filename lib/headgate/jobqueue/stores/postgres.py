@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from threading import Lock
 from typing import Any, Final, Self
 
 import psycopg
@@ -15,7 +14,7 @@ from headgate.durable.databases import PostgresAddress
 from headgate.jobqueue.errors import StoreFailedError, StoreInUseError
 from headgate.jobqueue.records import Snapshot
 from headgate.jobqueue.stores.rows import Batch, Row
-from headgate.jobqueue.stores.sql import Reader, Store, check_found, check_version, statements, steps_from
+from headgate.jobqueue.stores.sql import Store, check_found, statements, steps_from
 
 _LAST_OWNER_GONE_WITHIN_MS: Final = "1000"
 """PostgreSQL takes a moment to see that a killed owner is gone; whoever starts it again need not try twice."""
@@ -55,6 +54,8 @@ class PostgresStore(Store):
     them has to keep one server connection for one client connection (session pooling).
     """
 
+    dialect = "postgres"
+
     def __init__(self, address: PostgresAddress) -> None:
         super().__init__(address)
         self._address = address
@@ -80,26 +81,6 @@ class PostgresStore(Store):
             # The connection is told to use indexes wherever it can; the counts need every row.
             self._connection().execute("SET LOCAL enable_seqscan = on")
             return super().load()
-
-    def reader(self) -> Reader:
-        """Return a reader with a connection of its own."""
-        lock = Lock()  # one connection, which threads of a server share
-        with self._failing("opened"):
-            db = connected(self._address, "headgate jobqueue: reader", writes=False)
-            try:
-                check_version(_version_of(db), "postgres", str(self._address))
-            except BaseException:
-                db.close()
-                raise
-
-        def select(name: str, parameters: Mapping[str, Any], filters: str = "") -> list[Row]:
-            nonlocal db
-            with lock, self._failing("read"):
-                if db.broken:  # a restart of the database; a listing changes nothing, so a new connection will do
-                    db = connected(self._address, "headgate jobqueue: reader", writes=False)
-                return self._selected(db, name, parameters, filters)
-
-        return Reader(select, lambda: db.close())  # noqa: PLW0108 - it may be another one by then
 
     def close(self) -> None:
         """Give ownership and the connection up; legal twice."""
@@ -129,6 +110,12 @@ class PostgresStore(Store):
                 self.close()  # the lock went with the connection
             what = redacted(" ".join(str(error).split()))
             raise StoreFailedError(f"The job queue in {self._address} could not be {done}: {what}") from error
+
+    def _connected_to_read(self) -> _Connection:
+        return connected(self._address, "headgate jobqueue: reader", writes=False)
+
+    def _version(self, db: _Connection) -> int:
+        return _version_of(db)
 
     def _selected(self, db: _Connection, name: str, parameters: Mapping[str, Any], filters: str = "") -> list[Row]:
         return _rows(db, statements("postgres", filters)[name], parameters)

@@ -12,7 +12,8 @@ from heapq import merge
 from importlib import resources
 from itertools import islice
 from operator import itemgetter
-from typing import Any, Final, Literal, Self
+from threading import Lock
+from typing import Any, ClassVar, Final, Literal, Self
 
 from headgate.durable import databases
 from headgate.jobqueue.errors import StoreFailedError
@@ -133,6 +134,8 @@ class Store(ABC):
         place: of the database, for messages.
     """
 
+    dialect: ClassVar[Dialect]
+
     def __init__(self, place: object) -> None:
         self._place = place
         self._db: Any = None
@@ -144,14 +147,6 @@ class Store(ABC):
         Raises:
             StoreInUseError: when another process owns it.
             StoreFailedError: when it cannot be opened or written, or is newer than this Headgate.
-        """
-
-    @abstractmethod
-    def reader(self) -> Reader:
-        """Return a reader with a connection of its own.
-
-        Raises:
-            StoreFailedError: when it cannot be opened, or has no job queue or one of another version.
         """
 
     @abstractmethod
@@ -210,6 +205,24 @@ class Store(ABC):
         with self._failing("written"):
             self._write(self._connection(), batches)
 
+    def reader(self) -> Reader:
+        """Return a reader with a connection of its own.
+
+        Raises:
+            StoreFailedError: when it cannot be opened, or has no job queue or one of another version.
+        """
+        return Reader(self._opened_to_read, self._read)
+
+    def _opened_to_read(self) -> Any:
+        with self._failing("opened"):
+            db = self._connected_to_read()
+            try:
+                check_version(self._version(db), self.dialect, str(self._place))
+            except BaseException:
+                db.close()
+                raise
+        return db
+
     def _connection(self) -> Any:
         if self._db is None:
             raise StoreFailedError(
@@ -218,12 +231,23 @@ class Store(ABC):
         return self._db
 
     def _select(self, name: str, parameters: Mapping[str, Any], filters: str = "") -> list[Row]:
+        return self._read(self._connection(), name, parameters, filters)
+
+    def _read(self, db: Any, name: str, parameters: Mapping[str, Any], filters: str) -> list[Row]:
         with self._failing("read"):
-            return self._selected(self._connection(), name, parameters, filters)
+            return self._selected(db, name, parameters, filters)
 
     @abstractmethod
     def _failing(self, done: str) -> AbstractContextManager[None]:
         """Raise the driver's errors as StoreFailedError; `done` is what could not be done."""
+
+    @abstractmethod
+    def _connected_to_read(self) -> Any:
+        """Return a connection for listings."""
+
+    @abstractmethod
+    def _version(self, db: Any) -> int:
+        """Return the version of its tables, 0 without any."""
 
     @abstractmethod
     def _selected(self, db: Any, name: str, parameters: Mapping[str, Any], filters: str = "") -> list[Row]:
@@ -274,15 +298,17 @@ class _Page:
 
 
 class Reader:
-    """Listings, for people and collectors, over one connection; it sees what is committed, and holds up no writer.
+    """Listings, for people and collectors, over a connection of its own: of what is committed, holding up no writer.
 
     A listing of several teams or kinds asks for each of them alone, which an index answers from its place on, and
     merges what comes: the database would look at every row of the others in between.
     """
 
-    def __init__(self, select: Select, close: Callable[[], None]) -> None:
-        self._select = select
-        self._close = close
+    def __init__(self, connect: Callable[[], Any], read: Callable[..., list[Row]]) -> None:
+        self._connect = connect
+        self._read = read
+        self._turn = Lock()  # threads share the connection
+        self._db: Any = connect()
 
     def jobs(self, query: JobQuery) -> list[Job]:
         """Return the jobs of a query, by `seq`."""
@@ -306,7 +332,23 @@ class Reader:
 
     def close(self) -> None:
         """Give its connection up; legal twice."""
-        self._close()
+        with self._turn:
+            self._drop()
+
+    def _drop(self) -> None:
+        db, self._db = self._db, None
+        if db is not None:
+            db.close()
+
+    def _select(self, name: str, parameters: Mapping[str, Any], filters: str = "") -> list[Row]:
+        with self._turn:
+            if self._db is None:
+                self._db = self._connect()
+            try:
+                return self._read(self._db, name, parameters, filters)
+            except StoreFailedError:
+                self._drop()  # a listing changes nothing: the next one has a new connection
+                raise
 
     def _of_teams(self, page: _Page, teams: frozenset[str] | None, cursor: Callable[[Row], int]) -> list[Row]:
         if teams is None:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
-from threading import Lock
 from typing import Any, Self
 
 import orjson
@@ -18,10 +17,8 @@ from headgate.durable.locks import FileLock, LockHeldError
 from headgate.jobqueue.errors import StoreFailedError, StoreInUseError
 from headgate.jobqueue.stores.rows import Batch, Row
 from headgate.jobqueue.stores.sql import (
-    Reader,
     Store,
     check_found,
-    check_version,
     migrations,
     statements,
     steps_from,
@@ -30,6 +27,8 @@ from headgate.jobqueue.stores.sql import (
 
 class SqliteStore(Store):
     """A `Store` in one SQLite file, owned through a lock file beside it, which ends with its process."""
+
+    dialect = "sqlite"
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -53,23 +52,6 @@ class SqliteStore(Store):
             raise
         return self
 
-    def reader(self) -> Reader:
-        """Return a reader with a connection of its own."""
-        lock = Lock()  # one connection, which threads of a server share
-        with self._failing("opened"):
-            db = sqlite.connected_to_read(self._path)
-            try:
-                check_version(_version_of(db), "sqlite", str(self._path))
-            except (sqlite3.Error, StoreFailedError):
-                db.close()
-                raise
-
-        def select(name: str, parameters: Mapping[str, Any], filters: str = "") -> list[Row]:
-            with lock, self._failing("read"):
-                return self._selected(db, name, parameters, filters)
-
-        return Reader(select, db.close)
-
     def close(self) -> None:
         """Give ownership and the connection up; legal twice."""
         db, self._db = self._db, None
@@ -80,6 +62,12 @@ class SqliteStore(Store):
 
     def _failing(self, done: str) -> AbstractContextManager[None]:
         return sqlite.failing_as(StoreFailedError, f"The job queue in {self._path} could not be {done}", self._path)
+
+    def _connected_to_read(self) -> sqlite3.Connection:
+        return sqlite.connected_to_read(self._path)
+
+    def _version(self, db: sqlite3.Connection) -> int:
+        return _version_of(db)
 
     def _selected(
         self, db: sqlite3.Connection, name: str, parameters: Mapping[str, Any], filters: str = ""
