@@ -12,81 +12,6 @@ from headgate.core import events
 from headgate.telemetry.fields import JsonValue, duration, event_fields, event_name, printable, safe_text
 from headgate.telemetry.stream import Handler, Recorded
 
-_DETAILS: Final = ("headgate.core.events.scheduling", "headgate.core.events.requests", "headgate.core.events.health")
-"""Modules whose events are details: they happen once per task or request, or whenever a limit moves."""
-
-_OFTEN: Final[tuple[type[events.Event], ...]] = (
-    events.AnswerJudged,
-    events.DuesForgiven,
-    events.GroupCreated,
-    events.GroupRemoved,
-    events.JudgementMissing,
-    events.SampleAccepted,
-    events.SlotsLeased,
-    events.SlotsReturned,
-    events.StepRejected,
-    events.TaskDeferred,
-    events.TaskOpened,
-    events.TaskReturned,
-    events.TaskStarted,
-    events.TasksEnqueued,
-    events.WorkEnded,
-    events.WorkPlaced,
-    events.WorkQueued,
-    events.WorkStarted,
-)
-"""Details among the events of other modules."""
-
-_SELDOM: Final[tuple[type[events.Event], ...]] = (
-    events.BreakerClosed,
-    events.DailyBudgetFreed,
-    events.DailyBudgetSpent,
-    events.SchedulerJobCompleted,
-    events.SchedulerJobStarted,
-)
-"""What is no detail in the modules of details."""
-
-_NOTEWORTHY: Final[tuple[type[events.Event], ...]] = (
-    events.BreakerOpened,
-    events.ClockStepped,
-    events.DriverLost,
-    events.GroupBroken,
-    events.GroupCreationFailed,
-    events.GroupQuarantined,
-    events.ModelGivenUp,
-    events.ModelPaused,
-    events.PlacementDiffers,
-    events.QueuePaused,
-    events.QueueWarned,
-    events.ReleaseDiagnostic,
-    events.RequestCapsDiffer,
-    events.RequestReleaseRefused,
-    events.RosterRefreshFailed,
-    events.SampleRefused,
-    events.SlotLimitDiffers,
-    events.SlotLimitMissing,
-    events.SlotServiceAway,
-    events.SlotsDisagree,
-    events.SlotsLost,
-    events.StoreFailed,
-    events.TaskProviderFailed,
-    events.UsageMissing,
-    events.WorkLost,
-    events.WorkerSpawnFailed,
-)
-_LEVELS: Final[Mapping[type[events.Event], int]] = {
-    **dict.fromkeys(_OFTEN, logging.DEBUG),
-    **dict.fromkeys(_SELDOM, logging.INFO),
-    **dict.fromkeys(_NOTEWORTHY, logging.WARNING),
-    events.JournalBlocked: logging.ERROR,
-    events.RowsQuarantined: logging.ERROR,
-}
-
-
-def level_of(kind: type[events.Event]) -> int:
-    """Return the level at which events of a type are logged."""
-    return _LEVELS.get(kind, logging.DEBUG if kind.__module__ in _DETAILS else logging.INFO)
-
 
 class LogSink:
     """Writes events to a logger. Holds nothing; costs a level check for what the logger does not want."""
@@ -104,12 +29,11 @@ class LogSink:
 
     def _write(self, recorded: Recorded[Any]) -> None:
         event = recorded.event
-        level = level_of(type(event))
-        if not self._logger.isEnabledFor(level):
+        if not self._logger.isEnabledFor(event.log_level):
             return
         name, fields = event_name(type(event)), event_fields(event)
         extra = {"headgate": {"sequence": recorded.sequence, "event": name, "fields": fields}}
-        self._logger.log(level, "%s", log_line(event, name, fields), extra=extra)
+        self._logger.log(event.log_level, "%s", log_line(event, name, fields), extra=extra)
 
 
 def log_line(event: events.Event, name: str, fields: Mapping[str, JsonValue]) -> str:

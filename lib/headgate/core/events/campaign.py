@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from logging import DEBUG, ERROR, WARNING
 
 from headgate.core.events.event import Event
 from headgate.core.sample import Sample
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerJudged(Event):
+class AnswerJudged(Event, log_level=DEBUG):
     """A judge gave a verdict on the answer of a sample."""
 
     task_id: str
@@ -23,8 +22,7 @@ class AnswerJudged(Event):
     trace_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class JudgementMissing(Event):
+class JudgementMissing(Event, log_level=DEBUG):
     """A judge gave no verdict that could be read, for good; the sample is made of the others, if there are any."""
 
     task_id: str
@@ -36,7 +34,6 @@ class JudgementMissing(Event):
     trace_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
 class CampaignStarted(Event):
     """A campaign began to sample."""
 
@@ -51,7 +48,6 @@ class CampaignStarted(Event):
     judgements: int = 0
 
 
-@dataclass(frozen=True, slots=True)
 class CampaignStopping(Event):
     """A campaign takes on no more work and drains what is in flight."""
 
@@ -60,7 +56,6 @@ class CampaignStopping(Event):
     in_flight: int
 
 
-@dataclass(frozen=True, slots=True)
 class CampaignStopped(Event):
     """A campaign has ended; what it left is in the journal and the store."""
 
@@ -73,8 +68,7 @@ class CampaignStopped(Event):
     stopped_by: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ClockStepped(Event):
+class ClockStepped(Event, log_level=WARNING):
     """The journal held times that lie ahead of this machine's clock; they are now, and sampling goes on from here."""
 
     campaign: str
@@ -82,7 +76,6 @@ class ClockStepped(Event):
     times: int
 
 
-@dataclass(frozen=True, slots=True)
 class RosterRefreshed(Event):
     """The roster was read; models that are new started, models that are gone stopped."""
 
@@ -92,16 +85,14 @@ class RosterRefreshed(Event):
     withdrawn_tasks: int
 
 
-@dataclass(frozen=True, slots=True)
-class RosterRefreshFailed(Event):
+class RosterRefreshFailed(Event, log_level=WARNING):
     """The roster could not be read; the last good one stays in force."""
 
     error: str
     kept_models: int
 
 
-@dataclass(frozen=True, slots=True)
-class ModelPaused(Event):
+class ModelPaused(Event, log_level=WARNING):
     """Consecutive service errors paused a model."""
 
     model: str
@@ -112,7 +103,6 @@ class ModelPaused(Event):
     last_error: str
 
 
-@dataclass(frozen=True, slots=True)
 class ModelResumed(Event):
     """A model's pause ended, or a success reset it."""
 
@@ -121,8 +111,7 @@ class ModelResumed(Event):
     paused_for_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class ModelGivenUp(Event):
+class ModelGivenUp(Event, log_level=WARNING):
     """A model whose service kept failing through all pauses takes no further part in a run of fixed tasks."""
 
     model: str
@@ -131,7 +120,6 @@ class ModelGivenUp(Event):
     last_error: str
 
 
-@dataclass(frozen=True, slots=True)
 class BoostChanged(Event):
     """A model's rate multiplier changed with its 24 h total."""
 
@@ -140,7 +128,6 @@ class BoostChanged(Event):
     samples_24h: int
 
 
-@dataclass(frozen=True, slots=True)
 class PairSettled(Event):
     """A model's mean in an environment is known to within `target_half_width`; it is sampled there no further."""
 
@@ -152,8 +139,7 @@ class PairSettled(Event):
     high: float
 
 
-@dataclass(frozen=True, slots=True)
-class DuesForgiven(Event):
+class DuesForgiven(Event, log_level=DEBUG):
     """Dues older than the catch-up horizon were dropped, so that a long pause ends without a burst."""
 
     model: str
@@ -161,8 +147,7 @@ class DuesForgiven(Event):
     dues: int
 
 
-@dataclass(frozen=True, slots=True)
-class TaskOpened(Event):
+class TaskOpened(Event, log_level=DEBUG):
     """A task got its number and is in the journal: from here on it ends with a sample, whatever happens."""
 
     task_id: str
@@ -174,8 +159,7 @@ class TaskOpened(Event):
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class TasksEnqueued(Event):
+class TasksEnqueued(Event, log_level=DEBUG):
     """A sampler's buffer was flushed into the ready queue."""
 
     model: str
@@ -183,23 +167,20 @@ class TasksEnqueued(Event):
     queued: int
 
 
-@dataclass(frozen=True, slots=True)
-class QueueWarned(Event):
+class QueueWarned(Event, log_level=WARNING):
     """The ready queue is longer than its warning threshold."""
 
     size: int
     threshold: int
 
 
-@dataclass(frozen=True, slots=True)
-class QueuePaused(Event):
+class QueuePaused(Event, log_level=WARNING):
     """The ready queue reached its pause threshold: samplers hold their tasks back."""
 
     size: int
     threshold: int
 
 
-@dataclass(frozen=True, slots=True)
 class QueueResumed(Event):
     """The ready queue fell to its resume threshold: samplers go on."""
 
@@ -208,8 +189,7 @@ class QueueResumed(Event):
     paused_for_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class TaskStarted(Event):
+class TaskStarted(Event, log_level=DEBUG):
     """A task got its lease and its worker."""
 
     task_id: str
@@ -221,15 +201,13 @@ class TaskStarted(Event):
     attempt: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class SampleAccepted(Event):
+class SampleAccepted(Event, log_level=DEBUG):
     """A sample is durable in the journal; it counts from here on."""
 
     sample: Sample
 
 
-@dataclass(frozen=True, slots=True)
-class SampleRefused(Event):
+class SampleRefused(Event, log_level=WARNING):
     """A sample came for a task that this process no longer holds; it is not counted."""
 
     task_id: str
@@ -238,8 +216,7 @@ class SampleRefused(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class TaskReturned(Event):
+class TaskReturned(Event, log_level=DEBUG):
     """A task ended without a sample (drain, withdrawal); it stays open in the journal or is withdrawn."""
 
     task_id: str
@@ -248,8 +225,7 @@ class TaskReturned(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class TaskDeferred(Event):
+class TaskDeferred(Event, log_level=DEBUG):
     """A task's episode ended because its provider admits nothing now; it runs again, its attempt is not charged."""
 
     task_id: str
@@ -259,7 +235,6 @@ class TaskDeferred(Event):
     deferrals: int
 
 
-@dataclass(frozen=True, slots=True)
 class BatchStored(Event):
     """A batch of samples is visible in the store."""
 
@@ -269,8 +244,7 @@ class BatchStored(Event):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class StoreFailed(Event):
+class StoreFailed(Event, log_level=WARNING):
     """A batch could not be stored; it stays in the spool and is tried again."""
 
     batch_id: str
@@ -280,8 +254,7 @@ class StoreFailed(Event):
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class RowsQuarantined(Event):
+class RowsQuarantined(Event, log_level=ERROR):
     """Rows broke the schema and went to the quarantine file with their reasons."""
 
     batch_id: str
@@ -290,7 +263,6 @@ class RowsQuarantined(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class StatusReported(Event):
     """The figures of the status line, every 30 s."""
 
@@ -302,29 +274,25 @@ class StatusReported(Event):
     dequeued: int
 
 
-@dataclass(frozen=True, slots=True)
-class JournalBlocked(Event):
+class JournalBlocked(Event, log_level=ERROR):
     """The journal cannot be written (a full disk): nothing new is started, finished samples wait in memory."""
 
     error: str
 
 
-@dataclass(frozen=True, slots=True)
 class JournalRecovered(Event):
     """The journal can be written again; what waited goes on."""
 
     blocked_for_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class TaskProviderFailed(Event):
+class TaskProviderFailed(Event, log_level=WARNING):
     """A task provider did not give tasks; it is asked again."""
 
     error: str
     retry_in_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class MonitorStarted(Event):
     """The monitoring API answers at `address` while the campaign runs."""
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from headgate.core.events.event import Event
 
 
-@dataclass(frozen=True, slots=True)
 class ScaleDecided(Event):
     """A policy or an operator wants another number of workers."""
 
@@ -17,7 +14,6 @@ class ScaleDecided(Event):
     because: str
 
 
-@dataclass(frozen=True, slots=True)
 class WorkerChanged(Event):
     """A worker went from one state to another; `took_s` is how long it was in the former."""
 
@@ -29,7 +25,6 @@ class WorkerChanged(Event):
     took_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class WorkerFailed(Event):
     """A worker does not work; what it had goes to others, and it is tried again in `retry_s`."""
 
@@ -39,7 +34,6 @@ class WorkerFailed(Event):
     retry_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class RequestHandedOver(Event):
     """A request was taken from a worker that drains or failed, and stands in line again at its old place."""
 
@@ -49,7 +43,6 @@ class RequestHandedOver(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class RequestLost(Event):
     """A request could not be answered, and its client was told so."""
 
@@ -59,7 +52,6 @@ class RequestLost(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class CountsDiffer(Event):
     """An engine computes for others than this pool: it counts more than the pool has sent there."""
 
@@ -69,7 +61,6 @@ class CountsDiffer(Event):
     counted: int
 
 
-@dataclass(frozen=True, slots=True)
 class PoolSteered(Event):
     """An operator took a pool's size or a worker in hand, or gave it back; `what` says which."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from logging import DEBUG
 from typing import Literal
 
 from headgate.core.events.event import Event
@@ -70,8 +71,7 @@ class RequestKeyHealth:
     closed_until: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HealthReported(Event):
+class HealthReported(Event, log_level=DEBUG):
     """What a campaign looks like now: counts, and of groups and request keys those with the most at stake.
 
     `queued_by_group` and `in_flight_by_group` hold the largest groups; `groups_left_out` counts the others. `resources`
@@ -98,8 +98,7 @@ class HealthReported(Event):
     requests_left_out: int
 
 
-@dataclass(frozen=True, slots=True)
-class CapacityReported(Event):
+class CapacityReported(Event, log_level=DEBUG):
     """The capacity plan of a campaign, when it starts and when it ends."""
 
     campaign: str

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from logging import DEBUG, WARNING
 
 from headgate.core.events.event import Event
 
 
-@dataclass(frozen=True, slots=True)
 class PoolChanged(Event):
     """A pool was opened, changed or closed; `what` says which."""
 
@@ -15,8 +14,7 @@ class PoolChanged(Event):
     what: str
 
 
-@dataclass(frozen=True, slots=True)
-class GroupCreated(Event):
+class GroupCreated(Event, log_level=DEBUG):
     """A placement group is ready on its nodes."""
 
     group: str
@@ -26,8 +24,7 @@ class GroupCreated(Event):
     took_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class GroupCreationFailed(Event):
+class GroupCreationFailed(Event, log_level=WARNING):
     """A placement group could not be created; its request waits again."""
 
     group: str
@@ -35,8 +32,7 @@ class GroupCreationFailed(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class GroupRemoved(Event):
+class GroupRemoved(Event, log_level=DEBUG):
     """A placement group is gone and its nodes are free."""
 
     group: str
@@ -44,8 +40,7 @@ class GroupRemoved(Event):
     reserved: bool
 
 
-@dataclass(frozen=True, slots=True)
-class GroupQuarantined(Event):
+class GroupQuarantined(Event, log_level=WARNING):
     """The last work of a group was not seen to end in time; no other work gets the group until it has."""
 
     group: str
@@ -53,8 +48,7 @@ class GroupQuarantined(Event):
     request: str
 
 
-@dataclass(frozen=True, slots=True)
-class GroupBroken(Event):
+class GroupBroken(Event, log_level=WARNING):
     """A node of a group died."""
 
     group: str
@@ -62,8 +56,7 @@ class GroupBroken(Event):
     nodes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class WorkQueued(Event):
+class WorkQueued(Event, log_level=DEBUG):
     """A request was queued: a new one, or one that was stopped (`reason`)."""
 
     request: str
@@ -72,8 +65,7 @@ class WorkQueued(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class WorkPlaced(Event):
+class WorkPlaced(Event, log_level=DEBUG):
     """A request was assigned a group; `step` is the placement step that found it."""
 
     request: str
@@ -83,8 +75,7 @@ class WorkPlaced(Event):
     waited_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class WorkStarted(Event):
+class WorkStarted(Event, log_level=DEBUG):
     """A request's work runs; `waited_s` counts from its latest entry into the queue."""
 
     request: str
@@ -93,8 +84,7 @@ class WorkStarted(Event):
     waited_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class StepRejected(Event):
+class StepRejected(Event, log_level=DEBUG):
     """A placement step failed for a request. Emitted once per step and reason while the request waits."""
 
     request: str
@@ -103,7 +93,6 @@ class StepRejected(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class PreemptionPlanned(Event):
     """Running work is about to be preempted for a request.
 
@@ -118,7 +107,6 @@ class PreemptionPlanned(Event):
     evaluated_ms: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
 class WorkPreempted(Event):
     """Work was preempted for another request and requeued; `answered` tells whether it stopped by itself."""
 
@@ -133,8 +121,7 @@ class WorkPreempted(Event):
     answered: bool
 
 
-@dataclass(frozen=True, slots=True)
-class WorkEnded(Event):
+class WorkEnded(Event, log_level=DEBUG):
     """A request ended for good: `outcome` is `done`, `failed` or `withdrawn`."""
 
     request: str
@@ -144,8 +131,7 @@ class WorkEnded(Event):
     ran_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class WorkLost(Event):
+class WorkLost(Event, log_level=WARNING):
     """The process or node of running work died; the work is requeued unless that happened too often."""
 
     request: str
@@ -154,8 +140,7 @@ class WorkLost(Event):
     losses: int
 
 
-@dataclass(frozen=True, slots=True)
-class DriverLost(Event):
+class DriverLost(Event, log_level=WARNING):
     """A driver stopped sending heartbeats; `kept` tells whether its work continues."""
 
     holder: str
@@ -163,8 +148,7 @@ class DriverLost(Event):
     kept: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PlacementDiffers(Event):
+class PlacementDiffers(Event, log_level=WARNING):
     """The audit found a difference between the ledger and Ray."""
 
     what: str

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from logging import DEBUG, WARNING
 
 from headgate.core.events.event import Event
 
 
-@dataclass(frozen=True, slots=True)
 class DailyBudgetSpent(Event):
     """A model has used up a budget of 24 h; nothing of it is started until there is room again.
 
@@ -23,7 +22,6 @@ class DailyBudgetSpent(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class DailyBudgetFreed(Event):
     """There is room again in the budgets of a model, and it goes on."""
 
@@ -32,16 +30,14 @@ class DailyBudgetFreed(Event):
     held_for_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class UsageMissing(Event):
+class UsageMissing(Event, log_level=WARNING):
     """An endpoint does not say how many tokens a model's answers took; budgets count an estimate. Told once."""
 
     model: str
     estimated_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFinished(Event):
+class RequestFinished(Event, log_level=DEBUG):
     """One attempt of a chat request ended; `outcome` is `success` or an error kind."""
 
     model: str
@@ -57,8 +53,7 @@ class RequestFinished(Event):
     trace_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestDelayed(Event):
+class RequestDelayed(Event, log_level=DEBUG):
     """A chat request waits before its next attempt."""
 
     model: str
@@ -70,8 +65,7 @@ class RequestDelayed(Event):
     trace_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RetryDenied(Event):
+class RetryDenied(Event, log_level=DEBUG):
     """A failed request was not sent again: the retry budget of its endpoint is spent."""
 
     model: str
@@ -82,8 +76,7 @@ class RetryDenied(Event):
     trace_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptEvent(Event):
+class AttemptEvent(Event, log_level=DEBUG):
     """What befell one attempt of a request on its way to a provider."""
 
     provider: str
@@ -96,7 +89,6 @@ class AttemptEvent(Event):
     trace_id: str
 
 
-@dataclass(frozen=True, slots=True)
 class RequestWaitStarted(AttemptEvent):
     """A request was not admitted at once and waits its turn; told only when requests are traced."""
 
@@ -104,7 +96,6 @@ class RequestWaitStarted(AttemptEvent):
     waiters: int
 
 
-@dataclass(frozen=True, slots=True)
 class RequestWaitCompleted(AttemptEvent):
     """A waiting request was handed its lease; told only when requests are traced."""
 
@@ -112,21 +103,18 @@ class RequestWaitCompleted(AttemptEvent):
     waited_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class RequestWaitTimedOut(AttemptEvent):
     """A request was not admitted before its deadline."""
 
     waited_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class RequestWaitCancelled(AttemptEvent):
     """Whoever waited for a lease went away; told only when requests are traced."""
 
     waited_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class RequestDenied(AttemptEvent):
     """A request was refused admission."""
 
@@ -135,7 +123,6 @@ class RequestDenied(AttemptEvent):
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
 class RequestLeaseAcquired(AttemptEvent):
     """A request holds a lease and may be sent; told only when requests are traced."""
 
@@ -144,14 +131,12 @@ class RequestLeaseAcquired(AttemptEvent):
     in_flight: int
 
 
-@dataclass(frozen=True, slots=True)
 class RequestStarted(AttemptEvent):
     """An attempt was sent to its provider; told only when requests are traced."""
 
     lease_id: str
 
 
-@dataclass(frozen=True, slots=True)
 class RequestLeaseReleased(AttemptEvent):
     """A request gave its lease back; told only when requests are traced."""
 
@@ -160,7 +145,6 @@ class RequestLeaseReleased(AttemptEvent):
     held_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class RequestRateLimited(AttemptEvent):
     """A provider refused an attempt for its rate; `blocked_s` is how long the model is left alone now."""
 
@@ -169,16 +153,14 @@ class RequestRateLimited(AttemptEvent):
     blocked_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class RequestReleaseRefused(AttemptEvent):
+class RequestReleaseRefused(AttemptEvent, log_level=WARNING):
     """A lease was given back that is not held (twice, unknown, of another life); nothing changed."""
 
     lease_id: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class RequestResourceRegistered(Event):
+class RequestResourceRegistered(Event, log_level=DEBUG):
     """A model at a provider may be asked from now on, under an alias and its cap."""
 
     provider: str
@@ -187,8 +169,7 @@ class RequestResourceRegistered(Event):
     cap: int
 
 
-@dataclass(frozen=True, slots=True)
-class RequestCapChanged(Event):
+class RequestCapChanged(Event, log_level=DEBUG):
     """The cap on requests in flight of a model at a provider changed; 0 means that it was withdrawn."""
 
     provider: str
@@ -197,8 +178,7 @@ class RequestCapChanged(Event):
     after: int
 
 
-@dataclass(frozen=True, slots=True)
-class RequestCapsDiffer(Event):
+class RequestCapsDiffer(Event, log_level=WARNING):
     """Aliases of one model at one provider ask for different caps; the smallest is used."""
 
     provider: str
@@ -207,8 +187,7 @@ class RequestCapsDiffer(Event):
     used: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderSlotsChanged(Event):
+class ProviderSlotsChanged(Event, log_level=DEBUG):
     """The slots that this process may use at a provider changed; empty means that no slot bank bounds it."""
 
     provider: str
@@ -216,8 +195,7 @@ class ProviderSlotsChanged(Event):
     after: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class LimitEvent(Event):
+class LimitEvent(Event, log_level=DEBUG):
     """What befell the adaptive limit of one model and domain."""
 
     provider: str
@@ -225,21 +203,18 @@ class LimitEvent(Event):
     domain: str
 
 
-@dataclass(frozen=True, slots=True)
 class RequestQueueFormed(LimitEvent):
     """The first request began to wait for a model, held by `reason`; told at most once a second per model."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class RequestQueueDrained(LimitEvent):
     """No request waits for a model any more, after it was told that some do."""
 
     queued_for_s: float
 
 
-@dataclass(frozen=True, slots=True)
 class RequestLimitDecreased(LimitEvent):
     """An adaptive limit was cut."""
 
@@ -249,7 +224,6 @@ class RequestLimitDecreased(LimitEvent):
     ceiling: int | None
 
 
-@dataclass(frozen=True, slots=True)
 class RequestLimitIncreased(LimitEvent):
     """An adaptive limit grew, by successes or by its start-up ramp."""
 
@@ -258,7 +232,6 @@ class RequestLimitIncreased(LimitEvent):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class RequestCeilingRecovered(LimitEvent):
     """An adaptive limit is above the limit at which the provider last said no."""
 
@@ -267,7 +240,6 @@ class RequestCeilingRecovered(LimitEvent):
     ceiling: int | None
 
 
-@dataclass(frozen=True, slots=True)
 class RequestFullyRecovered(LimitEvent):
     """An adaptive limit is back at its static cap."""
 
@@ -275,8 +247,7 @@ class RequestFullyRecovered(LimitEvent):
     after: int
 
 
-@dataclass(frozen=True, slots=True)
-class BreakerOpened(Event):
+class BreakerOpened(Event, log_level=WARNING):
     """A model refused every request even one at a time: nothing is sent for `retry_in_s`, then one probe."""
 
     provider: str
@@ -285,7 +256,6 @@ class BreakerOpened(Event):
     refusals: int
 
 
-@dataclass(frozen=True, slots=True)
 class BreakerClosed(Event):
     """A probe succeeded: requests of a model are admitted again."""
 

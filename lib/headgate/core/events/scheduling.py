@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from logging import DEBUG, INFO, WARNING
 
 from headgate.core.events.event import Event
 
@@ -10,22 +10,24 @@ Units = tuple[tuple[str, int], ...]
 """Resource names with units, sorted by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerJobStarted(Event):
-    """A scheduling run began; its shape, as far as it is known before it runs."""
+class RunEvent(Event, log_level=DEBUG):
+    """What happens in the scheduling run `run_id`."""
 
     run_id: str
+
+
+class SchedulerJobStarted(RunEvent, log_level=INFO):
+    """A scheduling run began; its shape, as far as it is known before it runs."""
+
     resources: Units
     policy: str
     frontier_floor: int
     frontier_cap: int
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerJobCompleted(Event):
+class SchedulerJobCompleted(RunEvent, log_level=INFO):
     """A scheduling run ended: what it did, and why it ended."""
 
-    run_id: str
     stopped_by: str
     completed: int
     failed: int
@@ -35,11 +37,9 @@ class SchedulerJobCompleted(Event):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerHealthSnapshot(Event):
+class SchedulerHealthSnapshot(RunEvent):
     """How a scheduling run stands: units leased and wanted, rows open, what holds the frontier."""
 
-    run_id: str
     queued: int
     running: int
     parked: int
@@ -55,22 +55,18 @@ class SchedulerHealthSnapshot(Event):
     passed_over: int
 
 
-@dataclass(frozen=True, slots=True)
-class DependencyReady(Event):
+class DependencyReady(RunEvent):
     """The last task that a stage waited for has ended; the stage may be queued."""
 
-    run_id: str
     task_id: str
     stage: str
     group: str
     trace_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReadyEnqueued(Event):
+class ReadyEnqueued(RunEvent):
     """A task entered the ready queue with the resources that it wants."""
 
-    run_id: str
     task_id: str
     stage: str
     group: str
@@ -80,11 +76,9 @@ class ReadyEnqueued(Event):
     trace_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class RowGroupAdmitted(Event):
+class RowGroupAdmitted(RunEvent):
     """A row group was opened: its root tasks may be queued."""
 
-    run_id: str
     row_group: str
     rows: int
     tasks: int
@@ -92,32 +86,26 @@ class RowGroupAdmitted(Event):
     target: int
 
 
-@dataclass(frozen=True, slots=True)
-class RowGroupAdmissionBlocked(Event):
+class RowGroupAdmissionBlocked(RunEvent):
     """The frontier does not widen, and why; told when the reason changes."""
 
-    run_id: str
     reason: str
     active: int
     target: int
     queued: int
 
 
-@dataclass(frozen=True, slots=True)
-class RowGroupAdmissionTargetChanged(Event):
+class RowGroupAdmissionTargetChanged(RunEvent):
     """The frontier's target of open row groups moved: up while capacity idles, down under sustained pressure."""
 
-    run_id: str
     before: int
     after: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class RowGroupCheckpointed(Event):
+class RowGroupCheckpointed(RunEvent):
     """Every task of a row group has ended; its rows are complete or given up."""
 
-    run_id: str
     row_group: str
     completed: int
     failed: int
@@ -125,50 +113,40 @@ class RowGroupCheckpointed(Event):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSelected(Event):
+class TaskSelected(RunEvent):
     """A task was chosen to run next."""
 
-    run_id: str
     task_id: str
     group: str
     model: str
     trace_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class QueueEmpty(Event):
+class QueueEmpty(RunEvent):
     """The dispatcher looked for a task and none was ready; told once until one is."""
 
-    run_id: str
     running: int
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionBlocked(Event):
+class AdmissionBlocked(RunEvent):
     """Tasks are ready and none of them can run, and why; told when the reason changes."""
 
-    run_id: str
     reason: str
     detail: str
     queued: int
 
 
-@dataclass(frozen=True, slots=True)
-class GroupCapped(Event):
+class GroupCapped(RunEvent):
     """A group has its share of a resource: its next task waits while a peer wants it, or borrows."""
 
-    run_id: str
     group: str
     standing: str
     resources: Units
 
 
-@dataclass(frozen=True, slots=True)
-class RequestPressureSkipped(Event):
+class RequestPressureSkipped(RunEvent):
     """A task was passed over because its model's endpoint is under pressure, for one whose endpoint is not."""
 
-    run_id: str
     task_id: str
     model: str
     reason: str
@@ -176,11 +154,9 @@ class RequestPressureSkipped(Event):
     in_favour_of: str
 
 
-@dataclass(frozen=True, slots=True)
-class TaskLeaseAcquired(Event):
+class TaskLeaseAcquired(RunEvent):
     """A task got its lease on scheduler resources."""
 
-    run_id: str
     task_id: str
     lease_id: str
     stage: str
@@ -190,11 +166,9 @@ class TaskLeaseAcquired(Event):
     trace_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionDenied(Event):
+class AdmissionDenied(RunEvent):
     """A selected task got no lease, and why."""
 
-    run_id: str
     task_id: str
     reason: str
     resource: str
@@ -202,81 +176,65 @@ class AdmissionDenied(Event):
     available: int
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSpawned(Event):
+class WorkerSpawned(RunEvent):
     """A worker began to work on a task under its lease."""
 
-    run_id: str
     task_id: str
     lease_id: str
     attempt: int
     trace_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSpawnFailed(Event):
+class WorkerSpawnFailed(RunEvent, log_level=WARNING):
     """No worker could be started for a task; its lease was given back and it is queued again."""
 
-    run_id: str
     task_id: str
     lease_id: str
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class SelectionStale(Event):
+class SelectionStale(RunEvent):
     """A selection was out of date when it was to be taken; its lease was given back."""
 
-    run_id: str
     task_id: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class TaskParked(Event):
+class TaskParked(RunEvent):
     """A running task's worker serves others while its request waits."""
 
-    run_id: str
     task_id: str
     lease_id: str
     resources: Units
 
 
-@dataclass(frozen=True, slots=True)
-class TaskUnparked(Event):
+class TaskUnparked(RunEvent):
     """A parked task goes on, with its worker."""
 
-    run_id: str
     task_id: str
     lease_id: str
     resources: Units
 
 
-@dataclass(frozen=True, slots=True)
-class RetryDeferred(Event):
+class RetryDeferred(RunEvent):
     """A task failed in a way that may pass; it is queued again at a later time."""
 
-    run_id: str
     task_id: str
     reason: str
     wait_s: float
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class RetryRedispatched(Event):
+class RetryRedispatched(RunEvent):
     """A deferred task's time has come; it is queued again."""
 
-    run_id: str
     task_id: str
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class NonRetryableDropped(Event):
+class NonRetryableDropped(RunEvent):
     """A task was given up: it failed for good, or what it depends on did."""
 
-    run_id: str
     task_id: str
     stage: str
     group: str
@@ -285,28 +243,22 @@ class NonRetryableDropped(Event):
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class TaskCancelled(Event):
+class TaskCancelled(RunEvent):
     """A task was cancelled while it ran or waited; it has no result."""
 
-    run_id: str
     task_id: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class QueueDrained(Event):
+class QueueDrained(RunEvent):
     """Nothing is queued or running any more; told once until something is."""
 
-    run_id: str
     completed: int
 
 
-@dataclass(frozen=True, slots=True)
-class TaskCompleted(Event):
+class TaskCompleted(RunEvent):
     """A task's work ended; `outcome` is `success`, `deferred`, `failed` or `cancelled`."""
 
-    run_id: str
     task_id: str
     stage: str
     group: str
@@ -315,11 +267,9 @@ class TaskCompleted(Event):
     trace_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class TaskLeaseReleased(Event):
+class TaskLeaseReleased(RunEvent):
     """A task's lease came back, with what it held."""
 
-    run_id: str
     task_id: str
     lease_id: str
     group: str
@@ -327,11 +277,9 @@ class TaskLeaseReleased(Event):
     held_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseDiagnostic(Event):
+class ReleaseDiagnostic(RunEvent, log_level=WARNING):
     """A lease came back that could not be released: twice, late, forged, or of another run. Nothing was counted."""
 
-    run_id: str
     task_id: str
     lease_id: str
     outcome: str

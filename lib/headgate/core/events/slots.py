@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from logging import DEBUG, WARNING
 
 from headgate.core.events.event import Event
 
 
-@dataclass(frozen=True, slots=True)
-class SlotsLeased(Event):
+class SlotsLeased(Event, log_level=DEBUG):
     """A block of slots was leased from a limit; `held` counts the slots of this process after it."""
 
     limit: str
@@ -16,8 +15,7 @@ class SlotsLeased(Event):
     held: int
 
 
-@dataclass(frozen=True, slots=True)
-class SlotsReturned(Event):
+class SlotsReturned(Event, log_level=DEBUG):
     """A block of slots was given back to its limit before its lease ended."""
 
     limit: str
@@ -25,7 +23,6 @@ class SlotsReturned(Event):
     held: int
 
 
-@dataclass(frozen=True, slots=True)
 class SlotsDenied(Event):
     """A limit had no slots left for this process; told once until the next block is leased."""
 
@@ -34,8 +31,7 @@ class SlotsDenied(Event):
     wanted: int
 
 
-@dataclass(frozen=True, slots=True)
-class SlotsLost(Event):
+class SlotsLost(Event, log_level=WARNING):
     """A block ended without being given back; `reason` is `expired`, `revoked`, `limit_deleted` or `unreachable`."""
 
     limit: str
@@ -44,7 +40,6 @@ class SlotsLost(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class SlotLimitChanged(Event):
     """A limit is seen for the first time (`before` is None) or was changed; None also stands for one turned off."""
 
@@ -53,8 +48,7 @@ class SlotLimitChanged(Event):
     after: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class SlotLimitDiffers(Event):
+class SlotLimitDiffers(Event, log_level=WARNING):
     """A limit has another number than this process was given for it; the limit's holds. Told once."""
 
     limit: str
@@ -62,15 +56,13 @@ class SlotLimitDiffers(Event):
     in_force: int
 
 
-@dataclass(frozen=True, slots=True)
-class SlotLimitMissing(Event):
+class SlotLimitMissing(Event, log_level=WARNING):
     """A limit does not exist (any more): nothing is admitted under it until it is made again."""
 
     limit: str
 
 
-@dataclass(frozen=True, slots=True)
-class SlotServiceAway(Event):
+class SlotServiceAway(Event, log_level=WARNING):
     """The Prefect API does not answer; `policy` says what happens to the slots that are held."""
 
     limit: str
@@ -79,7 +71,6 @@ class SlotServiceAway(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class SlotServiceBack(Event):
     """The Prefect API answers again."""
 
@@ -88,8 +79,7 @@ class SlotServiceBack(Event):
     away_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class SlotsDisagree(Event):
+class SlotsDisagree(Event, log_level=WARNING):
     """A limit counts other slots as taken than the known leases hold, at two readings in a row."""
 
     limit: str
