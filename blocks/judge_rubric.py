@@ -61,10 +61,7 @@ class JudgeRubric(Block):
         default=0.7, ge=0, le=1, title="Pass mark", description="Share of the points from which on an answer passes."
     )
     instructions: str = Field(
-        default="",
-        title="Instructions",
-        description="What else the judge is told.",
-        max_length=4_000,
+        default="", title="Instructions", description="What else the judge is told.", max_length=4_000
     )
 
     @model_validator(mode="after")

@@ -8,9 +8,7 @@ from headgate.core import Secret
 from headgate.storage import StoreLocation
 
 ENDPOINT_URL = Field(
-    default="",
-    title="S3 endpoint",
-    description="Address of an S3-compatible service such as R2 or MinIO. Empty: AWS.",
+    default="", title="S3 endpoint", description="Address of an S3-compatible service such as R2 or MinIO. Empty: AWS."
 )
 REGION = Field(default="", title="S3 region", description="Region of the bucket. Empty: what the environment says.")
 ACCESS_KEY_ID = Field(

@@ -92,7 +92,7 @@ def settings_page() -> str:
     for name, field in setting_fields().items():
         if name in GROUPS:
             lines += ["", f"## {GROUPS[name]}"]
-        variables = ", ".join(f"`{v}`" for v in variables_of(field))
+        variables = ", ".join(f"`{v}`" for v in variables_of(name))
         default = field.get_default(call_default_factory=True)
         lines += ["", f"### `{name}`", "", str(field.description), ""]
         lines += [f"- Default: {_default(default)}", f"- Variables: {variables}"]

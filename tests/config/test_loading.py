@@ -59,9 +59,9 @@ def test_our_own_name_wins_over_the_seeds_prefix_and_that_over_the_bare_name(var
 
 
 def test_no_two_settings_share_a_variable() -> None:
-    variables = [v for field in setting_fields().values() for v in variables_of(field)]
+    variables = [v for name in setting_fields() for v in variables_of(name)]
     assert len(variables) == len(set(variables))
-    assert all(any(v.startswith("HEADGATE_") for v in variables_of(f)) for f in setting_fields().values())
+    assert all(any(v.startswith("HEADGATE_") for v in variables_of(name)) for name in setting_fields())
 
 
 def test_a_flag_wins_over_a_variable_and_that_over_the_file_and_that_over_the_default(tmp_path: Path) -> None:

@@ -58,10 +58,7 @@ COMMANDS: Final = {
     "jobqueue serve": ("jobqueue.serve:serve", "Serve a job queue to outside workers."),
     "jobqueue add": ("jobqueue.work:add", "Add commands to a queue as jobs."),
     "jobqueue work": ("jobqueue.work:work", "Work on a queue's jobs by running a command for each."),
-    "jobqueue reserve": (
-        "jobqueue.work:reserve",
-        "Within a job's command: wait for its policy server and print it.",
-    ),
+    "jobqueue reserve": ("jobqueue.work:reserve", "Within a job's command: wait for its policy server and print it."),
     "jobqueue status": ("jobqueue.jobs:status", "Show jobs by state, by team and task, and policy servers."),
     "jobqueue jobs": ("jobqueue.jobs:jobs", "List jobs."),
     "jobqueue show": ("jobqueue.jobs:show", "Show one job and its history."),
@@ -111,10 +108,7 @@ COMMANDS: Final = {
     "elastic release": ("elastic.pool:release", "Let a worker follow the load again."),
     "elastic resume": ("elastic.pool:resume", "Follow the load again after scale, or wake --all."),
     "elastic check": ("elastic.serve:check", "Ask engines what they are, and whether they can be put to sleep."),
-    "elastic replay": (
-        "elastic.replay:replay",
-        "Replay a load under Headgate's policies and those of other systems.",
-    ),
+    "elastic replay": ("elastic.replay:replay", "Replay a load under Headgate's policies and those of other systems."),
     "elastic fake-engine": (
         "elastic.fake_engine:fake_engine",
         "Serve a simulated engine, to try a pool without a GPU.",

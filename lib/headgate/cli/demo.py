@@ -34,11 +34,7 @@ def demo(
     return asyncio.run(
         orchestration.run_demo(
             orchestration.DemoChoices(
-                folder=folder,
-                roster=roster,
-                window_s=duration,
-                keep_serving=keep_serving,
-                local_model=local_model,
+                folder=folder, roster=roster, window_s=duration, keep_serving=keep_serving, local_model=local_model
             )
         )
     )

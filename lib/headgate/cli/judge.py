@@ -15,14 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from headgate import orchestration
 from headgate.cli.options import NOT_SCORED, Choices
 from headgate.cli.output import AsJson, console, counted, print_json, print_table
-from headgate.cli.run import (
-    STOPPED_EARLY,
-    Limits,
-    is_unscored,
-    matrix_of,
-    show_unscored,
-    stop_on_signals,
-)
+from headgate.cli.run import STOPPED_EARLY, Limits, is_unscored, matrix_of, show_unscored, stop_on_signals
 from headgate.config import Settings
 from headgate.run import RunProgress, RunResult, models_at_hand, run_judged
 from headgate.telemetry import setup_logging

@@ -72,12 +72,7 @@ def _show(board: reports.Leaderboard, html: Path | None) -> None:
     rows = reports.standing_rows(board)
     if not board.standings:
         console().print("There are no scored samples to compare.")
-    print_rows(
-        f"{counted(len(rows), 'model')}, means with intervals by task",
-        rows,
-        names=_TEXT,
-        spare=_SPARE,
-    )
+    print_rows(f"{counted(len(rows), 'model')}, means with intervals by task", rows, names=_TEXT, spare=_SPARE)
     for note in reports.leaderboard_notes(board):
         console().print(safe_text(note), style="dim", highlight=False, markup=False)
     print_rows(

@@ -2,8 +2,9 @@
 
 from headgate.config.budget_settings import EVERYWHERE, BudgetSettings, meaningless, value_for
 from headgate.config.loading import OTHER_VARIABLES, LoadedSettings, load_settings
+from headgate.config.renamed import variables_of
 from headgate.config.sections import AdmissionSettings
-from headgate.config.settings import MAX_DAILY_RATE, Settings, checked_rate, setting_fields, variables_of
+from headgate.config.settings import MAX_DAILY_RATE, Settings, checked_rate, setting_fields
 
 __all__ = [
     "EVERYWHERE",

@@ -6,9 +6,7 @@ import fnmatch
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Final, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
-
-from headgate.config.renamed import own_name
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 EVERYWHERE: Final = "*"
 """Stands for every environment that nothing else of a setting names."""
@@ -72,49 +70,41 @@ TimeBudgets = Annotated[
 """Seconds by environment."""
 
 
-class BudgetSettings(BaseModel):
+class Section(BaseModel):
+    """What all settings have in common: a number is a finite one."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+
+class BudgetSettings(Section):
     """What one sample may take, and what one model may take in any 24 h. A roster may say otherwise for its models."""
 
     sample_tokens: TokenBudgets = Field(
         default_factory=dict,
-        validation_alias=own_name("SAMPLE_TOKENS"),
         description="Prompt and completion tokens over all requests of one sample: 8000, or by environment: "
         "affine:sat=4000,textarena:*=16000,*=8000. Empty: no budget.",
     )
     sample_completion_tokens: TokenBudgets = Field(
         default_factory=dict,
-        validation_alias=own_name("SAMPLE_COMPLETION_TOKENS"),
         description="Completion tokens over all requests of one sample, written likewise. Empty: no budget.",
     )
     sample_time_s: TimeBudgets = Field(
         default_factory=dict,
-        validation_alias=own_name("SAMPLE_TIME_S"),
         description="Seconds that the answered requests of one sample take together, written likewise; waiting for "
         "admission, back-off and failed attempts do not count. Empty: no budget.",
     )
     daily_tokens: int | None = Field(
-        None,
-        ge=1,
-        validation_alias=own_name("DAILY_TOKENS"),
-        description="Prompt and completion tokens of each model in any 24 h. Empty: no budget.",
+        None, ge=1, description="Prompt and completion tokens of each model in any 24 h. Empty: no budget."
     )
     daily_requests: int | None = Field(
-        None,
-        ge=1,
-        validation_alias=own_name("DAILY_REQUESTS"),
-        description="Attempts of requests of each model in any 24 h. Empty: no budget.",
+        None, ge=1, description="Attempts of requests of each model in any 24 h. Empty: no budget."
     )
     daily_cost: float | None = Field(
-        None,
-        gt=0,
-        allow_inf_nan=False,
-        validation_alias=own_name("DAILY_COST"),
-        description="Cost of each model in any 24 h, by the prices of its roster entry. Empty: no budget.",
+        None, gt=0, description="Cost of each model in any 24 h, by the prices of its roster entry. Empty: no budget."
     )
     judge_daily_tokens: int | None = Field(
         None,
         ge=1,
-        validation_alias=own_name("JUDGE_DAILY_TOKENS"),
         description="Prompt and completion tokens of the judge in any 24 h; the budgets of models are not the judge's. "
         "Empty: no budget.",
     )

@@ -11,8 +11,8 @@ from typing import Any, Final
 import yaml
 from pydantic import SecretStr, ValidationError
 
-from headgate.config.renamed import FORMER_NAMES, advice_for
-from headgate.config.settings import Settings, setting_fields, variables_of
+from headgate.config.renamed import FORMER_NAMES, advice_for, variables_of
+from headgate.config.settings import Settings, setting_fields
 from headgate.core import did_you_mean, errors, redacted
 
 _log: Final = logging.getLogger("headgate")
@@ -49,10 +49,7 @@ class LoadedSettings:
 
 
 def load_settings(
-    flags: Mapping[str, Any] | None = None,
-    *,
-    environ: Mapping[str, str],
-    file: Path | None = None,
+    flags: Mapping[str, Any] | None = None, *, environ: Mapping[str, str], file: Path | None = None
 ) -> LoadedSettings:
     """Return the settings that result from flags, variables, a YAML file and the defaults.
 
@@ -72,8 +69,8 @@ def load_settings(
     origins: dict[str, str] = {}
     given = _with_present_names({name: value for name, value in (flags or {}).items() if value is not None})
     _refuse_unknown(given, "flag")
-    for name, field in setting_fields().items():
-        variable = next((v for v in variables_of(field) if environ.get(v, "") != ""), None)
+    for name in setting_fields():
+        variable = next((v for v in variables_of(name) if environ.get(v, "") != ""), None)
         if name in given:
             values[name], origins[name] = given[name], "flag"
         elif variable is not None:
@@ -83,7 +80,7 @@ def load_settings(
         else:
             origins[name] = "default"
     try:
-        settings = Settings.model_validate(values, by_name=True)
+        settings = Settings.model_validate(values)
     except ValidationError as error:
         raise errors.InvalidSettingError("; ".join(_sentence(e, origins) for e in error.errors())) from None
     return LoadedSettings(settings.with_origins(origins), origins)
@@ -127,7 +124,7 @@ def _refuse_unknown(given: Mapping[str, Any], where: str) -> None:
 
 
 def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
-    known = {v for field in setting_fields().values() for v in variables_of(field)} | OTHER_VARIABLES
+    known = {v for name in setting_fields() for v in variables_of(name)} | OTHER_VARIABLES
     for name in environ:
         is_elsewhere = name.startswith((KEY_PREFIX, ELASTIC_PREFIX, *JOB_QUEUE_PREFIXES)) or name in known
         if name.startswith("HEADGATE_") and not is_elsewhere:

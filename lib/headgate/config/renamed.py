@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from pydantic import AliasChoices
-
 RENAMED: Final[Mapping[str, str]] = MappingProxyType(
     {
         "reduce_factor": "write multiplicative_decrease_factor",
@@ -46,17 +44,40 @@ def advice_for(name: str) -> str | None:
     return RENAMED.get(name.removeprefix("HEADGATE_").lower())
 
 
-def affine_names(name: str, *others: str) -> AliasChoices:
-    """Return the names of a setting of Affine's runner: `HEADGATE_X`, then `AFFINE_X`, then its bare name."""
-    bare = (name, *others)
-    return AliasChoices(*(prefix + n for prefix in ("HEADGATE_", "AFFINE_", "") for n in bare))
+_OF_AFFINE: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        **{
+            name: (name.upper(),)
+            for name in (
+                "daily_rate_per_env",
+                "low_sample_threshold",
+                "low_sample_multiplier",
+                "num_evaluation_workers",
+                "queue_max_size",
+                "queue_warning_threshold",
+                "queue_pause_threshold",
+                "queue_resume_threshold",
+                "batch_size",
+                "batch_flush_interval",
+                "sink_batch_size",
+                "sink_max_wait",
+            )
+        },
+        "roster_refresh_s": ("MINER_REFRESH_INTERVAL",),
+        "error_pause_s": ("CHUTES_ERROR_PAUSE_DURATION", "CHUTES_ERROR_PAUSE_SECONDS"),
+        "error_threshold": ("CHUTES_ERROR_THRESHOLD", "MAX_CONSECUTIVE_ERRORS"),
+        "max_pause_s": ("MAX_PAUSE_SECONDS",),
+    }
+)
+"""Setting -> its names in Affine's runner, which are read bare, and behind `AFFINE_` and `HEADGATE_`."""
+
+_FURTHER: Final[Mapping[str, str]] = MappingProxyType(
+    {"s3_access_key_id": "R2_WRITE_ACCESS_KEY_ID", "s3_secret_access_key": "R2_WRITE_SECRET_ACCESS_KEY"}
+)
 
 
-def own_and_affine_names(own: str, *affine: str) -> AliasChoices:
-    """Return the names of a setting of Affine's runner that has a name of our own: that first, then the others."""
-    return AliasChoices("HEADGATE_" + own, *affine_names(*affine).choices)
-
-
-def own_name(name: str) -> AliasChoices:
-    """Return the one name of a setting of our own."""
-    return AliasChoices("HEADGATE_" + name)
+def variables_of(setting: str) -> tuple[str, ...]:
+    """Return the environment variables that a setting is read from, the strongest first."""
+    theirs = [prefix + name for prefix in ("HEADGATE_", "AFFINE_", "") for name in _OF_AFFINE.get(setting, ())]
+    further = [_FURTHER[setting]] if setting in _FURTHER else []
+    return tuple(dict.fromkeys((f"HEADGATE_{setting.upper()}", *theirs, *further)))

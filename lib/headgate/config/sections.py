@@ -5,48 +5,35 @@ from __future__ import annotations
 import json
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
-from headgate.config.renamed import RENAMED, own_name
+from headgate.config.budget_settings import Section
+from headgate.config.renamed import RENAMED
 from headgate.core.errors import InvalidSettingError
 
 
-class EnvironmentSettings(BaseModel):
+class EnvironmentSettings(Section):
     """Where AgentGym servers are, and what calls, episodes and processes of environments may take."""
 
     agentgym_servers: dict[str, str] = Field(
         default_factory=dict,
-        validation_alias=own_name("AGENTGYM_SERVERS"),
         description="AgentGym servers by environment: sciworld=http://127.0.0.1:36001,webshop=http://127.0.0.1:36002. "
         "Each makes its environment one that can be sampled.",
     )
-    agentgym_timeout_s: float = Field(
-        60.0,
-        gt=0,
-        allow_inf_nan=False,
-        validation_alias=own_name("AGENTGYM_TIMEOUT_S"),
-        description="Deadline of one call to an AgentGym server.",
-    )
+    agentgym_timeout_s: float = Field(60.0, gt=0, description="Deadline of one call to an AgentGym server.")
     agentgym_max_rounds: int = Field(
-        10,
-        ge=1,
-        le=1_000,
-        validation_alias=own_name("AGENTGYM_MAX_ROUNDS"),
-        description="Maximum number of replies per episode at an AgentGym server.",
+        10, ge=1, le=1_000, description="Maximum number of replies per episode at an AgentGym server."
     )
     environment_processes: int = Field(
         2,
         ge=1,
         le=64,
-        validation_alias=own_name("ENVIRONMENT_PROCESSES"),
         description="Processes per collection, or per environment that runs apart, at most. Episodes go to the one "
         "with the fewest.",
     )
     environment_call_s: float = Field(
         60.0,
         gt=0,
-        allow_inf_nan=False,
-        validation_alias=own_name("ENVIRONMENT_CALL_S"),
         description="Deadline of one call to an environment that runs apart, the making of the environment included. "
         "After it the episode is an environment error; the process of a call that cannot be stopped is ended with all "
         "of its episodes.",
@@ -54,14 +41,12 @@ class EnvironmentSettings(BaseModel):
     environment_memory_mib: int = Field(
         2048,
         ge=128,
-        validation_alias=own_name("ENVIRONMENT_MEMORY_MIB"),
         description="Resident memory of a process of environments and of those that it started. Above it the process "
         "gets no new episodes and is replaced; above 1.5 times as much it is ended at once.",
     )
 
     sandbox_locks: tuple[Literal["calls", "namespaces", "files"], ...] = Field(
         ("calls", "namespaces", "files"),
-        validation_alias=own_name("SANDBOX_LOCKS"),
         description="Locks behind which programs of models run: calls (always), namespaces, files. Where one of them "
         "is missing, environments that run programs are refused. With fewer, a program may read what the worker's "
         "user can read; that is said at every start and noted in `why` of every sample.",
@@ -92,28 +77,20 @@ class EnvironmentSettings(BaseModel):
         return value
 
 
-class TelemetrySettings(BaseModel):
+class TelemetrySettings(Section):
     """Where events go beside the log, and how often a campaign reports its health."""
 
-    events_file: str = Field(
-        "", validation_alias=own_name("EVENTS_FILE"), description="Write every event to this file as JSON lines."
-    )
+    events_file: str = Field("", description="Write every event to this file as JSON lines.")
     trace_file: str = Field(
         "",
-        validation_alias=own_name("TRACE_FILE"),
         description="Write a trace for Perfetto to this file when the campaign ends; a name that ends in .gz is "
         "compressed. Without `events_file` its events stay beside it, in a file of its name and `.events.jsonl`.",
     )
     health_interval_s: float = Field(
-        5.0,
-        gt=0,
-        allow_inf_nan=False,
-        validation_alias=own_name("HEALTH_INTERVAL_S"),
-        description="How often the health of a campaign is an event while a file of events is written.",
+        5.0, gt=0, description="How often the health of a campaign is an event while a file of events is written."
     )
     otel_endpoint: str = Field(
         "",
-        validation_alias=own_name("OTEL_ENDPOINT"),
         description="Base address of an OpenTelemetry collector (OTLP over HTTP) for spans and metrics. Empty: "
         "OTEL_EXPORTER_OTLP_ENDPOINT, and none without it. Needs the extra `otel`.",
     )
@@ -126,110 +103,65 @@ class TelemetrySettings(BaseModel):
         return value
 
 
-class SchedulingSettings(BaseModel):
+class SchedulingSettings(Section):
     """Which ready task gets a worker, and when a campaign gives up."""
 
     task_admission: Literal["strict_fair", "bounded_borrow"] = Field(
-        "strict_fair",
-        validation_alias=own_name("TASK_ADMISSION"),
-        description="Whether a group may borrow workers above its share while no peer waits.",
+        "strict_fair", description="Whether a group may borrow workers above its share while no peer waits."
     )
     group_cap: int | None = Field(
         None,
         ge=1,
-        validation_alias=own_name("GROUP_CAP"),
         description="Workers that one model may hold while a task of another one could run, under `strict_fair`. "
         "`max_parallel` in the roster is the limit that holds always.",
     )
     borrow_ceiling: int = Field(
-        0,
-        ge=0,
-        validation_alias=own_name("BORROW_CEILING"),
-        description="Workers that a group may borrow above its share; 0 takes what the reserve leaves.",
+        0, ge=0, description="Workers that a group may borrow above its share; 0 takes what the reserve leaves."
     )
     borrow_reserve: float = Field(
         0.1,
         ge=0,
         lt=1,
-        validation_alias=own_name("BORROW_RESERVE"),
         description="Share of the workers that no group may borrow, so that a peer that arrives waits little.",
     )
     target_half_width: float = Field(
         0.0,
         ge=0,
         lt=0.5,
-        allow_inf_nan=False,
-        validation_alias=own_name("TARGET_HALF_WIDTH"),
         description="Sample a model no further in an environment once its mean is known to within this; 0 samples on. "
         "Instances are then taken in a random order.",
     )
     target_min_tasks: int = Field(
-        20,
-        ge=1,
-        validation_alias=own_name("TARGET_MIN_TASKS"),
-        description="Scored tasks that a model has in an environment before `target_half_width` can end it.",
+        20, ge=1, description="Scored tasks that a model has in an environment before `target_half_width` can end it."
     )
-    early_stop: bool = Field(
-        True,
-        validation_alias=own_name("EARLY_STOP"),
-        description="Stop a campaign whose samples fail for good at `shutdown_error_rate`.",
-    )
+    early_stop: bool = Field(True, description="Stop a campaign whose samples fail for good at `shutdown_error_rate`.")
     shutdown_error_rate: float = Field(
-        0.5,
-        gt=0,
-        le=1,
-        validation_alias=own_name("SHUTDOWN_ERROR_RATE"),
-        description="Share of failed samples in the window that stops the campaign.",
+        0.5, gt=0, le=1, description="Share of failed samples in the window that stops the campaign."
     )
-    shutdown_error_window: int = Field(
-        10,
-        ge=1,
-        validation_alias=own_name("SHUTDOWN_ERROR_WINDOW"),
-        description="Ended samples over which the error rate is taken.",
-    )
+    shutdown_error_window: int = Field(10, ge=1, description="Ended samples over which the error rate is taken.")
 
 
-class JudgeSettings(BaseModel):
+class JudgeSettings(Section):
     """Which model judges, how it is asked, and how many answers may wait for it."""
 
-    judge_model: str = Field(
-        "",
-        validation_alias=own_name("JUDGE_MODEL"),
-        description="Name of the model that judges answers, as its endpoint calls it.",
-    )
+    judge_model: str = Field("", description="Name of the model that judges answers, as its endpoint calls it.")
     judge_url: str = Field(
-        "",
-        validation_alias=own_name("JUDGE_URL"),
-        description="Base URL of the judge's OpenAI-compatible endpoint, up to and including /v1.",
+        "", description="Base URL of the judge's OpenAI-compatible endpoint, up to and including /v1."
     )
-    judge_key: SecretStr = Field(
-        SecretStr(""), validation_alias=own_name("JUDGE_KEY"), description="API key of the judge's endpoint."
-    )
-    judge_parallel: int = Field(
-        8,
-        ge=1,
-        le=100_000,
-        validation_alias=own_name("JUDGE_PARALLEL"),
-        description="Maximum number of the judge's requests in flight.",
-    )
+    judge_key: SecretStr = Field(SecretStr(""), description="API key of the judge's endpoint.")
+    judge_parallel: int = Field(8, ge=1, le=100_000, description="Maximum number of the judge's requests in flight.")
     judge_options: dict[str, Any] = Field(
         default_factory=dict,
-        validation_alias=own_name("JUDGE_OPTIONS"),
         description='Further fields of each request to the judge, as JSON, e.g. {"temperature": 0}.',
     )
-    judgements: int = Field(
-        1, ge=1, le=15, validation_alias=own_name("JUDGEMENTS"), description="How often each answer is judged."
-    )
+    judgements: int = Field(1, ge=1, le=15, description="How often each answer is judged.")
     rubric: str = Field(
-        "",
-        validation_alias=own_name("RUBRIC"),
-        description="YAML file of a rubric that answers are judged by, in place of the environments' own rules.",
+        "", description="YAML file of a rubric that answers are judged by, in place of the environments' own rules."
     )
     max_unjudged: int = Field(
         2_000,
         ge=1,
         le=100_000,
-        validation_alias=own_name("MAX_UNJUDGED"),
         description="Samples in progress at most, those that wait for the judge included; then no further one begins.",
     )
 
@@ -251,66 +183,33 @@ class JudgeSettings(BaseModel):
             raise ValueError(f"judge_options must be a JSON object: {error}") from None
 
 
-class AdmissionSettings(BaseModel):
+class AdmissionSettings(Section):
     """How many requests of a model may be in flight, and what is learnt from their outcomes."""
 
     limit_law: Literal["adaptive", "aimd"] = Field(
         "adaptive",
-        validation_alias=own_name("LIMIT_LAW"),
         description="Law of the adaptive limits: the default one, or additive increase and multiplicative decrease.",
     )
     cooldown_seconds: float = Field(
-        2.0,
-        gt=0,
-        le=3600,
-        allow_inf_nan=False,
-        validation_alias=own_name("COOLDOWN_SECONDS"),
-        description="Pause of a request key after a 429 without Retry-After (law aimd).",
+        2.0, gt=0, le=3600, description="Pause of a request key after a 429 without Retry-After (law aimd)."
     )
     multiplicative_decrease_factor: float = Field(
-        0.75,
-        gt=0,
-        lt=1,
-        allow_inf_nan=False,
-        validation_alias=own_name("MULTIPLICATIVE_DECREASE_FACTOR"),
-        description="Factor on the limit once per congestion episode (law aimd).",
+        0.75, gt=0, lt=1, description="Factor on the limit once per congestion episode (law aimd)."
     )
-    additive_increase_step: int = Field(
-        1,
-        ge=1,
-        le=100_000,
-        validation_alias=own_name("ADDITIVE_INCREASE_STEP"),
-        description="What the limit grows by at once (law aimd).",
-    )
+    additive_increase_step: int = Field(1, ge=1, le=100_000, description="What the limit grows by at once (law aimd).")
     successes_until_increase: int = Field(
-        25,
-        ge=1,
-        le=1_000_000,
-        validation_alias=own_name("SUCCESSES_UNTIL_INCREASE"),
-        description="Consecutive successes after which the limit grows (law aimd).",
+        25, ge=1, le=1_000_000, description="Consecutive successes after which the limit grows (law aimd)."
     )
     startup_ramp_seconds: float = Field(
-        0.0,
-        ge=0,
-        le=86_400,
-        allow_inf_nan=False,
-        validation_alias=own_name("STARTUP_RAMP_SECONDS"),
-        description="Time over which a new limit rises from 1 to its start value; 0 starts there.",
+        0.0, ge=0, le=86_400, description="Time over which a new limit rises from 1 to its start value; 0 starts there."
     )
     request_queue_wait_s: float | None = Field(
         None,
         ge=0,
-        allow_inf_nan=False,
-        validation_alias=own_name("REQUEST_QUEUE_WAIT_S"),
         description="A request that waited this long for admission is denied. Empty: it waits as long as its episode.",
     )
     retry_budget: float = Field(
-        0.2,
-        ge=0,
-        le=1,
-        allow_inf_nan=False,
-        validation_alias=own_name("RETRY_BUDGET"),
-        description="Maximum share of an endpoint's requests that may be retries after failures.",
+        0.2, ge=0, le=1, description="Maximum share of an endpoint's requests that may be retries after failures."
     )
 
     @model_validator(mode="before")

@@ -7,20 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
-from pydantic import (
-    AfterValidator,
-    AliasChoices,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    SecretStr,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, ConfigDict, Field, PrivateAttr, SecretStr, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
 from headgate.config.budget_settings import BudgetSettings
-from headgate.config.renamed import FORMER_NAMES, affine_names, own_and_affine_names, own_name
+from headgate.config.renamed import FORMER_NAMES
 from headgate.config.sections import (
     AdmissionSettings,
     EnvironmentSettings,
@@ -46,7 +37,7 @@ def checked_rate(value: float) -> float:
     return value
 
 
-DailyRate = Annotated[float, AfterValidator(checked_rate)]
+DailyRate = Annotated[float, Field(allow_inf_nan=True), AfterValidator(checked_rate)]  # which the check itself refuses
 
 
 class Settings(
@@ -54,274 +45,125 @@ class Settings(
 ):
     """The settings of one campaign. Durations in seconds, rates per day, sizes in tasks or samples."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
     # What is sampled, and where it goes.
-    campaign: str = Field(
-        "main",
-        validation_alias=own_name("CAMPAIGN"),
-        description="Name of the campaign, part of every task's identity.",
-    )
+    campaign: str = Field("main", description="Name of the campaign, part of every task's identity.")
     roster: str = Field(
         "",
-        validation_alias=own_name("ROSTER"),
         description="Roster of models: a YAML or JSON file, an http(s) URL, or `baselines` for the agents that "
         "environments bring along. Empty: the models of OPENAI_BASE_URL.",
     )
     environments: tuple[str, ...] = Field(
-        (),
-        validation_alias=own_name("ENVIRONMENTS"),
-        description="Environments to sample, comma separated. Empty: all that are installed.",
+        (), description="Environments to sample, comma separated. Empty: all that are installed."
     )
     instances: int | None = Field(
         None,
         ge=1,
-        validation_alias=own_name("INSTANCES"),
         description="Run this many tasks per model and environment once, instead of sampling by rates. "
         "Empty: by rates.",
     )
     rates: dict[str, DailyRate] = Field(
         default_factory=dict,
-        validation_alias=own_name("RATES"),
         description="Samples per model and day by environment, in place of its own rate: affine:sat=100,affine:abd=50; "
         "by a pattern of names, too, of which the longest counts: reasoning-gym:*=20,*=50.",
     )
-    store: str = Field(
-        ".headgate/samples",
-        validation_alias=own_name("STORE"),
-        description="Sample store: a folder, or s3://bucket/prefix.",
-    )
+    store: str = Field(".headgate/samples", description="Sample store: a folder, or s3://bucket/prefix.")
     journal: Path = Field(
         Path(".headgate/journal"),
-        validation_alias=own_name("JOURNAL"),
         description="Folder of the local journal: open tasks, spooled samples and due times of the campaign.",
     )
     s3_endpoint_url: str = Field(
-        "",
-        validation_alias=own_name("S3_ENDPOINT_URL"),
-        description="Endpoint of an S3-compatible service such as R2 or MinIO. Empty: AWS.",
+        "", description="Endpoint of an S3-compatible service such as R2 or MinIO. Empty: AWS."
     )
     s3_access_key_id: SecretStr = Field(
-        SecretStr(""),
-        validation_alias=AliasChoices("HEADGATE_S3_ACCESS_KEY_ID", "R2_WRITE_ACCESS_KEY_ID"),
-        description="Access key of the S3 store. Empty: the usual AWS sources.",
+        SecretStr(""), description="Access key of the S3 store. Empty: the usual AWS sources."
     )
-    s3_secret_access_key: SecretStr = Field(
-        SecretStr(""),
-        validation_alias=AliasChoices("HEADGATE_S3_SECRET_ACCESS_KEY", "R2_WRITE_SECRET_ACCESS_KEY"),
-        description="Secret key of the S3 store.",
-    )
+    s3_secret_access_key: SecretStr = Field(SecretStr(""), description="Secret key of the S3 store.")
 
     # Rates (core parameters of Affine's runner).
     daily_rate_per_env: DailyRate | None = Field(
         None,
-        validation_alias=affine_names("DAILY_RATE_PER_ENV"),
         description="Deprecated: one rate for all environments; `rates` and the environments' own rates replace it.",
     )
     low_sample_threshold: int = Field(
-        200,
-        ge=0,
-        validation_alias=affine_names("LOW_SAMPLE_THRESHOLD"),
-        description="A model with fewer samples than this over 24 h, all environments together, is boosted.",
+        200, ge=0, description="A model with fewer samples than this over 24 h, all environments together, is boosted."
     )
-    low_sample_multiplier: float = Field(
-        3.0,
-        ge=1,
-        le=100,
-        allow_inf_nan=False,
-        validation_alias=affine_names("LOW_SAMPLE_MULTIPLIER"),
-        description="Factor on the rates of a boosted model.",
-    )
+    low_sample_multiplier: float = Field(3.0, ge=1, le=100, description="Factor on the rates of a boosted model.")
     catch_up_horizon_s: float = Field(
         3600.0,
         ge=0,
-        allow_inf_nan=False,
-        validation_alias=own_name("CATCH_UP_HORIZON_S"),
         description="Dues missed for longer are forgiven; younger ones are made up at no more than twice the rate.",
     )
 
     task_provider: str = Field(
-        "",
-        validation_alias=own_name("TASK_PROVIDER"),
-        description="Take tasks from this server (http or https) in place of daily rates. Empty: by rates.",
+        "", description="Take tasks from this server (http or https) in place of daily rates. Empty: by rates."
     )
-    task_provider_poll_s: float = Field(
-        30.0,
-        gt=0,
-        allow_inf_nan=False,
-        validation_alias=own_name("TASK_PROVIDER_POLL_S"),
-        description="How often the task provider is asked.",
-    )
+    task_provider_poll_s: float = Field(30.0, gt=0, description="How often the task provider is asked.")
 
     # Workers and queue.
-    num_evaluation_workers: int = Field(
-        20,
-        ge=1,
-        le=100_000,
-        validation_alias=affine_names("NUM_EVALUATION_WORKERS"),
-        description="Episodes in progress at most.",
-    )
-    queue_max_size: int = Field(
-        100_000, ge=1, validation_alias=affine_names("QUEUE_MAX_SIZE"), description="Hard cap of the ready queue."
-    )
-    queue_warning_threshold: int = Field(
-        5_000,
-        ge=1,
-        validation_alias=affine_names("QUEUE_WARNING_THRESHOLD"),
-        description="A longer queue is warned of, at most once a minute.",
-    )
-    queue_pause_threshold: int = Field(
-        8_000,
-        ge=1,
-        validation_alias=affine_names("QUEUE_PAUSE_THRESHOLD"),
-        description="At this length samplers pause.",
-    )
-    queue_resume_threshold: int = Field(
-        3_000,
-        ge=0,
-        validation_alias=affine_names("QUEUE_RESUME_THRESHOLD"),
-        description="At this length paused samplers resume.",
-    )
-    batch_size: int = Field(
-        50,
-        ge=1,
-        validation_alias=affine_names("BATCH_SIZE"),
-        description="Tasks that a sampler buffers before it enqueues them.",
-    )
+    num_evaluation_workers: int = Field(20, ge=1, le=100_000, description="Episodes in progress at most.")
+    queue_max_size: int = Field(100_000, ge=1, description="Hard cap of the ready queue.")
+    queue_warning_threshold: int = Field(5_000, ge=1, description="A longer queue is warned of, at most once a minute.")
+    queue_pause_threshold: int = Field(8_000, ge=1, description="At this length samplers pause.")
+    queue_resume_threshold: int = Field(3_000, ge=0, description="At this length paused samplers resume.")
+    batch_size: int = Field(50, ge=1, description="Tasks that a sampler buffers before it enqueues them.")
     batch_flush_interval: float = Field(
-        30.0,
-        ge=0,
-        allow_inf_nan=False,
-        validation_alias=affine_names("BATCH_FLUSH_INTERVAL"),
-        description="A buffered task waits no longer than this, and not at all while a worker is free.",
+        30.0, ge=0, description="A buffered task waits no longer than this, and not at all while a worker is free."
     )
 
     # Timing.
-    roster_refresh_s: float = Field(
-        600.0,
-        gt=0,
-        allow_inf_nan=False,
-        validation_alias=own_and_affine_names("ROSTER_REFRESH_S", "MINER_REFRESH_INTERVAL"),
-        description="How often the roster is read again.",
-    )
-    sink_batch_size: int = Field(
-        300,
-        ge=1,
-        le=1_000_000,
-        validation_alias=affine_names("SINK_BATCH_SIZE"),
-        description="Samples in one stored batch.",
-    )
+    roster_refresh_s: float = Field(600.0, gt=0, description="How often the roster is read again.")
+    sink_batch_size: int = Field(300, ge=1, le=1_000_000, description="Samples in one stored batch.")
     sink_max_wait: float = Field(
-        300.0,
-        gt=0,
-        allow_inf_nan=False,
-        validation_alias=affine_names("SINK_MAX_WAIT"),
-        description="A spooled sample waits no longer than this for its batch to be stored.",
+        300.0, gt=0, description="A spooled sample waits no longer than this for its batch to be stored."
     )
     error_pause_s: float = Field(
-        900.0,
-        gt=0,
-        allow_inf_nan=False,
-        validation_alias=own_and_affine_names(
-            "ERROR_PAUSE_S", "CHUTES_ERROR_PAUSE_DURATION", "CHUTES_ERROR_PAUSE_SECONDS"
-        ),
-        description="First pause of a model after consecutive service errors; doubles per further pause.",
+        900.0, gt=0, description="First pause of a model after consecutive service errors; doubles per further pause."
     )
-    error_threshold: int = Field(
-        3,
-        ge=1,
-        validation_alias=own_and_affine_names("ERROR_THRESHOLD", "CHUTES_ERROR_THRESHOLD", "MAX_CONSECUTIVE_ERRORS"),
-        description="Consecutive service errors that pause a model.",
-    )
-    max_pause_s: float = Field(
-        86_400.0,
-        gt=0,
-        allow_inf_nan=False,
-        validation_alias=affine_names("MAX_PAUSE_SECONDS"),
-        description="Longest pause of a model.",
-    )
+    error_threshold: int = Field(3, ge=1, description="Consecutive service errors that pause a model.")
+    max_pause_s: float = Field(86_400.0, gt=0, description="Longest pause of a model.")
     drain_timeout_s: float = Field(
         20.0,
         ge=0,
-        allow_inf_nan=False,
-        validation_alias=own_name("DRAIN_TIMEOUT_S"),
         description="How long a stopping campaign waits for episodes in progress before it gives their tasks back.",
     )
-    status_interval_s: float = Field(
-        30.0,
-        gt=0,
-        allow_inf_nan=False,
-        validation_alias=own_name("STATUS_INTERVAL_S"),
-        description="How often the status line is written.",
-    )
+    status_interval_s: float = Field(30.0, gt=0, description="How often the status line is written.")
 
     # Requests.
-    request_timeout_s: float = Field(
-        120.0,
-        gt=0,
-        allow_inf_nan=False,
-        validation_alias=own_name("REQUEST_TIMEOUT_S"),
-        description="Deadline of one attempt of a chat request.",
-    )
+    request_timeout_s: float = Field(120.0, gt=0, description="Deadline of one attempt of a chat request.")
     request_attempts: int = Field(
         4,
         ge=1,
         le=20,
-        validation_alias=own_name("REQUEST_ATTEMPTS"),
         description="Attempts of a chat request that may fail; one that is refused for its rate (429) is waited for.",
     )
-    streaming: bool = Field(False, validation_alias=own_name("STREAMING"), description="Ask for streamed answers.")
-    keep_conversations: bool = Field(
-        True,
-        validation_alias=own_name("KEEP_CONVERSATIONS"),
-        description="Store the messages of each episode with its sample.",
-    )
+    streaming: bool = Field(False, description="Ask for streamed answers.")
+    keep_conversations: bool = Field(True, description="Store the messages of each episode with its sample.")
     conversation_days: float | None = Field(
         None,
         gt=0,
-        validation_alias=own_name("CONVERSATION_DAYS"),
         description="Each compaction drops stored conversations that are older, and keeps the samples. Not set: never.",
     )
 
     # Monitoring.
-    enable_monitoring: bool = Field(
-        False,
-        validation_alias=own_name("ENABLE_MONITORING"),
-        description="Serve the monitoring API during a campaign.",
-    )
+    enable_monitoring: bool = Field(False, description="Serve the monitoring API during a campaign.")
     monitor_host: str = Field(
-        "127.0.0.1",
-        validation_alias=own_name("MONITOR_HOST"),
-        description="Address of the monitoring API; beyond loopback a token is required.",
+        "127.0.0.1", description="Address of the monitoring API; beyond loopback a token is required."
     )
-    monitor_port: int = Field(
-        8765,
-        ge=0,
-        le=65_535,
-        validation_alias=own_name("MONITOR_PORT"),
-        description="Port of the monitoring API; 0 takes a free one.",
-    )
-    monitor_token: SecretStr = Field(
-        SecretStr(""), validation_alias=own_name("MONITOR_TOKEN"), description="Bearer token of the monitoring API."
-    )
+    monitor_port: int = Field(8765, ge=0, le=65_535, description="Port of the monitoring API; 0 takes a free one.")
+    monitor_token: SecretStr = Field(SecretStr(""), description="Bearer token of the monitoring API.")
     monitor_tokens: str = Field(
         "",
-        validation_alias=own_name("MONITOR_TOKENS"),
         description="Database of further tokens with the scope `read`, such as sqlite:///.headgate/tokens.db; "
         "`headgate jobqueue token create`, `rotate` and `revoke` change it while a campaign runs.",
     )
 
     # TLS of every server of Headgate.
-    tls_certificate: str = Field(
-        "", validation_alias=own_name("TLS_CERTIFICATE"), description="PEM file of the certificate to serve HTTPS with."
-    )
-    tls_key: str = Field(
-        "",
-        validation_alias=own_name("TLS_KEY"),
-        description="PEM file of its private key, unless that is in the same file.",
-    )
+    tls_certificate: str = Field("", description="PEM file of the certificate to serve HTTPS with.")
+    tls_key: str = Field("", description="PEM file of its private key, unless that is in the same file.")
 
     @model_validator(mode="before")
     @classmethod
@@ -394,9 +236,3 @@ class Settings(
 def setting_fields() -> dict[str, FieldInfo]:
     """Return every setting by its name, in the order of the documentation."""
     return dict(Settings.model_fields)
-
-
-def variables_of(field: FieldInfo) -> tuple[str, ...]:
-    """Return the environment variables that a setting is read from, the strongest first."""
-    alias = field.validation_alias
-    return tuple(str(choice) for choice in alias.choices) if isinstance(alias, AliasChoices) else ()

@@ -95,13 +95,7 @@ class LeaseBook:
         return None
 
     def acquire(
-        self,
-        holder: HolderId,
-        units: Mapping[str, int],
-        now: float,
-        *,
-        subject: str = "",
-        ttl_s: float | None = None,
+        self, holder: HolderId, units: Mapping[str, int], now: float, *, subject: str = "", ttl_s: float | None = None
     ) -> Lease | Denied:
         """Grant all of `units`, or nothing."""
         denied = self.shortage(units)

@@ -42,11 +42,7 @@ class Spending(NamedTuple):
         """Return the larger of both in each respect."""
         tokens, requests, cost = self
         least_tokens, least_requests, least_cost = other
-        return Spending(
-            max(least_tokens, tokens),
-            max(least_requests, requests),
-            max(least_cost, cost),
-        )
+        return Spending(max(least_tokens, tokens), max(least_requests, requests), max(least_cost, cost))
 
 
 NO_SPENDING = Spending()

@@ -17,15 +17,7 @@ from headgate.core import Message, checked_name, seed_of
 from headgate.core.errors import InvalidInputError
 from headgate.environments.answers import without_thinking
 from headgate.environments.judge_questions import judge_question, mean_verdict, read_judgement
-from headgate.environments.protocol import (
-    BaselineKind,
-    Continue,
-    Environment,
-    Episode,
-    ForJudge,
-    Judgement,
-    Score,
-)
+from headgate.environments.protocol import BaselineKind, Continue, Environment, Episode, ForJudge, Judgement, Score
 from headgate.environments.single_turn import failed
 
 ANSWER_CHARS: Final = 60_000

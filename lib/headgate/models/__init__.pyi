@@ -42,8 +42,4 @@ from .simulated import (
     SimulationPlan as SimulationPlan,
     SimulationStats as SimulationStats,
 )
-from .wire import (
-    TASK_HEADER as TASK_HEADER,
-    TASK_HEADER_OPTION as TASK_HEADER_OPTION,
-    TaskReference as TaskReference,
-)
+from .wire import TASK_HEADER as TASK_HEADER, TASK_HEADER_OPTION as TASK_HEADER_OPTION, TaskReference as TaskReference

@@ -104,10 +104,7 @@ class Garbage(Rule):
     size_bytes: Annotated[int, Field(ge=1, le=2**30)] = 10_000_000
 
 
-AnyRule = Annotated[
-    RateLimit | Failure | Slow | Hang | Cut | WrongKey | Garbage,
-    Field(discriminator="kind"),
-]
+AnyRule = Annotated[RateLimit | Failure | Slow | Hang | Cut | WrongKey | Garbage, Field(discriminator="kind")]
 
 
 class FaultPlan(BaseModel):

@@ -9,12 +9,7 @@ from typing import Final
 from headgate.core import ErrorKind
 
 _WORTH_ANOTHER: Final = frozenset(
-    {
-        ErrorKind.RATE_LIMITED,
-        ErrorKind.PROVIDER_FAILURE,
-        ErrorKind.PROVIDER_TIMEOUT,
-        ErrorKind.CONNECTION,
-    }
+    {ErrorKind.RATE_LIMITED, ErrorKind.PROVIDER_FAILURE, ErrorKind.PROVIDER_TIMEOUT, ErrorKind.CONNECTION}
 )
 
 

@@ -230,10 +230,7 @@ def _command(port: int, *, log_level: str) -> list[str]:
 
 def _local_environ() -> dict[str, str]:
     """Return the user's environment, with what suits a server on one machine where he says nothing else."""
-    ours = {
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": FILE_LEASES,
-    }
+    ours = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": FILE_LEASES}
     return ours | dict(os.environ) | {"PREFECT__SERVER_FINAL": "1"}
 
 

@@ -94,10 +94,7 @@ async def _run(
         try:
             publisher = asyncio.create_task(artifacts.run())
             try:
-                async with (
-                    traced(settings, order.reports, subject) as told,
-                    roster_for(order, settings) as roster,
-                ):
+                async with traced(settings, order.reports, subject) as told, roster_for(order, settings) as roster:
                     result = await sampled()
             except ExceptionGroup as group:
                 raise sole_error(group) from group

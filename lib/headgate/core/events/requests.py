@@ -76,7 +76,7 @@ class RetryDenied(Event, log_level=DEBUG):
     trace_id: str = ""
 
 
-class AttemptEvent(Event, log_level=DEBUG):
+class _AttemptEvent(Event, log_level=DEBUG):
     """What befell one attempt of a request on its way to a provider."""
 
     provider: str
@@ -89,33 +89,33 @@ class AttemptEvent(Event, log_level=DEBUG):
     trace_id: str
 
 
-class RequestWaitStarted(AttemptEvent):
+class RequestWaitStarted(_AttemptEvent):
     """A request was not admitted at once and waits its turn; told only when requests are traced."""
 
     reason: str
     waiters: int
 
 
-class RequestWaitCompleted(AttemptEvent):
+class RequestWaitCompleted(_AttemptEvent):
     """A waiting request was handed its lease; told only when requests are traced."""
 
     lease_id: str
     waited_s: float
 
 
-class RequestWaitTimedOut(AttemptEvent):
+class RequestWaitTimedOut(_AttemptEvent):
     """A request was not admitted before its deadline."""
 
     waited_s: float
 
 
-class RequestWaitCancelled(AttemptEvent):
+class RequestWaitCancelled(_AttemptEvent):
     """Whoever waited for a lease went away; told only when requests are traced."""
 
     waited_s: float
 
 
-class RequestDenied(AttemptEvent):
+class RequestDenied(_AttemptEvent):
     """A request was refused admission."""
 
     reason: str
@@ -123,7 +123,7 @@ class RequestDenied(AttemptEvent):
     detail: str
 
 
-class RequestLeaseAcquired(AttemptEvent):
+class RequestLeaseAcquired(_AttemptEvent):
     """A request holds a lease and may be sent; told only when requests are traced."""
 
     lease_id: str
@@ -131,13 +131,13 @@ class RequestLeaseAcquired(AttemptEvent):
     in_flight: int
 
 
-class RequestStarted(AttemptEvent):
+class RequestStarted(_AttemptEvent):
     """An attempt was sent to its provider; told only when requests are traced."""
 
     lease_id: str
 
 
-class RequestLeaseReleased(AttemptEvent):
+class RequestLeaseReleased(_AttemptEvent):
     """A request gave its lease back; told only when requests are traced."""
 
     lease_id: str
@@ -145,7 +145,7 @@ class RequestLeaseReleased(AttemptEvent):
     held_s: float
 
 
-class RequestRateLimited(AttemptEvent):
+class RequestRateLimited(_AttemptEvent):
     """A provider refused an attempt for its rate; `blocked_s` is how long the model is left alone now."""
 
     lease_id: str
@@ -153,7 +153,7 @@ class RequestRateLimited(AttemptEvent):
     blocked_s: float
 
 
-class RequestReleaseRefused(AttemptEvent, log_level=WARNING):
+class RequestReleaseRefused(_AttemptEvent, log_level=WARNING):
     """A lease was given back that is not held (twice, unknown, of another life); nothing changed."""
 
     lease_id: str
@@ -195,7 +195,7 @@ class ProviderSlotsChanged(Event, log_level=DEBUG):
     after: int | None
 
 
-class LimitEvent(Event, log_level=DEBUG):
+class _LimitEvent(Event, log_level=DEBUG):
     """What befell the adaptive limit of one model and domain."""
 
     provider: str
@@ -203,19 +203,19 @@ class LimitEvent(Event, log_level=DEBUG):
     domain: str
 
 
-class RequestQueueFormed(LimitEvent):
+class RequestQueueFormed(_LimitEvent):
     """The first request began to wait for a model, held by `reason`; told at most once a second per model."""
 
     reason: str
 
 
-class RequestQueueDrained(LimitEvent):
+class RequestQueueDrained(_LimitEvent):
     """No request waits for a model any more, after it was told that some do."""
 
     queued_for_s: float
 
 
-class RequestLimitDecreased(LimitEvent):
+class RequestLimitDecreased(_LimitEvent):
     """An adaptive limit was cut."""
 
     before: int
@@ -224,7 +224,7 @@ class RequestLimitDecreased(LimitEvent):
     ceiling: int | None
 
 
-class RequestLimitIncreased(LimitEvent):
+class RequestLimitIncreased(_LimitEvent):
     """An adaptive limit grew, by successes or by its start-up ramp."""
 
     before: int
@@ -232,7 +232,7 @@ class RequestLimitIncreased(LimitEvent):
     reason: str
 
 
-class RequestCeilingRecovered(LimitEvent):
+class RequestCeilingRecovered(_LimitEvent):
     """An adaptive limit is above the limit at which the provider last said no."""
 
     before: int
@@ -240,7 +240,7 @@ class RequestCeilingRecovered(LimitEvent):
     ceiling: int | None
 
 
-class RequestFullyRecovered(LimitEvent):
+class RequestFullyRecovered(_LimitEvent):
     """An adaptive limit is back at its static cap."""
 
     before: int

@@ -10,13 +10,13 @@ Units = tuple[tuple[str, int], ...]
 """Resource names with units, sorted by name."""
 
 
-class RunEvent(Event, log_level=DEBUG):
+class _RunEvent(Event, log_level=DEBUG):
     """What happens in the scheduling run `run_id`."""
 
     run_id: str
 
 
-class SchedulerJobStarted(RunEvent, log_level=INFO):
+class SchedulerJobStarted(_RunEvent, log_level=INFO):
     """A scheduling run began; its shape, as far as it is known before it runs."""
 
     resources: Units
@@ -25,7 +25,7 @@ class SchedulerJobStarted(RunEvent, log_level=INFO):
     frontier_cap: int
 
 
-class SchedulerJobCompleted(RunEvent, log_level=INFO):
+class SchedulerJobCompleted(_RunEvent, log_level=INFO):
     """A scheduling run ended: what it did, and why it ended."""
 
     stopped_by: str
@@ -37,7 +37,7 @@ class SchedulerJobCompleted(RunEvent, log_level=INFO):
     seconds: float
 
 
-class SchedulerHealthSnapshot(RunEvent):
+class SchedulerHealthSnapshot(_RunEvent):
     """How a scheduling run stands: units leased and wanted, rows open, what holds the frontier."""
 
     queued: int
@@ -55,7 +55,7 @@ class SchedulerHealthSnapshot(RunEvent):
     passed_over: int
 
 
-class DependencyReady(RunEvent):
+class DependencyReady(_RunEvent):
     """The last task that a stage waited for has ended; the stage may be queued."""
 
     task_id: str
@@ -64,7 +64,7 @@ class DependencyReady(RunEvent):
     trace_id: str
 
 
-class ReadyEnqueued(RunEvent):
+class ReadyEnqueued(_RunEvent):
     """A task entered the ready queue with the resources that it wants."""
 
     task_id: str
@@ -76,7 +76,7 @@ class ReadyEnqueued(RunEvent):
     trace_id: str
 
 
-class RowGroupAdmitted(RunEvent):
+class RowGroupAdmitted(_RunEvent):
     """A row group was opened: its root tasks may be queued."""
 
     row_group: str
@@ -86,7 +86,7 @@ class RowGroupAdmitted(RunEvent):
     target: int
 
 
-class RowGroupAdmissionBlocked(RunEvent):
+class RowGroupAdmissionBlocked(_RunEvent):
     """The frontier does not widen, and why; told when the reason changes."""
 
     reason: str
@@ -95,7 +95,7 @@ class RowGroupAdmissionBlocked(RunEvent):
     queued: int
 
 
-class RowGroupAdmissionTargetChanged(RunEvent):
+class RowGroupAdmissionTargetChanged(_RunEvent):
     """The frontier's target of open row groups moved: up while capacity idles, down under sustained pressure."""
 
     before: int
@@ -103,7 +103,7 @@ class RowGroupAdmissionTargetChanged(RunEvent):
     reason: str
 
 
-class RowGroupCheckpointed(RunEvent):
+class RowGroupCheckpointed(_RunEvent):
     """Every task of a row group has ended; its rows are complete or given up."""
 
     row_group: str
@@ -113,7 +113,7 @@ class RowGroupCheckpointed(RunEvent):
     seconds: float
 
 
-class TaskSelected(RunEvent):
+class TaskSelected(_RunEvent):
     """A task was chosen to run next."""
 
     task_id: str
@@ -122,13 +122,13 @@ class TaskSelected(RunEvent):
     trace_id: str
 
 
-class QueueEmpty(RunEvent):
+class QueueEmpty(_RunEvent):
     """The dispatcher looked for a task and none was ready; told once until one is."""
 
     running: int
 
 
-class AdmissionBlocked(RunEvent):
+class AdmissionBlocked(_RunEvent):
     """Tasks are ready and none of them can run, and why; told when the reason changes."""
 
     reason: str
@@ -136,7 +136,7 @@ class AdmissionBlocked(RunEvent):
     queued: int
 
 
-class GroupCapped(RunEvent):
+class GroupCapped(_RunEvent):
     """A group has its share of a resource: its next task waits while a peer wants it, or borrows."""
 
     group: str
@@ -144,7 +144,7 @@ class GroupCapped(RunEvent):
     resources: Units
 
 
-class RequestPressureSkipped(RunEvent):
+class RequestPressureSkipped(_RunEvent):
     """A task was passed over because its model's endpoint is under pressure, for one whose endpoint is not."""
 
     task_id: str
@@ -154,7 +154,7 @@ class RequestPressureSkipped(RunEvent):
     in_favour_of: str
 
 
-class TaskLeaseAcquired(RunEvent):
+class TaskLeaseAcquired(_RunEvent):
     """A task got its lease on scheduler resources."""
 
     task_id: str
@@ -166,7 +166,7 @@ class TaskLeaseAcquired(RunEvent):
     trace_id: str
 
 
-class AdmissionDenied(RunEvent):
+class AdmissionDenied(_RunEvent):
     """A selected task got no lease, and why."""
 
     task_id: str
@@ -176,7 +176,7 @@ class AdmissionDenied(RunEvent):
     available: int
 
 
-class WorkerSpawned(RunEvent):
+class WorkerSpawned(_RunEvent):
     """A worker began to work on a task under its lease."""
 
     task_id: str
@@ -185,7 +185,7 @@ class WorkerSpawned(RunEvent):
     trace_id: str
 
 
-class WorkerSpawnFailed(RunEvent, log_level=WARNING):
+class WorkerSpawnFailed(_RunEvent, log_level=WARNING):
     """No worker could be started for a task; its lease was given back and it is queued again."""
 
     task_id: str
@@ -193,14 +193,14 @@ class WorkerSpawnFailed(RunEvent, log_level=WARNING):
     error: str
 
 
-class SelectionStale(RunEvent):
+class SelectionStale(_RunEvent):
     """A selection was out of date when it was to be taken; its lease was given back."""
 
     task_id: str
     reason: str
 
 
-class TaskParked(RunEvent):
+class TaskParked(_RunEvent):
     """A running task's worker serves others while its request waits."""
 
     task_id: str
@@ -208,7 +208,7 @@ class TaskParked(RunEvent):
     resources: Units
 
 
-class TaskUnparked(RunEvent):
+class TaskUnparked(_RunEvent):
     """A parked task goes on, with its worker."""
 
     task_id: str
@@ -216,7 +216,7 @@ class TaskUnparked(RunEvent):
     resources: Units
 
 
-class RetryDeferred(RunEvent):
+class RetryDeferred(_RunEvent):
     """A task failed in a way that may pass; it is queued again at a later time."""
 
     task_id: str
@@ -225,14 +225,14 @@ class RetryDeferred(RunEvent):
     attempt: int
 
 
-class RetryRedispatched(RunEvent):
+class RetryRedispatched(_RunEvent):
     """A deferred task's time has come; it is queued again."""
 
     task_id: str
     attempt: int
 
 
-class NonRetryableDropped(RunEvent):
+class NonRetryableDropped(_RunEvent):
     """A task was given up: it failed for good, or what it depends on did."""
 
     task_id: str
@@ -243,20 +243,20 @@ class NonRetryableDropped(RunEvent):
     error: str
 
 
-class TaskCancelled(RunEvent):
+class TaskCancelled(_RunEvent):
     """A task was cancelled while it ran or waited; it has no result."""
 
     task_id: str
     reason: str
 
 
-class QueueDrained(RunEvent):
+class QueueDrained(_RunEvent):
     """Nothing is queued or running any more; told once until something is."""
 
     completed: int
 
 
-class TaskCompleted(RunEvent):
+class TaskCompleted(_RunEvent):
     """A task's work ended; `outcome` is `success`, `deferred`, `failed` or `cancelled`."""
 
     task_id: str
@@ -267,7 +267,7 @@ class TaskCompleted(RunEvent):
     trace_id: str
 
 
-class TaskLeaseReleased(RunEvent):
+class TaskLeaseReleased(_RunEvent):
     """A task's lease came back, with what it held."""
 
     task_id: str
@@ -277,7 +277,7 @@ class TaskLeaseReleased(RunEvent):
     held_s: float
 
 
-class ReleaseDiagnostic(RunEvent, log_level=WARNING):
+class ReleaseDiagnostic(_RunEvent, log_level=WARNING):
     """A lease came back that could not be released: twice, late, forged, or of another run. Nothing was counted."""
 
     task_id: str

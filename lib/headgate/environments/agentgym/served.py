@@ -218,10 +218,7 @@ def served_environments(settings: Settings) -> tuple[ServedEnvironment, ...]:
     """
     return tuple(
         ServedEnvironment(
-            _dialect(environment),
-            url,
-            timeout_s=settings.agentgym_timeout_s,
-            max_rounds=settings.agentgym_max_rounds,
+            _dialect(environment), url, timeout_s=settings.agentgym_timeout_s, max_rounds=settings.agentgym_max_rounds
         )
         for environment, url in settings.agentgym_servers.items()
     )

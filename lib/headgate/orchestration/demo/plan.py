@@ -165,7 +165,7 @@ def _environment_of(deployment: Deployment) -> str:
 
 def worker_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of the demo's flow runs: keys of models stay, settings of other campaigns do not."""
-    ours = {name for field in setting_fields().values() for name in variables_of(field)} | {"HEADGATE_CONFIG"}
+    ours = {name for setting in setting_fields() for name in variables_of(setting)} | {"HEADGATE_CONFIG"}
     return {name: value for name, value in environ.items() if name not in ours}
 
 
