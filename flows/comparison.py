@@ -37,17 +37,16 @@ async def leaderboard(
     Returns:
         Rank, groups and mean of each model, and where the page is.
     """
-    order = orchestration.LeaderboardOrder(
-        environments=tuple(environments),
+    return await orchestration.run_leaderboard(
+        environments=environments,
         hours=hours,
         against=against,
-        ks=tuple(ks),
+        ks=ks,
         missing=missing,
         store=store,
-        reports=reports,
+        published_in=reports,
         title=title,
     )
-    return await orchestration.run_leaderboard(order)
 
 
 @flow(name="arena", flow_run_name="{title}")
@@ -102,7 +101,14 @@ async def arena(  # noqa: PLR0917 - the fields of a form
         reports=reports,
         settings=settings,
     )
-    order = orchestration.ArenaOrder(
-        sampling, tuple(models), instances, comparisons, judge, judge_model, judgements, rubric, title
+    return await orchestration.run_arena_order(
+        sampling,
+        models=models,
+        instances=instances,
+        comparisons=comparisons,
+        judge=judge,
+        judge_model=judge_model,
+        judgements=judgements,
+        rubric=rubric,
+        title=title,
     )
-    return await orchestration.run_arena_order(order)

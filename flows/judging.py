@@ -62,5 +62,6 @@ async def evaluate_with_judge(  # noqa: PLR0917 - the fields of a form
         workers=workers,
         settings=settings,
     )
-    order = orchestration.JudgingOrder(sampling, instances, judge, judge_model, judgements, rubric)
-    return await orchestration.run_judging(order)
+    return await orchestration.run_judging(
+        sampling, instances, judge=judge, judge_model=judge_model, judgements=judgements, rubric=rubric
+    )

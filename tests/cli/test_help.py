@@ -10,8 +10,9 @@ from tests.cli.conftest import Command
 
 
 def test_the_help_of_a_command_is_its_whole_docstring() -> None:
+    app = build_app()
     for path in all_commands():
-        command = build_app()
+        command = app
         for word in path.split():
             command = command[word]
         assert command.default_command is not None

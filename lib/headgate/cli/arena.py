@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from headgate import orchestration, reports
 from headgate.cli.judge import progress_bar, showing
 from headgate.cli.options import Choices, names_in
-from headgate.cli.output import AsJson, console, counted, print_json, print_rows, write_page
+from headgate.cli.output import AsJson, counted, print_json, print_rows, say, write_page
 from headgate.cli.run import STOPPED_EARLY, Limits, stop_on_signals
 from headgate.config import Settings
 from headgate.core.errors import InvalidInputError
@@ -128,7 +128,7 @@ def _show(board: reports.ArenaBoard, result: ArenaResult, html: Path | None) -> 
     print_rows("win share of the row against the column", reports.share_rows(board), names=_TEXT)
     print_rows("judge", reports.judge_rows(board), names=_TEXT)
     for warning in board.warnings:
-        console(stderr=True).print(f"mind: {warning}", highlight=False, markup=False)
-    console().print(told(result), highlight=False, markup=False)
+        say(f"mind: {warning}", stderr=True)
+    say(told(result))
     if html is not None:
-        console().print(str(html.resolve()), highlight=False, markup=False)
+        say(str(html.resolve()))

@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from headgate.cli.options import JournalChoices, MissingChoice, NamedStoreChoices, SampleChoices, StoreChoices
-from headgate.cli.output import AsJson, console, counted, print_json, print_table, write_page
+from headgate.cli.output import AsJson, console, counted, print_json, print_table, say, write_page
 from headgate.cli.stored import chosen_samples, existing_store, no_samples, require_stored
 from headgate.core.errors import InvalidInputError
 from headgate.reports import build_report
@@ -75,7 +75,7 @@ def summary(
     if as_json:
         print_json([dict(zip((c.replace(" ", "_") for c in columns), row, strict=True)) for row in rows])
     elif not rows:
-        console().print(str(asyncio.run(no_samples(store, settings))), highlight=False, markup=False)
+        say(str(asyncio.run(no_samples(store, settings))))
     else:
         print_table(f"{len(rows)} models × environments", columns, rows, right=(2, 3, 4, 5, 6, 7))
     return 0
@@ -105,7 +105,7 @@ def report(
     else:
         of = "" if scored == frame.height else f", {scored or 'none'} of them scored"
         told = f"{counted(frame.height, 'sample')}{of}: {output.resolve()}"
-        console().print(told, highlight=False, markup=False)
+        say(told)
     return 0
 
 
@@ -143,7 +143,7 @@ def export(
     if as_json:
         print_json({"path": str(output), "rows": written})
     else:
-        console().print(f"{counted(written, 'row')}: {output}", highlight=False, markup=False)
+        say(f"{counted(written, 'row')}: {output}")
     return 0
 
 
@@ -220,7 +220,7 @@ def import_(
     else:
         _warn_of(imported.problems)
         before = f", {known:,} more were in the store already" if known else ""
-        console().print(f"{counted(imported.rows, 'sample')} from {source}{before}", highlight=False, markup=False)
+        say(f"{counted(imported.rows, 'sample')} from {source}{before}")
     return 4 if imported.problems else 0
 
 
@@ -274,11 +274,11 @@ def repair_(file: Path | None = None, choices: JournalChoices | None = None, *, 
     if as_json:
         print_json({"path": str(path), "kept_as": str(done.kept_as or ""), "saved": done.rows, "lost": done.lost})
     elif done.kept_as is None:
-        console().print(f"{path} is not damaged.", highlight=False, markup=False)
+        say(f"{path} is not damaged.")
     else:
         print_table(f"{path}: saved", ("table", "rows"), list(done.rows.items()), right=(1,))
         said = [*(f"Lost: {each}." for each in done.lost), f"The damaged file is kept as {done.kept_as}."]
-        console().print("\n".join(said), highlight=False, markup=False)
+        say("\n".join(said))
     return 4 if done.lost else 0
 
 
@@ -288,7 +288,7 @@ def _store(choices: StoreChoices | None) -> SampleStore:
 
 def _warn_of(problems: tuple[Problem, ...]) -> None:
     for problem in problems:
-        console(stderr=True).print(f"left out {problem.path}: {problem.reason}", highlight=False, markup=False)
+        say(f"left out {problem.path}: {problem.reason}", stderr=True)
 
 
 @contextlib.contextmanager

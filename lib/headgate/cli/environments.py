@@ -222,16 +222,13 @@ def _conclude(out: Console, done: Trial) -> None:
     out.print(f"{done.spec.name} task {done.index}, {done.model}: {says}", style="bold", highlight=False, markup=False)
     if result.why:
         out.print(safe_text(result.why), markup=False, highlight=False)
+    replies = counted(result.turns, "reply", "replies")
     out.print(
-        f"{_replies(result.turns)}, {result.prompt_tokens} + {result.completion_tokens} tokens, {done.took_s:.2f} s, "
+        f"{replies}, {result.prompt_tokens} + {result.completion_tokens} tokens, {done.took_s:.2f} s, "
         f"of which {done.model_s:.2f} s were the model's",
         highlight=False,
         markup=False,
     )
-
-
-def _replies(turns: int) -> str:
-    return "1 reply" if turns == 1 else f"{turns} replies"
 
 
 def _trial_document(done: Trial) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 
 from headgate.cli.options import SampleChoices
-from headgate.cli.output import AsJson, console, counted, print_json
+from headgate.cli.output import AsJson, console, counted, print_json, say
 from headgate.cli.stored import existing_store
 from headgate.config import Settings
 from headgate.core.errors import InvalidInputError
@@ -50,7 +50,7 @@ def forget(
     still_there = [f"left out {each.path}: {each.reason}" for each in done.problems]
     still_there += [f"{counted(waiting, 'sample')} in the journal not looked at"] if waiting else []
     for line in still_there:
-        console(stderr=True).print(line, highlight=False, markup=False)
+        say(line, stderr=True)
     return 4 if still_there else 0
 
 

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from headgate import reports
 from headgate.cli.options import NOT_SCORED, MissingChoice, SampleChoices
-from headgate.cli.output import AsJson, console, counted, print_json, print_rows, write_page
+from headgate.cli.output import AsJson, console, counted, print_json, print_rows, say, write_page
 from headgate.cli.stored import chosen_samples, existing_store, no_samples
 from headgate.core.errors import NoSamplesError
 from headgate.telemetry import safe_text
@@ -53,7 +53,7 @@ def leaderboard(
     store = existing_store(settings)
     frame, problems = asyncio.run(chosen_samples(store, given.chosen(), list(reports.LEADERBOARD_COLUMNS)))
     for problem in problems:
-        console(stderr=True).print(f"left out {problem.path}: {problem.reason}", highlight=False, markup=False)
+        say(f"left out {problem.path}: {problem.reason}", stderr=True)
     board = reports.build_leaderboard(frame, against=against, ks=tuple(dict.fromkeys(k)), missing=missing)
     if not board.standings:
         output = None  # a page of nothing would be taken for one of something
@@ -84,8 +84,8 @@ def _show(board: reports.Leaderboard, html: Path | None) -> None:
     print_rows("by environment", reports.cell_rows(board), names=_TEXT, spare=_SPARE_CELLS)
     problems = board.problems()
     for problem in problems[:_PROBLEMS]:
-        console(stderr=True).print(f"not told: {problem}", highlight=False, markup=False)
+        say(f"not told: {problem}", stderr=True)
     if len(problems) > _PROBLEMS:
         console(stderr=True).print(f"not told: {len(problems) - _PROBLEMS} more of the kind; `--json` has them all")
     if html is not None:
-        console().print(str(html.resolve()), highlight=False, markup=False)
+        say(str(html.resolve()))

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from headgate.admission import MOST_SLOTS
-from headgate.cli.output import AsJson, console, print_json, print_table
+from headgate.cli.output import AsJson, console, print_json, print_table, say
 from headgate.core.errors import InvalidInputError, NotFoundError
 from headgate.orchestration import (
     FILE_SUFFIXES,
@@ -87,7 +87,7 @@ def set_(
             await service.set_limit(name, slots)
 
     asyncio.run(changed())
-    console().print(f"{name}: {slots} slots", highlight=False, markup=False)
+    say(f"{name}: {slots} slots")
     return 0
 
 

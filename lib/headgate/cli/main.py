@@ -12,7 +12,7 @@ from cyclopts.command_spec import CommandSpec
 
 import headgate
 from headgate.cli.commands import GROUPS, all_commands
-from headgate.cli.output import console, print_error
+from headgate.cli.output import console, print_error, say
 from headgate.cli.renamed import current
 from headgate.core import missing_extra
 from headgate.core.errors import HeadgateError
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status (`EXIT_CODES`)."""
     tokens, renamed = current(sys.argv[1:] if arguments is None else arguments)
     for sentence in renamed:
-        console(stderr=True).print(sentence, highlight=False, markup=False)
+        say(sentence, stderr=True)
     setup_logging(verbosity=1)
     try:
         result = build_app()(tokens)

@@ -104,14 +104,19 @@ def print_error(error: HeadgateError, *, as_json: bool = False) -> None:
     out.print(safe_lines(error.next_step), markup=False, highlight=False)
 
 
+def say(text: str, *, stderr: bool = False) -> None:
+    """Print a text as it is, whatever rich reads in it."""
+    console(stderr=stderr).print(text, markup=False, highlight=False)
+
+
 def safe_lines(text: str) -> str:
     """Return `text` as `safe_text` does, but with its lines as lines."""
     return "\n".join(safe_text(line) for line in text.split("\n"))
 
 
-def counted(count: int, noun: str) -> str:
+def counted(count: int, noun: str, plural: str = "") -> str:
     """Return `1 row`, or `2 rows`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def utc_time(at: float | None) -> str | None:

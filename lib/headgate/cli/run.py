@@ -14,17 +14,14 @@ import polars as pl
 from cyclopts import Parameter
 from rich.live import Live
 
-from headgate import orchestration
+from headgate import orchestration, reports
 from headgate.cli.options import NOT_SCORED, Choices
-from headgate.cli.output import AsJson, console, counted, print_json
+from headgate.cli.output import AsJson, console, counted, print_json, say
 from headgate.config import Settings
 from headgate.core.status import CampaignStatus
-from headgate.reports import LEADERBOARD_COLUMNS, ScoreTable, build_leaderboard, live_view, status_lines
 from headgate.run import RunResult, models_at_hand, run_campaign
 from headgate.storage import sample_store
 from headgate.telemetry import safe_text, setup_logging, status_document
-
-_MATRIX_COLUMNS: Final = [*LEADERBOARD_COLUMNS, "campaign", "sequence", "error_kind", "error"]
 
 STOPPED_EARLY: Final = 4
 """Exit status of a campaign that gave up because its samples kept failing."""
@@ -80,16 +77,16 @@ def run(
         print_json(result_document(result))
         return status
     if is_live:
-        console().print(live_view(result.status))
+        console().print(reports.live_view(result.status))
     else:
-        for line in status_lines(result.status):
-            console().print(line, markup=False, highlight=False)
+        for line in reports.status_lines(result.status):
+            say(line)
     console().print(
         f"{counted(result.samples, 'sample')}, {result.stored} stored in {loaded.settings.store}, "
         f"{result.spooled} spooled, {counted(result.open_tasks, 'task')} open ({result.stopped_by})"
     )
     for line in _remarks(result):
-        console().print(line, markup=False, highlight=False)
+        say(line)
     if matrix is not None:
         console().print(_scores(matrix, loaded.settings))
         show_unscored(matrix)
@@ -112,7 +109,8 @@ def _remarks(result: RunResult) -> list[str]:
 
 async def matrix_of(settings: Settings) -> pl.DataFrame:
     """Return the samples of a matrix: all of it, also what an earlier run has taken."""
-    found = await sample_store(settings).scan(columns=_MATRIX_COLUMNS)
+    columns = [*reports.LEADERBOARD_COLUMNS, "campaign", "sequence", "error_kind", "error"]
+    found = await sample_store(settings).scan(columns=columns)
     return found.frame.filter(pl.col("campaign") == settings.campaign)
 
 
@@ -121,10 +119,10 @@ def is_unscored(matrix: pl.DataFrame | None) -> bool:
     return matrix is not None and 0 < matrix.height == matrix["score"].null_count()
 
 
-def _scores(samples: pl.DataFrame, settings: Settings) -> ScoreTable:
+def _scores(samples: pl.DataFrame, settings: Settings) -> reports.ScoreTable:
     sampled = samples["environment"].unique().to_list()
     patterns = any(name not in sampled for name in settings.environments)
-    return ScoreTable(build_leaderboard(samples), () if patterns else settings.environments)
+    return reports.ScoreTable(reports.build_leaderboard(samples), () if patterns else settings.environments)
 
 
 def show_unscored(samples: pl.DataFrame) -> None:
@@ -143,7 +141,7 @@ def show_unscored(samples: pl.DataFrame) -> None:
     )
     for kind, count, error in kinds.iter_rows():
         told = safe_text(f"{count} without a score: {kind}, such as {error}")
-        console().print(told, markup=False, highlight=False)
+        say(told)
 
 
 async def _run(settings: Settings, duration: float | None, limits: str, *, is_live: bool) -> RunResult:
@@ -165,7 +163,7 @@ async def _run(settings: Settings, duration: float | None, limits: str, *, is_li
 
 def _showing(live: Live) -> Callable[[CampaignStatus], Awaitable[None]]:
     async def show(status: CampaignStatus) -> None:
-        live.update(live_view(status))
+        live.update(reports.live_view(status))
 
     return show
 

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from headgate import orchestration
 from headgate.cli.options import SettingChoices
-from headgate.cli.output import console
+from headgate.cli.output import say
 from headgate.environments import registry_of
 from headgate.models import LOCAL_MODEL, FaultPlan, run_baselines, run_local_model
 from headgate.net.tls import server_context
@@ -34,7 +34,7 @@ def serve_baselines(
     settings = SettingChoices().load().settings
     tls = server_context(settings.tls_certificate, settings.tls_key)
     find = registry_of(settings).environment
-    run_baselines(host, port, FaultPlan.parse(faults), find_environment=find, tls=tls, announce=_say)
+    run_baselines(host, port, FaultPlan.parse(faults), find_environment=find, tls=tls, announce=say)
     return 0
 
 
@@ -50,7 +50,7 @@ def serve_model(
     threads: Annotated[int, Parameter(help="Threads for inference; at most the number of free cores.")] = 1,
 ) -> int:
     """Serve a language model by llama.cpp, of the optional extra `model`: weights of yours, or a small model."""
-    run_local_model(port, weights=weights, name=name, host=host, parallel=parallel, threads=threads, announce=_say)
+    run_local_model(port, weights=weights, name=name, host=host, parallel=parallel, threads=threads, announce=say)
     return 0
 
 
@@ -67,15 +67,11 @@ def serve_prefect(
     restart, and on Python 3.11 with SQLite does not stall for a minute after a failed statement.
     """
     if not background:
-        _say(f"Prefect answers at http://127.0.0.1:{port} in a few seconds; Ctrl-C ends it")
+        say(f"Prefect answers at http://127.0.0.1:{port} in a few seconds; Ctrl-C ends it")
         orchestration.run_server(port)
     server = asyncio.run(orchestration.start_server(port))
-    _say(f"Prefect {'answers' if not server.was_running else 'runs already and answers'} at {server.url}")
-    _say(f"Its log is {server.log}; `prefect server stop` ends it")
+    say(f"Prefect {'answers' if not server.was_running else 'runs already and answers'} at {server.url}")
+    say(f"Its log is {server.log}; `prefect server stop` ends it")
     if os.environ.get("PREFECT_API_URL", "").rstrip("/") != f"{server.url}/api":
-        _say(f"Have commands use it: export PREFECT_API_URL={server.url}/api")
+        say(f"Have commands use it: export PREFECT_API_URL={server.url}/api")
     return 0
-
-
-def _say(line: str) -> None:
-    console().print(line, highlight=False, markup=False)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, console, print_json
+from headgate.cli.output import AsJson, print_json, say
 from headgate.telemetry import convert_events
 
 
@@ -30,9 +30,5 @@ def trace(
             "seconds": made.seconds, "written": made.written,
         })  # fmt: skip
     else:
-        console().print(
-            f"{made.events} events of {made.runs} runs over {made.seconds:.1f} s: {output.resolve()}",
-            highlight=False,
-            markup=False,
-        )
+        say(f"{made.events} events of {made.runs} runs over {made.seconds:.1f} s: {output.resolve()}")
     return 0

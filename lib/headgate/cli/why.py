@@ -7,14 +7,13 @@ import re
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Annotated, Any, Final, Self
 
 import httpx
 from cyclopts import Parameter
 
 from headgate.cli.options import JournalChoices
-from headgate.cli.output import AsJson, console, print_json
+from headgate.cli.output import AsJson, print_json, say
 from headgate.config import Settings
 from headgate.core import task_id_of
 from headgate.core.errors import HeadgateError, InvalidInputError, StoreError, UnauthorizedError
@@ -56,10 +55,8 @@ class MonitorClient:
         await self._client.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._client.__aexit__(kind, error, trace)
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.aclose()
 
     async def campaign(self) -> str | None:
         """Return the name of the campaign that runs there, None when nothing answers.
@@ -178,7 +175,7 @@ def why(
         print_json({name: getattr(answer, name) for name in Answer.__slots__})
     else:
         for line in lines_of(answer, time.time()):
-            console().print(line, markup=False, highlight=False)
+            say(line)
     return 0
 
 

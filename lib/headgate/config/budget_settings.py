@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Final, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -34,22 +34,42 @@ def meaningless(values: Iterable[str], environments: Iterable[str]) -> list[str]
     )
 
 
+def names_in(value: str) -> tuple[str, ...]:
+    """Return what stands between the commas of a text."""
+    return tuple(part.strip() for part in value.split(",") if part.strip())
+
+
+def paired(parts: Sequence[str], form: str) -> Sequence[str]:
+    """Return the parts of a text; raises ValueError, with the form that they have to have, for one without `=`."""
+    if wrong := [part for part in parts if "=" not in part]:
+        raise ValueError(f"{form} (got {wrong[0]!r})")
+    return parts
+
+
+def _address(value: str) -> str:
+    if value and not value.startswith(("http://", "https://")):
+        raise ValueError("it must be an http or https address")
+    return value
+
+
+Names = BeforeValidator(lambda value: names_in(value) if isinstance(value, str) else value)
+"""Of a setting that may be written with commas."""
+
+Address = Annotated[str, AfterValidator(_address)]
+"""An http or https address, or nothing."""
+
+
 def _written(value: object) -> object:
     """Return a budget as a mapping: one value stands for every environment, `a=1,*=2` names them."""
     if isinstance(value, int | float):
         return {EVERYWHERE: value}
     if not isinstance(value, str):
         return value
-    parts = [part.strip() for part in value.split(",") if part.strip()]
+    parts = names_in(value)
     if len(parts) == 1 and "=" not in parts[0]:
         return {EVERYWHERE: parts[0]}
-    wrong = [part for part in parts if "=" not in part]
-    if wrong:
-        raise ValueError(
-            f"a budget is one number, or environment=number, comma separated, with {EVERYWHERE}= for all others "
-            f"(got {wrong[0]!r})"
-        )
-    return dict(part.rsplit("=", 1) for part in parts)
+    form = f"a budget is one number, or environment=number, comma separated, with {EVERYWHERE}= for all others"
+    return {name: number for name, _, number in (part.rpartition("=") for part in paired(parts, form))}
 
 
 def _usable(value: dict[str, _Number], least: _Number) -> dict[str, _Number]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from headgate.config.budget_settings import Section
+from headgate.config.budget_settings import Address, Names, Section, names_in, paired
 from headgate.config.renamed import RENAMED
 from headgate.core.errors import InvalidSettingError
 
@@ -45,28 +45,20 @@ class EnvironmentSettings(Section):
         "gets no new episodes and is replaced; above 1.5 times as much it is ended at once.",
     )
 
-    sandbox_locks: tuple[Literal["calls", "namespaces", "files"], ...] = Field(
+    sandbox_locks: Annotated[tuple[Literal["calls", "namespaces", "files"], ...], Names] = Field(
         ("calls", "namespaces", "files"),
         description="Locks behind which programs of models run: calls (always), namespaces, files. Where one of them "
         "is missing, environments that run programs are refused. With fewer, a program may read what the worker's "
         "user can read; that is said at every start and noted in `why` of every sample.",
     )
 
-    @field_validator("sandbox_locks", mode="before")
-    @classmethod
-    def _split_locks(cls, value: object) -> object:
-        return tuple(n.strip() for n in value.split(",") if n.strip()) if isinstance(value, str) else value
-
     @field_validator("agentgym_servers", mode="before")
     @classmethod
     def _split_servers(cls, value: object) -> object:
         if not isinstance(value, str):
             return value
-        pairs = [part.strip() for part in value.split(",") if part.strip()]
-        wrong = [part for part in pairs if "=" not in part]
-        if wrong:
-            raise ValueError(f"servers are written environment=address, comma separated (got {wrong[0]!r})")
-        return dict(part.split("=", 1) for part in pairs)
+        servers = paired(names_in(value), "servers are written environment=address, comma separated")
+        return dict(part.split("=", 1) for part in servers)
 
     @field_validator("agentgym_servers")
     @classmethod
@@ -89,18 +81,11 @@ class TelemetrySettings(Section):
     health_interval_s: float = Field(
         5.0, gt=0, description="How often the health of a campaign is an event while a file of events is written."
     )
-    otel_endpoint: str = Field(
+    otel_endpoint: Address = Field(
         "",
         description="Base address of an OpenTelemetry collector (OTLP over HTTP) for spans and metrics. Empty: "
         "OTEL_EXPORTER_OTLP_ENDPOINT, and none without it. Needs the extra `otel`.",
     )
-
-    @field_validator("otel_endpoint")
-    @classmethod
-    def _is_collector_address(cls, value: str) -> str:
-        if value and not value.startswith(("http://", "https://")):
-            raise ValueError("otel_endpoint must be an http or https address")
-        return value
 
 
 class SchedulingSettings(Section):
@@ -145,7 +130,7 @@ class JudgeSettings(Section):
     """Which model judges, how it is asked, and how many answers may wait for it."""
 
     judge_model: str = Field("", description="Name of the model that judges answers, as its endpoint calls it.")
-    judge_url: str = Field(
+    judge_url: Address = Field(
         "", description="Base URL of the judge's OpenAI-compatible endpoint, up to and including /v1."
     )
     judge_key: SecretStr = Field(SecretStr(""), description="API key of the judge's endpoint.")
@@ -164,13 +149,6 @@ class JudgeSettings(Section):
         le=100_000,
         description="Samples in progress at most, those that wait for the judge included; then no further one begins.",
     )
-
-    @field_validator("judge_url")
-    @classmethod
-    def _is_base_url(cls, value: str) -> str:
-        if value and not value.startswith(("http://", "https://")):
-            raise ValueError("judge_url must be an http or https address")
-        return value
 
     @field_validator("judge_options", mode="before")
     @classmethod

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import AfterValidator, ConfigDict, Field, PrivateAttr, SecretStr, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
-from headgate.config.budget_settings import BudgetSettings
+from headgate.config.budget_settings import Address, BudgetSettings, Names, names_in, paired
 from headgate.config.renamed import FORMER_NAMES
 from headgate.config.sections import (
     AdmissionSettings,
@@ -56,7 +56,7 @@ class Settings(
         description="Roster of models: a YAML or JSON file, an http(s) URL, or `baselines` for the agents that "
         "environments bring along. Empty: the models of OPENAI_BASE_URL.",
     )
-    environments: tuple[str, ...] = Field(
+    environments: Annotated[tuple[str, ...], Names] = Field(
         (), description="Environments to sample, comma separated. Empty: all that are installed."
     )
     instances: int | None = Field(
@@ -98,7 +98,7 @@ class Settings(
         description="Dues missed for longer are forgiven; younger ones are made up at no more than twice the rate.",
     )
 
-    task_provider: str = Field(
+    task_provider: Address = Field(
         "", description="Take tasks from this server (http or https) in place of daily rates. Empty: by rates."
     )
     task_provider_poll_s: float = Field(30.0, gt=0, description="How often the task provider is asked.")
@@ -180,28 +180,13 @@ class Settings(
         except InvalidNameError as error:
             raise ValueError(str(error)) from None
 
-    @field_validator("task_provider")
-    @classmethod
-    def _is_address(cls, value: str) -> str:
-        if value and not value.startswith(("http://", "https://")):
-            raise ValueError("task_provider must be an http or https address")
-        return value
-
-    @field_validator("environments", mode="before")
-    @classmethod
-    def _split_names(cls, value: object) -> object:
-        return tuple(n.strip() for n in value.split(",") if n.strip()) if isinstance(value, str) else value
-
     @field_validator("rates", mode="before")
     @classmethod
     def _split_rates(cls, value: object) -> object:
         if not isinstance(value, str):
             return value
-        pairs = [part.strip() for part in value.split(",") if part.strip()]
-        wrong = [part for part in pairs if "=" not in part]
-        if wrong:
-            raise ValueError(f"rates are written environment=samples_per_day, comma separated (got {wrong[0]!r})")
-        return dict(part.rsplit("=", 1) for part in pairs)
+        rates = paired(names_in(value), "rates are written environment=samples_per_day, comma separated")
+        return dict(part.rsplit("=", 1) for part in rates)
 
     @model_validator(mode="after")
     def _orders(self) -> Self:

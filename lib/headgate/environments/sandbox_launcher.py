@@ -30,84 +30,25 @@ PR_SET_SECCOMP = 22
 PR_SET_NO_NEW_PRIVS = 38
 SECCOMP_MODE_FILTER = 2
 
-# Calls that a program between stdin and stdout needs: (x86_64, aarch64), None where the architecture lacks the call.
+# Calls that a program between stdin and stdout needs: name, number on x86_64 and on aarch64, - where that lacks it.
 # What newer C libraries try first and is missing here fails with ENOSYS, on which they fall back: `seccomp_program`.
+_CALLS = """
+read 0 63, write 1 64, close 3 57, stat 4 -, fstat 5 80, lstat 6 -, poll 7 -, lseek 8 62, mmap 9 222,
+mprotect 10 226, munmap 11 215, brk 12 214, rt_sigaction 13 134, rt_sigprocmask 14 135, rt_sigreturn 15 139,
+ioctl 16 29, pread64 17 67, readv 19 65, writev 20 66, access 21 -, pipe 22 -, select 23 -, sched_yield 24 124,
+mremap 25 216, madvise 28 233, dup 32 23, dup2 33 -, nanosleep 35 101, getitimer 36 102, alarm 37 -,
+setitimer 38 103, getpid 39 172, exit 60 93, uname 63 160, getcwd 79 17, readlink 89 -, umask 95 166,
+gettimeofday 96 169, getrlimit 97 163, getrusage 98 165, sysinfo 99 179, times 100 153, getuid 102 174,
+getgid 104 176, geteuid 107 175, getegid 108 177, getppid 110 173, sigaltstack 131 132, arch_prctl 158 -,
+gettid 186 178, time 201 -, futex 202 98, sched_getaffinity 204 123, getdents64 217 61, set_tid_address 218 96,
+restart_syscall 219 128, fadvise64 221 223, clock_gettime 228 113, clock_getres 229 114, clock_nanosleep 230 115,
+exit_group 231 94, newfstatat 262 79, readlinkat 267 78, faccessat 269 48, pselect6 270 72, ppoll 271 73,
+set_robust_list 273 99, epoll_create1 291 20, dup3 292 24, pipe2 293 59, getrandom 318 278, membarrier 324 283,
+statx 332 291, rseq 334 293, faccessat2 439 439
+"""
 ALLOWED_CALLS: dict[str, tuple[int, int | None]] = {
-    "read": (0, 63),
-    "write": (1, 64),
-    "close": (3, 57),
-    "stat": (4, None),
-    "fstat": (5, 80),
-    "lstat": (6, None),
-    "poll": (7, None),
-    "lseek": (8, 62),
-    "mmap": (9, 222),
-    "mprotect": (10, 226),
-    "munmap": (11, 215),
-    "brk": (12, 214),
-    "rt_sigaction": (13, 134),
-    "rt_sigprocmask": (14, 135),
-    "rt_sigreturn": (15, 139),
-    "ioctl": (16, 29),
-    "pread64": (17, 67),
-    "readv": (19, 65),
-    "writev": (20, 66),
-    "access": (21, None),
-    "pipe": (22, None),
-    "select": (23, None),
-    "sched_yield": (24, 124),
-    "mremap": (25, 216),
-    "madvise": (28, 233),
-    "dup": (32, 23),
-    "dup2": (33, None),
-    "nanosleep": (35, 101),
-    "getitimer": (36, 102),
-    "alarm": (37, None),
-    "setitimer": (38, 103),
-    "getpid": (39, 172),
-    "exit": (60, 93),
-    "uname": (63, 160),
-    "getcwd": (79, 17),
-    "readlink": (89, None),
-    "umask": (95, 166),
-    "gettimeofday": (96, 169),
-    "getrlimit": (97, 163),
-    "getrusage": (98, 165),
-    "sysinfo": (99, 179),
-    "times": (100, 153),
-    "getuid": (102, 174),
-    "getgid": (104, 176),
-    "geteuid": (107, 175),
-    "getegid": (108, 177),
-    "getppid": (110, 173),
-    "sigaltstack": (131, 132),
-    "arch_prctl": (158, None),
-    "gettid": (186, 178),
-    "time": (201, None),
-    "futex": (202, 98),
-    "sched_getaffinity": (204, 123),
-    "getdents64": (217, 61),
-    "set_tid_address": (218, 96),
-    "restart_syscall": (219, 128),
-    "fadvise64": (221, 223),
-    "clock_gettime": (228, 113),
-    "clock_getres": (229, 114),
-    "clock_nanosleep": (230, 115),
-    "exit_group": (231, 94),
-    "newfstatat": (262, 79),
-    "readlinkat": (267, 78),
-    "faccessat": (269, 48),
-    "pselect6": (270, 72),
-    "ppoll": (271, 73),
-    "set_robust_list": (273, 99),
-    "epoll_create1": (291, 20),
-    "dup3": (292, 24),
-    "pipe2": (293, 59),
-    "getrandom": (318, 278),
-    "membarrier": (324, 283),
-    "statx": (332, 291),
-    "rseq": (334, 293),
-    "faccessat2": (439, 439),
+    name: (int(ours), None if arm == "-" else int(arm))
+    for name, ours, arm in (call.split() for call in _CALLS.split(","))
 }
 # Calls whose arguments decide, in the same form.
 OPENAT, OPEN, CLONE, FCNTL = (257, 56), (2, None), (56, 220), (72, 25)
@@ -123,13 +64,8 @@ EPERM, EACCES, ENOSYS = 1, 13, 38
 NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data; arguments are 8 bytes, low half first
 CLONE_THREAD = 0x00010000
 WRITING_FLAGS = 0x3 | 0x40 | 0x200 | 0x400000  # access mode, O_CREAT, O_TRUNC, __O_TMPFILE: equal on both machines
-SAFE_FCNTL = (
-    0,
-    1,
-    2,
-    3,
-    1030,
-)  # dup, get and set close-on-exec, get flags; never F_SETOWN, which lets the kernel signal others
+# dup, get and set close-on-exec, get flags; never F_SETOWN, which lets the kernel signal others
+SAFE_FCNTL = (0, 1, 2, 3, 1030)
 
 
 def instruction(code: int, k: int, jump_true: int = 0, jump_false: int = 0) -> bytes:

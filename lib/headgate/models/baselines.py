@@ -7,7 +7,6 @@ import random
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from headgate.core import Message
@@ -32,9 +31,7 @@ class BackgroundLoop:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         loop, stop = self._started.result()
         loop.call_soon_threadsafe(stop.set)
         # Work that computes without an await cannot be cancelled; the thread is a daemon and ends with the process.
@@ -114,10 +111,8 @@ class BaselineAgents:
         self._background.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._background.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self._background.__exit__()
 
     async def reply(self, kind: BaselineKind, task: TaskReference, conversation: Sequence[Message]) -> str:
         """Return what the baseline says; the same task and turn give the same answer.

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from types import SimpleNamespace, TracebackType
+from types import SimpleNamespace
 from typing import Any, Final, Self
 
 import aiohttp
@@ -61,9 +61,7 @@ class Connections:
         self.fresh = await self._session(force_close=True)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
     async def _session(self, **options: Any) -> aiohttp.ClientSession:
@@ -174,10 +172,8 @@ class ChatClient:
         await self._connections.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._connections.__aexit__(kind, error, trace)
+    async def __aexit__(self, *_: object) -> None:
+        await self._connections.__aexit__()
 
     async def chat(self, model: Model, messages: Sequence[Message], *, task_header: str | None = None) -> ChatReply:
         """Return the reply of one attempt.

@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from headgate.core import errors, unit_hash
 
-_Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Share = Annotated[float, Field(ge=0, le=1)]
+_Seconds = Annotated[float, Field(ge=0)]
 
 
 class Rule(BaseModel):
@@ -31,12 +31,12 @@ class Rule(BaseModel):
         until_s: at which it ends; never when absent.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     model: str = "*"
     probability: _Share = 1.0
     from_s: _Seconds = 0.0
-    until_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    until_s: Annotated[float, Field(gt=0)] | None = None
 
     def concerns(self, model: str, elapsed_s: float) -> bool:
         """Return whether the rule holds for a model at a time."""
@@ -49,7 +49,7 @@ class RateLimit(Rule):
 
     kind: Literal["rate_limit"] = "rate_limit"
     concurrency: Annotated[int, Field(ge=1)] | None = None
-    per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    per_second: Annotated[float, Field(gt=0)] | None = None
     retry_after_s: _Seconds = 1.0
 
     @model_validator(mode="after")
@@ -71,7 +71,7 @@ class Slow(Rule):
     """Latency drawn from a log-normal distribution before the answer begins."""
 
     kind: Literal["slow"] = "slow"
-    mean_s: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    mean_s: Annotated[float, Field(gt=0)]
     cv: _Seconds = 0.5
 
 
@@ -113,7 +113,7 @@ class FaultPlan(BaseModel):
     All rules that concern a request are asked, in their order: latencies add up, the first refusal or fault decides.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     seed: int = 0
     rules: tuple[AnyRule, ...] = ()

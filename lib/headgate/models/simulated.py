@@ -28,13 +28,13 @@ class SimulationPlan(BaseModel):
         reply: what the model says.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     cap: Annotated[int, Field(ge=1)] = 64
-    mean_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
-    cv: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
-    reject_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    retry_after_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    mean_s: Annotated[float, Field(ge=0)] = 1.0
+    cv: Annotated[float, Field(ge=0)] = 1.0
+    reject_s: Annotated[float, Field(ge=0)] = 0.0
+    retry_after_s: Annotated[float, Field(ge=0)] | None = None
     seed: int = 0
     reply: str = "This is a simulated answer; no language model was asked."
 

@@ -1,4 +1,4 @@
-from .arenas import ArenaOrder as ArenaOrder, run_arena_order as run_arena_order
+from .arenas import run_arena_order as run_arena_order
 from .run_state import artifact_key as artifact_key
 from .benchmarks import BenchOrder as BenchOrder, run_benchmark as run_benchmark
 from .costs import (
@@ -32,8 +32,8 @@ from .inputs import ChosenModels as ChosenModels, SamplingOrder as SamplingOrder
 from .jobqueue.drain import run_drain as run_drain
 from .jobqueue.generate import run_generation as run_generation
 from .jobqueue.requeue import run_requeueing as run_requeueing
-from .judging import JudgingOrder as JudgingOrder, run_judging as run_judging
-from .leaderboards import LeaderboardOrder as LeaderboardOrder, run_leaderboard as run_leaderboard
+from .judging import run_judging as run_judging
+from .leaderboards import run_leaderboard as run_leaderboard
 from .own_server import clear_leftovers as clear_leftovers
 from .limit_choices import (
     FILE_SUFFIXES as FILE_SUFFIXES,

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
-import orjson
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from blocks import PublishedReport
+from blocks import PublishedReport, ReportStore
 from blocks import SampleStore as SampleStoreBlock
 from headgate import reports
 from headgate.core import errors
-from headgate.orchestration.artifacts import Outage, ProgressArtifact, publish_link, publish_markdown, publish_table
+from headgate.orchestration.artifacts import Outage, ProgressArtifact
 from headgate.orchestration.inputs import (
     SamplingOrder,
     loaded_block,
@@ -38,58 +35,41 @@ from headgate.orchestration.run_state import (
     run_logger,
     sole_error,
 )
-from headgate.orchestration.score_rows import MAX_ROWS
 from headgate.orchestration.stop_request import StopRequest, stop_on_signals
-from headgate.orchestration.upkeep import figures_markdown, how_to_open
+from headgate.orchestration.upkeep import publish_board
 from headgate.run import RunProgress
 from headgate.run.arena import ARENA_FOLDER, ArenaRequest, ArenaResult, run_arena
 from headgate.storage import SampleStore
 
-_PAGE: Final = "arena.html"
 
-
-@dataclass(frozen=True, slots=True)
-class ArenaOrder:
-    """What a flow run is asked to compare, and who judges.
-
-    Attributes:
-        sampling: environments, campaign, roster, store, limits, report store, settings.
-        models: names or keys; all that have answered when empty.
-        instances: see `ArenaRequest`.
-        comparisons: likewise.
-        judge: name of a ModelEndpoint block; the settings say when empty.
-        judge_model: name of the judge, as its endpoint calls it.
-        judgements: how often each order of two answers is judged; the setting when None.
-        rubric: name of a JudgeRubric block; the setting, if any, when empty.
-        title: heading of the page.
-    """
-
-    sampling: SamplingOrder
-    models: Sequence[str] = ()
-    instances: int | None = None
-    comparisons: int | None = None
-    judge: str = ""
-    judge_model: str = ""
-    judgements: int | None = None
-    rubric: str = ""
-    title: str = "Arena"
-
-
-async def run_arena_order(order: ArenaOrder) -> Any:
+async def run_arena_order(
+    sampling: SamplingOrder,
+    *,
+    models: Sequence[str],
+    instances: int | None,
+    comparisons: int | None,
+    judge: str,
+    judge_model: str,
+    judgements: int | None,
+    rubric: str,
+    title: str,
+) -> Any:
     """Have a judge compare answers, publish the ratings, and return the final state.
+
+    The parameters are those of the flow `arena`; `sampling` has those that all flows share.
 
     Raises:
         SamplesKeepFailingError: if it stopped by itself because the judge kept failing.
         HeadgateError: if something that was given cannot be used, or there is nothing to compare.
     """
     await require_server_clock()
-    settings = settings_of(with_judge(order.sampling, order.judge_model, order.judgements))
-    judge = await judge_for(order.judge, settings)
-    request = ArenaRequest(tuple(order.models), order.instances, order.comparisons, await rubric_block(order.rubric))
-    slots = await slots_for(order.sampling.limits)
-    published_in = await report_store_for(order.sampling.reports)
-    store = await store_for(order.sampling.store, settings)
-    kept = await _comparison_store(order.sampling.store)
+    settings = settings_of(with_judge(sampling, judge_model, judgements))
+    judging = await judge_for(judge, settings)
+    request = ArenaRequest(tuple(models), instances, comparisons, await rubric_block(rubric))
+    slots = await slots_for(sampling.limits)
+    published_in = await report_store_for(sampling.reports)
+    store = await store_for(sampling.store, settings)
+    kept = await _comparison_store(sampling.store)
     stop = StopRequest()
     subject = f"arena-{settings.campaign}"
     progress = ProgressArtifact(artifact_key("progress", subject), Outage())
@@ -104,7 +84,7 @@ async def run_arena_order(order: ArenaOrder) -> Any:
         return await run_arena(
             settings,
             request,
-            judge=judge,
+            judge=judging,
             roster=roster,
             store=store,
             comparisons=kept,
@@ -115,7 +95,7 @@ async def run_arena_order(order: ArenaOrder) -> Any:
 
     with stop_on_signals(stop), library_logs_in_run():
         try:
-            async with roster_for(order.sampling, settings) as roster:
+            async with roster_for(sampling, settings) as roster:
                 result = await compared()
         except ExceptionGroup as group:
             raise sole_error(group) from group
@@ -127,7 +107,7 @@ async def run_arena_order(order: ArenaOrder) -> Any:
             reports.build_arena, result.comparisons, judge=result.judge, warnings=result.warnings
         )
         sentence = arena_sentence(board, result)
-        published = await _published(board, published_in, order.title, sentence)
+        published = await _published(board, published_in, title, sentence)
         run_logger().info("%s: %s", subject, sentence)
         if result.run is not None and result.run.stopped_early and stop.reason is None:
             raise errors.SamplesKeepFailingError(f"stopped early: {result.run.stopped_by}; {sentence}")
@@ -154,23 +134,21 @@ async def _comparison_store(block: str) -> SampleStore | None:
     return loaded.model_copy(update={"url": f"{loaded.url.rstrip('/')}/{ARENA_FOLDER}"}).open()
 
 
-async def _published(board: reports.ArenaBoard, store: Any, title: str, sentence: str) -> PublishedReport:
-    moment = datetime.fromtimestamp(time.time(), UTC)
+async def _published(board: reports.ArenaBoard, pages: ReportStore, title: str, sentence: str) -> PublishedReport:
+    moment = datetime.now(UTC)
     period = f"{sentence}. {moment:%Y-%m-%d %H:%M} UTC"
-    page = await asyncio.to_thread(reports.arena_page, board, title=title, period=period)
-    document = orjson.dumps(reports.arena_document(board), option=orjson.OPT_INDENT_2).decode()
-    published: PublishedReport = await store.write(
-        f"arena-{moment:%Y-%m-%dT%H-%M-%SZ}", {_PAGE: page, "arena.json": document}
+    return await publish_board(
+        "arena",
+        pages,
+        page=await asyncio.to_thread(reports.arena_page, board, title=title, period=period),
+        document=reports.arena_document(board),
+        rows=reports.rating_rows(board),
+        markdown=reports.arena_markdown(board, title=title, period=period),
+        figures=await asyncio.to_thread(reports.arena_svg, board),
+        title=title,
+        sentence=sentence,
+        moment=moment,
     )
-    await publish_table("arena-models", reports.rating_rows(board)[:MAX_ROWS], sentence)
-    await publish_markdown("arena", reports.arena_markdown(board, title=title, period=period), sentence)
-    if figures := await asyncio.to_thread(reports.arena_svg, board):
-        await publish_markdown("arena-figure", figures_markdown(figures), sentence)
-    if link := published.links.get(_PAGE):
-        await publish_link("arena-page", link, "Open the arena", f"{title}: one page with everything.")
-    else:
-        await publish_markdown("arena-page", how_to_open(published.places[_PAGE]), f"{title}: where the page is.")
-    return published
 
 
 def _data(board: reports.ArenaBoard, result: ArenaResult, published: PublishedReport) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
@@ -21,7 +21,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
 
 from headgate.core.status import CampaignStatus
-from headgate.orchestration.run_state import API_ERRORS, artifact_key, heed_state, run_logger
+from headgate.orchestration.run_state import API_ERRORS, artifact_key, heed_state, run_logger, sole_error
 from headgate.orchestration.score_rows import progress_sentence, score_rows
 from headgate.orchestration.stop_request import StopRequest
 
@@ -129,6 +129,18 @@ class RunArtifacts(ABC, Generic[T]):
         """Remember the newest status."""
         self._newest = newest
         self._noted.set()
+
+    @asynccontextmanager
+    async def published(self) -> AsyncIterator[None]:
+        """Publish while the context lasts; of an error in groups of one each, it raises the error alone."""
+        publisher = asyncio.create_task(self.run())
+        try:
+            yield
+        except ExceptionGroup as group:
+            raise sole_error(group) from group
+        finally:
+            publisher.cancel()
+            await asyncio.wait([publisher])
 
     async def run(self) -> None:
         """Publish what was noted, at most every `PUBLISH_EVERY_S`, until cancelled; heed the run's state."""

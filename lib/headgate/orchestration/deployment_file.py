@@ -172,29 +172,21 @@ def _checked_deployment(deployment: Deployment) -> str:
         raise errors.InvalidInputError(
             f"deployment {deployment.name!r} has a schedule and gives no value for {', '.join(missing)}"
         )
-    if deployment.parameters and not _holds_template(deployment.parameters):
+    if deployment.parameters and not _TEMPLATE.search(str(deployment.parameters)):
         _validate_parameters(deployment, flow)
     return f"{flow.name}/{deployment.name}"
 
 
 def _validate_parameters(deployment: Deployment, flow: Any) -> None:
     """Let the flow itself judge the values that the file gives."""
-    fields = {name: (p.annotation, ...) for name, p in _signature(flow).items() if name in deployment.parameters}
+    known = inspect.signature(flow.fn, eval_str=True).parameters
+    fields = {name: (p.annotation, ...) for name, p in known.items() if name in deployment.parameters}
     model = create_model("Parameters", **fields)  # type: ignore[call-overload]  # fields are made at run time
     try:
         model.model_validate(deployment.parameters)
     except ValidationError as error:
         problems = "; ".join(_sentence(problem) for problem in error.errors())
         raise errors.InvalidInputError(f"deployment {deployment.name!r}: {problems}") from None
-
-
-def _signature(flow: Any) -> Any:
-
-    return inspect.signature(flow.fn, eval_str=True).parameters
-
-
-def _holds_template(value: object) -> bool:
-    return bool(_TEMPLATE.search(str(value)))
 
 
 def _sentence(problem: Any) -> str:

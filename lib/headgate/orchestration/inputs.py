@@ -64,15 +64,20 @@ def settings_of(order: SamplingOrder, environ: Mapping[str, str] = os.environ) -
         "num_evaluation_workers": order.workers,
     }
     given = {name: value for name, value in named.items() if value is not None}
+    refuse_twice_given(given, order.settings)
+    settings = load_settings(given | dict(order.settings), environ=environ).settings
+    # One rate for a run that was asked for it must not lose against rates by environment of the process.
+    return settings.model_copy(update={"rates": {}}) if order.rate_per_day is not None else settings
+
+
+def refuse_twice_given(given: Collection[str], settings: Mapping[str, Any]) -> None:
+    """Raise `InvalidSettingError` for a setting with a parameter of its own that is among the further ones as well."""
     for name in given:
-        if name in order.settings:
+        if name in settings:
             raise errors.InvalidSettingError(
                 f"setting {name!r} is given twice: by its own parameter and in `settings`",
                 next_step="Leave one of the two out.",
             )
-    settings = load_settings(given | dict(order.settings), environ=environ).settings
-    # One rate for a run that was asked for it must not lose against rates by environment of the process.
-    return settings.model_copy(update={"rates": {}}) if order.rate_per_day is not None else settings
 
 
 @asynccontextmanager

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 from prefect import task
@@ -13,88 +13,68 @@ from blocks import JudgeRubric, ModelEndpoint
 from headgate.config import Settings
 from headgate.core import Model, errors
 from headgate.environments.rubric import Rubric
-from headgate.orchestration.inputs import SamplingOrder, loaded_block, roster_for, settings_of, store_for
+from headgate.orchestration.inputs import (
+    SamplingOrder,
+    loaded_block,
+    refuse_twice_given,
+    roster_for,
+    settings_of,
+    store_for,
+)
 from headgate.orchestration.judged_artifacts import JudgedArtifacts, judged_sentence
 from headgate.orchestration.limit_choices import slots_for
 from headgate.orchestration.run_logs import library_logs_in_run
-from headgate.orchestration.run_state import ended, require_server_clock, run_logger, sole_error
+from headgate.orchestration.run_state import ended, require_server_clock, run_logger
 from headgate.orchestration.run_trace import traced
 from headgate.orchestration.stop_request import StopRequest, stop_on_signals
 from headgate.run import JUDGE_PREFIX, RunResult, judge_of, run_judged
 
 
-@dataclass(frozen=True, slots=True)
-class JudgingOrder:
-    """What a flow run is asked to sample, and who judges it.
-
-    Attributes:
-        sampling: models, environments, campaign, store.
-        instances: tasks per model and environment.
-        judge: name of a ModelEndpoint block; the settings say when empty.
-        judge_model: name of the judge, as its endpoint calls it; the block's served name, else the settings', when
-            empty.
-        judgements: how often each answer is judged; the setting when None.
-        rubric: name of a JudgeRubric block that answers are judged by; the setting, if any, when empty.
-    """
-
-    sampling: SamplingOrder
-    instances: int
-    judge: str = ""
-    judge_model: str = ""
-    judgements: int | None = None
-    rubric: str = ""
-
-
-async def run_judging(order: JudgingOrder) -> Any:
+async def run_judging(
+    sampling: SamplingOrder, instances: int, *, judge: str, judge_model: str, judgements: int | None, rubric: str
+) -> Any:
     """Run a fixed matrix whose answers a judge reads, less what is stored, and return the final state.
+
+    The parameters are those of the flow `evaluate_with_judge`; `sampling` has those that all flows share.
 
     Raises:
         SamplesKeepFailingError: if it stopped by itself because its samples kept failing.
         HeadgateError: if something that was given cannot be used; nothing was started then.
     """
     await require_server_clock()
-    settings = settings_of(with_judge(order.sampling, order.judge_model, order.judgements))
-    judge = await judge_for(order.judge, settings)
-    rubric = await rubric_block(order.rubric)
-    slots = await slots_for(order.sampling.limits)
-    store = await store_for(order.sampling.store, settings)
+    settings = settings_of(with_judge(sampling, judge_model, judgements))
+    judging = await judge_for(judge, settings)
+    judged_by = await rubric_block(rubric)
+    slots = await slots_for(sampling.limits)
+    store = await store_for(sampling.store, settings)
     stop = StopRequest()
     subject = f"judge-{settings.campaign}"
-    artifacts = JudgedArtifacts(subject, judge.request_name, stop)
+    artifacts = JudgedArtifacts(subject, judging.request_name, stop)
 
     @task(name=subject, task_run_name=subject, cache_policy=NO_CACHE, persist_result=False)
     async def judged() -> RunResult:
         """Take and judge the samples: the one task of the run, so that its graph shows when it worked."""
         return await run_judged(
             told,
-            instances=order.instances,
-            judge=judge,
+            instances=instances,
+            judge=judging,
             roster=roster,
             store=store,
             stop=stop.event,
             on_progress=artifacts.note,
             slots=slots,
-            rubric=rubric,
+            rubric=judged_by,
         )
 
-    with stop_on_signals(stop), library_logs_in_run():
-        try:
-            publisher = asyncio.create_task(artifacts.run())
-            try:
-                async with (
-                    traced(settings, order.sampling.reports, subject) as told,
-                    roster_for(order.sampling, settings) as roster,
-                ):
-                    result = await judged()
-            except ExceptionGroup as group:
-                raise sole_error(group) from group
-            finally:
-                publisher.cancel()
-                await asyncio.wait([publisher])
-            message = judged_sentence(result)
-            await artifacts.finish(result, message)
-        finally:
-            store.close()
+    with stop_on_signals(stop), library_logs_in_run(), closing(store):
+        async with (
+            artifacts.published(),
+            traced(settings, sampling.reports, subject) as told,
+            roster_for(sampling, settings) as roster,
+        ):
+            result = await judged()
+        message = judged_sentence(result)
+        await artifacts.finish(result, message)
         run_logger().info("%s: %s", subject, message)
         if result.stopped_early and stop.reason is None:
             raise errors.SamplesKeepFailingError(f"stopped early: {result.stopped_by}; {message}")
@@ -156,10 +136,5 @@ def with_judge(sampling: SamplingOrder, judge_model: str, judgements: int | None
     """
     asked = {"judge_model": judge_model or None, "judgements": judgements}
     given = {name: value for name, value in asked.items() if value is not None}
-    for name in given:
-        if name in sampling.settings:
-            raise errors.InvalidSettingError(
-                f"setting {name!r} is given twice: by its own parameter and in `settings`",
-                next_step="Leave one of the two out.",
-            )
+    refuse_twice_given(given, sampling.settings)
     return replace(sampling, settings={**sampling.settings, **given})

@@ -5,98 +5,72 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import orjson
 from prefect.states import Completed
 
 from blocks import PublishedReport
 from headgate import reports
-from headgate.orchestration.artifacts import publish_link, publish_markdown, publish_table
 from headgate.orchestration.inputs import SamplingOrder, report_store_for, settings_of, store_for
 from headgate.orchestration.run_state import run_logger
-from headgate.orchestration.score_rows import MAX_ROWS
-from headgate.orchestration.upkeep import figures_markdown, how_to_open
+from headgate.orchestration.upkeep import publish_board
 
 _HOUR_S: Final = 3_600.0
-_PAGE: Final = "leaderboard.html"
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderboardOrder:
-    """What a flow run is asked to compare.
-
-    Attributes:
-        environments: all that have samples when empty.
-        hours: how far it reaches back; everything when None.
-        against: the reference, by key or name; the best by mean when empty.
-        ks: of pass@k.
-        missing: what samples without a score count as.
-        store: name of a SampleStore block.
-        reports: name of a ReportStore block.
-        title: heading of the page.
-    """
-
-    environments: Sequence[str] = ()
-    hours: float | None = None
-    against: str = ""
-    ks: Sequence[int] = ()
-    missing: reports.MissingRule = "bound"
-    store: str = ""
-    reports: str = ""
-    title: str = "Leaderboard"
-
-
-async def run_leaderboard(order: LeaderboardOrder) -> Any:
+async def run_leaderboard(
+    *,
+    environments: Sequence[str],
+    hours: float | None,
+    against: str,
+    ks: Sequence[int],
+    missing: reports.MissingRule,
+    store: str,
+    published_in: str,
+    title: str,
+) -> Any:
     """Compare the models of the stored samples, publish what was found, and return the final state.
+
+    The parameters are those of the flow `leaderboard`.
 
     Raises:
         HeadgateError: if something that was given cannot be used, or the store cannot be read.
     """
-    opened = await store_for(order.store, settings_of(SamplingOrder()))
-    published_in = await report_store_for(order.reports)
+    opened = await store_for(store, settings_of(SamplingOrder()))
+    pages = await report_store_for(published_in)
     now = time.time()
     try:
         scan = await opened.scan(
-            environments=order.environments or None,
-            since=None if order.hours is None else now - order.hours * _HOUR_S,
+            environments=environments or None,
+            since=None if hours is None else now - hours * _HOUR_S,
             columns=reports.LEADERBOARD_COLUMNS,
         )
     finally:
         opened.close()
     for problem in scan.problems:
         run_logger().warning("left out of the store: %s", problem)
-    ks = tuple(dict.fromkeys(order.ks))
     board = await asyncio.to_thread(
-        reports.build_leaderboard, scan.frame, against=order.against, ks=ks, missing=order.missing
+        reports.build_leaderboard, scan.frame, against=against, ks=tuple(dict.fromkeys(ks)), missing=missing
     )
     moment = datetime.fromtimestamp(now, UTC)
-    reach = "all samples" if order.hours is None else f"samples of the last {order.hours:g} hours"
+    reach = "all samples" if hours is None else f"samples of the last {hours:g} hours"
     period = f"{reach} before {moment:%Y-%m-%d %H:%M} UTC"
-    page = await asyncio.to_thread(reports.leaderboard_page, board, title=order.title, period=period)
-    document = orjson.dumps(reports.leaderboard_document(board), option=orjson.OPT_INDENT_2).decode()
-    published = await published_in.write(
-        f"leaderboard-{moment:%Y-%m-%dT%H-%M-%SZ}", {_PAGE: page, "leaderboard.json": document}
-    )
     sentence = leaderboard_sentence(board)
-    await _publish(board, published, order.title, period, sentence)
-    run_logger().info("%s: %s", order.title, sentence)
+    published = await publish_board(
+        "leaderboard",
+        pages,
+        page=await asyncio.to_thread(reports.leaderboard_page, board, title=title, period=period),
+        document=reports.leaderboard_document(board),
+        rows=reports.standing_rows(board),
+        markdown=reports.leaderboard_markdown(board, title=title, period=period),
+        figures=await asyncio.to_thread(reports.leaderboard_svg, board),
+        title=title,
+        sentence=sentence,
+        moment=moment,
+    )
+    run_logger().info("%s: %s", title, sentence)
     return Completed(message=sentence, data=_data(board, published))
-
-
-async def _publish(
-    board: reports.Leaderboard, published: PublishedReport, title: str, period: str, sentence: str
-) -> None:
-    await publish_table("leaderboard-models", reports.standing_rows(board)[:MAX_ROWS], sentence)
-    await publish_markdown("leaderboard", reports.leaderboard_markdown(board, title=title, period=period), sentence)
-    if figures := await asyncio.to_thread(reports.leaderboard_svg, board):
-        await publish_markdown("leaderboard-figure", figures_markdown(figures), sentence)
-    if link := published.links.get(_PAGE):
-        await publish_link("leaderboard-page", link, "Open the leaderboard", f"{title}: one page with everything.")
-    else:
-        await publish_markdown("leaderboard-page", how_to_open(published.places[_PAGE]), f"{title}: where the page is.")
 
 
 def leaderboard_sentence(board: reports.Leaderboard) -> str:

@@ -73,6 +73,7 @@ _LEASES: Final = "concurrency_leases"
 _PID_FILE: Final = "server.pid"
 """Below `PREFECT_HOME`: where `prefect server stop` finds the process that it ends."""
 
+_HEALTH: Final = "/api/health"
 _START_TIMEOUT_S: Final = 120.0
 _FIRST_LOOK_S: Final = 0.05
 _LONGEST_LOOK_S: Final = 0.5
@@ -149,7 +150,7 @@ async def private_server(
         await asyncio.to_thread(shutil.rmtree, folder / _LEASES, ignore_errors=True)
     log = folder / "server.log"
     async with child_process(command, environ=environ, folder=folder, log=log, grace_s=_SERVER_GRACE_S) as process:
-        if problem := await _start_problem(url, lambda: process.has_ended):
+        if problem := await start_problem(f"{url}{_HEALTH}", lambda: process.has_ended):
             raise _not_up(problem, log)
         yield PrivateServer(url, folder, process)
 
@@ -193,7 +194,7 @@ async def start_server(port: int) -> LocalServer:
     home.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - quick calls, before anything runs beside them
     url, log, pid_file = f"http://127.0.0.1:{port}", home / "server.log", home / _PID_FILE
     if (pid := _running(pid_file)) is not None:
-        if await _answers(url):
+        if await _answers(f"{url}{_HEALTH}"):
             return LocalServer(url, log, was_running=True)
         raise errors.InvalidInputError(
             f"a Prefect server runs in the background already (process {pid}), and not at {url}",
@@ -212,7 +213,7 @@ async def start_server(port: int) -> LocalServer:
     pid_file.write_text(str(process.pid))
     problem: str | None = None
     try:
-        problem = await _start_problem(url, lambda: process.poll() is not None)
+        problem = await start_problem(f"{url}{_HEALTH}", lambda: process.poll() is not None)
     finally:
         if problem != "":  # or nobody waited for it to come up
             process.terminate()
@@ -271,9 +272,9 @@ def _server_environ(folder: Path, port: int) -> dict[str, str]:
     }
 
 
-async def _start_problem(url: str, has_ended: Callable[[], bool]) -> str:
-    """Return "" once the server answers, else why it does not; it says nothing by itself, so it is asked."""
-    deadline = time.monotonic() + _START_TIMEOUT_S
+async def start_problem(url: str, has_ended: Callable[[], bool], within_s: float = _START_TIMEOUT_S) -> str:
+    """Return "" once a server answers at `url`, else why it does not; it says nothing by itself, so it is asked."""
+    deadline = time.monotonic() + within_s
     pause_s = _FIRST_LOOK_S
     while time.monotonic() < deadline:
         if has_ended():
@@ -282,13 +283,13 @@ async def _start_problem(url: str, has_ended: Callable[[], bool]) -> str:
             return ""
         await asyncio.sleep(pause_s)
         pause_s = min(pause_s * 1.5, _LONGEST_LOOK_S)
-    return f"did not answer within {_START_TIMEOUT_S:g} s"
+    return f"did not answer within {within_s:g} s"
 
 
 async def _answers(url: str) -> bool:
     try:
         async with httpx.AsyncClient(timeout=5, trust_env=False) as client:
-            return (await client.get(f"{url}/api/health")).status_code == httpx.codes.OK
+            return (await client.get(url)).status_code == httpx.codes.OK
     except httpx.TransportError:
         return False
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from contextlib import closing
 from typing import Any
 
 from prefect import task
@@ -15,7 +15,7 @@ from headgate.orchestration.inputs import SamplingOrder, roster_for, settings_of
 from headgate.orchestration.judging import judge_for
 from headgate.orchestration.limit_choices import slots_for
 from headgate.orchestration.run_logs import library_logs_in_run
-from headgate.orchestration.run_state import ended, require_server_clock, run_logger, sole_error
+from headgate.orchestration.run_state import ended, require_server_clock, run_logger
 from headgate.orchestration.run_trace import traced
 from headgate.orchestration.score_rows import result_sentence
 from headgate.orchestration.stop_request import StopRequest, stop_on_signals
@@ -90,21 +90,15 @@ async def _run(
             on_status=artifacts.note,
         )
 
-    with stop_on_signals(stop), library_logs_in_run():
-        try:
-            publisher = asyncio.create_task(artifacts.run())
-            try:
-                async with traced(settings, order.reports, subject) as told, roster_for(order, settings) as roster:
-                    result = await sampled()
-            except ExceptionGroup as group:
-                raise sole_error(group) from group
-            finally:
-                publisher.cancel()
-                await asyncio.wait([publisher])
-            message = result_sentence(result)
-            await artifacts.finish(result.status, message, is_whole=stop.reason is None)
-        finally:
-            store.close()
+    with stop_on_signals(stop), library_logs_in_run(), closing(store):
+        async with (
+            artifacts.published(),
+            traced(settings, order.reports, subject) as told,
+            roster_for(order, settings) as roster,
+        ):
+            result = await sampled()
+        message = result_sentence(result)
+        await artifacts.finish(result.status, message, is_whole=stop.reason is None)
         run_logger().info("%s: %s", subject, message)
         if result.stopped_early and stop.reason is None:
             raise SamplesKeepFailingError(f"stopped early: {result.stopped_by}; {message}")

@@ -9,12 +9,14 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import orjson
 from prefect.states import Completed
 
-from blocks import PublishedReport
+from blocks import PublishedReport, ReportStore
 from headgate.orchestration.artifacts import publish_link, publish_markdown, publish_table
 from headgate.orchestration.inputs import SamplingOrder, report_store_for, settings_of, store_for
 from headgate.orchestration.run_state import run_logger
+from headgate.orchestration.score_rows import MAX_ROWS
 from headgate.reports import FIGURES, MissingRule, Report, build_report
 from headgate.storage import CompactionPolicy, Problem, SampleStore
 
@@ -66,10 +68,41 @@ async def _publish(report: Report, published: PublishedReport, title: str) -> No
     await publish_markdown("report", report.markdown, title)
     if report.figures_svg:
         await publish_markdown("report-figures", figures_markdown(report.figures_svg), title)
-    if link := published.links.get(_PAGE):
-        await publish_link("report-page", link, "Open the report", f"{title}: one page with all figures.")
+    await _publish_page("report", published, title)
+
+
+async def _publish_page(kind: str, published: PublishedReport, title: str) -> None:
+    """Publish the way to the page `kind.html`: its link, or where it lies."""
+    page, key = f"{kind}.html", f"{kind}-page"
+    if link := published.links.get(page):
+        await publish_link(key, link, f"Open the {kind}", f"{title}: one page with everything.")
     else:
-        await publish_markdown("report-page", how_to_open(published.places[_PAGE]), f"{title}: where the page is.")
+        await publish_markdown(key, how_to_open(published.places[page]), f"{title}: where the page is.")
+
+
+async def publish_board(
+    kind: str,
+    store: ReportStore,
+    *,
+    page: str,
+    document: Mapping[str, Any],
+    rows: list[dict[str, str]],
+    markdown: str,
+    figures: Mapping[str, str],
+    title: str,
+    sentence: str,
+    moment: datetime,
+) -> PublishedReport:
+    """Write a table of models as `kind.html` and `kind.json`, publish it as artifacts, and return its places."""
+    content = orjson.dumps(document, option=orjson.OPT_INDENT_2)
+    name = f"{kind}-{moment:%Y-%m-%dT%H-%M-%SZ}"
+    published = await store.write(name, {f"{kind}.html": page, f"{kind}.json": content})
+    await publish_table(f"{kind}-models", rows[:MAX_ROWS], sentence)
+    await publish_markdown(kind, markdown, sentence)
+    if figures:
+        await publish_markdown(f"{kind}-figure", figures_markdown(figures), sentence)
+    await _publish_page(kind, published, title)
+    return published
 
 
 def figures_markdown(figures: Mapping[str, str]) -> str:

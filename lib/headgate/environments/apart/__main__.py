@@ -17,9 +17,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from headgate.environments.apart import frames
 from headgate.environments.apart.frames import Frame, Source, failure_frame
@@ -103,19 +102,21 @@ class _Server:
     def _say(self, data: bytes) -> None:
         self._writer.write(data)
 
-    def _done(self, frame: Frame) -> Coroutine[Any, Any, Frame]:
+    async def _done(self, frame: Frame) -> Frame:
         match frame["do"]:
             case "open":
-                return self._open(frame)
+                return await self._open(frame)
             case "answer":
-                return self._answer(frame)
+                return frames.answer_frame(await self._episodes[frame["episode"]].answer(frame["reply"]))
             case "close":
-                return self._close(frame)
+                if (episode := self._episodes.pop(frame["episode"], None)) is not None:
+                    await episode.close()
+                return {}
             case "baseline":
-                return self._baseline(frame)
+                return await self._baseline(frame)
             case "specs":
-                return self._specs(frame)
-        return self._names()
+                return {"specs": [self._spec(name) for name in frame["names"]]}
+        return {"names": list(self._members().names())}
 
     async def _open(self, frame: Frame) -> Frame:
         episode = await self._environment(frame["environment"]).open(frame["index"], frame["seed"])
@@ -128,15 +129,6 @@ class _Server:
         self._episodes[frame["call"]] = episode
         return {"opening": opening}
 
-    async def _answer(self, frame: Frame) -> Frame:
-        return frames.answer_frame(await self._episodes[frame["episode"]].answer(frame["reply"]))
-
-    async def _close(self, frame: Frame) -> Frame:
-        episode = self._episodes.pop(frame["episode"], None)
-        if episode is not None:
-            await episode.close()
-        return {}
-
     async def _baseline(self, frame: Frame) -> Frame:
         known = self._environment(frame["environment"])
         rng = random.Random(frame["draw"])
@@ -146,9 +138,6 @@ class _Server:
             raise TypeError(f"its baseline said {reply!r:.80}, not text")
         return {"reply": reply}
 
-    async def _specs(self, frame: Frame) -> Frame:
-        return {"specs": [self._spec(name) for name in frame["names"]]}
-
     def _spec(self, name: str) -> Frame:
         try:
             found = frames.spec_frame(self._environment(name).spec)
@@ -156,9 +145,6 @@ class _Server:
         except Exception as error:  # noqa: BLE001 - whatever one raises is told as its problem, beside the others
             return failure_frame(error)
         return found
-
-    async def _names(self) -> Frame:
-        return {"names": list(self._members().names())}
 
     def _environment(self, name: str) -> Environment:
         """Return environment `name`, made when first asked for.

@@ -31,10 +31,14 @@ _GRACE_S: Final = 5.0
 class Keeper:
     """Watches children from a thread of its own, which never ends: the kernel ends a child with what began it.
 
-    Lives as long as this process. A fork of it has no such thread and gets a new keeper.
+    Lives as long as this process. A fork of it has no such thread and begins anew.
     """
 
     def __init__(self) -> None:
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Watch nobody: the children are another process's, of which this one is a fork."""
         self._lock = threading.Lock()  # protects that there is one thread
         self._is_running = False
         self._tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -100,23 +104,10 @@ class Keeper:
                 child.kill()
 
 
-class _Current:
-    """The keeper of this process; another one after a fork."""
+KEEPER: Final = Keeper()
+"""The keeper of this process; begun anew after a fork."""
 
-    def __init__(self) -> None:
-        self.keeper = Keeper()
-
-    def renew(self) -> None:
-        self.keeper = Keeper()
-
-
-_CURRENT: Final = _Current()
-os.register_at_fork(after_in_child=_CURRENT.renew)
-
-
-def keeper() -> Keeper:
-    """Return the keeper of this process."""
-    return _CURRENT.keeper
+os.register_at_fork(after_in_child=KEEPER.begin_anew)
 
 
 FIRST_PAUSE_S: Final = 1.0
@@ -148,7 +139,7 @@ class Host:
     ) -> None:
         self.source: Final = source
         self.limits: Final = limits
-        self._start = start or (lambda source, limits: keeper().start(source, limits))
+        self._start = start or KEEPER.start
         self._monotonic = monotonic
         self._lock = threading.RLock()  # protects everything below, and the children's `load`
         self._children: list[Child] = []
@@ -277,7 +268,7 @@ class Host:
 
     def _end(self, child: Child) -> None:
         self._children.remove(child)
-        keeper().end(child)
+        KEEPER.end(child)
 
 
 def _is_free(child: Child) -> bool:

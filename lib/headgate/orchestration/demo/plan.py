@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -10,8 +9,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-
-import aiohttp
 
 from headgate.config import setting_fields, variables_of
 from headgate.core import DAY_S, errors
@@ -26,8 +23,9 @@ from headgate.models import (
 )
 from headgate.net.listener import free_port
 from headgate.orchestration.deployment_file import Deployment, DeploymentFile
+from headgate.orchestration.own_server import start_problem
 from headgate.orchestration.work_pool import POOL
-from headgate.processes import ChildProcess, child_process
+from headgate.processes import child_process
 
 CAMPAIGN: Final = "demo"
 BLOCK: Final = "demo"
@@ -178,7 +176,6 @@ LOCAL_MODEL_OPTIONS: Final[Mapping[str, Any]] = {"max_tokens": 48, "temperature"
 """Short answers: beside everything else one processor writes a few hundred of its tokens in the window."""
 
 _UP_S: Final = 30.0
-_LOOK_EVERY_S: Final = 0.1
 _GRACE_S: Final = 5.0
 
 
@@ -194,28 +191,9 @@ async def served_local_model(folder: Path, environ: Mapping[str, str]) -> AsyncI
     log = folder / "local-model.log"
     address = f"http://127.0.0.1:{port}"
     async with child_process(command, environ=environ, folder=folder, log=log, grace_s=_GRACE_S) as child:
-        if not await _comes_up(f"{address}/health", child):
+        if problem := await start_problem(f"{address}/health", lambda: child.has_ended, _UP_S):
             raise errors.HeadgateError(
-                f"the local model {LOCAL_MODEL} does not answer: {child.last_lines(3)}",
+                f"the local model {LOCAL_MODEL} {problem}: {child.last_lines(3)}",
                 next_step=f"Its log is in {log}; --no-local-model leaves it out.",
             )
         yield f"{address}/v1"
-
-
-async def _comes_up(url: str, child: ChildProcess) -> bool:
-    """Return whether the server answers in time and is still there."""
-    try:
-        async with asyncio.timeout(_UP_S):
-            while not (child.has_ended or await _answers(url)):  # noqa: ASYNC110 - a server tells nobody that it is up
-                await asyncio.sleep(_LOOK_EVERY_S)
-    except TimeoutError:
-        return False
-    return not child.has_ended
-
-
-async def _answers(url: str) -> bool:
-    try:
-        async with aiohttp.ClientSession() as session, session.get(url) as answer:
-            return answer.status == 200
-    except aiohttp.ClientError:
-        return False

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 from uuid import UUID
 
@@ -68,9 +67,7 @@ class MachineLock:
             raise
         self._lock = lock
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.give_back()
