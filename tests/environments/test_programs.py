@@ -100,7 +100,7 @@ async def test_a_program_that_passes_every_hidden_case_scores_1(reply):
         "```python\nimport sys\nsys.stderr.write('x')\n" + DOUBLE.program + "```",
         "```python\nprint('here: ', end='')\n" + DOUBLE.program + "```",
         "```python\n" + DOUBLE.program + "\n    exit(1)\n```",
-        "```python\n" + "x = 1\n" * 200_000 + "```",
+        "```python\n" + "x = 1\n" * 50_000 + "```",
         "```python\n\ufffd\x00\n```",
         "```python\n(" + "(" * 10_000 + "\n```",
     ],

@@ -102,7 +102,11 @@ def test_nobody_imports_past_a_front_door() -> None:
 
 
 def test_every_room_says_what_it_exports() -> None:
-    """A folder inside of a room may be a folder only, with nothing but a docstring in its `__init__.py`."""
+    """A folder inside of a room may be a folder only, with nothing but a docstring in its `__init__.py`.
+
+    By `import *` one says that everything is exported.
+    """
     doors = [p for p in python_files("lib") if p.name == "__init__.py"]
     with_names = [p for p in doors if p.parts[-3] == "headgate" or "import" in (text_of(p) or "")]
-    assert [str(p.relative_to(ROOT)) for p in with_names if "__all__" not in (text_of(p) or "")] == []
+    says = ("__all__", "import *")
+    assert [str(p.relative_to(ROOT)) for p in with_names if not any(s in (text_of(p) or "") for s in says)] == []

@@ -13,10 +13,11 @@ from pathlib import Path
 import httpx
 import pytest
 from prefect.client.orchestration import get_client
-from prefect.settings import get_current_settings
+from prefect.settings import PREFECT_HOME, get_current_settings, temporary_settings
 
+from headgate.cli import main
 from headgate.core import errors
-from headgate.orchestration import POOL, QUEUES, ensure_pool, private_server
+from headgate.orchestration import POOL, QUEUES, ensure_pool, private_server, start_server
 
 
 def _server_settings(prefect: object) -> dict[str, object]:
@@ -146,27 +147,25 @@ def test_a_server_in_the_background_answers_writes_a_log_and_ends_by_the_command
     assert httpx.get(f"http://127.0.0.1:{port}/api/health", trust_env=False).json() is True
     assert (tmp_path / "server.log").exists()
 
-    again = _command(home, "headgate", "serve-prefect", "--background", "--port", port)
-    assert "runs already and answers" in again.stdout
-    elsewhere = _command(home, "headgate", "serve-prefect", "--background", "--port", str(_free_port()))
-    assert elsewhere.returncode == 2
-    assert "`prefect server stop` ends it" in elsewhere.stderr
+    with temporary_settings({PREFECT_HOME: tmp_path}):
+        assert asyncio.run(start_server(int(port))).was_running
+        with pytest.raises(errors.InvalidInputError, match="`prefect server stop` ends it"):
+            asyncio.run(start_server(_free_port()))
 
     assert _command(home, "prefect", "server", "stop").returncode == 0
     with pytest.raises(httpx.TransportError):
         _asked_until_it_is_gone(f"http://127.0.0.1:{port}/api/health")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("words", [(), ("--background",)], ids=["in front", "in the background"])
 def test_a_port_that_something_else_listens_on_is_refused_with_what_to_do(
-    words: tuple[str, ...], home: dict[str, str]
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with socket.socket() as taken:
+    with socket.socket() as taken, temporary_settings({PREFECT_HOME: tmp_path}):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        refused = _command(home, "headgate", "serve-prefect", *words, "--port", port)
-    assert refused.returncode == 2
-    assert f"port {port} cannot be listened on" in refused.stderr
-    assert "Choose another one" in refused.stderr
+        assert main(["serve-prefect", *words, "--port", port]) == 2
+    refused = capsys.readouterr().err
+    assert f"port {port} cannot be listened on" in refused
+    assert "Choose another one" in refused

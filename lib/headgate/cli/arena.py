@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from headgate import orchestration, reports
-from headgate.cli.judge import progress_bar, showing
-from headgate.cli.options import Choices, names_in
+from headgate import reports
+from headgate.cli.judge import progress_shown
+from headgate.cli.options import JudgeChoices, Verbose, names_in
 from headgate.cli.output import AsJson, counted, print_json, print_rows, say, write_page
-from headgate.cli.run import STOPPED_EARLY, Limits, stop_on_signals
+from headgate.cli.run import STOPPED_EARLY, Limits, at_hand
 from headgate.config import Settings
 from headgate.core.errors import InvalidInputError
-from headgate.run import models_at_hand
 from headgate.run.arena import ArenaRequest, ArenaResult, run_arena
 from headgate.telemetry import setup_logging
 
@@ -25,7 +23,7 @@ _TEXT: Final = frozenset({"model", "group", "judge"})
 
 
 def arena(
-    choices: Choices | None = None,
+    choices: JudgeChoices | None = None,
     *,
     model: Annotated[
         tuple[str, ...],
@@ -41,19 +39,12 @@ def arena(
     comparisons: Annotated[
         int | None, Parameter(help="Most new comparisons, the most informative first; 0 only shows the table.")
     ] = None,
-    judge_model: Annotated[str | None, Parameter(help="Name of the model that judges.")] = None,
-    judge_url: Annotated[str | None, Parameter(help="Base URL of the judge's endpoint, up to /v1.")] = None,
-    judge_parallel: Annotated[int | None, Parameter(help="Maximum number of the judge's requests in flight.")] = None,
-    judgements: Annotated[int | None, Parameter(help="How often each order of two answers is judged.")] = None,
-    rubric: Annotated[str | None, Parameter(help="YAML file of the rubric to judge by.")] = None,
     output: Annotated[
         Path | None, Parameter(name=("--output", "-o"), help="Also write a self-contained page to this file.")
     ] = None,
     title: Annotated[str, Parameter(help="Title of the page.")] = "Arena",
     limits: Limits = "",
-    verbose: Annotated[
-        int, Parameter(name=("--verbose", "-v"), count=True, negative="", help="More log lines; twice for all.")
-    ] = 0,
+    verbose: Verbose = 0,
     as_json: AsJson = False,
 ) -> int:
     """Have a judge compare stored answers of two models to the same task, and rate the models.
@@ -63,20 +54,14 @@ def arena(
 
     Exit status 4 when the judge kept failing and it stopped early (`early_stop`).
     """
-    loaded = (choices or Choices()).load(
-        judge_model=judge_model,
-        judge_url=judge_url,
-        judge_parallel=judge_parallel,
-        judgements=judgements,
-        rubric=rubric,
-    )
+    settings = (choices or JudgeChoices()).load().settings
     for name, value, least in (("--instances", instances, 1), ("--comparisons", comparisons, 0)):
         if value is not None and value < least:
             raise InvalidInputError(f"{name} must be >= {least} (got {value})")
     is_live = sys.stdout.isatty() and not as_json and not verbose
     setup_logging(verbosity=0 if is_live else 1 + verbose)
     request = ArenaRequest(names_in(model), instances, comparisons)
-    result = asyncio.run(_run(loaded.settings, request, limits, is_live=is_live))
+    result = asyncio.run(_run(settings, request, limits, is_live=is_live))
     board = reports.build_arena(result.comparisons, judge=result.judge, warnings=result.warnings)
     if output is not None:
         write_page(output, reports.arena_page(board, title=title, period=told(result)))
@@ -88,14 +73,9 @@ def arena(
 
 
 async def _run(settings: Settings, request: ArenaRequest, limits: str, *, is_live: bool) -> ArenaResult:
-    slots = await orchestration.shared_slots(limits) if limits else None  # Prefect is imported by those who need it
-    stop = asyncio.Event()
-    stop_on_signals(stop, settings.drain_timeout_s)
-    bar = progress_bar() if is_live else None
-    async with models_at_hand(settings) as roster:
-        with bar if bar is not None else nullcontext():
-            on_progress = showing(bar) if bar is not None else None
-            return await run_arena(settings, request, roster=roster, stop=stop, on_progress=on_progress, slots=slots)
+    async with at_hand(settings, limits) as given:
+        with progress_shown(is_live=is_live) as show:
+            return await run_arena(settings, request, on_progress=show, **given)
 
 
 def told(result: ArenaResult) -> str:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import polars as pl
 from cyclopts import Parameter
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from headgate import orchestration
-from headgate.cli.options import NOT_SCORED, Choices
+from headgate.cli.options import NOT_SCORED, JudgeChoices, Verbose
 from headgate.cli.output import AsJson, console, counted, print_json, print_table
-from headgate.cli.run import STOPPED_EARLY, Limits, is_unscored, matrix_of, show_unscored, stop_on_signals
+from headgate.cli.run import STOPPED_EARLY, Limits, at_hand, is_unscored, matrix_of, show_unscored
 from headgate.config import Settings
-from headgate.run import RunProgress, RunResult, models_at_hand, run_judged
+from headgate.run import OnProgress, RunProgress, RunResult, run_judged
 from headgate.telemetry import setup_logging
 
 JUDGED_COLUMNS = (
@@ -39,20 +38,13 @@ AGREEMENT_COLUMNS = ("answers", "judgements", "alpha", "low", "high", "spread")
 
 
 def judge(
-    choices: Choices | None = None,
+    choices: JudgeChoices | None = None,
     *,
     instances: Annotated[int, Parameter(help="Tasks per model and environment, each once.")] = 10,
-    judge_model: Annotated[str | None, Parameter(help="Name of the model that judges.")] = None,
-    judge_url: Annotated[str | None, Parameter(help="Base URL of the judge's endpoint, up to /v1.")] = None,
-    judge_parallel: Annotated[int | None, Parameter(help="Maximum number of the judge's requests in flight.")] = None,
-    judgements: Annotated[int | None, Parameter(help="How often each answer is judged.")] = None,
-    rubric: Annotated[str | None, Parameter(help="YAML file of a rubric to judge by, in any environment.")] = None,
     enable_monitoring: Annotated[bool | None, Parameter(negative="", help="Serve the monitoring API.")] = None,
     monitor_port: Annotated[int | None, Parameter(help="Port of the monitoring API; 0 takes a free one.")] = None,
     limits: Limits = "",
-    verbose: Annotated[
-        int, Parameter(name=("--verbose", "-v"), count=True, negative="", help="More log lines; twice for all.")
-    ] = 0,
+    verbose: Verbose = 0,
     as_json: AsJson = False,
 ) -> int:
     """Sample the roster's models in environments whose answers a judge reads, each task once.
@@ -62,24 +54,16 @@ def judge(
 
     Exit status 4 when samples kept failing and it stopped early (`early_stop`), or when no sample has a score.
     """
-    loaded = (choices or Choices()).load(
-        judge_model=judge_model,
-        judge_url=judge_url,
-        judge_parallel=judge_parallel,
-        judgements=judgements,
-        rubric=rubric,
-        enable_monitoring=enable_monitoring,
-        monitor_port=monitor_port,
-    )
+    settings = (choices or JudgeChoices()).load(enable_monitoring=enable_monitoring, monitor_port=monitor_port).settings
     is_live = sys.stdout.isatty() and not as_json and not verbose
     setup_logging(verbosity=0 if is_live else 1 + verbose)
-    result = asyncio.run(_run(loaded.settings, instances, limits, is_live=is_live))
-    matrix = asyncio.run(_judged_matrix(loaded.settings, result))
+    result = asyncio.run(_run(settings, instances, limits, is_live=is_live))
+    matrix = asyncio.run(_judged_matrix(settings, result))
     if as_json:
         print_json(judged_document(result))
     else:
         print_table(
-            f"judged by {loaded.settings.judge_model}",
+            f"judged by {settings.judge_model}",
             [column.replace("_", " ") for column in JUDGED_COLUMNS],
             [tuple(getattr(pair, column) for column in JUDGED_COLUMNS) for pair in result.progress.pairs],
             right=range(2, len(JUDGED_COLUMNS)),
@@ -87,7 +71,7 @@ def judge(
         _show_agreement(result)
         console().print(
             f"{counted(result.samples, 'sample')}, {result.scored} scored, "
-            f"{result.stored} stored in {loaded.settings.store}, {result.spooled} spooled, "
+            f"{result.stored} stored in {settings.store}, {result.spooled} spooled, "
             f"{counted(result.open_tasks, 'task')} open ({result.stopped_by})"
         )
         show_unscored(matrix)
@@ -119,37 +103,26 @@ def _show_agreement(result: RunResult) -> None:
 
 
 async def _run(settings: Settings, instances: int, limits: str, *, is_live: bool) -> RunResult:
-    slots = await orchestration.shared_slots(limits) if limits else None  # Prefect is imported by those who need it
-    stop = asyncio.Event()
-    stop_on_signals(stop, settings.drain_timeout_s)
-    bar = progress_bar() if is_live else None
-    async with models_at_hand(settings) as roster:
-        with bar if bar is not None else nullcontext():
-            return await run_judged(
-                settings,
-                roster=roster,
-                instances=instances,
-                stop=stop,
-                on_progress=showing(bar) if bar is not None else None,
-                slots=slots,
-            )
+    async with at_hand(settings, limits) as given:
+        with progress_shown(is_live=is_live) as show:
+            return await run_judged(settings, instances=instances, on_progress=show, **given)
 
 
-def progress_bar() -> Progress:
-    """Return the bar of a run with a judge."""
+@contextmanager
+def progress_shown(*, is_live: bool) -> Iterator[OnProgress | None]:
+    """Give what moves the bar of a run with a judge; nothing where nobody looks."""
+    if not is_live:
+        yield None
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    return Progress(*columns, console=console(), transient=True)
+    with Progress(*columns, console=console(), transient=True) as bar:
+        task = bar.add_task("starting", total=None)
 
+        async def show(progress: RunProgress) -> None:
+            said = f"{progress.state}: {progress.rollouts} rollouts, {progress.unjudged} with the judge"
+            bar.update(task, description=said, completed=progress.recorded, total=progress.samples)
 
-def showing(bar: Progress) -> Callable[[RunProgress], Awaitable[None]]:
-    """Return what moves a bar."""
-    task: TaskID = bar.add_task("starting", total=None)
-
-    async def show(progress: RunProgress) -> None:
-        said = f"{progress.state}: {progress.rollouts} rollouts, {progress.unjudged} with the judge"
-        bar.update(task, description=said, completed=progress.recorded, total=progress.samples)
-
-    return show
+        yield show
 
 
 def judged_document(result: RunResult) -> dict[str, Any]:

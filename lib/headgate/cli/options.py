@@ -31,6 +31,7 @@ _SETTINGS: Final = {
     "store": "store",
     "journal": "journal",
     "workers": "num_evaluation_workers",
+    **{name: name for name in ("judge_model", "judge_url", "judge_parallel", "judgements", "rubric")},
 }
 """Option -> the setting that it gives."""
 
@@ -38,6 +39,10 @@ _TIMES: Final = "2026-01-31, 2026-01-31T06:00Z, or 36h, 7d ago"
 
 _Roster = Annotated[
     str | None, Parameter(help="Roster of models: a file, an http(s) URL, or `baselines` for the baseline agents.")
+]
+
+Verbose = Annotated[
+    int, Parameter(name=("--verbose", "-v"), count=True, negative="", help="More log lines; twice for all.")
 ]
 
 MissingChoice = Annotated[
@@ -211,6 +216,20 @@ class Choices(JournalChoices):
         ),
     ] = ()
     workers: Annotated[int | None, Parameter(help="Maximum number of episodes in progress.")] = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeChoices(Choices):
+    """For commands that have a judge read answers."""
+
+    judge_model: Annotated[str | None, Parameter(help="Name of the model that judges.")] = None
+    judge_url: Annotated[str | None, Parameter(help="Base URL of the judge's endpoint, up to /v1.")] = None
+    judge_parallel: Annotated[int | None, Parameter(help="Maximum number of the judge's requests in flight.")] = None
+    judgements: Annotated[
+        int | None, Parameter(help="How often each answer is judged; in an arena, each order of two answers.")
+    ] = None
+    rubric: Annotated[str | None, Parameter(help="YAML file of a rubric to judge by, in any environment.")] = None
 
 
 def moment_of(text: str, now: float, *, option: str) -> float:

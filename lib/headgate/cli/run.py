@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypedDict
 
 import polars as pl
 from cyclopts import Parameter
 from rich.live import Live
 
 from headgate import orchestration, reports
-from headgate.cli.options import NOT_SCORED, Choices
+from headgate.cli.options import NOT_SCORED, Choices, Verbose
 from headgate.cli.output import AsJson, console, counted, print_json, say
 from headgate.config import Settings
 from headgate.core.status import CampaignStatus
 from headgate.run import RunResult, models_at_hand, run_campaign
+from headgate.sampling import RosterSource
 from headgate.storage import sample_store
 from headgate.telemetry import safe_text, setup_logging, status_document
 
@@ -48,9 +49,7 @@ def run(
         Path | None, Parameter(help="Write a trace for Perfetto to this file at the end; .gz compresses it.")
     ] = None,
     limits: Limits = "",
-    verbose: Annotated[
-        int, Parameter(name=("--verbose", "-v"), count=True, negative="", help="More log lines; twice for all.")
-    ] = 0,
+    verbose: Verbose = 0,
     as_json: AsJson = False,
 ) -> int:
     """Sample the roster's models in every environment until stopped.
@@ -145,27 +144,33 @@ def show_unscored(samples: pl.DataFrame) -> None:
 
 
 async def _run(settings: Settings, duration: float | None, limits: str, *, is_live: bool) -> RunResult:
+    async with at_hand(settings, limits) as given:
+        if not is_live:
+            return await run_campaign(settings, duration_s=duration, **given)
+        with Live(console=console(), refresh_per_second=4, transient=True) as live:
+
+            async def show(status: CampaignStatus) -> None:
+                live.update(reports.live_view(status))
+
+            return await run_campaign(settings, duration_s=duration, on_status=show, **given)
+
+
+class AtHand(TypedDict):
+    """What every run of a command is given."""
+
+    roster: RosterSource
+    stop: asyncio.Event
+    slots: orchestration.SlotBroker | None
+
+
+@asynccontextmanager
+async def at_hand(settings: Settings, limits: str) -> AsyncIterator[AtHand]:
+    """Give the models of the settings, the slots of `limits`, and what SIGINT and SIGTERM set."""
     slots = await orchestration.shared_slots(limits) if limits else None  # Prefect is imported by those who need it
     stop = asyncio.Event()
     stop_on_signals(stop, settings.drain_timeout_s)
-    live = Live(console=console(), refresh_per_second=4, transient=True) if is_live else None
     async with models_at_hand(settings) as roster:
-        with live if live is not None else nullcontext():
-            return await run_campaign(
-                settings,
-                roster=roster,
-                duration_s=duration,
-                stop=stop,
-                on_status=_showing(live) if live is not None else None,
-                slots=slots,
-            )
-
-
-def _showing(live: Live) -> Callable[[CampaignStatus], Awaitable[None]]:
-    async def show(status: CampaignStatus) -> None:
-        live.update(reports.live_view(status))
-
-    return show
+        yield {"roster": roster, "stop": stop, "slots": slots}
 
 
 def stop_on_signals(stop: asyncio.Event, drain_s: float | None = None) -> None:

@@ -8,6 +8,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from headgate.core import did_you_mean, errors
@@ -192,16 +193,14 @@ class Registry:
         self._entry_points = entry_points
         self._collection_points = collections
         self._limits = apart or ApartLimits()
-        self._registered: Registered | None = None
-        self._collections: Registered | None = None
         self._loaded: dict[str, Environment] = {one.spec.name: one for one in further}
         self._further = frozenset(self._loaded)
-        self._lock = threading.RLock()  # protects the four maps, and that each factory runs once
+        self._lock = threading.RLock()  # protects the maps, and that each factory runs once
 
     def names(self) -> tuple[str, ...]:
         """Return every registered name, sorted, those of collections left out; loads nothing."""
         with self._lock:
-            return tuple(sorted({*self._scanned(), *self._further}))
+            return tuple(sorted({*self._scanned, *self._further}))
 
     def environment(self, name: str) -> Environment:
         """Return the environment registered as `name`, or that member of a collection; the same for every caller.
@@ -217,7 +216,7 @@ class Registry:
             if name in self._loaded:
                 return self._loaded[name]
             prefix = name.partition(":")[0]
-            if name in self._scanned() or prefix not in self._scanned_collections():
+            if name in self._scanned or prefix not in self._scanned_collections:
                 return self._loaded.setdefault(name, self._single(name))
             source = self._source(prefix)
         member = hosted_environment(name, HOSTS.of(source, self._limits))  # others may look up names meanwhile
@@ -233,7 +232,7 @@ class Registry:
     def collections(self) -> tuple[AvailableCollection, ...]:
         """Return the collections, by prefix; starts no process and loads none of their packages."""
         with self._lock:
-            return tuple(self._described(prefix) for prefix in sorted(self._scanned_collections()))
+            return tuple(self._described(prefix) for prefix in sorted(self._scanned_collections))
 
     def members(self, prefix: str) -> tuple[str, ...]:
         """Return the names of a collection's environments, as far as it can tell; its process is asked.
@@ -274,7 +273,7 @@ class Registry:
 
     def _described(self, prefix: str) -> AvailableCollection:
         try:
-            point = self._only(prefix, self._scanned_collections()[prefix], "collection")
+            point = self._only(prefix, self._scanned_collections[prefix], "collection")
             made = loaded_collection(point)
         except errors.HeadgateError as error:
             return AvailableCollection(prefix, "", "", str(error))
@@ -291,25 +290,23 @@ class Registry:
         return HostedEnvironment(made.spec, HOSTS.of(Source("environment", name, point.value), self._limits))
 
     def _source(self, prefix: str) -> Source:
-        points = self._scanned_collections().get(prefix)
+        points = self._scanned_collections.get(prefix)
         if points is None:
-            raise _unknown("collection", prefix, self._scanned_collections())
+            raise _unknown("collection", prefix, self._scanned_collections)
         return Source("collection", prefix, self._only(prefix, points, "collection").value)
 
+    @cached_property
     def _scanned(self) -> Registered:
-        if self._registered is None:
-            self._registered = _by_name(self._entry_points())
-        return self._registered
+        return _by_name(self._entry_points())
 
+    @cached_property
     def _scanned_collections(self) -> Registered:
-        if self._collections is None:
-            self._collections = _by_name(self._collection_points())
-        return self._collections
+        return _by_name(self._collection_points())
 
     def _entry_point(self, name: str) -> importlib.metadata.EntryPoint:
-        candidates = self._scanned().get(name)
+        candidates = self._scanned.get(name)
         if candidates is None:
-            prefixes = [f"{prefix}:{name.partition(':')[2]}" for prefix in self._scanned_collections()]
+            prefixes = [f"{prefix}:{name.partition(':')[2]}" for prefix in self._scanned_collections]
             raise _unknown("environment", name, (*self.names(), *prefixes))
         return self._only(name, candidates, "environment")
 
