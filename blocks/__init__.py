@@ -6,6 +6,7 @@
 from blocks.admission_limits import AdmissionLimits, EndpointLimit
 from blocks.jobqueue_server import JobQueueServer
 from blocks.judge_rubric import JudgeRubric, RubricCriterion
+from blocks.loading import loaded_block
 from blocks.model_endpoint import ModelEndpoint
 from blocks.model_roster import BlockRoster, ModelRoster, RosterEntry
 from blocks.ray_cluster import RayCluster
@@ -26,4 +27,5 @@ __all__ = [
     "RosterEntry",
     "RubricCriterion",
     "SampleStore",
+    "loaded_block",
 ]

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from prefect.blocks.core import Block
-from prefect.exceptions import PrefectException
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from blocks.loading import loaded_block
 from blocks.model_endpoint import ModelEndpoint
 from headgate.core import Model, ModelBudget, errors
 from headgate.sampling import Roster, RosterSource, roster_source
@@ -168,7 +168,7 @@ class BlockRoster:
         Raises:
             InvalidRosterError: if there is no such block, it cannot be loaded, or breaks a rule of rosters.
         """
-        block = await _loaded(ModelRoster, self._name)
+        block = await loaded_block(ModelRoster, self._name, errors.InvalidRosterError)
         return await block.source().load()
 
 
@@ -187,7 +187,7 @@ class _RosterOfBlock:
         models = []
         for uid, entry in enumerate(self._block.models, start=first_uid):
             if entry.endpoint and entry.endpoint not in endpoints:
-                endpoints[entry.endpoint] = await _loaded(ModelEndpoint, entry.endpoint)
+                endpoints[entry.endpoint] = await loaded_block(ModelEndpoint, entry.endpoint, errors.InvalidRosterError)
             endpoint = endpoints[entry.endpoint] if entry.endpoint else self._block.endpoint
             models.append(replace(_model(entry, endpoint), uid=uid, budget=entry.budget))
         return models
@@ -206,18 +206,3 @@ def _model(entry: RosterEntry, endpoint: ModelEndpoint | None) -> Model:
         weight=entry.weight,
         max_parallel=entry.max_parallel,
     )
-
-
-async def _loaded(kind: type[Any], name: str) -> Any:
-    """Return the block `name` of a kind.
-
-    Raises:
-        InvalidRosterError: if it does not exist or the API does not answer.
-    """
-    try:
-        return await kind.aload(name)
-    except (ValueError, OSError, PrefectException) as error:
-        raise errors.InvalidRosterError(
-            f"block {kind.get_block_type_slug()}/{name} cannot be loaded: {error}",
-            next_step="`prefect block ls` lists the blocks; docs/prefect.md says how one is made.",
-        ) from error

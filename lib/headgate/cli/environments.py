@@ -42,6 +42,12 @@ _COLUMNS: Final = (
     "what it asks",
 )
 
+_SPEC = ("daily_rate", "data_length", "max_rounds", "chance_score", "needs_judge", "licence", "source", "summary")
+"""What `--json` says of an environment's spec."""
+
+_TRIED = ("score", "success", "why", "error_kind", "error", "turns", "prompt_tokens", "completion_tokens")
+"""And of an episode's result."""
+
 environments: Final = App(name="environments", result_action="return_value")
 
 
@@ -121,18 +127,12 @@ def _row(entry: Available, cost: MeanCost | None) -> Sequence[object]:
 
 
 def _document(entry: Available, cost: MeanCost | None) -> Mapping[str, Any]:
-    spec = entry.spec
+    stated = {name: getattr(entry.spec, name, None) for name in _SPEC}
     return {
         "name": entry.name,
         "problem": entry.problem,
-        "daily_rate": spec.daily_rate if spec else None,
-        "data_length": spec.data_length if spec else None,
-        "max_rounds": spec.max_rounds if spec else None,
-        "chance_score": spec.chance_score if spec else None,
-        "needs_judge": spec.needs_judge if spec else None,
-        "licence": (spec.licence or None) if spec else None,
-        "source": spec.source if spec else None,
-        "summary": spec.summary if spec else None,
+        **stated,
+        "licence": stated["licence"] or None,
         "samples": cost.samples if cost else 0,
         "mean_tokens": cost.tokens if cost else None,
         "mean_seconds": cost.seconds if cost else None,
@@ -237,19 +237,9 @@ def _trial_document(done: Trial) -> dict[str, Any]:
         "environment": done.spec.name,
         "model": done.model,
         "index": done.index,
-        "score": result.score,
-        "success": result.success,
-        "why": result.why,
-        "error_kind": result.error_kind.value if result.error_kind else None,
-        "error": result.error,
-        "turns": result.turns,
-        "prompt_tokens": result.prompt_tokens,
-        "completion_tokens": result.completion_tokens,
+        **{name: getattr(result, name) for name in _TRIED},
         "took_s": done.took_s,
         "model_s": done.model_s,
-        "messages": [{"role": message.role, "content": message.content} for message in result.messages],
-        "judge_questions": [
-            [{"role": message.role, "content": message.content} for message in question]
-            for question in result.questions
-        ],
+        "messages": result.messages,
+        "judge_questions": result.questions,
     }

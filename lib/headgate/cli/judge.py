@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from headgate.cli.options import NOT_SCORED, JudgeChoices, Verbose
 from headgate.cli.output import AsJson, console, counted, print_json, print_table
-from headgate.cli.run import STOPPED_EARLY, Limits, at_hand, is_unscored, matrix_of, show_unscored
+from headgate.cli.run import STOPPED_EARLY, Limits, at_hand, ending, is_unscored, matrix_of, show_unscored
 from headgate.config import Settings
 from headgate.run import OnProgress, RunProgress, RunResult, run_judged
 from headgate.telemetry import setup_logging
@@ -128,13 +128,8 @@ def progress_shown(*, is_live: bool) -> Iterator[OnProgress | None]:
 def judged_document(result: RunResult) -> dict[str, Any]:
     """Return a result as `--json` prints it."""
     return {
-        "samples": result.samples,
+        **ending(result),
         "scored": result.scored,
-        "stored": result.stored,
-        "spooled": result.spooled,
-        "open_tasks": result.open_tasks,
-        "stopped_by": result.stopped_by,
-        "stopped_early": result.stopped_early,
         "pairs": [{column: getattr(pair, column) for column in JUDGED_COLUMNS} for pair in result.progress.pairs],
         "agreements": {
             name: {column: getattr(one, column) for column in AGREEMENT_COLUMNS} for name, one in result.agreements

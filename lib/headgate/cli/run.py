@@ -198,15 +198,16 @@ def stop_on_signals(stop: asyncio.Event, drain_s: float | None = None) -> None:
         loop.add_signal_handler(number, stopped)
 
 
+def ending(result: RunResult) -> dict[str, Any]:
+    """Return how a run ended, and the samples that it leaves, as `--json` prints it."""
+    names = ("samples", "stored", "spooled", "open_tasks", "stopped_by", "stopped_early")
+    return {name: getattr(result, name) for name in names}
+
+
 def result_document(result: RunResult) -> dict[str, Any]:
     """Return a campaign's result as `--json` prints it."""
     return {
-        "samples": result.samples,
-        "stored": result.stored,
-        "spooled": result.spooled,
-        "open_tasks": result.open_tasks,
-        "stopped_by": result.stopped_by,
-        "stopped_early": result.stopped_early,
+        **ending(result),
         "given_up": dict(result.given_up),
         "empty_because": result.empty_because,
         "status": status_document(result.status),

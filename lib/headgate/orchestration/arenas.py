@@ -10,14 +10,13 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from blocks import PublishedReport, ReportStore
+from blocks import PublishedReport, ReportStore, loaded_block
 from blocks import SampleStore as SampleStoreBlock
 from headgate import reports
 from headgate.core import errors
 from headgate.orchestration.artifacts import Outage, ProgressArtifact
 from headgate.orchestration.inputs import (
     SamplingOrder,
-    loaded_block,
     report_store_for,
     roster_for,
     settings_of,
@@ -130,7 +129,7 @@ async def _comparison_store(block: str) -> SampleStore | None:
     """Return where the comparisons beside a block's samples are kept; None for what the settings say."""
     if not block:
         return None
-    loaded: SampleStoreBlock = await loaded_block(SampleStoreBlock, block)
+    loaded = await loaded_block(SampleStoreBlock, block)
     return loaded.model_copy(update={"url": f"{loaded.url.rstrip('/')}/{ARENA_FOLDER}"}).open()
 
 

@@ -8,9 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from prefect.exceptions import PrefectException
-
-from blocks import BlockRoster
+from blocks import BlockRoster, loaded_block
 from blocks import ReportStore as ReportStoreBlock
 from blocks import SampleStore as SampleStoreBlock
 from headgate.config import Settings, load_settings
@@ -103,8 +101,7 @@ async def store_for(name: str, settings: Settings) -> SampleStore:
     """
     if not name:
         return sample_store(settings)
-    block: SampleStoreBlock = await loaded_block(SampleStoreBlock, name)
-    return block.open()
+    return (await loaded_block(SampleStoreBlock, name)).open()
 
 
 async def report_store_for(name: str) -> ReportStoreBlock:
@@ -113,25 +110,7 @@ async def report_store_for(name: str) -> ReportStoreBlock:
     Raises:
         InvalidInputError: if there is no such block.
     """
-    if not name:
-        return ReportStoreBlock()
-    block: ReportStoreBlock = await loaded_block(ReportStoreBlock, name)
-    return block
-
-
-async def loaded_block(kind: type[Any], name: str) -> Any:
-    """Return the block `name` of a kind.
-
-    Raises:
-        InvalidInputError: if there is none, or the API does not answer.
-    """
-    try:
-        return await kind.aload(name)
-    except (ValueError, OSError, PrefectException) as error:
-        raise errors.InvalidInputError(
-            f"block {kind.get_block_type_slug()}/{name} cannot be loaded: {error}",
-            next_step="`prefect block ls` lists the blocks; docs/prefect.md says how one is made.",
-        ) from error
+    return await loaded_block(ReportStoreBlock, name) if name else ReportStoreBlock()
 
 
 class ChosenModels:

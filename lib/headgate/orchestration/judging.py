@@ -9,13 +9,12 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from blocks import JudgeRubric, ModelEndpoint
+from blocks import JudgeRubric, ModelEndpoint, loaded_block
 from headgate.config import Settings
 from headgate.core import Model, errors
 from headgate.environments.rubric import Rubric
 from headgate.orchestration.inputs import (
     SamplingOrder,
-    loaded_block,
     refuse_twice_given,
     roster_for,
     settings_of,
@@ -89,7 +88,7 @@ async def judge_for(block: str, settings: Settings) -> Model:
     """
     if not block:
         return judge_of(settings)
-    endpoint: ModelEndpoint = await loaded_block(ModelEndpoint, block)
+    endpoint = await loaded_block(ModelEndpoint, block)
     name = settings.judge_model or endpoint.served_name
     if not name:
         raise errors.InvalidSettingError(
@@ -105,10 +104,7 @@ async def rubric_block(name: str) -> Rubric | None:
     Raises:
         InvalidInputError: if there is no such block.
     """
-    if not name:
-        return None
-    block: JudgeRubric = await loaded_block(JudgeRubric, name)
-    return block.rubric()
+    return (await loaded_block(JudgeRubric, name)).rubric() if name else None
 
 
 def judged_data(result: RunResult) -> dict[str, Any]:

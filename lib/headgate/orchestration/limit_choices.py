@@ -9,9 +9,8 @@ import yaml
 from prefect.settings import PREFECT_API_URL
 from pydantic import ValidationError
 
-from blocks import AdmissionLimits
+from blocks import AdmissionLimits, loaded_block
 from headgate.core import did_you_mean, errors
-from headgate.orchestration.inputs import loaded_block
 from headgate.orchestration.slots.broker import SlotBroker
 
 FILE_SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -26,8 +25,7 @@ async def limits_of(name: str) -> AdmissionLimits:
     """
     if name.endswith(FILE_SUFFIXES):
         return _from_file(Path(name))
-    block: AdmissionLimits = await loaded_block(AdmissionLimits, name)
-    return block
+    return await loaded_block(AdmissionLimits, name)
 
 
 async def slots_for(name: str) -> SlotBroker | None:

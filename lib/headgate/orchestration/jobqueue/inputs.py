@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from blocks import JobQueueServer
+from blocks import JobQueueServer, loaded_block
 from headgate.core import errors
 from headgate.jobqueue.worker import queue_address
-from headgate.orchestration.inputs import loaded_block
 
 
 async def job_queue_for(name: str) -> JobQueueServer:
@@ -19,8 +18,7 @@ async def job_queue_for(name: str) -> JobQueueServer:
     if not name:
         address = queue_address()
         return JobQueueServer(url=address.url, token=address.token.reveal())
-    block: JobQueueServer = await loaded_block(JobQueueServer, name)
-    return block
+    return await loaded_block(JobQueueServer, name)
 
 
 def checked_command(workers: int, command: Sequence[str]) -> None:

@@ -7,10 +7,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
-from blocks import RayCluster
+from blocks import RayCluster, loaded_block
 from headgate.core.errors import HeadgateError
 from headgate.orchestration.artifacts import publish_markdown, publish_table
-from headgate.orchestration.inputs import loaded_block
 from headgate.orchestration.placement.pool_leases import PoolLeases, open_pool_leases
 from headgate.orchestration.placement.rounds import Learned, PlacedTraining, PlacingOrder, RoleStoppedError
 from headgate.orchestration.placement.runner import PlacementTaskRunner
