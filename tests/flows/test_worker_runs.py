@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
 from flows.sampling import sample_environment
-from headgate.orchestration import cancel_runs, finished_runs, start_run
+from headgate.orchestration import finished_runs, start_run
 from tests.flows.api import states_of, until_running
 from tests.flows.places import Places, window
 
@@ -58,7 +60,8 @@ async def test_a_cancelled_run_drains_and_ends_as_cancelled(
     prefect: object, prefect_worker: Path, places: Places
 ) -> None:
     run = await _sampling(places)
-    await cancel_runs([run])
+    command = [sys.executable, "-m", "prefect", "flow-run", "cancel", str(run)]
+    subprocess.run(command, env=prefect.environ(), check=True, capture_output=True, timeout=60)  # type: ignore[attr-defined]  # noqa: ASYNC221
     (ended,) = await finished_runs([run], 90)
     await _until_gone(run)
     assert ended.state.is_cancelled()
