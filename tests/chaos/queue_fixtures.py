@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.simulation import PrivatePostgres
+from headgate_bench.postgres import PrivatePostgres
 from tests.chaos.queue_place import Nursery, QueuePlace
 
 

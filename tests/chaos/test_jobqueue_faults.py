@@ -17,7 +17,7 @@ import pytest
 from headgate.jobqueue import Happening, JobSpec
 from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.worker import RetryPolicy, SyncJobQueueClient
-from headgate.simulation import PrivatePostgres
+from headgate_bench.postgres import PrivatePostgres
 from tests.chaos.queue_fixtures import chaos_postgres, nursery, place, postgres_place, sqlite_place
 from tests.chaos.queue_place import QueuePlace, Verdict
 from tests.chaos.queue_proxy import proxy_before

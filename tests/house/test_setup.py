@@ -105,7 +105,7 @@ def test_the_licence_is_the_apache_licence_in_full() -> None:
         "scripts/setup.sh",
         "scripts/test-slurm.sh",
         "deployments/slurm/eval.sh",
-        "lib/headgate/simulation/postgres_guard.sh",
+        "lib/headgate_bench/postgres/guard.sh",
         ".ci/run",
     ],
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.simulation import PrivatePostgres
+from headgate_bench.postgres import PrivatePostgres
 
 
 @pytest.fixture(scope="session")

@@ -42,7 +42,7 @@ from headgate.jobqueue.server import legacy
 from headgate.jobqueue.stores import MemoryStore, open_store
 from headgate.jobqueue.wire import JobIn
 from headgate.jobqueue.wire_servers import ResourceIn
-from headgate.simulation import PrivatePostgres
+from headgate_bench.postgres import PrivatePostgres
 from tests.jobqueue.ledger.machine import FRESH
 
 HOSTS = ("gpu-1", "GPU-1", "gpu-1.", "gpu-2", "127.0.0.1", "localhost", "[::1]", "10.0.0.1", "::ffff:10.0.0.1")

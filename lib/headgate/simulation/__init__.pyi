@@ -8,8 +8,6 @@ from .doubles import (
     free_environments as free_environments,
     never_fails as never_fails,
 )
-from .postgres import PrivatePostgres as PrivatePostgres
-from .postgres_binaries import PostgresFailedError as PostgresFailedError, PostgresMissingError as PostgresMissingError
 from .virtual_time import (
     EPOCH as EPOCH,
     LoopClock as LoopClock,

@@ -14,9 +14,9 @@ from typing import Any, Final
 from uuid import uuid4
 
 from headgate.core.errors import InvalidInputError
-from headgate.simulation import PrivatePostgres
 from headgate_bench.artifact import Bar
 from headgate_bench.definition import Chart, Spread
+from headgate_bench.postgres import PrivatePostgres
 from headgate_bench.rivals import pgqueuer_jobs, procrastinate_jobs
 
 PARTS: Final = ("postgres", "http", "pickup", "flat", "saturation", "heartbeats", "faults")

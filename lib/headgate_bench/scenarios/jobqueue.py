@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Final
 
-from headgate.simulation import PrivatePostgres
 from headgate_bench.definition import Bench, Outcome, Scenario
 from headgate_bench.jobqueue.batches import batches
 from headgate_bench.jobqueue.faults import faults
@@ -18,6 +17,7 @@ from headgate_bench.jobqueue.one_by_one import one_by_one
 from headgate_bench.jobqueue.part import JobQueueParameters, Part, Site
 from headgate_bench.jobqueue.pickup import pickup
 from headgate_bench.jobqueue.saturation import saturation
+from headgate_bench.postgres import PrivatePostgres
 
 _MEASURES: Final[dict[str, Callable[[Site, Callable[[float], None]], Part]]] = {
     "postgres": batches,

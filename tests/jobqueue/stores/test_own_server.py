@@ -9,7 +9,7 @@ import pytest
 
 from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.stores import open_store
-from headgate.simulation import PrivatePostgres
+from headgate_bench.postgres import PrivatePostgres
 from tests.jobqueue.stores.values import a_job, changed, claimed, submitted
 
 pytestmark = pytest.mark.slow

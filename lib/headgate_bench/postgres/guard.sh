@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs a PostgreSQL server that stops, and whose folder is removed, when the process that started this one is gone.
-# usage: postgres_guard.sh FOLDER COMMAND…
+# usage: guard.sh FOLDER COMMAND…
 # Standard input is a pipe whose other end that process holds; a line on it names the signal to stop the server with.
 exec 3<&0
 folder=$1

@@ -15,9 +15,8 @@ import psycopg
 import pytest
 
 from headgate.core.errors import InvalidInputError
-from headgate.simulation import postgres_binaries
-from headgate.simulation.postgres import PrivatePostgres
-from headgate.simulation.postgres_binaries import (
+from headgate_bench.postgres import binaries as postgres_binaries
+from headgate_bench.postgres.binaries import (
     BINARIES_VARIABLE,
     PostgresFailedError,
     PostgresMissingError,
@@ -25,11 +24,12 @@ from headgate.simulation.postgres_binaries import (
     server_account,
     usable_binaries,
 )
+from headgate_bench.postgres.server import PrivatePostgres
 
 _HOLDER = """
 import signal
 import time
-from headgate.simulation.postgres import PrivatePostgres
+from headgate_bench.postgres.server import PrivatePostgres
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell runs the tests in the background
 with PrivatePostgres() as server:
     print(server.folder, flush=True)

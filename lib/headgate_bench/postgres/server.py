@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from headgate.core.errors import MissingExtraError
 from headgate.net.listener import free_port
-from headgate.simulation.postgres_binaries import (
+from headgate_bench.postgres.binaries import (
     Account,
     PostgresFailedError,
     find_binaries,
@@ -51,7 +51,7 @@ CREATE SCHEMA public;
 GRANT USAGE ON SCHEMA public TO PUBLIC;
 """
 
-_GUARD: Final = Path(__file__).with_name("postgres_guard.sh")
+_GUARD: Final = Path(__file__).with_name("guard.sh")
 
 
 class PrivatePostgres:
