@@ -1,12 +1,6 @@
 from .arenas import run_arena_order as run_arena_order
 from .run_state import artifact_key as artifact_key
 from .benchmarks import BenchOrder as BenchOrder, run_benchmark as run_benchmark
-from .costs import (
-    CostMeter as CostMeter,
-    RequestCost as RequestCost,
-    WindowCost as WindowCost,
-    cost_meter as cost_meter,
-)
 from .demo.demo import run_demo as run_demo
 from .demo.plan import DemoChoices as DemoChoices
 from .deployments import (
@@ -36,6 +30,7 @@ from .judging import run_judging as run_judging
 from .leaderboards import run_leaderboard as run_leaderboard
 from .own_server import clear_leftovers as clear_leftovers
 from .limit_choices import (
+    slots_for as slots_for,
     FILE_SUFFIXES as FILE_SUFFIXES,
     limits_of as limits_of,
     require_api as require_api,

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from headgate.core import DAY_S
 from headgate.models import SimulationPlan
-from headgate.orchestration import CostMeter, RequestCost, WindowCost, cost_meter
 from headgate_bench.artifact import at_most
 from headgate_bench.definition import Bench, Outcome, Scenario
+from headgate_bench.prefect_costs import CostMeter, RequestCost, WindowCost, cost_meter
 from headgate_bench.provider import provider
 
 _WINDOW_S: Final = 60.0

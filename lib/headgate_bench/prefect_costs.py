@@ -30,11 +30,15 @@ from headgate.admission import (
 from headgate.config import AdmissionSettings
 from headgate.core import SystemClock
 from headgate.core.events import Event, SlotsLeased
-from headgate.orchestration.inputs import SamplingOrder, settings_of
-from headgate.orchestration.limit_choices import slots_for
-from headgate.orchestration.own_server import PrivateServer, private_server
-from headgate.orchestration.sampling_run import run_sampling
-from headgate.orchestration.slots.service import open_slot_service
+from headgate.orchestration import (
+    PrivateServer,
+    SamplingOrder,
+    open_slot_service,
+    private_server,
+    run_sampling,
+    settings_of,
+    slots_for,
+)
 from headgate.run import run_campaign
 
 _LINE: Final = re.compile(r'uvicorn\.access - \S+ - "(?P<call>[A-Z]+ /api/[^ ?"]*)')
