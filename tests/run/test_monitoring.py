@@ -40,7 +40,7 @@ def _added(tokens: TokenStore, *scopes: Scope, teams: list[str] | None = None) -
 async def _serving(stack: AsyncExitStack, **settings: object) -> str:
     said: list[Event] = []
     questions = Questions(None, None, None, None)  # type: ignore[arg-type]
-    chosen = Settings(HEADGATE_MONITOR_PORT=0, **settings)  # type: ignore[arg-type]
+    chosen = Settings(monitor_port=0, **settings)  # type: ignore[arg-type]
     await serve_monitoring(stack, chosen, status, new_registry(status), questions, said.append)
     (started,) = said
     assert isinstance(started, MonitorStarted)
@@ -53,7 +53,7 @@ async def test_tokens_are_created_rotated_and_revoked_while_it_runs(
     for bound in ("NEW_TOKEN_S", "REFRESH_S"):
         monkeypatch.setattr(authority, bound, 0.0)
     async with AsyncExitStack() as stack, httpx.AsyncClient() as http:
-        address = await _serving(stack, HEADGATE_MONITOR_TOKENS=url, HEADGATE_MONITOR_TOKEN="shared")
+        address = await _serving(stack, monitor_tokens=url, monitor_token="shared")
 
         async def ask(text: Secret) -> int:
             headers = {"Authorization": f"Bearer {text.reveal()}"}
@@ -84,20 +84,20 @@ async def test_a_token_needs_the_scope_read_for_all_teams(
 ) -> None:
     _, text = _added(tokens, scope, teams=teams)
     async with AsyncExitStack() as stack, httpx.AsyncClient() as http:
-        address = await _serving(stack, HEADGATE_MONITOR_TOKENS=url)
+        address = await _serving(stack, monitor_tokens=url)
         answer = await http.get(f"{address}/status", headers={"Authorization": f"Bearer {text.reveal()}"})
         assert answer.status_code == code
 
 
 async def test_with_tokens_it_may_listen_beyond_this_machine(url: str) -> None:
     async with AsyncExitStack() as stack:
-        assert await _serving(stack, HEADGATE_MONITOR_TOKENS=url, HEADGATE_MONITOR_HOST="0.0.0.0")
+        assert await _serving(stack, monitor_tokens=url, monitor_host="0.0.0.0")
     with pytest.raises(InvalidSettingError, match="without a token"):
         async with AsyncExitStack() as stack:
-            await _serving(stack, HEADGATE_MONITOR_HOST="0.0.0.0")
+            await _serving(stack, monitor_host="0.0.0.0")
 
 
 async def test_a_certificate_that_is_absent_is_told(tmp_path: Path) -> None:
     with pytest.raises(InvalidSettingError, match="tls_certificate: the file"):
         async with AsyncExitStack() as stack:
-            await _serving(stack, HEADGATE_TLS_CERTIFICATE=str(tmp_path / "absent.pem"))
+            await _serving(stack, tls_certificate=str(tmp_path / "absent.pem"))

@@ -176,7 +176,7 @@ def test_a_tally_has_the_interval_of_its_scores() -> None:
     for score in (0.2, 0.4, 0.9):
         tally = tally.with_score(score)
     assert tally.estimate is not None
-    assert (round(tally.estimate.mean, 3), tally.estimate.n, tally.estimate.method) == (0.5, 3, "t")
+    assert (round(tally.estimate.mean, 3), tally.estimate.samples, tally.estimate.method) == (0.5, 3, "t")
 
 
 async def test_a_row_that_the_store_refuses_is_kept_aside_and_told(

@@ -24,7 +24,7 @@ from headgate.jobqueue.policy import (
     run_episode,
     write_result,
 )
-from headgate.jobqueue.reserved_server import ReservedServer, server_in
+from headgate.jobqueue.worker import ReservedServer, server_in
 from headgate.jobqueue.worker.reservation import WORKER_SOCKET, reserve_from_environment
 from headgate.net.tls import CERTIFICATE_VARIABLE, KEY_VARIABLE, server_context
 
