@@ -15,7 +15,13 @@ def test_every_scenario_has_a_tiny_form() -> None:
     assert set(TINY) == set(EASY) == set(HARD) == set(scenario_names())
 
 
-@pytest.mark.parametrize("name", sorted(TINY))
+WITH_SERVERS = ("hostile", "placement", "prefect")
+"""Scenarios whose servers and clusters take most of a minute to start; what they measure has tests of its own."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in WITH_SERVERS else ()) for name in sorted(TINY)]
+)
 def test_a_scenario_that_meets_its_bars_ends_well_and_leaves_an_artifact(
     name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

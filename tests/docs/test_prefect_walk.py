@@ -25,7 +25,7 @@ print(json.dumps(ended[0]))
 """Prints the first run that ended and that the schedule began, not a hand."""
 
 PREFECT_WALKS: Final = [
-    pytest.param(walk, id=walk.name, marks=pytest.mark.long if walk.page != "README.md" else ())
+    pytest.param(walk, id=walk.name)
     for walk in walks()
     if walk.name in ("README.md: Deploy to Prefect", "docs/how-to/prefect.md")
 ]
@@ -37,6 +37,7 @@ def _posted(typed: Terminal, path: str, body: object) -> object:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("walk", PREFECT_WALKS)
 def test_a_scheduled_window_samples_and_the_page_shows_it(walk: Walk) -> None:

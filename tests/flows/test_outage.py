@@ -17,7 +17,7 @@ import pytest
 from headgate.orchestration import private_server
 from tests.flows.places import Places, window
 
-pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(240)]
 
 RUN = """
 import asyncio, json, sys

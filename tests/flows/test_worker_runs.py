@@ -56,6 +56,7 @@ async def _sampling(places: Places, deployment: str = "affine-sat") -> UUID:
     return run.id
 
 
+@pytest.mark.long
 async def test_a_cancelled_run_drains_and_ends_as_cancelled(
     prefect: object, prefect_worker: Path, places: Places
 ) -> None:

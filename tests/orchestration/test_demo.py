@@ -63,6 +63,7 @@ async def _runs_to_its_goal(folder: Path, said: Path, mark: str, *, before: int)
     assert "solver@main" in page.read_text("utf-8")
 
 
+@pytest.mark.long
 async def test_the_demo_reaches_its_goal_and_leaves_nothing_behind(tmp_path: Path) -> None:
     await _runs_to_its_goal(tmp_path / "demo", tmp_path / "said", "only", before=0)
 

@@ -137,6 +137,7 @@ def _command(environ: dict[str, str], program: str, *words: str) -> subprocess.C
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_server_in_the_background_answers_writes_a_log_and_ends_by_the_command_of_prefect(
     home: dict[str, str], tmp_path: Path
 ) -> None:
