@@ -8,6 +8,7 @@ from prefect import flow
 
 from flows import parameters as p
 from headgate import orchestration
+from headgate.replay.elastic import ReplayOrder
 
 
 @flow(name="elastic-report", flow_run_name="elastic policies on {trace}")
@@ -54,7 +55,7 @@ async def elastic_report(
     Returns:
         Cost and waiting of each policy by start time, and where the page is.
     """
-    order = orchestration.ElasticReportOrder(
+    order = ReplayOrder(
         trace=trace,
         service_times=service_times,
         model=model,
@@ -69,6 +70,5 @@ async def elastic_report(
         copies=copies,
         scale=scale,
         seed=seed,
-        reports=reports,
     )
-    return await orchestration.run_elastic_report(order)
+    return await orchestration.run_elastic_report(order, reports)

@@ -21,7 +21,7 @@ from .deployment_file import (
 from .elastic.forms import ActorEngines as ActorEngines, WorkerPlacement as WorkerPlacement
 from .elastic.leases import PlacedLeases as PlacedLeases
 from .elastic.workers import PlacedEngines as PlacedEngines, placed_engines as placed_engines
-from .elastic.report import ElasticReportOrder as ElasticReportOrder, run_elastic_report as run_elastic_report
+from .elastic.report import run_elastic_report as run_elastic_report
 from .inputs import ChosenModels as ChosenModels, SamplingOrder as SamplingOrder, settings_of as settings_of
 from .jobqueue.drain import run_drain as run_drain
 from .jobqueue.generate import run_generation as run_generation

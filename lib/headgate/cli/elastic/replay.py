@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -24,27 +23,19 @@ from headgate.replay.elastic import (
     CONTENDERS,
     DEFINITIONS,
     RAMP_NAME,
-    USUAL,
+    SLOTS,
     Comparison,
     Hardware,
-    Load,
+    ReplayOrder,
     Site,
-    compared,
-    contender,
-    named_load,
     replay_figures,
     replay_page,
-    sites_for,
-    terms_of,
 )
 
 WORKERS: Final = 16
 """Of a site, where nobody says how many."""
 
-_SLOTS: Final = 8
 _HARDWARE: Final = Hardware()
-
-_STARTS_S: Final = (1.0, 30.0)
 
 
 def replay(
@@ -67,7 +58,7 @@ def replay(
     ] = (),
     start: Annotated[
         tuple[float, ...], Parameter(negative="", help="Seconds that a worker takes to start; may be repeated.")
-    ] = _STARTS_S,
+    ] = (1.0, 30.0),
     max_workers: Annotated[int | None, Parameter(help=f"Number of workers; {WORKERS} by default.")] = None,
     awake: Annotated[
         int | None, Parameter(help="Workers awake at first. Default: 1; for a trace, as many as it begins with.")
@@ -87,16 +78,19 @@ def replay(
     config = None if settings is None else settings_of(settings)
     slots, workers = wanted.slots, max_workers
     if slots is None:
-        slots = (config and config.requests_per_worker_capacity) or _SLOTS
+        slots = (config and config.requests_per_worker_capacity) or SLOTS
     if workers is None:
         workers = config.max_workers if config else WORKERS
-    load = wanted.read(trace, slots)
-    first = 1 if trace == RAMP_NAME and awake is None else awake
-    sites = sites_for(load, start, workers=workers, awake=first)
     if config is not None:  # flags go before what a file says
         sizes = {"max_workers": workers, "requests_per_worker_capacity": slots}
         config = ElasticConfig(**config.model_dump() | sizes)
-    made = _compared(load, sites, config, policy or (*USUAL, "clairvoyant"), frontier)
+    given = asdict(wanted) | {"slots": slots, "max_workers": workers, "awake": awake, "config": config}
+    order = ReplayOrder(trace=trace, policies=policy, frontiers=frontier, starts_s=start, **given)
+    order.check()
+    load = order.load()
+    sites = order.sites(load)
+    with _shown(load.name, order.replays(load, sites)) as tell:
+        made = list(order.comparisons(load, sites, tell))
     files = [] if output is None else _written(made, output)
     if as_json:
         print_json({"comparisons": [each.document() for each in made], "files": [str(file) for file in files]})
@@ -105,21 +99,6 @@ def replay(
     for file in files:
         say(f"file: {file}")
     return 0
-
-
-def _compared(
-    load: Load,
-    sites: Sequence[Site],
-    config: ElasticConfig | None,
-    policies: Sequence[str],
-    frontiers: Sequence[str],
-) -> list[Comparison]:
-    sweeps = sum(len(contender(name).sweep(terms_of(load, sites[0], config))) for name in frontiers)
-    with _shown(load.name, len(sites) * (len(policies) + sweeps)) as tell:
-        return [
-            compared(load, site, config=config, policies=policies, frontiers=frontiers, tell=partial(tell, site))
-            for site in sites
-        ]
 
 
 @contextmanager
@@ -180,7 +159,7 @@ def _print(made: Sequence[Comparison]) -> None:
 class Loaded:
     """Which load is replayed, and what is made of it."""
 
-    slots: Annotated[int | None, Parameter(help=f"Requests that a worker runs at once; {_SLOTS} by default.")] = None
+    slots: Annotated[int | None, Parameter(help=f"Requests that a worker runs at once; {SLOTS} by default.")] = None
     seed: Annotated[int, Parameter(help="Random seed of the generated load.")] = 0
     scale: Annotated[float, Parameter(help="For the ramp: factor on all its times; 1 is an hour.")] = 1.0
     copies: Annotated[int, Parameter(help="For a trace: factor on the number of users.")] = 1
@@ -194,22 +173,6 @@ class Loaded:
     model: Annotated[str, Parameter(help="Model of the table.")] = _HARDWARE.model
     hardware: Annotated[str, Parameter(help="Hardware of the table.")] = _HARDWARE.hardware
     gpus: Annotated[int, Parameter(help="GPUs per worker, in the table.")] = _HARDWARE.tensor_parallel
-
-    def read(self, trace: str, slots: int) -> Load:
-        """Return the load.
-
-        Raises:
-            InvalidLoadError: there is no such trace, its table of times is missing, or one of them cannot be used.
-        """
-        return named_load(
-            trace,
-            self.service_times,
-            hardware=Hardware(self.model, self.hardware, self.gpus),
-            slots=slots,
-            copies=self.copies,
-            scale=self.scale,
-            seed=self.seed,
-        )
 
 
 def settings_of(path: Path) -> ElasticConfig:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
 from blocks import PublishedReport, ReportStore
-from headgate.elastic import ElasticConfig
 from headgate.orchestration.artifacts import publish_link, publish_markdown, publish_table
 from headgate.orchestration.inputs import report_store_for
 from headgate.orchestration.run_state import artifact_key, ended, heeding, run_logger
@@ -25,20 +22,13 @@ from headgate.replay.elastic import (
     COLUMNS,
     DEFINITIONS,
     OURS,
-    RAMP_NAME,
-    USUAL,
     Comparison,
-    Hardware,
-    InvalidLoadError,
     Load,
+    ReplayOrder,
     Site,
     asked_course,
-    compared,
-    contender,
-    named_load,
     replay_figures,
     replay_page,
-    sites_for,
 )
 
 _WORKERS: Final = "-workers.svg"
@@ -51,67 +41,11 @@ _FINER: Final = re.compile(r"(\d\.\d\d)\d+")
 _PAGE: Final = "report.html"
 
 
-@dataclass(frozen=True, slots=True)
-class ElasticReportOrder:
-    """What a flow run is asked to replay.
-
-    Its fields are the parameters of the flow `elastic-report`.
-    """
-
-    trace: str = RAMP_NAME
-    service_times: str = ""
-    model: str = Hardware().model
-    hardware: str = Hardware().hardware
-    gpus: int = Hardware().tensor_parallel
-    policies: Sequence[str] = ()
-    frontiers: Sequence[str] = ()
-    starts_s: Sequence[float] = (1.0, 30.0)
-    slots: int = 8
-    max_workers: int = 16
-    awake: int | None = None
-    copies: int = 1
-    scale: float = 1.0
-    seed: int = 0
-    reports: str = ""
-
-    def check(self) -> None:
-        """Refuse what can be seen to be wrong without reading anything.
-
-        Raises:
-            InvalidLoadError: a policy is unknown, or there is no start time.
-        """
-        for name in (*self.policies, *self.frontiers):
-            contender(name)
-        if not self.starts_s:
-            raise InvalidLoadError("starts_s must name at least one start time (got none)")
-
-    def load(self) -> Load:
-        """Return the load.
-
-        Raises:
-            InvalidLoadError: there is no such trace, its table of times is missing, or one of them cannot be used.
-        """
-        return named_load(
-            self.trace,
-            Path(self.service_times) if self.service_times else None,
-            hardware=Hardware(self.model, self.hardware, self.gpus),
-            slots=self.slots,
-            copies=self.copies,
-            scale=self.scale,
-            seed=self.seed,
-        )
-
-    def sites(self, load: Load) -> list[Site]:
-        """Return the workers, once for each start time."""
-        awake = 1 if self.trace == RAMP_NAME and self.awake is None else self.awake
-        return sites_for(load, self.starts_s, workers=self.max_workers, awake=awake)
-
-
 class _StoppedError(Exception):
     """The run was asked to stop between two replays."""
 
 
-async def run_elastic_report(order: ElasticReportOrder) -> Any:
+async def run_elastic_report(order: ReplayOrder, reports: str) -> Any:
     """Replay a load under each policy, publish what came of it, and return the state in which the flow run ends.
 
     The replays use the processor in a thread of their own. A run that is stopped ends after the replay at work, and
@@ -121,15 +55,14 @@ async def run_elastic_report(order: ElasticReportOrder) -> Any:
         HeadgateError: something that was given cannot be used; nothing was replayed then.
     """
     order.check()
-    reports = await report_store_for(order.reports)
+    store = await report_store_for(reports)
     load = await asyncio.to_thread(order.load)
-    sites = order.sites(load)
     run_logger().info("%s: %s requests, work for %s worker-seconds", load.name, len(load.calls), round(load.work_s))
     stop = StopRequest()
     with stop_on_signals(stop):
         async with heeding(stop):
-            made = await asyncio.to_thread(_replayed, order, load, sites, stop)
-        published = await _published(made, reports) if made else None
+            made = await asyncio.to_thread(_replayed, order, load, stop)
+        published = await _published(made, store) if made else None
         if published is not None:
             await publish_comparisons(made, published)
         sentence = replay_sentence(made)
@@ -137,36 +70,20 @@ async def run_elastic_report(order: ElasticReportOrder) -> Any:
         return await ended(stop, sentence, _data(load, made, published))
 
 
-def _replayed(order: ElasticReportOrder, load: Load, sites: Sequence[Site], stop: StopRequest) -> list[Comparison]:
+def _replayed(order: ReplayOrder, load: Load, stop: StopRequest) -> list[Comparison]:
     """Return a comparison for each start time; those that are whole when the run is asked to stop."""
     logger = run_logger()
     made: list[Comparison] = []
-    with suppress(_StoppedError):
-        for site in sites:
-            made += [_compared(order, load, site, stop, logger)]
-    return made
 
-
-def _compared(
-    order: ElasticReportOrder,
-    load: Load,
-    site: Site,
-    stop: StopRequest,
-    logger: logging.Logger | logging.LoggerAdapter[Any],
-) -> Comparison:
-    def tell(what: str) -> None:
+    def tell(site: Site, what: str) -> None:
         if stop.reason is not None:
             raise _StoppedError
         logger.info("%g s to start: %s", site.start_s, what)
 
-    return compared(
-        load,
-        site,
-        config=ElasticConfig(max_workers=order.max_workers, requests_per_worker_capacity=load.slots),
-        policies=tuple(dict.fromkeys(order.policies)) or (*USUAL, "clairvoyant"),
-        frontiers=tuple(dict.fromkeys(order.frontiers)),
-        tell=tell,
-    )
+    with suppress(_StoppedError):
+        for each in order.comparisons(load, order.sites(load), tell):
+            made.append(each)  # noqa: PERF402 - what was made before a stop is kept
+    return made
 
 
 async def _published(made: Sequence[Comparison], reports: ReportStore) -> PublishedReport:

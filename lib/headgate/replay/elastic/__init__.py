@@ -13,10 +13,11 @@ from headgate.replay.elastic.comparison import (
 )
 from headgate.replay.elastic.contenders import CONTENDERS, OURS, contender, terms_of
 from headgate.replay.elastic.driver import played
-from headgate.replay.elastic.load import Call, Load, Site, backlog, load_of, ramp, steady, step
+from headgate.replay.elastic.load import SLOTS, Call, Load, Site, backlog, load_of, ramp, steady, step
+from headgate.replay.elastic.order import RAMP_NAME, ReplayOrder, roomy_site
 from headgate.replay.elastic.outcome import Measures, asked_course, awake_course, measured
 from headgate.replay.elastic.page import replay_figures, replay_page
-from headgate.replay.elastic.traces import RAMP_NAME, Hardware, named_load, roomy_site, sites_for, traced_load
+from headgate.replay.elastic.traces import Hardware, traced_load
 from headgate.replay.errors import InvalidLoadError, ReplayFailedError
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "DEFINITIONS",
     "OURS",
     "RAMP_NAME",
+    "SLOTS",
     "USUAL",
     "Call",
     "Comparison",
@@ -33,6 +35,7 @@ __all__ = [
     "Load",
     "Measures",
     "ReplayFailedError",
+    "ReplayOrder",
     "Site",
     "asked_course",
     "awake_course",
@@ -43,14 +46,12 @@ __all__ = [
     "frontier",
     "load_of",
     "measured",
-    "named_load",
     "operations_when_steady",
     "played",
     "ramp",
     "replay_figures",
     "replay_page",
     "roomy_site",
-    "sites_for",
     "starts_until_served",
     "steady",
     "step",

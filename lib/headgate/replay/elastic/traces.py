@@ -1,4 +1,4 @@
-"""From files to a load and a site that it can be replayed on.
+"""From files to a load.
 
 Public traces of requests to language models say when each arrived and how many tokens it had. Two forms are read, told
 apart by the file's name:
@@ -14,10 +14,8 @@ time of a prompt by its size, and of one token of an answer by how many answers 
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -26,9 +24,7 @@ from typing import Annotated, Final
 import polars as pl
 from pydantic import BaseModel, Field
 
-from headgate.replay.elastic.bounds import fewest_fixed
-from headgate.replay.elastic.load import SLOTS, Call, Load, Site, load_of, ramp
-from headgate.replay.elastic.outcome import asked_course
+from headgate.replay.elastic.load import SLOTS, Call, Load, load_of
 from headgate.replay.errors import InvalidLoadError
 from headgate.replay.files import Form
 
@@ -247,48 +243,6 @@ def _curve(rows: pl.DataFrame, x: str, y: str) -> Curve:
     return tuple((float(at), float(value)) for at, value in medians.iter_rows())
 
 
-RAMP_NAME: Final = "ramp"
-"""In place of a trace: an hour that is made up."""
-
-_FIRST_MIN: Final = 1.0
-_LONGEST_SCALE: Final = 168.0
-"""A week."""
-
-
-def named_load(
-    name: str,
-    service_times: Path | None = None,
-    *,
-    hardware: Hardware | None = None,
-    slots: int = SLOTS,
-    copies: int = 1,
-    scale: float = 1.0,
-    seed: int = 0,
-) -> Load:
-    """Return the load that a user names: `ramp`, or the file of a trace.
-
-    A trace tells tokens and not how long they take: it needs the table `service_times`, and a line of it (`hardware`).
-    `copies` is of a trace, `scale` (of all lengths of time) of the ramp.
-
-    Raises:
-        InvalidLoadError: there is no such file, the table of times is missing, or a number or a file cannot be used.
-    """
-    if name == RAMP_NAME:
-        if not 0 < scale <= _LONGEST_SCALE:
-            raise InvalidLoadError(f"scale must be above 0 and at most {_LONGEST_SCALE:g} (got {scale:g})")
-        return ramp(seed=seed, scale=scale, slots=slots)
-    if not (trace := Path(name)).exists():
-        raise InvalidLoadError(
-            f"there is no trace {name!r}", next_step=f"Name a file, or `{RAMP_NAME}` for an hour that is made up."
-        )
-    if service_times is None:
-        raise InvalidLoadError(
-            f"{name} tells tokens and not how long they take: the table of service times is missing",
-            next_step="Give one, such as data/perf_model.csv of https://github.com/Mutinifni/splitwise-sim.",
-        )
-    return traced_load(trace, service_times, hardware=hardware, slots=slots, copies=copies, seed=seed)
-
-
 def traced_load(
     trace: Path,
     service_times: Path,
@@ -313,37 +267,3 @@ def traced_load(
         once = times.load(requests, slots=slots)
         copies = max(1, math.ceil(mean_workers * once.window_s / once.work_s))
     return times.load(superposed(requests, copies, seed=seed), slots=slots)
-
-
-def sites_for(load: Load, starts_s: Sequence[float], *, workers: int, awake: int | None = None) -> list[Site]:
-    """Return a site for each start time; without `awake` as many workers are awake first as the first minute fills.
-
-    Raises:
-        InvalidLoadError: there is no start time, or a number breaks a rule.
-    """
-    if not starts_s:
-        raise InvalidLoadError("at least one start time is needed (got none)")
-    for start_s in starts_s:
-        if not 0 <= start_s < math.inf:
-            raise InvalidLoadError(f"a start time must be a number of seconds >= 0 (got {start_s:g})")
-    if workers < 1:
-        raise InvalidLoadError(f"max_workers must be >= 1 (got {workers})")
-    first = _first_workers(load, workers) if awake is None else awake
-    return [Site(workers=workers, start_s=start_s, awake=first) for start_s in starts_s]
-
-
-def roomy_site(load: Load, *, start_s: float, workers: int = 16) -> tuple[Load, Site]:
-    """Return a load and a site for it, `workers` or as many as its highest moment needs, and note that.
-
-    A trace begins in the middle of a day: as many workers are awake as its first minute takes, and one more.
-    """
-    there = max(workers, fewest_fixed(load, wait_s=0.0, share=1.0))
-    awake = _first_workers(load, there)
-    note = f"{there} workers, {awake} of them awake at the start: the trace begins in the middle of a day."
-    site = Site(workers=there, start_s=start_s, awake=awake)
-    return dataclasses.replace(load, notes=(*load.notes, note)), site
-
-
-def _first_workers(load: Load, most: int) -> int:
-    busiest = max(asked for at_min, asked in asked_course(load) if at_min <= _FIRST_MIN)
-    return min(most, math.ceil(busiest) + 1)

@@ -1,0 +1,149 @@
+"""What users ask to have replayed: a load, the sites that it is replayed on, and the policies."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from headgate.elastic import ElasticConfig
+from headgate.replay.elastic.bounds import fewest_fixed
+from headgate.replay.elastic.comparison import USUAL, Comparison, compared
+from headgate.replay.elastic.contenders import contender, terms_of
+from headgate.replay.elastic.load import SLOTS, Load, Site, ramp
+from headgate.replay.elastic.outcome import asked_course
+from headgate.replay.elastic.traces import Hardware, traced_load
+from headgate.replay.errors import InvalidLoadError
+
+RAMP_NAME: Final = "ramp"
+"""In place of a trace: an hour that is made up."""
+
+_FIRST_MIN: Final = 1.0
+_LONGEST_SCALE: Final = 168.0
+"""A week."""
+
+_HARDWARE: Final = Hardware()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOrder:
+    """One load under several policies, on a site for each start time.
+
+    Attributes:
+        trace: `ramp`, or the file of a trace. A trace tells tokens and not how long they take: it needs the table
+            `service_times`, and a line of it (`model`, `hardware` and `gpus`).
+        policies: names of contenders; the usual ones and `clairvoyant` without any.
+        frontiers: contenders that are replayed over all settings of their knob, too.
+        starts_s: seconds that a worker takes to start; each is a comparison of its own.
+        slots: requests that a worker answers at once.
+        awake: workers awake at first; None for one, for a trace for as many as its first minute fills.
+        copies: of each request of a trace.
+        scale: factor on all lengths of time of the ramp.
+        config: of the pool; the defaults without.
+    """
+
+    trace: str = RAMP_NAME
+    service_times: str | Path | None = None
+    model: str = _HARDWARE.model
+    hardware: str = _HARDWARE.hardware
+    gpus: int = _HARDWARE.tensor_parallel
+    policies: Sequence[str] = ()
+    frontiers: Sequence[str] = ()
+    starts_s: Sequence[float] = (1.0, 30.0)
+    slots: int = SLOTS
+    max_workers: int = 16
+    awake: int | None = None
+    copies: int = 1
+    scale: float = 1.0
+    seed: int = 0
+    config: ElasticConfig | None = None
+
+    def check(self) -> None:
+        """Refuse what can be seen to be wrong without reading anything.
+
+        Raises:
+            InvalidLoadError: a policy is unknown, there is no start time, or a number breaks a rule.
+        """
+        for name in (*self.policies, *self.frontiers):
+            contender(name)
+        if not self.starts_s:
+            raise InvalidLoadError("at least one start time is needed (got none)")
+        for start_s in self.starts_s:
+            if not 0 <= start_s < math.inf:
+                raise InvalidLoadError(f"a start time must be a number of seconds >= 0 (got {start_s:g})")
+        if self.max_workers < 1:
+            raise InvalidLoadError(f"max_workers must be >= 1 (got {self.max_workers})")
+
+    def load(self) -> Load:
+        """Return the load.
+
+        Raises:
+            InvalidLoadError: there is no such trace, the table of times is missing, or a number or a file cannot be
+                used.
+        """
+        if self.trace == RAMP_NAME:
+            if not 0 < self.scale <= _LONGEST_SCALE:
+                raise InvalidLoadError(f"scale must be above 0 and at most {_LONGEST_SCALE:g} (got {self.scale:g})")
+            return ramp(seed=self.seed, scale=self.scale, slots=self.slots)
+        if not (trace := Path(self.trace)).exists():
+            raise InvalidLoadError(
+                f"there is no trace {self.trace!r}",
+                next_step=f"Name a file, or `{RAMP_NAME}` for an hour that is made up.",
+            )
+        if not self.service_times:
+            raise InvalidLoadError(
+                f"{self.trace} tells tokens and not how long they take: the table of service times is missing",
+                next_step="Give one, such as data/perf_model.csv of https://github.com/Mutinifni/splitwise-sim.",
+            )
+        hardware = Hardware(self.model, self.hardware, self.gpus)
+        return traced_load(
+            trace, Path(self.service_times), hardware=hardware, slots=self.slots, copies=self.copies, seed=self.seed
+        )
+
+    def sites(self, load: Load) -> list[Site]:
+        """Return the workers, once for each start time."""
+        awake = self.awake
+        if awake is None:
+            awake = 1 if self.trace == RAMP_NAME else _first_workers(load, self.max_workers)
+        return [Site(workers=self.max_workers, start_s=start_s, awake=awake) for start_s in self.starts_s]
+
+    def replays(self, load: Load, sites: Sequence[Site]) -> int:
+        """Return how many replays the comparisons take."""
+        terms = terms_of(load, sites[0], self.config)
+        return len(sites) * (
+            len(self._compared) + sum(len(contender(name).sweep(terms)) for name in dict.fromkeys(self.frontiers))
+        )
+
+    def comparisons(self, load: Load, sites: Sequence[Site], tell: Callable[[Site, str], None]) -> Iterator[Comparison]:
+        """Yield a comparison for each site; `tell` is called before each replay."""
+        for site in sites:
+
+            def told(what: str, site: Site = site) -> None:
+                tell(site, what)
+
+            frontiers = tuple(dict.fromkeys(self.frontiers))
+            yield compared(load, site, config=self.config, policies=self._compared, frontiers=frontiers, tell=told)
+
+    @property
+    def _compared(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.policies)) or (*USUAL, "clairvoyant")
+
+
+def roomy_site(load: Load, *, start_s: float, workers: int = 16) -> tuple[Load, Site]:
+    """Return a load and a site for it, `workers` or as many as its highest moment needs, and note that.
+
+    A trace begins in the middle of a day: as many workers are awake as its first minute takes, and one more.
+    """
+    there = max(workers, fewest_fixed(load, wait_s=0.0, share=1.0))
+    awake = _first_workers(load, there)
+    note = f"{there} workers, {awake} of them awake at the start: the trace begins in the middle of a day."
+    site = Site(workers=there, start_s=start_s, awake=awake)
+    return dataclasses.replace(load, notes=(*load.notes, note)), site
+
+
+def _first_workers(load: Load, most: int) -> int:
+    busiest = max(asked for at_min, asked in asked_course(load) if at_min <= _FIRST_MIN)
+    return min(most, math.ceil(busiest) + 1)
