@@ -1,6 +1,5 @@
 from .artifact import FORMAT as FORMAT, newest_artifacts as newest_artifacts
 from .artifact import Bar as Bar, at_least as at_least, at_most as at_most
-from .echo_environment import LOGGER as LOGGER
 from .page import bench_figures as bench_figures, bench_page as bench_page
 from .running import (
     scenario as scenario,
@@ -9,6 +8,7 @@ from .running import (
 )
 from .running import Finished as Finished, run_scenario as run_scenario
 from .definition import (
+    LOGGER as LOGGER,
     Bench as Bench,
     Chart as Chart,
     Outcome as Outcome,

@@ -225,6 +225,4 @@ def _read(path: Path) -> dict[str, Any]:
 def _plain(value: object) -> object:
     if isinstance(value, Path):
         return str(value)
-    if hasattr(value, "__dataclass_fields__"):
-        return asdict(value)  # type: ignore[call-overload]  # an instance, as the test says
     return dict(value) if isinstance(value, Mapping) else str(value)

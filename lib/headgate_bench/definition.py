@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -77,6 +77,15 @@ def spread_of(values: Sequence[float]) -> Spread:
     """Return the spread of measurements, of which there must be one at least."""
     return Spread(median(values), min(values), max(values), len(values))
 
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the value below which a share of the values lies; values must not be empty."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+LOGGER: Final = "headgate_bench.campaign"
+"""Logger of the campaigns that are measured: their backpressure warns on purpose."""
 
 P = TypeVar("P")
 

@@ -13,9 +13,6 @@ from typing import Final
 from headgate.core import Message, Model
 from headgate.environments import BaselineKind, Continue, EnvironmentSpec, Score
 
-LOGGER: Final = "headgate_bench.campaign"
-"""Logger of the campaigns that are measured: their backpressure warns on purpose."""
-
 _STATM: Final = Path("/proc/self/statm")
 
 

@@ -25,12 +25,13 @@ from headgate.jobqueue import (
 )
 from headgate.jobqueue.stores import open_store
 from headgate_bench.artifact import Bar
+from headgate_bench.definition import percentile
 from headgate_bench.jobqueue import batches as batches_part
 from headgate_bench.jobqueue import part
 from headgate_bench.jobqueue.batches import batches
 from headgate_bench.jobqueue.burn_down import Burned, burn_down
 from headgate_bench.jobqueue.faults import toll_of
-from headgate_bench.jobqueue.part import JobQueueParameters, Site, percentile
+from headgate_bench.jobqueue.part import JobQueueParameters, Site
 from headgate_bench.jobqueue.served import QueueFailedError, run, start
 from headgate_bench.jobqueue.waiting_rules import InLine, Polling, simulated
 from tests.bench.tiny import bench

@@ -82,14 +82,6 @@ class ElasticParameters:
     bar_backlog: int = 0
     bar_step: float = 2.0
 
-    def bar_cost(self, start: str) -> float:
-        """Return the bar of cost of `1s` or `30s`."""
-        return {"1s": self.bar_cost_1s, "30s": self.bar_cost_30s}[start]
-
-    def bar_wait(self, start: str) -> float:
-        """Return the bar of waiting of `1s` or `30s`."""
-        return {"1s": self.bar_wait_1s, "30s": self.bar_wait_30s}[start]
-
 
 Tell = Callable[[str], None]
 

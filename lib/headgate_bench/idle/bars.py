@@ -81,6 +81,9 @@ _WHILE_PRESSED: Final = "request_utilization_while_pressed_ratio"
 LEASED_WAIT: Final = "request_wait_seconds_while_task_leased_mean"
 
 
+Cases = Mapping[str, Mapping[str, Any]]
+
+
 def bars_of(suite: Suite, parameters: IdleParameters) -> Iterator[Bar]:
     """Give the bars of the cases that were run."""
     cases = suite.cases
@@ -91,7 +94,7 @@ def bars_of(suite: Suite, parameters: IdleParameters) -> Iterator[Bar]:
             cases[_ADAPTIVE][UTILISATION],
             parameters.bar_utilisation,
             "of capacity",
-            _beside(cases, UTILISATION, "utilisation"),
+            _beside_adaptive(cases, UTILISATION, "utilisation"),
         )
         yield at_most(
             "P11.frontier",
@@ -99,7 +102,7 @@ def bars_of(suite: Suite, parameters: IdleParameters) -> Iterator[Bar]:
             cases[_ADAPTIVE][FRONTIER],
             parameters.bar_frontier,
             "of capacity",
-            _beside(cases, FRONTIER, "frontier"),
+            _beside_adaptive(cases, FRONTIER, "frontier"),
         )
     if {_PRESSED, _ADVISED} <= set(cases):
         yield from _pressure_bars(cases, parameters)
@@ -108,177 +111,118 @@ def bars_of(suite: Suite, parameters: IdleParameters) -> Iterator[Bar]:
     yield from _own_bars(cases)
     worst, over = worst_over_ideal(suite, parameters.mode)
     if worst:
-        yield at_most(
-            "P11.wall",
-            f"wall time over its ideal in the worst case, {worst}",
-            over,
-            parameters.bar_wall,
-            "×",
-            {name.partition("/")[2]: cases[name]["wall_time_over_ideal"] for name in _controls(cases)},
-        )
+        controls = {name.partition("/")[2]: (name, "wall_time_over_ideal") for name in (_PRESSED, NEITHER, _STRICT)}
+        what = f"wall time over its ideal in the worst case, {worst}"
+        yield at_most("P11.wall", what, over, parameters.bar_wall, "×", _figures(cases, controls))
     dearest = max(suite.cpu_us, key=lambda name: suite.cpu_us[name])
-    yield at_most(
-        "P11.cpu",
-        "CPU time of one generation, over all cases",
-        suite.mean_cpu_us,
-        parameters.bar_cpu_us,
-        "µs",
-        {f"dearest case, {dearest}": suite.cpu_us[dearest]},
-    )
-    errors = suite.failures("error")
-    yield at_most(
-        "P11.checks",
-        "checks of the suite that fail, those against the baseline included",
-        len(errors),
-        parameters.bar_errors,
-        f"of {len(suite.summary['checks']['checks'])}",
-        {"warnings": len(suite.failures("warning"))},
-    )
+    what = "CPU time of one generation, over all cases"
+    beside = {f"dearest case, {dearest}": suite.cpu_us[dearest]}
+    yield at_most("P11.cpu", what, suite.mean_cpu_us, parameters.bar_cpu_us, "µs", beside)
+    what = "checks of the suite that fail, those against the baseline included"
+    unit = f"of {len(suite.summary['checks']['checks'])}"
+    errors, warnings = len(suite.failures("error")), len(suite.failures("warning"))
+    yield at_most("P11.checks", what, errors, parameters.bar_errors, unit, {"warnings": warnings})
 
 
-def _controls(cases: Mapping[str, Any]) -> list[str]:
-    return [name for name in (_PRESSED, NEITHER, _STRICT) if name in cases]
+def _figures(cases: Cases, wanted: Mapping[str, tuple[str, str]], factor: float = 1.0) -> dict[str, float | str]:
+    """Return figures of cases by label; `wanted` has a case and a metric for each, and those not run are left out."""
+    return {label: factor * cases[case][metric] for label, (case, metric) in wanted.items() if case in cases}
 
 
-def _beside(cases: Mapping[str, Mapping[str, Any]], metric: str, name: str) -> dict[str, float | str]:
+def _published(wanted: Mapping[str, tuple[str, str]], factor: float = 1.0) -> dict[str, float | str]:
+    return _figures(published(), wanted, factor)
+
+
+def _beside_adaptive(cases: Cases, metric: str, name: str) -> dict[str, float | str]:
     """Return a figure of the fixed frontiers, and what was published."""
-    beside: dict[str, float | str] = {}
-    named = (
-        ("one group, fixed", _FIXED_LOW),
-        ("eight groups, fixed", _FIXED_HIGH),
-        ("adaptive, service times ± 90 %", _VARIED),
-    )
-    for label, case in named:
-        if case in cases:
-            beside[label] = cases[case][metric]
-    beside["published, adaptive"] = published()[_ADAPTIVE][name]
-    beside["published, one group"] = published()[_FIXED_LOW][name]
-    return beside
+    ours = {
+        "one group, fixed": (_FIXED_LOW, metric),
+        "eight groups, fixed": (_FIXED_HIGH, metric),
+        "adaptive, service times ± 90 %": (_VARIED, metric),
+    }
+    theirs = {"published, adaptive": (_ADAPTIVE, name), "published, one group": (_FIXED_LOW, name)}
+    return _figures(cases, ours) | _published(theirs)
 
 
-def _pressure_bars(cases: Mapping[str, Mapping[str, Any]], parameters: IdleParameters) -> Iterator[Bar]:
+def _pressure_bars(cases: Cases, parameters: IdleParameters) -> Iterator[Bar]:
     first = cases[_ADVISED]["first_model_dispatch_column"]
-    yield at_least(
-        "P11.first",
-        "first model task is for the provider that is open (1) and not for the one that is pressed (0)",
-        float(first == "z_open"),
-        1.0,
-        "",
-        {"without advice": cases[_PRESSED]["first_model_dispatch_column"], "with advice": first},
-    )
-    without_s, with_s = cases[_PRESSED][LEASED_WAIT], cases[_ADVISED][LEASED_WAIT]
-    yield at_most(
-        "P11.leased_wait",
-        f"wait for the provider under a task's lease, with advice; 1/{parameters.bar_leased_wait:g} of that without",
-        1e3 * with_s,
-        1e3 * without_s / parameters.bar_leased_wait,
-        "ms",
-        ({_PASSED_OVER_SAID: 1e3 * cases[_PASSED_OVER][LEASED_WAIT]} if _PASSED_OVER in cases else {})
-        | {
-            "without advice": 1e3 * without_s,
-            "published, with advice": 1e3 * published()[_ADVISED]["leased_wait_s"],
-            "published, without": 1e3 * published()[_PRESSED]["leased_wait_s"],
-        },
-    )
+    what = "first model task is for the provider that is open (1) and not for the one that is pressed (0)"
+    beside = {"without advice": cases[_PRESSED]["first_model_dispatch_column"], "with advice": first}
+    yield at_least("P11.first", what, float(first == "z_open"), 1.0, "", beside)
+    ours = {_PASSED_OVER_SAID: (_PASSED_OVER, LEASED_WAIT), "without advice": (_PRESSED, LEASED_WAIT)}
+    theirs = {
+        "published, with advice": (_ADVISED, "leased_wait_s"),
+        "published, without": (_PRESSED, "leased_wait_s"),
+    }
+    what = f"wait for the provider under a task's lease, with advice; 1/{parameters.bar_leased_wait:g} of that without"
+    yield _leased_wait("P11.leased_wait", what, cases, parameters, _figures(cases, ours, 1e3) | _published(theirs, 1e3))
 
 
-def _combined_bars(cases: Mapping[str, Mapping[str, Any]], parameters: IdleParameters) -> Iterator[Bar]:
+def _leased_wait(
+    name: str, what: str, cases: Cases, parameters: IdleParameters, beside: Mapping[str, float | str]
+) -> Bar:
+    with_ms, without_ms = (1e3 * cases[case][LEASED_WAIT] for case in (_ADVISED, _PRESSED))
+    return at_most(name, what, with_ms, without_ms / parameters.bar_leased_wait, "ms", beside)
+
+
+def _combined_bars(cases: Cases, parameters: IdleParameters) -> Iterator[Bar]:
     neither, both = cases[NEITHER], cases[BOTH]
-    strict = cases.get(_STRICT_ADVICE)
-    yield at_least(
-        "P11.combined",
-        "providers' slots in use while one is pressed, with advice and an adaptive frontier, less without advice",
-        both[_WHILE_PRESSED] - neither[_WHILE_PRESSED],
-        parameters.bar_combined,
-        "of capacity",
-        {
-            "with": both[_WHILE_PRESSED],
-            "without": neither[_WHILE_PRESSED],
-            "over the whole run, with": both["request_utilization_ratio"],
-            "over the whole run, without": neither["request_utilization_ratio"],
-            "leased, with": both[UTILISATION],
-            "leased, without": neither[UTILISATION],
-            "leased and working, with": both[f"{MODEL}_working_ratio"],
-            "leased and working, without": neither[f"{MODEL}_working_ratio"],
-        }
-        | ({"with strict advice": strict[_WHILE_PRESSED], "leased, strict": strict[UTILISATION]} if strict else {}),
-    )
-    yield at_most(
-        "P11.combined_wall",
-        "wall time with both over that without advice",
-        # Both are sums of the same service times, in another order.
-        round(both["mean_wall_time_seconds"] / neither["mean_wall_time_seconds"], 9),
-        1.0,
-        "×",
-        {"published": published()[BOTH]["wall_s"] / published()[NEITHER]["wall_s"]},
-    )
+    named = {
+        "": _WHILE_PRESSED,
+        "over the whole run, ": "request_utilization_ratio",
+        "leased, ": UTILISATION,
+        "leased and working, ": f"{MODEL}_working_ratio",
+    }
+    wanted = {
+        f"{prefix}{how}": (case, metric)
+        for prefix, metric in named.items()
+        for how, case in (("with", BOTH), ("without", NEITHER))
+    }
+    wanted |= {"with strict advice": (_STRICT_ADVICE, _WHILE_PRESSED), "leased, strict": (_STRICT_ADVICE, UTILISATION)}
+    what = "providers' slots in use while one is pressed, with advice and an adaptive frontier, less without advice"
+    gained = both[_WHILE_PRESSED] - neither[_WHILE_PRESSED]
+    yield at_least("P11.combined", what, gained, parameters.bar_combined, "of capacity", _figures(cases, wanted))
+    # Both are sums of the same service times, in another order.
+    ratio = round(both["mean_wall_time_seconds"] / neither["mean_wall_time_seconds"], 9)
+    beside = {"published": published()[BOTH]["wall_s"] / published()[NEITHER]["wall_s"]}
+    yield at_most("P11.combined_wall", "wall time with both over that without advice", ratio, 1.0, "×", beside)
 
 
-def _own_bars(cases: Mapping[str, Mapping[str, Any]]) -> Iterator[Bar]:
-    yield at_most(
-        "P11.hidden",
-        "workers at any time that were started and held no task lease",
-        max(case["hidden_scheduler_resource_waiters"] for case in cases.values()),
-        0,
-        "workers",
-    )
+def _own_bars(cases: Cases) -> Iterator[Bar]:
+    hidden = max(case["hidden_scheduler_resource_waiters"] for case in cases.values())
+    yield at_most("P11.hidden", "workers at any time that were started and held no task lease", hidden, 0, "workers")
     if {_STRICT, _BORROWING} <= set(cases):
-        yield at_most(
-            "P11.peer",
-            "first wait of a peer that arrives while a heavy group holds the workers, borrowing bounded",
-            cases[_BORROWING]["peer_first_wait_seconds"],
-            0.01,
-            "s",
-            {
-                "strict shares": cases[_STRICT]["peer_first_wait_seconds"],
-                "p95 of its waits": cases[_BORROWING]["peer_wait_p95_seconds"],
-                "p95, strict shares": cases[_STRICT]["peer_wait_p95_seconds"],
-                "wall": cases[_BORROWING]["mean_wall_time_seconds"],
-                "wall, strict shares": cases[_STRICT]["mean_wall_time_seconds"],
-            }
-            | (
-                {
-                    "p95, 3/8 reserved": cases[_RESERVING]["peer_wait_p95_seconds"],
-                    "wall, 3/8 reserved": cases[_RESERVING]["mean_wall_time_seconds"],
-                }
-                if _RESERVING in cases
-                else {}
-            ),
-        )
+        wanted = {
+            "strict shares": (_STRICT, "peer_first_wait_seconds"),
+            "p95 of its waits": (_BORROWING, "peer_wait_p95_seconds"),
+            "p95, strict shares": (_STRICT, "peer_wait_p95_seconds"),
+            "wall": (_BORROWING, "mean_wall_time_seconds"),
+            "wall, strict shares": (_STRICT, "mean_wall_time_seconds"),
+            "p95, 3/8 reserved": (_RESERVING, "peer_wait_p95_seconds"),
+            "wall, 3/8 reserved": (_RESERVING, "mean_wall_time_seconds"),
+        }
+        what = "first wait of a peer that arrives while a heavy group holds the workers, borrowing bounded"
+        first_s = cases[_BORROWING]["peer_first_wait_seconds"]
+        yield at_most("P11.peer", what, first_s, 0.01, "s", _figures(cases, wanted))
     if _COOLDOWN in cases:
-        yield at_most(
-            "P11.cooldown",
-            "time that an open provider idled with work for it, while another cooled down",
-            cases[_COOLDOWN]["open_provider_starved_idle_ratio"],
-            0.0,
-            "of capacity",
-        )
+        what = "time that an open provider idled with work for it, while another cooled down"
+        yield at_most("P11.cooldown", what, cases[_COOLDOWN]["open_provider_starved_idle_ratio"], 0.0, "of capacity")
 
 
 def clock_bars_of(by_the_clock: Sequence[Mapping[str, Any]], parameters: IdleParameters) -> Iterator[Bar]:
     """Give the bars by the wall clock, which is what the published figures were measured by."""
     found = {sample["case"]: sample for sample in by_the_clock}
     if _ADAPTIVE in found:
-        yield at_least(
-            "P11.clock_adaptive",
-            "by the wall clock: model capacity leased with an adaptive frontier",
-            found[_ADAPTIVE][UTILISATION],
-            parameters.bar_utilisation,
-            "of capacity",
-            {
-                **({"one group, fixed": found[_FIXED_LOW][UTILISATION]} if _FIXED_LOW in found else {}),
-                "published": published()[_ADAPTIVE]["utilisation"],
-                "generations/s": found[_ADAPTIVE]["throughput_generations_per_second"],
-                "published, generations/s": published()[_ADAPTIVE]["per_s"],
-            },
+        beside = (
+            _figures(found, {"one group, fixed": (_FIXED_LOW, UTILISATION)})
+            | _published({"published": (_ADAPTIVE, "utilisation")})
+            | _figures(found, {"generations/s": (_ADAPTIVE, "throughput_generations_per_second")})
+            | _published({"published, generations/s": (_ADAPTIVE, "per_s")})
         )
+        what = "by the wall clock: model capacity leased with an adaptive frontier"
+        leased = found[_ADAPTIVE][UTILISATION]
+        yield at_least("P11.clock_adaptive", what, leased, parameters.bar_utilisation, "of capacity", beside)
     if {_PRESSED, _ADVISED} <= set(found):
-        without_s, with_s = found[_PRESSED][LEASED_WAIT], found[_ADVISED][LEASED_WAIT]
-        yield at_most(
-            "P11.clock_leased_wait",
-            "by the wall clock: wait for the provider under a task's lease, with advice",
-            1e3 * with_s,
-            1e3 * without_s / parameters.bar_leased_wait,
-            "ms",
-            {"without advice": 1e3 * without_s},
-        )
+        what = "by the wall clock: wait for the provider under a task's lease, with advice"
+        beside = _figures(found, {"without advice": (_PRESSED, LEASED_WAIT)}, 1e3)
+        yield _leased_wait("P11.clock_leased_wait", what, found, parameters, beside)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from headgate_bench.definition import Chart
 from headgate_bench.idle.bars import published
 from headgate_bench.idle.facts import Run, Step
@@ -96,23 +98,11 @@ def _slot_changes(run: Run) -> list[int]:
 
 def _over_time(run: Run, changes: Sequence[int]) -> Sequence[tuple[float | str, float]]:
     """Return the mean of what the changes add up to in equal slices of the run, at the middle of each, in ms."""
-    slices = [0.0] * _POINTS
-    begun, width = run.facts[0].at, max(run.wall_s, 1e-9) / _POINTS
-    active, last = 0, begun
-    for fact, change in zip(run.facts, changes, strict=True):
-        _spread(slices, active, (last - begun) / width, (fact.at - begun) / width)
-        last = fact.at
-        active += change
-    return [(1e3 * (n + 0.5) * width, value) for n, value in enumerate(slices)]
-
-
-def _spread(slices: list[float], active: int, start: float, end: float) -> None:
-    """Add `active` to the slices between two places, in units of slices."""
-    n = int(start)
-    while start < end and n < len(slices):
-        until = min(end, n + 1.0)
-        slices[n] += active * (until - start)
-        start, n = until, n + 1
+    times = np.array([fact.at for fact in run.facts]) - run.facts[0].at
+    areas = np.concatenate(([0.0], np.cumsum(np.cumsum(changes)[:-1] * np.diff(times))))
+    edges = np.linspace(0.0, max(run.wall_s, 1e-9), _POINTS + 1)
+    means = np.diff(np.interp(edges, times, areas)) / np.diff(edges)
+    return [(1e3 * float(at), float(mean)) for at, mean in zip((edges[1:] + edges[:-1]) / 2, means, strict=True)]
 
 
 def _short(name: str) -> str:

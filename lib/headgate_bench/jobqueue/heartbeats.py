@@ -10,8 +10,9 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 
 from headgate_bench.artifact import at_most
+from headgate_bench.definition import percentile
 from headgate_bench.jobqueue.connection import Connection
-from headgate_bench.jobqueue.part import Part, Site, percentile
+from headgate_bench.jobqueue.part import Part, Site
 from headgate_bench.jobqueue.served import run, served
 
 _STARTED_AT_ONCE = 64

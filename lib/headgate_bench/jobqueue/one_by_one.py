@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from headgate_bench.artifact import at_least
-from headgate_bench.definition import Chart, spread_of
+from headgate_bench.definition import Chart, percentile, spread_of
 from headgate_bench.jobqueue.connection import Connection
-from headgate_bench.jobqueue.part import Part, Site, percentile
+from headgate_bench.jobqueue.part import Part, Site
 from headgate_bench.jobqueue.served import run, served
 
 _MOST_PER_S = 3_000

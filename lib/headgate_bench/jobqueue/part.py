@@ -198,9 +198,3 @@ class Site:
         assert self.postgres is not None, "the scenario starts it where it is needed"
         with self.postgres.fresh_database() as url:
             yield url
-
-
-def percentile(values: list[float], share: float) -> float:
-    """Return the value below which a share of the values lies; values must not be empty."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from headgate_bench.artifact import at_most
-from headgate_bench.definition import Chart
+from headgate_bench.definition import Chart, percentile
 from headgate_bench.jobqueue.connection import Connection
-from headgate_bench.jobqueue.part import Part, Site, percentile
+from headgate_bench.jobqueue.part import Part, Site
 from headgate_bench.jobqueue.served import run, served
 from headgate_bench.jobqueue.waiting_rules import Polling, simulated
 

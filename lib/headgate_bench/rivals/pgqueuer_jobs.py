@@ -19,7 +19,6 @@ _BATCH: Final = 100
 _ENQUEUED_AT_ONCE: Final = 5_000
 EFFECTS_TABLE: Final = "CREATE TABLE bench_effects (job bigint NOT NULL)"
 COUNTS: Final = {
-    "submitted": "SELECT count(DISTINCT job_id) FROM pgqueuer_log",
     "finished": "SELECT count(DISTINCT job_id) FROM pgqueuer_log WHERE status = 'successful'",
     "ran_again": "SELECT coalesce(sum(n - 1), 0) FROM (SELECT count(*) AS n FROM bench_effects GROUP BY job) AS runs",
     "counted_twice": "SELECT coalesce(sum(n - 1), 0) FROM (SELECT count(*) AS n FROM pgqueuer_log"

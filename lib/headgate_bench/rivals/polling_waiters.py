@@ -26,8 +26,9 @@ class PollingAdmission:
         self._free = limit
         self._waiters: deque[_Waiter] = deque()
 
-    async def acquire(self) -> None:
+    async def acquire(self, number: int) -> None:
         """Return when a slot is held."""
+        del number
         if self._free and not self._waiters:
             self._free -= 1
             return
@@ -40,8 +41,9 @@ class PollingAdmission:
             except TimeoutError:
                 continue
 
-    def release(self) -> None:
+    def release(self, held: None) -> None:
         """Give a slot to whoever waited longest."""
+        del held
         if not self._waiters:
             self._free += 1
             return

@@ -20,7 +20,6 @@ _DEFERRED_AT_ONCE: Final = 500
 _EFFECT: Final = "INSERT INTO bench_effects (job) VALUES (%s)"
 EFFECTS_TABLE: Final = "CREATE TABLE bench_effects (job bigint NOT NULL)"
 COUNTS: Final = {
-    "submitted": "SELECT count(*) FROM procrastinate_jobs",
     "finished": "SELECT count(*) FROM procrastinate_jobs WHERE status = 'succeeded'",
     "ran_again": "SELECT coalesce(sum(n - 1), 0) FROM (SELECT count(*) AS n FROM bench_effects GROUP BY job) AS runs",
     "counted_twice": "SELECT coalesce(sum(n - 1), 0) FROM (SELECT count(*) AS n FROM procrastinate_events"

@@ -25,7 +25,7 @@ from headgate.admission import (
 from headgate.core import SystemClock
 from headgate.core.events import Event
 from headgate_bench.artifact import Bar, at_least, at_most
-from headgate_bench.definition import Bench, Chart, Outcome, Scenario, Spread, spread_of
+from headgate_bench.definition import Bench, Chart, Outcome, Scenario, Spread, percentile, spread_of
 from headgate_bench.rivals.polling_waiters import PollingAdmission
 
 _ACCOUNT: Final = ProviderModel("https://bench", "model")
@@ -67,8 +67,7 @@ class Headgate:
 class Semaphore:
     """`asyncio.Semaphore`: no groups, no weights, no limits that move, no leases."""
 
-    def __init__(self, limit: int, groups: int) -> None:
-        del groups
+    def __init__(self, limit: int) -> None:
         self._semaphore = asyncio.Semaphore(limit)
 
     def acquire(self, number: int) -> Awaitable[Any]:
@@ -80,24 +79,6 @@ class Semaphore:
         """Release the semaphore."""
         del held
         self._semaphore.release()
-
-
-class Polling:
-    """Waiters that look at the clock every 50 ms."""
-
-    def __init__(self, limit: int, groups: int) -> None:
-        del groups
-        self._admission = PollingAdmission(limit)
-
-    def acquire(self, number: int) -> Awaitable[None]:
-        """Wait, and look at the clock meanwhile."""
-        del number
-        return self._admission.acquire()
-
-    def release(self, held: Any) -> None:
-        """Give the slot to the next."""
-        del held
-        self._admission.release()
 
 
 async def alone_per_s(contender: Contender, requests: int) -> float:
@@ -196,8 +177,8 @@ def _ignore(event: Event) -> None:
 
 _CONTENDERS: Final[dict[str, Callable[[int, int], Contender]]] = {
     "headgate": Headgate,
-    "asyncio.Semaphore": Semaphore,
-    "50 ms poll": Polling,
+    "asyncio.Semaphore": lambda limit, _: Semaphore(limit),
+    "50 ms poll": lambda limit, _: PollingAdmission(limit),
 }
 _OURS: Final = "headgate"
 
@@ -262,19 +243,15 @@ def _of_one(make: Callable[[int, int], Contender], p: AdmissionParameters) -> di
         return asyncio.run(main())
 
     size = {"limit": p.slots, "waiters": p.waiters}
-    took = sorted(run(lambda one: handover_s(one, **size, wanted=p.handovers, most_s=p.most_s)))
+    took = run(lambda one: handover_s(one, **size, wanted=p.handovers, most_s=p.most_s)) or [float("inf")]
     return {
         "handovers": len(took),
-        "handover_p50_ms": 1e3 * _quantile(took, 0.5),
-        "handover_p99_ms": 1e3 * _quantile(took, 0.99),
+        "handover_p50_ms": 1e3 * percentile(took, 0.5),
+        "handover_p99_ms": 1e3 * percentile(took, 0.99),
         "idle_share": run(lambda one: idle_share(one, **size, seconds=p.idle_s)),
         "contended_per_s": run(lambda one: contended_per_s(one, **size, wanted=p.contended, most_s=p.most_s)),
         "alone_per_s": run(lambda one: alone_per_s(one, p.alone)),
     }
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("inf")
 
 
 def _median(samples: Sequence[dict[str, Any]], contender: str, figure: str) -> float:

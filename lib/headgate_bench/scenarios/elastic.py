@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
+from typing import Final
 
-from headgate.replay.elastic import CONTENDERS, OURS, Measures, replay_page
+from headgate.replay.elastic import CONTENDERS, OURS, replay_page
 from headgate_bench.artifact import Bar, at_least, at_most
 from headgate_bench.definition import Bench, Outcome, Scenario, Spread, spread_of
 from headgate_bench.elastic.charts import charts_of
@@ -35,41 +36,34 @@ def measure(parameters: ElasticParameters, bench: Bench) -> Outcome:
 
 
 def _bars(parameters: ElasticParameters, played: Played) -> list[Bar]:
-    name, start = played.name, played.start
-    return [
-        at_most(
-            f"P8.{name}_cost_{start}",
-            f"worker-seconds by what the work takes at least, {_on(played)}",
-            max(each.cost for each in played.ours),
-            parameters.bar_cost(start),
-            "x",
-            _beside(played, lambda each: each.cost) | _bounds(played),
-        ),
-        at_most(
-            f"P8.{name}_wait_{start}",
-            f"p99 of waiting, {_on(played)}",
-            max(each.p99_s for each in played.ours),
-            parameters.bar_wait(start),
-            "s",
-            _beside(played, lambda each: each.p99_s),
-        ),
-        at_most(
-            f"P8.{name}_operations_{start}",
-            f"workers started, drained or turned back, {_on(played)}",
-            max(each.operations for each in played.ours),
-            parameters.bar_operations,
-            "operations",
-            _beside(played, lambda each: each.operations),
-        ),
-        at_least(
-            f"P8.{name}_worth_{start}",
-            f"active periods of three starts or longer, {_on(played)}",
-            min(each.worth_share for each in played.ours),
-            parameters.bar_worth,
-            "of all",
-            _beside(played, lambda each: each.worth_share),
-        ),
-    ]
+    start = played.start
+    limits = {
+        "cost": getattr(parameters, f"bar_cost_{start}"),
+        "wait": getattr(parameters, f"bar_wait_{start}"),
+        "operations": parameters.bar_operations,
+        "worth": parameters.bar_worth,
+    }
+    bars = []
+    for name, what, figure, unit in _HELD:
+        make, worst = (at_least, min) if name == "worth" else (at_most, max)
+        beside: dict[str, float | str] = {each.policy: getattr(each, figure) for each in played.others}
+        if name == "cost":
+            bounds = played.comparison.bounds
+            beside |= {f"no policy below, nobody waits over {bound.wait_s:g} s": bound.cost for bound in bounds}
+        value = worst(getattr(each, figure) for each in played.ours)
+        bars.append(
+            make(f"P8.{played.name}_{name}_{start}", f"{what}, {_on(played)}", value, limits[name], unit, beside)
+        )
+    return bars
+
+
+_HELD: Final = (
+    ("cost", "worker-seconds by what the work takes at least", "cost", "x"),
+    ("wait", "p99 of waiting", "p99_s", "s"),
+    ("operations", "workers started, drained or turned back", "operations", "operations"),
+    ("worth", "active periods of three starts or longer", "worth_share", "of all"),
+)
+"""Name in ids of bars, what it is, the figure of a replay, and its unit."""
 
 
 def _lost(played: Iterable[Played]) -> Bar:
@@ -85,44 +79,19 @@ def _lost(played: Iterable[Played]) -> Bar:
 
 
 def _short(parameters: ElasticParameters, short: Probes) -> list[Bar]:
-    bars = [
-        at_most(
-            "P8.steady",
-            f"operations in {parameters.steady_s:g} s of 7 requests in flight on 2 workers of 8 slots",
-            short.steady[OURS],
-            parameters.bar_steady,
-            "operations",
-            _others(short.steady),
-        ),
-        at_most(
-            "P8.backlog",
-            f"workers drained while requests of a backlog of {parameters.backlog} wait",
-            short.backlog[OURS],
-            parameters.bar_backlog,
-            "workers",
-            _others(short.backlog),
-        ),
+    p = parameters
+    steady = f"operations in {p.steady_s:g} s of 7 requests in flight on 2 workers of 8 slots"
+    backlog = f"workers drained while requests of a backlog of {p.backlog} wait"
+    found: list[tuple[str, str, Mapping[str, float], float, str]] = [
+        ("steady", steady, short.steady, p.bar_steady, "operations"),
+        ("backlog", backlog, short.backlog, p.bar_backlog, "workers"),
     ]
-    bars.extend(
-        at_most(
-            f"P8.step_{start}",
-            f"from a sudden load of {parameters.step} workers until {parameters.step} serve it, {start} to start",
-            found[OURS],
-            parameters.bar_step,
-            "starts",
-            _others(found),
-        )
-        for start, found in short.step.items()
-    )
-    return bars
-
-
-def _beside(played: Played, figure: Callable[[Measures], float]) -> dict[str, float | str]:
-    return {each.policy: figure(each) for each in played.others}
-
-
-def _bounds(played: Played) -> dict[str, float | str]:
-    return {f"no policy below, nobody waits over {bound.wait_s:g} s": bound.cost for bound in played.comparison.bounds}
+    for start, starts in short.step.items():
+        what = f"from a sudden load of {p.step} workers until {p.step} serve it, {start} to start"
+        found.append((f"step_{start}", what, starts, p.bar_step, "starts"))
+    return [
+        at_most(f"P8.{name}", what, values[OURS], bar, unit, _others(values)) for name, what, values, bar, unit in found
+    ]
 
 
 def _others(found: Mapping[str, float]) -> dict[str, float | str]:

@@ -100,36 +100,12 @@ RIVALS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
-    """What a contender reached in one run.
-
-    Attributes:
-        goodput: good answers, in percent of what the provider could have given.
-        refused: attempts answered 429, in percent.
-        p95: 95th percentile of latency, relative to what it is without a queue.
-    """
-
-    goodput: float
-    refused: float
-    p95: float
-
-
 def play(
-    contender: Contender, provider: ProviderScript, *, setting: Setting, seed: int, policy: SlotPolicy | None = None
+    contender: Contender, provider: ProviderScript, *, setting: Setting, seed: int, policy: SlotPolicy
 ) -> LoadRecord:
-    """Return one run of a contender on a provider, with the slots of its origin if not told otherwise."""
+    """Return one run of a contender on a provider."""
     law = contender.make(setting.max_limit, provider)
-    return load(provider, law, seed=seed, seconds=setting.seconds, policy=policy or contender.policy)
-
-
-def scored(record: LoadRecord, provider: ProviderScript) -> Score:
-    """Return the score of a run."""
-    return Score(
-        100 * len(record.answered_at) / provider.capacity(record.seconds),
-        100 * record.refused_share,
-        record.latency_s(0.95) / provider.latency_quantile_s(Z_95),
-    )
+    return load(provider, law, seed=seed, seconds=setting.seconds, policy=policy)
 
 
 _STEP_AT_S = 200.0
@@ -182,16 +158,17 @@ class _Job:
     def run(self) -> dict[str, Any]:
         provider = script(self.case, self.setting)
         record = play(self.contender, provider, setting=self.setting, seed=self.seed, policy=self.policy)
-        score = scored(record, provider)
         return {
             "table": self.table,
             "case": self.case,
             "law": self.contender.name,
             "slots": self.policy,
             "seed": self.seed,
-            "goodput": score.goodput,
-            "refused": score.refused,
-            "p95": score.p95,
+            # Good answers, in percent of what the provider could have given; attempts answered 429, in percent; latency
+            # relative to what it is without a queue.
+            "goodput": 100 * len(record.answered_at) / provider.capacity(record.seconds),
+            "refused": 100 * record.refused_share,
+            "p95": record.latency_s(0.95) / provider.latency_quantile_s(Z_95),
             "lost": record.lost,
         }
 
@@ -363,7 +340,10 @@ def _charts(samples: Sequence[dict[str, Any]], parameters: LimitParameters, seed
     }
     setting = Setting(seconds=parameters.seconds)
     limits = {
-        contender.name: _steps(play(contender, script("S2", setting), setting=setting, seed=seed), parameters.seconds)
+        contender.name: _steps(
+            play(contender, script("S2", setting), setting=setting, seed=seed, policy=contender.policy),
+            parameters.seconds,
+        )
         for contender in (OURS, DATA_DESIGNER, INSPECT, RIVALS[-1])
     }
     return [

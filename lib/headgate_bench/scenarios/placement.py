@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -14,6 +14,10 @@ from headgate_bench.artifact import Bar, at_least, at_most
 from headgate_bench.definition import Bench, Chart, Outcome, Scenario
 from headgate_bench.placement.site import PlainRay, plain_ray, site
 from headgate_bench.placement.stops import Cycles, Stops, cycles, starts, stops
+
+POLICIES: Final = ("headgate", "ray", "fifo", "single-victim-requeued", "clairvoyant")
+
+_LABELS: Final = {"role": {"train": ["reward", "rollout"], "reward": ["rollout"]}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,68 +57,69 @@ class PlacementParameters:
 
 def measure(parameters: PlacementParameters, bench: Bench) -> Outcome:
     """Return the figures of placement, real ones first."""
+    p = parameters
     bench.progress(0.0, "starting a Ray cluster")
-    with site(parameters.nodes, cancel_timeout_s=parameters.cancel_timeout_s) as there:
-        started = starts(there, parameters.starts, _told(bench, 0.15, 0.3, parameters.starts, "starts"))
-        willing = stops(
-            there, parameters.stops, is_stuck=False, progress=_told(bench, 0.3, 0.4, parameters.stops, "stops")
-        )
-        stuck = stops(
-            there,
-            parameters.stuck_stops,
-            is_stuck=True,
-            progress=_told(bench, 0.4, 0.5, parameters.stuck_stops, "stops of stuck work"),
-        )
-        cycled = cycles(there, parameters.cycles, _told(bench, 0.5, 0.7, parameters.cycles, "cycles"))
+    with site(p.nodes, cancel_timeout_s=p.cancel_timeout_s) as there:
+        started = starts(there, p.starts, _told(bench, 0.15, 0.3, p.starts, "starts"))
+        willing = stops(there, p.stops, is_stuck=False, progress=_told(bench, 0.3, 0.4, p.stops, "stops"))
+        told = _told(bench, 0.4, 0.5, p.stuck_stops, "stops of stuck work")
+        stuck = stops(there, p.stuck_stops, is_stuck=True, progress=told)
+        cycled = cycles(there, p.cycles, _told(bench, 0.5, 0.7, p.cycles, "cycles"))
         bench.progress(0.7, "plain Ray")
-        rival = plain_ray(parameters.rival_starts, there.gpus)
-    traces = [
-        replayed(mix, hours=parameters.hours, seed=bench.seed, tell=_replaying(bench, mix)) for mix in parameters.mixes
-    ]
+        rival = plain_ray(p.rival_starts, there.gpus)
+    replays = {mix: _replayed(p, mix, bench) for mix in p.mixes}
     return Outcome(
         bars=[
-            *_starting(parameters, started, rival),
-            *_stopping(parameters, willing, stuck, rival),
-            *_leaking(cycled),
-            *(bar for each in traces for bar in _replay_bars(parameters, each)),
+            *_ray_bars(p, started, willing, stuck, cycled, rival),
+            *(bar for mix, comparison in replays.items() for bar in _replay_bars(p, mix, comparison)),
         ],
         samples=[
             {"starts_ms": started},
-            asdict(willing),
-            asdict(stuck),
-            asdict(cycled),
-            asdict(rival),
-            *(each.comparison.document() for each in traces),
+            *(asdict(each) for each in (willing, stuck, cycled, rival)),
+            *(each.document() for each in replays.values()),
         ],
-        charts=[_waiting_chart(each) for each in traces],
-        notes=_notes(parameters, stuck, traces),
+        charts=[_waiting_chart(mix, comparison) for mix, comparison in replays.items()],
+        notes=_notes(p, stuck, replays),
     )
 
 
-def _starting(parameters: PlacementParameters, started: Sequence[float], rival: PlainRay) -> list[Bar]:
+def _replayed(parameters: PlacementParameters, mix: str, bench: Bench) -> Comparison:
+    """Replay a generated mix of 32 GPUs on 4 nodes at a load of 0.9."""
+    cluster = cluster_of()
+    trace = generated(mix, cluster, hours=parameters.hours, seed=bench.seed)
+    rules = checked_rules(label_rules=_LABELS)
+
+    def tell(policy: str) -> None:
+        bench.progress(0.8, f"replaying {mix} under {policy}")
+
+    return compared(trace, cluster, rules, POLICIES, tell=tell)
+
+
+def _ray_bars(
+    parameters: PlacementParameters,
+    started: Sequence[float],
+    willing: Stops,
+    stuck: Stops,
+    cycled: Cycles,
+    rival: PlainRay,
+) -> list[Bar]:
+    bar_ms = 1_000 * parameters.cancel_timeout_s + parameters.bar_stop_more_ms
     return [
         at_most(
             "P7.start",
             "from submit to running in a reserved group with a warm host, p95",
-            _p95(started),
+            float(np.quantile(started, 0.95, method="inverted_cdf")),
             parameters.bar_start_ms,
             "ms",
             {"an actor in a ready group, median": float(np.median(rival.start_ms))},
-        )
-    ]
-
-
-def _stopping(parameters: PlacementParameters, willing: Stops, stuck: Stops, rival: PlainRay) -> list[Bar]:
-    bar_ms = 1_000 * parameters.cancel_timeout_s + parameters.bar_stop_more_ms
-    beside = {"a group handed over by Ray, median": float(np.median(rival.hand_over_ms))}
-    return [
+        ),
         at_most(
             "P7.preempt",
             "from submit to running when willing work is stopped first, worst",
             max(willing.running_ms),
             bar_ms,
             "ms",
-            beside,
+            {"a group handed over by Ray, median": float(np.median(rival.hand_over_ms))},
         ),
         at_most(
             "P7.stuck",
@@ -132,41 +137,35 @@ def _stopping(parameters: PlacementParameters, willing: Stops, stuck: Stops, riv
             "of all",
             {"ScheduleMesh": "0: victims are lost"},
         ),
-    ]
-
-
-def _leaking(cycled: Cycles) -> list[Bar]:
-    return [
         at_most(
             "P7.leaks",
             f"groups and actors left or missing after {cycled.cycles} cycles with {cycled.preemptions} preemptions",
             cycled.leaked + abs(1 - cycled.reserved) + (cycled.cycles - cycled.victims_done),
             0,
             "differences",
-        )
+        ),
     ]
 
 
-def _replay_bars(parameters: PlacementParameters, each: Replayed) -> list[Bar]:
-    ours = each.measures("headgate")
-    others = [measures for measures in each.comparison.measures if measures is not ours]
-    lost = float("nan") if ours.lost_over_least_in_band is None else ours.lost_over_least_in_band
+def _replay_bars(parameters: PlacementParameters, mix: str, comparison: Comparison) -> list[Bar]:
+    ours, *others = comparison.measures
+    fifo_s = _seconds(comparison.measures[POLICIES.index("fifo")])
     return [
         at_most(
-            f"P7.lost_{each.mix}",
+            f"P7.lost_{mix}",
             "lost work over the least that victims of the same bands could have lost",
-            lost,
+            float("nan") if ours.lost_over_least_in_band is None else ours.lost_over_least_in_band,
             parameters.bar_lost,
             "x",
             {other.policy: _ratio(other.lost_over_least_in_band) for other in others if other.decisions},
         ),
         at_most(
-            f"P7.wait_{each.mix}",
+            f"P7.wait_{mix}",
             "waiting of high-priority work at p95, as a share of what it is first come, first served",
-            _seconds(ours) / _seconds(each.measures("fifo")),
+            _seconds(ours) / fifo_s,
             parameters.bar_wait,
             "of FIFO",
-            {other.policy: _seconds(other) / _seconds(each.measures("fifo")) for other in others},
+            {other.policy: _seconds(other) / fifo_s for other in others},
         ),
     ]
 
@@ -179,13 +178,13 @@ def _ratio(value: float | None) -> float | str:
     return "more than nothing, where nothing was needed" if value is None else value
 
 
-def _notes(parameters: PlacementParameters, stuck: Stops, traces: Sequence[Replayed]) -> list[str]:
+def _notes(parameters: PlacementParameters, stuck: Stops, replays: Mapping[str, Comparison]) -> list[str]:
     notes = [
         f"Ray runs {parameters.nodes} nodes with 2 logical GPUs each beside its head, all on this machine.",
         "The rival starts its actors on the same tuned cluster; with Ray's defaults a hand-over takes a second.",
         f"After stuck work was killed its group starts a new process: {max(stuck.running_ms):.0f} ms until running.",
     ]
-    notes.extend(_said(each.mix, measures) for each in traces for measures in each.comparison.measures)
+    notes.extend(_said(mix, measures) for mix, comparison in replays.items() for measures in comparison.measures)
     return notes
 
 
@@ -197,26 +196,18 @@ def _said(mix: str, measures: Measures) -> str:
     )
 
 
-def _waiting_chart(each: Replayed) -> Chart:
+def _waiting_chart(mix: str, comparison: Comparison) -> Chart:
     return Chart(
-        f"High-priority waiting at p95, mix {each.mix}",
+        f"High-priority waiting at p95, mix {mix}",
         "policy",
         "seconds",
         "bars",
-        {"p95": [(measures.policy, _seconds(measures)) for measures in each.comparison.measures]},
+        {"p95": [(measures.policy, _seconds(measures)) for measures in comparison.measures]},
     )
-
-
-def _p95(values: Sequence[float]) -> float:
-    return float(np.quantile(values, 0.95, method="inverted_cdf"))
 
 
 def _told(bench: Bench, start: float, end: float, count: int, what: str) -> Callable[[int], None]:
     return lambda number: bench.progress(start + (end - start) * number / max(1, count), what)
-
-
-def _replaying(bench: Bench, mix: str) -> Callable[[str], None]:
-    return lambda policy: bench.progress(0.8, f"replaying {mix} under {policy}")
 
 
 SCENARIO = Scenario(
@@ -233,28 +224,3 @@ SCENARIO = Scenario(
     ),
     measure=measure,
 )
-
-
-POLICIES: Final = ("headgate", "ray", "fifo", "single-victim-requeued", "clairvoyant")
-
-_LABELS: Final = {"role": {"train": ["reward", "rollout"], "reward": ["rollout"]}}
-
-
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """One mix under all policies."""
-
-    mix: str
-    comparison: Comparison
-
-    def measures(self, policy: str) -> Measures:
-        """Return the figures of one of `POLICIES`."""
-        return self.comparison.measures[POLICIES.index(policy)]
-
-
-def replayed(mix: str, *, hours: float, seed: int, tell: Callable[[str], None]) -> Replayed:
-    """Replay a generated mix of 32 GPUs on 4 nodes at a load of 0.9."""
-    cluster = cluster_of()
-    trace = generated(mix, cluster, hours=hours, seed=seed)
-    rules = checked_rules(label_rules=_LABELS)
-    return Replayed(mix, compared(trace, cluster, rules, POLICIES, tell=tell))

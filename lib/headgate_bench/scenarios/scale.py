@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import time
 from collections.abc import Sequence
@@ -15,22 +14,13 @@ from headgate.config import Settings
 from headgate.core import DAY_S, ChatReply, Message, Model, SystemClock, sample_task
 from headgate.core.events import BatchStored, Event, SampleAccepted
 from headgate.environments import Environment, converse
-from headgate.run import (
-    ChatSource,
-    EndpointChats,
-    RequestSide,
-    Run,
-    RunPlan,
-    RunResult,
-    rare_collections,
-)
-from headgate.sampling import StaticRoster
+from headgate.run import ChatSource, EndpointChats, RequestSide, Run, RunResult, rare_collections
 from headgate.simulation import ScriptedChats, ServiceTime, free_environments
-from headgate.storage import open_store
-from headgate.telemetry import EventStream, LogSink, PrometheusSink, new_registry
+from headgate.telemetry import PrometheusSink, new_registry
 from headgate_bench.artifact import at_most
+from headgate_bench.campaign import log_stream, measured_run
 from headgate_bench.definition import Bench, Chart, Outcome, Progress, Scenario, spread_of
-from headgate_bench.echo_environment import LOGGER, fleet, free_names, memory_bytes
+from headgate_bench.echo_environment import fleet, free_names, memory_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +240,9 @@ async def _episode_s(
     With `is_admitted` its request goes through admission and executor and the sinks are told of it, as in a campaign.
     """
     clock = SystemClock()
-    stream = _stream(clock)
+    stream = log_stream(clock)
     stream.add(PrometheusSink(new_registry()))
-    scripted = ScriptedChats(clock, service=ServiceTime(parameters.service_s, 0.5), seed=seed)
+    scripted = _scripted(parameters, clock, seed)
     chats: ChatSource = scripted
     if is_admitted:
         requests = RequestSide(Settings(), clock=clock, emit=stream.emit)
@@ -277,10 +267,6 @@ async def _episode_s(
         return (time.process_time() - began) / (share * parameters.workers)
 
 
-def _stream(clock: SystemClock) -> EventStream:
-    return EventStream(clock, [LogSink(logging.getLogger(LOGGER))])
-
-
 async def _campaign(
     parameters: ScaleParameters,
     roster: Sequence[Model],
@@ -302,37 +288,20 @@ async def _campaign(
         sink_max_wait=parameters.sink_max_wait_s,
         batch_flush_interval=1.0,
     )
-    clock = SystemClock()
-    stream = _stream(clock)
-    store = open_store(settings.store)
-    await store.probe()
-
-    def emit(event: Event) -> None:
-        stream.emit(event)
-        meter.emit(event)
-
-    scripted = ScriptedChats(clock, service=ServiceTime(parameters.service_s, 0.5), seed=seed)
-    requests = RequestSide(settings, clock=clock, emit=emit)
-    plan = RunPlan(
-        settings=settings,
-        roster=StaticRoster(roster),
-        environments=environments,
-        store=store,
-        chats=EndpointChats(_SimulatedEndpoint(scripted), requests, clock=clock),
-        requests=requests,
-    )
-    campaign = Run(plan, clock=clock, emit=emit)
-    stream.add(PrometheusSink(new_registry(campaign.status)))
-    try:
-        async with asyncio.TaskGroup() as group:
-            beside = [group.create_task(meter.run()), group.create_task(_stopped(campaign, meter.enough))]
-            result = await campaign.run()
-            for task in beside:
-                task.cancel()
-    finally:
-        stream.close()
-        store.close()
+    endpoint = _SimulatedEndpoint(_scripted(parameters, SystemClock(), seed))
+    async with (
+        measured_run(settings, roster, environments, endpoint, told=meter.emit) as campaign,
+        asyncio.TaskGroup() as group,
+    ):
+        beside = [group.create_task(meter.run()), group.create_task(_stopped(campaign, meter.enough))]
+        result = await campaign.run()
+        for task in beside:
+            task.cancel()
     return result
+
+
+def _scripted(parameters: ScaleParameters, clock: SystemClock, seed: int) -> ScriptedChats:
+    return ScriptedChats(clock, service=ServiceTime(parameters.service_s, 0.5), seed=seed)
 
 
 async def _stopped(campaign: Run, enough: asyncio.Event) -> None:

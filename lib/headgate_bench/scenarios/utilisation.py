@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import random
 import time
@@ -12,16 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from headgate.config import Settings
-from headgate.core import DAY_S, SystemClock
+from headgate.core import DAY_S
 from headgate.models import ChatClient, SimulationPlan
-from headgate.run import EndpointChats, RequestSide, Run, RunPlan
-from headgate.sampling import StaticRoster
 from headgate.simulation import free_environments
-from headgate.storage import open_store
-from headgate.telemetry import EventStream, LogSink, PrometheusSink, new_registry
 from headgate_bench.artifact import at_least
+from headgate_bench.campaign import measured_run
 from headgate_bench.definition import Bench, Chart, Outcome, Scenario, spread_of
-from headgate_bench.echo_environment import LOGGER, fleet, free_names
+from headgate_bench.echo_environment import fleet, free_names
 from headgate_bench.provider import Provider, Window, provider
 from headgate_bench.rivals.batch_rounds import BatchRounds, expected_utilisation
 from headgate_bench.rivals.inspect_tasks import NOT_INSTALLED, RivalFailedError, inspect_is_installed, inspect_sampled
@@ -138,34 +134,19 @@ async def _ours(parameters: UtilisationParameters, endpoint: Provider, folder: P
         batch_flush_interval=0.5,
         drain_timeout_s=0.0,
     )
-    clock = SystemClock()
-    store = open_store(settings.store)
-    stream = EventStream(clock, [LogSink(logging.getLogger(LOGGER))])
-    await store.probe()
-    requests = RequestSide(settings, clock=clock, emit=stream.emit, rng=random.Random(seed))
-    async with ChatClient() as client:
-        plan = RunPlan(
-            settings=settings,
-            roster=StaticRoster(fleet(parameters.models, endpoint.base_url)),
-            environments=free_environments(dict.fromkeys(names, rate)),
-            store=store,
-            chats=EndpointChats(client, requests, clock=clock),
-            requests=requests,
-        )
-        campaign = Run(plan, clock=clock, emit=stream.emit)
-        stream.add(PrometheusSink(new_registry(campaign.status)))
-        try:
-            async with asyncio.TaskGroup() as group:
-                running = group.create_task(campaign.run())
-                await asyncio.sleep(parameters.warm_up_s)
-                await endpoint.reset()
-                await asyncio.sleep(parameters.window_s)
-                window = await endpoint.window()
-                campaign.stop("the benchmark has its window")
-                await running
-        finally:
-            stream.close()
-            store.close()
+    models, environments = fleet(parameters.models, endpoint.base_url), free_environments(dict.fromkeys(names, rate))
+    async with (
+        ChatClient() as client,
+        measured_run(settings, models, environments, client, rng=random.Random(seed)) as campaign,
+        asyncio.TaskGroup() as group,
+    ):
+        running = group.create_task(campaign.run())
+        await asyncio.sleep(parameters.warm_up_s)
+        await endpoint.reset()
+        await asyncio.sleep(parameters.window_s)
+        window = await endpoint.window()
+        campaign.stop("the benchmark has its window")
+        await running
     return window
 
 

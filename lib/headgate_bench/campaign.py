@@ -1,0 +1,60 @@
+"""A run of the whole system that is measured: its store, its journal, and every sink that it tells in life."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+from headgate.config import Settings
+from headgate.core import Model, SystemClock
+from headgate.core.events import Event
+from headgate.environments import Environment
+from headgate.run import ChatSender, EndpointChats, RequestSide, Run, RunPlan
+from headgate.sampling import StaticRoster
+from headgate.storage import open_store
+from headgate.telemetry import EventStream, LogSink, PrometheusSink, new_registry
+from headgate_bench.definition import LOGGER
+
+
+def log_stream(clock: SystemClock) -> EventStream:
+    """Return a stream that tells the log, as in life."""
+    return EventStream(clock, [LogSink(logging.getLogger(LOGGER))])
+
+
+@asynccontextmanager
+async def measured_run(
+    settings: Settings,
+    roster: Sequence[Model],
+    environments: Mapping[str, Environment],
+    sender: ChatSender,
+    *,
+    told: Callable[[Event], None] = lambda _event: None,
+    rng: random.Random | None = None,
+) -> AsyncIterator[Run]:
+    """Give a run that is ready to begin; `told` hears of its events, too."""
+    clock = SystemClock()
+    stream, store = log_stream(clock), open_store(settings.store)
+    await store.probe()
+
+    def emit(event: Event) -> None:
+        stream.emit(event)
+        told(event)
+
+    requests = RequestSide(settings, clock=clock, emit=emit, rng=rng)
+    plan = RunPlan(
+        settings=settings,
+        roster=StaticRoster(roster),
+        environments=environments,
+        store=store,
+        chats=EndpointChats(sender, requests, clock=clock),
+        requests=requests,
+    )
+    run = Run(plan, clock=clock, emit=emit)
+    stream.add(PrometheusSink(new_registry(run.status)))
+    try:
+        yield run
+    finally:
+        stream.close()
+        store.close()
