@@ -17,36 +17,23 @@ from headgate_bench.idle.suite import Suite, worst_over_ideal
 
 @dataclass(frozen=True, slots=True)
 class IdleParameters:
-    """Parameters of the scenario.
+    """Parameters of the scenario."""
 
-    Attributes:
-        mode: DataDesigner's quick suite of 22 cases, or its full one of 28; our own cases run beside them.
-        cases: ids of the cases to run; all of the mode when empty. Behaviour of cases that were not run is not judged.
-        baseline: what the figures are compared with: the summary of an earlier run, `none`, or empty for the one that
-            Headgate comes with.
-        real_time: whether each case is run once by the wall clock as well.
-        clock_repeats: how often the combined case and its control take turns by the wall clock.
-        bar_utilisation: share of the model capacity that an adaptive frontier leases at least.
-        bar_frontier: share that is idle for want of open work at most.
-        bar_leased_wait: how much shorter a task waits for its provider with advice than without.
-        bar_wall: wall time over its ideal in the worst case at most.
-        bar_combined: what advice adds to the use of the providers' slots while one of them is pressed.
-        bar_cpu_us: CPU time per generation over all cases at most, the events' recording included.
-        bar_errors: checks that may fail.
-    """
-
-    mode: Mode = "quick"
+    mode: Mode = "quick"  # DataDesigner's quick suite of 22 cases, or its full one of 28; our own cases run beside them
+    # Ids of the cases to run; all of the mode when empty. Behaviour of cases that were not run is not judged.
     cases: tuple[str, ...] = ()
+    # What the figures are compared with: the summary of an earlier run, `none`, or empty for the one that Headgate
+    # comes with.
     baseline: str = ""
-    real_time: bool = False
-    clock_repeats: int = 5
-    bar_utilisation: float = 0.677
-    bar_frontier: float = 0.147
-    bar_leased_wait: float = 10.0
-    bar_wall: float = 1.25
-    bar_combined: float = 0.005
-    bar_cpu_us: float = 150.0
-    bar_errors: int = 0
+    real_time: bool = False  # whether each case is run once by the wall clock as well
+    clock_repeats: int = 5  # how often the combined case and its control take turns by the wall clock
+    bar_utilisation: float = 0.677  # share of the model capacity that an adaptive frontier leases at least
+    bar_frontier: float = 0.147  # share that is idle for want of open work at most
+    bar_leased_wait: float = 10.0  # how much shorter a task waits for its provider with advice than without
+    bar_wall: float = 1.25  # wall time over its ideal in the worst case at most
+    bar_combined: float = 0.005  # what advice adds to the use of the providers' slots while one of them is pressed
+    bar_cpu_us: float = 150.0  # CPU time per generation over all cases at most, the events' recording included
+    bar_errors: int = 0  # checks that may fail
 
 
 _FILE: Final = Path(__file__).with_name("published.toml")

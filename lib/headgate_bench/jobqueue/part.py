@@ -25,75 +25,41 @@ STORES: Final = ("sqlite", "postgres")
 
 @dataclass(frozen=True, slots=True)
 class JobQueueParameters:
-    """Parameters of the scenario.
+    """Parameters of the scenario."""
 
-    Attributes:
-        parts: what is measured.
-        stores: databases of the parts that run on either; without `postgres` no PostgreSQL programs are needed.
-        iterations: of the burn-downs, in which all contenders take turns.
-        jobs: of a burn-down in batches.
-        batch: jobs per claim and per completion.
-        batch_workers: callers that claim and complete batches side by side.
-        rival_jobs: of each rival's burn-down in units of a second at its usual rate.
-        http_s: seconds of claims and completions one by one.
-        http_clients: connections that do so.
-        pickup_jobs: submitted one by one.
-        pickup_workers: long-polling connections.
-        handovers: of a freed policy server.
-        small: jobs queued in the small queue of the flatness.
-        large: jobs queued in the large one.
-        flat_rounds: claims of 100 jobs of each, in turns.
-        saturation_hours: of the simulated hours in steady state.
-        saturation_scale: how many times faster than in life the served loads and episodes are.
-        saturation_episodes: that each policy server runs over HTTP, in steady state.
-        heartbeat_workers: each with a connection and a lease.
-        heartbeat_lease_s: renewed three times per period.
-        heartbeat_s: seconds that are measured.
-        fault_jobs: of each contender's burn-down under kills.
-        fault_job_s: seconds that one takes.
-        worker_kills: of each contender's workers.
-        server_kills: of our server.
-        bar_batch: jobs claimed and completed per second in batches, at least.
-        bar_http: the same one by one, at least.
-        bar_pickup_ms: 95th percentile, at most.
-        bar_handover_ms: 95th percentile, at most.
-        bar_flat: CPU time of a claim in the large queue over that in the small one, at most.
-        bar_busy: share of the time in which policy servers are busy, at least.
-        bar_lost: leases and jobs that may be lost, and jobs that may be counted twice.
-    """
-
-    parts: tuple[str, ...] = PARTS
+    parts: tuple[str, ...] = PARTS  # what is measured
+    # Databases of the parts that run on either; without `postgres` no PostgreSQL programs are needed.
     stores: tuple[str, ...] = STORES
-    iterations: int = 1
-    jobs: int = 20_000
-    batch: int = 500
-    batch_workers: int = 1
-    rival_jobs: int = 2
-    http_s: float = 1.5
-    http_clients: int = 32
-    pickup_jobs: int = 500
-    pickup_workers: int = 32
-    handovers: int = 100
-    small: int = 10_000
-    large: int = 100_000
-    flat_rounds: int = 10
-    saturation_hours: float = 0.5
-    saturation_scale: float = 100.0
-    saturation_episodes: int = 5
-    heartbeat_workers: int = 1_000
-    heartbeat_lease_s: float = 10.0
-    heartbeat_s: float = 4.0
-    fault_jobs: int = 200
-    fault_job_s: float = 0.02
-    worker_kills: int = 2
-    server_kills: int = 1
-    bar_batch: float = 10_000.0
-    bar_http: float = 500.0
-    bar_pickup_ms: float = 20.0
-    bar_handover_ms: float = 20.0
-    bar_flat: float = 1.2
-    bar_busy: float = 0.98
-    bar_lost: int = 0
+    iterations: int = 1  # of the burn-downs, in which all contenders take turns
+    jobs: int = 20_000  # of a burn-down in batches
+    batch: int = 500  # jobs per claim and per completion
+    batch_workers: int = 1  # callers that claim and complete batches side by side
+    rival_jobs: int = 2  # of each rival's burn-down in units of a second at its usual rate
+    http_s: float = 1.5  # seconds of claims and completions one by one
+    http_clients: int = 32  # connections that do so
+    pickup_jobs: int = 500  # submitted one by one
+    pickup_workers: int = 32  # long-polling connections
+    handovers: int = 100  # of a freed policy server
+    small: int = 10_000  # jobs queued in the small queue of the flatness
+    large: int = 100_000  # jobs queued in the large one
+    flat_rounds: int = 10  # claims of 100 jobs of each, in turns
+    saturation_hours: float = 0.5  # of the simulated hours in steady state
+    saturation_scale: float = 100.0  # how many times faster than in life the served loads and episodes are
+    saturation_episodes: int = 5  # that each policy server runs over HTTP, in steady state
+    heartbeat_workers: int = 1_000  # each with a connection and a lease
+    heartbeat_lease_s: float = 10.0  # renewed three times per period
+    heartbeat_s: float = 4.0  # seconds that are measured
+    fault_jobs: int = 200  # of each contender's burn-down under kills
+    fault_job_s: float = 0.02  # seconds that one takes
+    worker_kills: int = 2  # of each contender's workers
+    server_kills: int = 1  # of our server
+    bar_batch: float = 10_000.0  # jobs claimed and completed per second in batches, at least
+    bar_http: float = 500.0  # the same one by one, at least
+    bar_pickup_ms: float = 20.0  # 95th percentile, at most
+    bar_handover_ms: float = 20.0  # 95th percentile, at most
+    bar_flat: float = 1.2  # CPU time of a claim in the large queue over that in the small one, at most
+    bar_busy: float = 0.98  # share of the time in which policy servers are busy, at least
+    bar_lost: int = 0  # leases and jobs that may be lost, and jobs that may be counted twice
 
     def check(self) -> None:
         """Refuse parts and stores that there are not.

@@ -185,37 +185,21 @@ _OURS: Final = "headgate"
 
 @dataclass(frozen=True, slots=True)
 class AdmissionParameters:
-    """Parameters of the scenario.
+    """Parameters of the scenario."""
 
-    Attributes:
-        waiters: requests that wait at any moment.
-        slots: requests that may be in flight.
-        groups: between which the waiters are divided.
-        handovers: whose time is taken, one after the other.
-        contended: slots that change hands for the throughput under contention.
-        alone: requests one after the other for the throughput without.
-        idle_s: how long nothing moves.
-        most_s: time that one measurement may take; a contender that needs longer is measured for so long.
-        iterations: of everything.
-        bar_handover_ms: 99th percentile of a hand-over at most.
-        bar_idle: share of a core at most while nothing moves.
-        bar_contended: slots that change hands per second of CPU time at least.
-        bar_alone: requests per second of CPU time at least, without contention.
-    """
-
-    waiters: int = 10_000
-    slots: int = 64
-    groups: int = 64
-    handovers: int = 5_000
-    contended: int = 40_000
-    alone: int = 50_000
-    idle_s: float = 0.5
-    most_s: float = 3.0
-    iterations: int = 3
-    bar_handover_ms: float = 1.0
-    bar_idle: float = 0.005
-    bar_contended: float = 30_000.0
-    bar_alone: float = 100_000.0
+    waiters: int = 10_000  # requests that wait at any moment
+    slots: int = 64  # requests that may be in flight
+    groups: int = 64  # between which the waiters are divided
+    handovers: int = 5_000  # whose time is taken, one after the other
+    contended: int = 40_000  # slots that change hands for the throughput under contention
+    alone: int = 50_000  # requests one after the other for the throughput without
+    idle_s: float = 0.5  # how long nothing moves
+    most_s: float = 3.0  # time that one measurement may take; a contender that needs longer is measured for so long
+    iterations: int = 3  # of everything
+    bar_handover_ms: float = 1.0  # 99th percentile of a hand-over at most
+    bar_idle: float = 0.005  # share of a core at most while nothing moves
+    bar_contended: float = 30_000.0  # slots that change hands per second of CPU time at least
+    bar_alone: float = 100_000.0  # requests per second of CPU time at least, without contention
 
 
 def measure(parameters: AdmissionParameters, bench: Bench) -> Outcome:

@@ -44,23 +44,14 @@ _WORKERS: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class DayParameters:
-    """Parameters of the scenario.
+    """Parameters of the scenario."""
 
-    Attributes:
-        models: of the roster.
-        restart_at_s: when the campaign of the interrupted day is stopped and started again.
-        compared_s: length of the two runs with the same seed that are compared sample by sample.
-        service_s: mean service time of the models (log-normal, cv 0.5).
-        boost_below: samples per model and day below which its rates are tripled.
-        bar_off: samples that a model may be off its daily rate in one environment.
-    """
-
-    models: int = 20
-    restart_at_s: float = 40_000.0
-    compared_s: float = 10_800.0
-    service_s: float = 20.0
-    boost_below: int = 200
-    bar_off: int = 1
+    models: int = 20  # of the roster
+    restart_at_s: float = 40_000.0  # when the campaign of the interrupted day is stopped and started again
+    compared_s: float = 10_800.0  # length of the two runs with the same seed that are compared sample by sample
+    service_s: float = 20.0  # mean service time of the models (log-normal, cv 0.5)
+    boost_below: int = 200  # samples per model and day below which its rates are tripled
+    bar_off: int = 1  # samples that a model may be off its daily rate in one environment
 
 
 class _Day:

@@ -91,24 +91,15 @@ async def _conversed(environment: Environment, episodes: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentParameters:
-    """Parameters of the scenario.
+    """Parameters of the scenario."""
 
-    Attributes:
-        names: environments to measure; empty for all that can be loaded.
-        episodes: per environment and baseline.
-        budget_s: after which no further environment is begun.
-        bar_solver: the solver's success rate less the rate that its environment states, at least.
-        turns: of the echo, for what the harness costs; in process, apart, and directly.
-        bar_turn_ms: processor time that the harness adds to a turn at most.
-        bar_sigmas: distance of the random baseline's score from the stated chance level at most, in standard errors.
-    """
-
-    names: tuple[str, ...] = ()
-    episodes: int = 8
-    budget_s: float = 40.0
-    turns: int = 2_000
-    bar_turn_ms: float = 2.0
-    bar_solver: float = 0.0
+    names: tuple[str, ...] = ()  # environments to measure; empty for all that can be loaded
+    episodes: int = 8  # per environment and baseline
+    budget_s: float = 40.0  # after which no further environment is begun
+    turns: int = 2_000  # of the echo, for what the harness costs; in process, apart, and directly
+    bar_turn_ms: float = 2.0  # processor time that the harness adds to a turn at most
+    bar_solver: float = 0.0  # the solver's success rate less the rate that its environment states, at least
+    # Distance of the random baseline's score from the stated chance level at most, in standard errors.
     bar_sigmas: float = 4.0
 
 

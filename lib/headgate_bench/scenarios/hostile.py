@@ -32,19 +32,12 @@ KINDS: Final[Mapping[str, Callable[[Ground], Awaitable[Tally]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class HostileParameters:
-    """Parameters of the scenario.
+    """Parameters of the scenario."""
 
-    Attributes:
-        kinds: of adversaries, of `KINDS`; empty for all.
-        tries: attacks of each kind that are drawn at random, besides those that are always tried.
-        siege_s: how long others are served during an attack, and as long without.
-        bar_others: goodput of others during an attack, as a share of what it is without, at least.
-    """
-
-    kinds: tuple[str, ...] = ()
-    tries: int = 10
-    siege_s: float = 3.0
-    bar_others: float = 0.9
+    kinds: tuple[str, ...] = ()  # of adversaries, of `KINDS`; empty for all
+    tries: int = 10  # attacks of each kind that are drawn at random, besides those that are always tried
+    siege_s: float = 3.0  # how long others are served during an attack, and as long without
+    bar_others: float = 0.9  # goodput of others during an attack, as a share of what it is without, at least
 
 
 def measure(parameters: HostileParameters, bench: Bench) -> Outcome:

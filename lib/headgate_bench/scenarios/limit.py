@@ -115,33 +115,22 @@ _POLICIES: tuple[SlotPolicy, ...] = ("held", "released")
 
 @dataclass(frozen=True, slots=True)
 class LimitParameters:
-    """Parameters of the scenario.
+    """Parameters of the scenario."""
 
-    Attributes:
-        seconds: simulated time of a run.
-        seeds: runs of our law per case.
-        rival_seeds: runs of each rival per case.
-        variants: settings besides the bar's that our law is measured with, by name; `all` for all of them.
-        variant_seeds: runs per case and variant, with other seeds than the bar's.
-        bar_goodput: percent of capacity at least, in S1, S2, S3, S3b, S4 and S5.
-        bar_refused: percent of attempts answered 429 at most, in S1, S2, S3, S3b and S4.
-        bar_p95: 95th percentile of latency in S5 at most, relative to the oracle's.
-        bar_down: service times until a cap cut to a quarter is followed within 10 %.
-        bar_up_s: seconds until 90 % of a doubled cap are used.
-        bar_storm_s: seconds from the end of a storm of 429s until 90 % of the capacity are used.
-    """
-
-    seconds: float = 600.0
-    seeds: int = 5
-    rival_seeds: int = 2
+    seconds: float = 600.0  # simulated time of a run
+    seeds: int = 5  # runs of our law per case
+    rival_seeds: int = 2  # runs of each rival per case
+    # Settings besides the bar's that our law is measured with, by name; `all` for all of them.
     variants: tuple[str, ...] = ()
-    variant_seeds: int = 3
+    variant_seeds: int = 3  # runs per case and variant, with other seeds than the bar's
+    # Percent of capacity at least, in S1, S2, S3, S3b, S4 and S5.
     bar_goodput: tuple[float, ...] = (98.0, 94.0, 98.0, 98.0, 98.0, 95.0)
+    # Percent of attempts answered 429 at most, in S1, S2, S3, S3b and S4.
     bar_refused: tuple[float, ...] = (1.0, 1.5, 2.5, 2.5, 1.0)
-    bar_p95: float = 1.3
-    bar_down: float = 5.0
-    bar_up_s: float = 60.0
-    bar_storm_s: float = 60.0
+    bar_p95: float = 1.3  # 95th percentile of latency in S5 at most, relative to the oracle's
+    bar_down: float = 5.0  # service times until a cap cut to a quarter is followed within 10 %
+    bar_up_s: float = 60.0  # seconds until 90 % of a doubled cap are used
+    bar_storm_s: float = 60.0  # seconds from the end of a storm of 429s until 90 % of the capacity are used
 
 
 @dataclass(frozen=True, slots=True)

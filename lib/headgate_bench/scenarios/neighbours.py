@@ -26,22 +26,14 @@ _HOW: Final = ("ordinary_s", "hostile_s", "in_order_s")
 
 @dataclass(frozen=True, slots=True)
 class NeighbourParameters:
-    """Parameters of the scenario.
+    """Parameters of the scenario."""
 
-    Attributes:
-        kinds: of misuse, among `KINDS`; those whose environment is not installed are left out.
-        others: models beside the one that is measured.
-        at_once: episodes of each of them that are played at once; of the one that is measured there are two.
-        samples: of the model that is measured, beside each kind of others.
-        rival_s: seconds for those beside hostile ones once more, first come, first served.
-        bar_ratio: its 95th percentile beside models that misuse something by that beside ordinary ones, at most.
-    """
-
-    kinds: tuple[str, ...]
-    others: int = 9
-    at_once: int = 4
-    samples: int = 40
-    rival_s: float = 5.0
+    kinds: tuple[str, ...]  # of misuse, among `KINDS`; those whose environment is not installed are left out
+    others: int = 9  # models beside the one that is measured
+    at_once: int = 4  # episodes of each of them that are played at once; of the one that is measured there are two
+    samples: int = 40  # of the model that is measured, beside each kind of others
+    rival_s: float = 5.0  # seconds for those beside hostile ones once more, first come, first served
+    # Its 95th percentile beside models that misuse something by that beside ordinary ones, at most.
     bar_ratio: float = 2.0
 
 

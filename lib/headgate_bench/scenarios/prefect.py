@@ -20,33 +20,19 @@ _WINDOW_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class PrefectParameters:
-    """Parameters of the scenario.
+    """Parameters of the scenario."""
 
-    Attributes:
-        window_s: length of the window, run twice; what a flow run adds to it does not depend on it.
-        models: that are sampled in affine:sat.
-        samples_per_s: that fall due, all models together.
-        batch: samples that are stored together.
-        slots: of the endpoint's global limit, and requests that it serves at once.
-        mean_s: mean service time of the endpoint.
-        requests: that are admitted under slots.
-        rival_requests: of each rival; they take hundreds of times as long.
-        bar_share: of a window of 60 s that it may take longer as a flow run.
-        bar_calls: calls of the Prefect API per batch at most.
-        bar_admission: calls of the Prefect API while requests are admitted at most.
-    """
-
-    window_s: float = 10.0
-    models: int = 8
-    samples_per_s: float = 150.0
-    batch: int = 300
-    slots: int = 64
-    mean_s: float = 0.2
-    requests: int = 10_000
-    rival_requests: int = 25
-    bar_share: float = 0.01
-    bar_calls: float = 5.0
-    bar_admission: int = 0
+    window_s: float = 10.0  # length of the window, run twice; what a flow run adds to it does not depend on it
+    models: int = 8  # that are sampled in affine:sat
+    samples_per_s: float = 150.0  # that fall due, all models together
+    batch: int = 300  # samples that are stored together
+    slots: int = 64  # of the endpoint's global limit, and requests that it serves at once
+    mean_s: float = 0.2  # mean service time of the endpoint
+    requests: int = 10_000  # that are admitted under slots
+    rival_requests: int = 25  # of each rival; they take hundreds of times as long
+    bar_share: float = 0.01  # of a window of 60 s that it may take longer as a flow run
+    bar_calls: float = 5.0  # calls of the Prefect API per batch at most
+    bar_admission: int = 0  # calls of the Prefect API while requests are admitted at most
 
 
 def measure(parameters: PrefectParameters, bench: Bench) -> Outcome:

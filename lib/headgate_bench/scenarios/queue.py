@@ -27,35 +27,20 @@ _IN_FLIGHT = 64
 
 @dataclass(frozen=True, slots=True)
 class QueueParameters:
-    """Parameters of the scenario.
+    """Parameters of the scenario."""
 
-    Attributes:
-        groups: numbers of groups (one per model) to measure with.
-        tasks: cycles per measurement; each takes one task and adds one.
-        backlog: numbers of tasks that wait at any time, to measure with.
-        closed_share: of the groups in closed lanes in the second half of the measurements.
-        iterations: measurements of each case, after one that warms up and does not count.
-        rival_cpu_s: CPU time that one measurement of the rival may take; it does as many cycles as fit.
-        bar_us: CPU time per task at most.
-        bar_beside: CPU time relative to the rival's best case at most.
-        bar_flat: slowest number of groups relative to the fastest at most.
-        bar_peer_s: simulated seconds that the first task of a group that arrives may wait.
-        bar_peer_share: 95th percentile of its waits relative to that in turns by number of tasks at most.
-        bar_wall: wall time relative to that under `strict_fair` at most.
-    """
-
-    groups: tuple[int, ...] = (1, 8, 64, 256, 1_024, 4_096)
-    tasks: int = 1_000
-    backlog: tuple[int, ...] = (1_000, 20_000)
-    closed_share: float = 0.9
-    iterations: int = 10
-    rival_cpu_s: float = 0.02
-    bar_us: float = 15.0
-    bar_beside: float = 3.0
-    bar_flat: float = 1.5
-    bar_peer_s: float = 0.01
-    bar_peer_share: float = 0.2
-    bar_wall: float = 1.05
+    groups: tuple[int, ...] = (1, 8, 64, 256, 1_024, 4_096)  # numbers of groups (one per model) to measure with
+    tasks: int = 1_000  # cycles per measurement; each takes one task and adds one
+    backlog: tuple[int, ...] = (1_000, 20_000)  # numbers of tasks that wait at any time, to measure with
+    closed_share: float = 0.9  # of the groups in closed lanes in the second half of the measurements
+    iterations: int = 10  # measurements of each case, after one that warms up and does not count
+    rival_cpu_s: float = 0.02  # CPU time that one measurement of the rival may take; it does as many cycles as fit
+    bar_us: float = 15.0  # CPU time per task at most
+    bar_beside: float = 3.0  # CPU time relative to the rival's best case at most
+    bar_flat: float = 1.5  # slowest number of groups relative to the fastest at most
+    bar_peer_s: float = 0.01  # simulated seconds that the first task of a group that arrives may wait
+    bar_peer_share: float = 0.2  # 95th percentile of its waits relative to that in turns by number of tasks at most
+    bar_wall: float = 1.05  # wall time relative to that under `strict_fair` at most
 
 
 class _Contender(Protocol):

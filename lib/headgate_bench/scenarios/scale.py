@@ -25,40 +25,24 @@ from headgate_bench.echo_environment import fleet, free_names, memory_bytes
 
 @dataclass(frozen=True, slots=True)
 class ScaleParameters:
-    """Parameters of the scenario.
+    """Parameters of the scenario."""
 
-    Attributes:
-        models: of the roster.
-        environments: that each is sampled in; they cost nothing.
-        samples: until the campaign stops.
-        workers: episodes in progress at most.
-        service_s: mean of the models' service times, drawn from a log-normal distribution of cv 0.5.
-        demand_per_s: samples that fall due per second, all pairs together.
-        sink_batch_size: see the setting of that name; a batch has a Parquet file per environment, so that many
-            environments want larger batches than the default of 300.
-        sink_max_wait_s: see the setting `sink_max_wait`.
-        reading_s: seconds between two readings of CPU time and memory.
-        bare_episodes: episodes that the cost of an episode alone is measured with.
-        bar_us: CPU time per sample at most.
-        bar_request_us: CPU time that admission, executor and their events add to a request at most.
-        bar_bytes: memory at most.
-        bar_growth: memory of the last quarter relative to the second quarter at most.
-    """
-
-    models: int = 256
-    environments: int = 64
-    samples: int = 100_000
-    workers: int = 256
-    service_s: float = 0.01
-    demand_per_s: float = 4_000.0
+    models: int = 256  # of the roster
+    environments: int = 64  # that each is sampled in; they cost nothing
+    samples: int = 100_000  # until the campaign stops
+    workers: int = 256  # episodes in progress at most
+    service_s: float = 0.01  # mean of the models' service times, drawn from a log-normal distribution of cv 0.5
+    demand_per_s: float = 4_000.0  # samples that fall due per second, all pairs together
+    # See the setting of that name; a batch has a Parquet file per environment, so that many environments want larger
+    # batches than the default of 300.
     sink_batch_size: int = 10_000
-    sink_max_wait_s: float = 300.0
-    reading_s: float = 0.5
-    bare_episodes: int = 20_000
-    bar_us: float = 150.0
-    bar_request_us: float = 50.0
-    bar_bytes: int = 500_000_000
-    bar_growth: float = 1.1
+    sink_max_wait_s: float = 300.0  # see the setting `sink_max_wait`
+    reading_s: float = 0.5  # seconds between two readings of CPU time and memory
+    bare_episodes: int = 20_000  # episodes that the cost of an episode alone is measured with
+    bar_us: float = 150.0  # CPU time per sample at most
+    bar_request_us: float = 50.0  # CPU time that admission, executor and their events add to a request at most
+    bar_bytes: int = 500_000_000  # memory at most
+    bar_growth: float = 1.1  # memory of the last quarter relative to the second quarter at most
 
 
 @dataclass(frozen=True, slots=True)

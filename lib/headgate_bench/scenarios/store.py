@@ -16,31 +16,18 @@ from headgate_bench.definition import Bench, Outcome, Scenario, spread_of
 
 @dataclass(frozen=True, slots=True)
 class StoreParameters:
-    """Parameters of the scenario.
+    """Parameters of the scenario."""
 
-    Attributes:
-        rows: of the frame that is validated and stored at once.
-        batch_rows: of a small batch, as the sink stores them.
-        environments: that each batch spans, with a Parquet file for each.
-        iterations: of every measurement.
-        kills: of the writer.
-        writers: killed side by side, each with a journal and a store of its own.
-        longest_s: within which a writer is killed.
-        kill_accept_rows: samples per acceptance of the writers.
-        kill_batch_rows: samples per batch of the writers; small, so that many batches are hit.
-        bar_rows_per_s: validated at least.
-    """
-
-    rows: int = 50_000
-    batch_rows: int = 300
-    environments: int = 8
-    iterations: int = 3
-    kills: int = 20
-    writers: int = 2
-    longest_s: float = 0.8
-    kill_accept_rows: int = 40
-    kill_batch_rows: int = 60
-    bar_rows_per_s: float = 200_000.0
+    rows: int = 50_000  # of the frame that is validated and stored at once
+    batch_rows: int = 300  # of a small batch, as the sink stores them
+    environments: int = 8  # that each batch spans, with a Parquet file for each
+    iterations: int = 3  # of every measurement
+    kills: int = 20  # of the writer
+    writers: int = 2  # killed side by side, each with a journal and a store of its own
+    longest_s: float = 0.8  # within which a writer is killed
+    kill_accept_rows: int = 40  # samples per acceptance of the writers
+    kill_batch_rows: int = 60  # samples per batch of the writers; small, so that many batches are hit
+    bar_rows_per_s: float = 200_000.0  # validated at least
 
 
 def measure(parameters: StoreParameters, bench: Bench) -> Outcome:

@@ -25,33 +25,22 @@ from headgate_bench.rivals.inspect_tasks import NOT_INSTALLED, RivalFailedError,
 
 @dataclass(frozen=True, slots=True)
 class UtilisationParameters:
-    """Parameters of the scenario.
+    """Parameters of the scenario."""
 
-    Attributes:
-        models: of the roster, all behind one provider.
-        environments: that each is sampled in; they cost nothing.
-        cap: requests that the provider serves at once; also the workers of ours and the requests that rivals keep.
-        mean_s: mean service time; long enough that two cores are not the bottleneck (cap / mean_s requests per s).
-        cv: coefficient of variation of the log-normal service times.
-        overload: samples that fall due, relative to the provider's capacity.
-        warm_up_s: before the window.
-        window_s: over which the provider's busy time is counted; rounds are counted in whole rounds of this at least.
-        iterations: of ours and the rivals, in turns.
-        rivals: whether rivals run.
-        bar: share of the provider's capacity at least.
-    """
-
-    models: int = 64
-    environments: int = 8
+    models: int = 64  # of the roster, all behind one provider
+    environments: int = 8  # that each is sampled in; they cost nothing
+    # Requests that the provider serves at once; also the workers of ours and the requests that rivals keep.
     cap: int = 64
+    # Mean service time; long enough that two cores are not the bottleneck (cap / mean_s requests per s).
     mean_s: float = 0.6
-    cv: float = 1.0
-    overload: float = 2.0
-    warm_up_s: float = 2.0
+    cv: float = 1.0  # coefficient of variation of the log-normal service times
+    overload: float = 2.0  # samples that fall due, relative to the provider's capacity
+    warm_up_s: float = 2.0  # before the window
+    # Over which the provider's busy time is counted; rounds are counted in whole rounds of this at least.
     window_s: float = 6.0
-    iterations: int = 2
-    rivals: bool = True
-    bar: float = 0.97
+    iterations: int = 2  # of ours and the rivals, in turns
+    rivals: bool = True  # whether rivals run
+    bar: float = 0.97  # share of the provider's capacity at least
 
     @property
     def sigma(self) -> float:
