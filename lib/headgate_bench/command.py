@@ -134,22 +134,23 @@ def _report(output: Path, *, as_json: bool) -> int:
 
 
 def _print(finished: Finished) -> None:
+    bars = finished.artifact["bars"]
     rows = [
         (
-            bar.id,
-            bar.what,
-            f"{_figure(bar.value)} {bar.unit}",
-            f"{'>=' if bar.side == 'at_least' else '<='} {_figure(bar.bar)}",
-            "met" if bar.met else "MISSED",
+            bar["id"],
+            bar["what"],
+            f"{_figure(bar['value'])} {bar['unit']}",
+            f"{'>=' if bar['side'] == 'at_least' else '<='} {_figure(bar['bar'])}",
+            "met" if bar["met"] else "MISSED",
         )
-        for bar in finished.bars
+        for bar in bars
     ]
-    print_table(finished.scenario, ("id", "what", "value", "bar", ""), rows, right=(2, 3))
+    print_table(finished.artifact["scenario"], ("id", "what", "value", "bar", ""), rows, right=(2, 3))
     out = console()
-    for bar in finished.bars:
-        beside = "; ".join(f"{name}: {_figure(value)}" for name, value in bar.beside.items())
+    for bar in bars:
+        beside = "; ".join(f"{name}: {_figure(value)}" for name, value in bar["beside"].items())
         if beside:
-            out.print(f"beside {bar.id}: {beside}", highlight=False, markup=False)
+            out.print(f"beside {bar['id']}: {beside}", highlight=False, markup=False)
     for note in finished.artifact["notes"]:
         out.print(note, highlight=False, markup=False)
     out.print(f"artifact: {finished.path}", highlight=False, markup=False)

@@ -118,9 +118,9 @@ class Chart:
     log: Literal["", "x", "y", "xy"] = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outcome:
-    """What a scenario found.
+    """What a scenario, or a part of one, found.
 
     Attributes:
         bars: the figures that are held to something.
@@ -131,12 +131,20 @@ class Outcome:
         files: further documents by file name, kept in a folder beside the artifact.
     """
 
-    bars: Sequence[Bar]
-    samples: Sequence[Mapping[str, Any]]
-    ratios: Mapping[str, Spread] = field(default_factory=dict)
-    charts: Sequence[Chart] = ()
-    notes: Sequence[str] = ()
-    files: Mapping[str, str | bytes] = field(default_factory=dict)
+    bars: list[Bar] = field(default_factory=list)
+    samples: list[Any] = field(default_factory=list)
+    ratios: dict[str, Spread] = field(default_factory=dict)
+    charts: list[Chart] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    files: dict[str, str | bytes] = field(default_factory=dict)
+
+    def add(self, other: Outcome) -> None:
+        """Take in what another part found."""
+        self.bars += other.bars
+        self.samples += other.samples
+        self.ratios |= other.ratios
+        self.charts += other.charts
+        self.notes += other.notes
 
 
 @dataclass(frozen=True, slots=True)

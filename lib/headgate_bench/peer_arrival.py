@@ -6,34 +6,15 @@ import heapq
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from headgate.core import HolderId, Task, TaskId
 from headgate.scheduling import Dispatch, Dispatcher, TaskPolicy
 
-
-@dataclass(frozen=True, slots=True)
-class PeerArrival:
-    """The case. The defaults are those of DataDesigner's own benchmark `heavy_root_peer_arrival`.
-
-    Attributes:
-        capacity: units of the model resource.
-        hot_tasks: of the heavy group, all ready at 0.
-        peer_tasks: of the other one, all ready at `peer_at_s`.
-        peer_at_s: see there.
-        hot_s: length of a heavy task.
-        peer_s: length of one of the other group.
-        hot_weight: share of the heavy group.
-        peer_weight: share of the other one.
-    """
-
-    capacity: int = 8
-    hot_tasks: int = 512
-    peer_tasks: int = 256
-    peer_at_s: float = 0.05
-    hot_s: float = 0.5
-    peer_s: float = 0.05
-    hot_weight: float = 4.0
-    peer_weight: float = 1.0
+_CAPACITY: Final = 8
+_TASKS: Final = {"hot": (512, 0.0, 0.5, 4.0), "peer": (256, 0.05, 0.05, 1.0)}
+"""Group -> its tasks, when they are ready, how long each takes, and its weight; as in DataDesigner's own benchmark
+`heavy_root_peer_arrival`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +28,14 @@ class PeerWaits:
     max_wait_s: float
 
 
-def peer_waits(case: PeerArrival, policy: TaskPolicy, *, is_timed: bool = True) -> PeerWaits:
+def peer_waits(policy: TaskPolicy, *, is_timed: bool = True) -> PeerWaits:
     """Return how long the group that arrives waits for its leases, and how long everything takes.
 
-    Args:
-        case: who arrives beside whom.
-        policy: what a group may hold.
-        is_timed: whether the dispatcher is told how long tasks took; else groups take turns by number.
+    Unless `is_timed` the dispatcher is not told how long tasks took, and groups take turns by number.
     """
-    dispatcher = Dispatcher(
-        {"submission": case.capacity, "llm_wait": case.capacity},
-        holder=HolderId("bench"),
-        policy=policy,
-        is_roster_open=True,
-    )
-    arrivals = [(0.0, _tasks("hot", case.hot_tasks, case.hot_weight))]
-    arrivals.append((case.peer_at_s, _tasks("peer", case.peer_tasks, case.peer_weight)))
-    length_s = {"hot": case.hot_s, "peer": case.peer_s}
+    limits = {"submission": _CAPACITY, "llm_wait": _CAPACITY}
+    dispatcher = Dispatcher(limits, holder=HolderId("bench"), policy=policy, is_roster_open=True)
+    arrivals = [(ready_at, _tasks(group, number, weight)) for group, (number, ready_at, _, weight) in _TASKS.items()]
     running: list[tuple[float, int, Dispatch]] = []
     waits: list[float] = []
     now, wall_s, started = 0.0, 0.0, 0
@@ -76,9 +48,10 @@ def peer_waits(case: PeerArrival, policy: TaskPolicy, *, is_timed: bool = True) 
             wall_s = now
         while isinstance(granted := dispatcher.next(now), Dispatch):
             started += 1
-            heapq.heappush(running, (now + length_s[granted.task.group], started, granted))
+            _, ready_at, length_s, _ = _TASKS[granted.task.group]
+            heapq.heappush(running, (now + length_s, started, granted))
             if granted.task.group == "peer":
-                waits.append(now - case.peer_at_s)
+                waits.append(now - ready_at)
         times = [*(at for at, _ in arrivals[:1]), *(at for at, _, _ in running[:1]), dispatcher.next_change_at(now)]
         now = min((at for at in times if at is not None), default=now)
     waits.sort()

@@ -19,7 +19,7 @@ from typing import Any
 from headgate.core import did_you_mean
 from headgate.core.errors import InvalidInputError
 from headgate_bench import scenarios
-from headgate_bench.artifact import FORMAT, Bar, bar_document, load, machine, versions, write_artifact, write_files
+from headgate_bench.artifact import FORMAT, bar_document, load, machine, versions, write_artifact, write_files
 from headgate_bench.definition import Bench, Progress, Scenario, Size, changed
 
 
@@ -29,11 +29,7 @@ def scenario_names() -> tuple[str, ...]:
 
 
 def scenario_summary(name: str) -> str:
-    """Return what a scenario measures, in one line; imports nothing, since some stand on Ray and some on Prefect.
-
-    Args:
-        name: one of `scenario_names()`.
-    """
+    """Return what a scenario measures, in one line; imports nothing, since some stand on Ray and some on Prefect."""
     source = Path(scenarios.__path__[0], f"{name}.py").read_text(encoding="utf-8")
     return (ast.get_docstring(ast.parse(source)) or "").removesuffix(".")
 
@@ -56,30 +52,21 @@ def scenario(name: str) -> Scenario[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A scenario that was run.
+    """A scenario that was run: the artifact that was written, and where."""
 
-    Attributes:
-        scenario: its name.
-        bars: see `Outcome`.
-        artifact: the document that was written.
-        path: where.
-    """
-
-    scenario: str
-    bars: tuple[Bar, ...]
     artifact: Mapping[str, Any]
     path: Path
 
     @property
     def is_met(self) -> bool:
         """Whether every bar is met."""
-        return all(bar.met for bar in self.bars)
+        return all(bar["met"] for bar in self.artifact["bars"])
 
     def document(self) -> dict[str, Any]:
         """Return what `headgate bench --json` prints."""
         return {
-            "scenario": self.scenario,
-            "bars": [bar_document(bar) for bar in self.bars],
+            "scenario": self.artifact["scenario"],
+            "bars": self.artifact["bars"],
             "artifact": str(self.path),
             "files": [str(self.path.parent / name) for name in self.artifact["files"]],
         }
@@ -98,15 +85,8 @@ def run_scenario(
 ) -> Finished:
     """Run a scenario and return what it found; its artifact is in `output`.
 
-    Args:
-        scenario: to run.
-        size: which of its two sets of parameters.
-        output: folder of artifacts; working files lie below it, on the disk that is measured, and are deleted.
-        seed: of everything random.
-        changes: to its parameters, each `name=value`.
-        progress: told how far it is.
-        traces: files to replay, where the scenario reads some.
-        service_times: how long their requests take.
+    Working files lie below `output`, on the disk that is measured, and are deleted. `changes` are made to the size's
+    parameters, each `name=value`; `traces` and `service_times` are for scenarios that replay requests.
 
     Raises:
         InvalidInputError: if a change cannot be made, the folder cannot be used, or the scenario reads no traces.
@@ -151,7 +131,7 @@ def run_scenario(
         "inputs": [_input(path) for path in (*traces, *([service_times] if service_times else []))],
         "files": write_files(output, f"{scenario.name}-{run_id}", outcome.files),
     }
-    return Finished(scenario.name, tuple(outcome.bars), artifact, write_artifact(output, artifact))
+    return Finished(artifact, write_artifact(output, artifact))
 
 
 def _input(path: Path) -> dict[str, Any]:

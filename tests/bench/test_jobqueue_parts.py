@@ -33,7 +33,7 @@ from headgate_bench.jobqueue.burn_down import Burned, burn_down
 from headgate_bench.jobqueue.faults import toll_of
 from headgate_bench.jobqueue.part import JobQueueParameters, Site
 from headgate_bench.jobqueue.served import QueueFailedError, run, start
-from headgate_bench.jobqueue.waiting_rules import InLine, Polling, simulated
+from headgate_bench.jobqueue.waiting_rules import simulated
 from tests.bench.tiny import bench
 
 AT = Instant(0.0, 1_000.0)
@@ -119,8 +119,8 @@ def test_two_completions_of_one_job_are_counted_twice_and_a_claim_of_a_claimed_o
 
 
 def test_servers_for_which_workers_stand_in_line_are_busier_than_polled_ones() -> None:
-    in_line = simulated(workers=24, hours=0.5, seed=1, rule=InLine())
-    polled = simulated(workers=24, hours=0.5, seed=1, rule=Polling(20.0))
+    in_line = simulated(workers=24, hours=0.5, seed=1)
+    polled = simulated(workers=24, hours=0.5, seed=1, poll_s=20.0)
     assert in_line.busy > 0.999
     assert 0.9 < polled.busy < 0.99
     assert max(in_line.gaps_s) == 0.0
@@ -128,12 +128,12 @@ def test_servers_for_which_workers_stand_in_line_are_busier_than_polled_ones() -
 
 
 def test_the_same_seed_gives_the_same_simulated_use() -> None:
-    first, again = (simulated(workers=14, hours=0.2, seed=5, rule=Polling(20.0)) for _ in range(2))
+    first, again = (simulated(workers=14, hours=0.2, seed=5, poll_s=20.0) for _ in range(2))
     assert first == again
 
 
 def test_with_as_few_workers_as_servers_loads_are_not_hidden() -> None:
-    use = simulated(workers=8, hours=1.0, seed=1, rule=InLine())
+    use = simulated(workers=8, hours=1.0, seed=1)
     assert use.busy == pytest.approx(60 / 90, abs=0.03)
 
 
@@ -142,7 +142,7 @@ def test_a_server_that_serves_one_task_is_used_where_jobs_are_not_bound_to_the_f
     one_pool = [ResourceSpec("team", "a", 1), ResourceSpec("team", "b", 1, compatible_task=radio)]
     groups = [ResourceSpec("team_1", "a", 1), ResourceSpec("team_2", "b", 1, compatible_task=radio)]
     ours, bound = (
-        simulated(workers=8, hours=0.5, seed=1, rule=InLine(), servers=servers, jobs=[(pool, "radio"), (pool, "other")])
+        simulated(workers=8, hours=0.5, seed=1, servers=servers, jobs=[(pool, "radio"), (pool, "other")])
         for servers, pool in ((one_pool, "team"), (groups, "team_1"))
     )
     assert min(ours.by_server.values()) > 0.98

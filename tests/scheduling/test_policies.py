@@ -23,7 +23,7 @@ from headgate.scheduling import (
     debt,
     evaluate,
 )
-from headgate_bench.peer_arrival import PeerArrival, peer_waits
+from headgate_bench.peer_arrival import peer_waits
 from tests.scheduling.queued import task
 
 CLAIMS = st.builds(
@@ -335,8 +335,8 @@ def test_submission_slots_are_not_shared_out_unless_they_are_all_there_is() -> N
 
 
 def test_a_peer_that_arrives_beside_a_heavy_group_waits_for_nothing_at_about_equal_wall_time() -> None:
-    strict = peer_waits(PeerArrival(), StrictFair(), is_timed=False)
-    bounded = peer_waits(PeerArrival(), BoundedBorrow(reserve_share=0.375, reserve_for_s=1.0))
+    strict = peer_waits(StrictFair(), is_timed=False)
+    bounded = peer_waits(BoundedBorrow(reserve_share=0.375, reserve_for_s=1.0))
     assert (strict.wall_s, strict.first_wait_s) == (pytest.approx(33.6), pytest.approx(0.45))
     assert strict.p95_wait_s > 33
     assert bounded.first_wait_s == 0
@@ -345,7 +345,7 @@ def test_a_peer_that_arrives_beside_a_heavy_group_waits_for_nothing_at_about_equ
 
 
 def test_a_peer_that_arrives_beside_a_heavy_group_waits_for_a_fourth_of_the_time_where_turns_are_by_time_held() -> None:
-    by_number = peer_waits(PeerArrival(), StrictFair(), is_timed=False)
-    by_time = peer_waits(PeerArrival(), StrictFair())
+    by_number = peer_waits(StrictFair(), is_timed=False)
+    by_time = peer_waits(StrictFair())
     assert by_time.p95_wait_s < by_number.p95_wait_s / 3
     assert by_time.wall_s < 1.02 * by_number.wall_s

@@ -115,11 +115,7 @@ class Ground:
 async def answered_share(ask: Callable[[], Awaitable[object]], seconds: float, per_s: float, within_s: float) -> float:
     """Return the share of requests that are answered in time, of those that others send at a fixed rate.
 
-    Args:
-        ask: sends one; raises where the answer is none.
-        seconds: how long they are sent.
-        per_s: how many; none waits for another.
-        within_s: what is in time.
+    `ask` sends one, and raises where the answer is none; none waits for another.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()

@@ -132,13 +132,9 @@ async def programs(ground: Ground) -> Tally:
 
 
 def programs_for(folder: Path, port: int, tries: int, rng: random.Random) -> Iterator[Attack]:
-    """Yield programs.
+    """Yield programs that reach for a file in a folder of this user, for a port on loopback, and for more than theirs.
 
-    Args:
-        folder: of this user, with a file that no program may reach.
-        port: on loopback, where somebody listens.
-        tries: drawn of each kind of thing, besides what costs without bound.
-        rng: draws path, way and target.
+    `tries` are drawn of each kind of thing, besides what costs without bound.
     """
     secret = folder / "secret"
     secret.write_text("the secret of the benchmark")

@@ -54,14 +54,6 @@ class Rule(_Strict):
         return said + (f", unless that is >= {self.unless_at_least}" if self.unless_at_least is not None else "")
 
 
-class Required(_Strict):
-    """The ids that a whole run must have."""
-
-    both: tuple[str, ...]
-    quick: tuple[str, ...]
-    full: tuple[str, ...]
-
-
 class Rules(_Strict):
     """The file of rules."""
 
@@ -69,12 +61,12 @@ class Rules(_Strict):
 
     version: Literal["headgate-idle-rules-v1"] = Field(alias="schema")
     tolerances: Tolerances
-    required: Required
+    required: dict[Literal["both", "quick", "full"], tuple[str, ...]]
     behaviour: tuple[Rule, ...] = Field(alias="check")
 
     def required_in(self, mode: Mode) -> tuple[str, ...]:
         """Return the ids that a run of a mode must have."""
-        return tuple(sorted((*self.required.both, *getattr(self.required, mode))))
+        return tuple(sorted((*self.required["both"], *self.required[mode])))
 
     def behaviour_in(self, mode: Mode) -> tuple[Rule, ...]:
         """Return the rules that hold in a mode."""
@@ -151,13 +143,7 @@ def checks_document(checks: Sequence[Check]) -> dict[str, Any]:
 
 
 def checks_of(summary: Mapping[str, Any], rules: Rules, *, is_whole: bool) -> list[Check]:
-    """Return every check on a summary.
-
-    Args:
-        summary: of a run; see `summary.py`.
-        rules: what it is held to.
-        is_whole: whether all cases of the mode were to be run; behaviour of cases that were not is not judged.
-    """
+    """Return every check on a summary; behaviour of cases that were not to be run is not judged."""
     cases: Mapping[str, Any] = summary["cases"]
     checks = list(_shape(summary, rules)) if is_whole else []
     for name, case in sorted(cases.items()):

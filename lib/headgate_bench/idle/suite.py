@@ -201,12 +201,7 @@ def chosen_cases(mode: Mode, ids: Sequence[str]) -> tuple[Case, ...]:
 def run_suite(mode: Mode, ids: Sequence[str], *, seed: int, baseline: str, progress: Progress) -> Suite:
     """Run the cases in virtual time and judge them.
 
-    Args:
-        mode: which form of the suite.
-        ids: the cases; all of the mode when empty.
-        seed: of everything random.
-        baseline: a file, `none`, or empty for the one that Headgate comes with.
-        progress: told what is run.
+    Without `ids` all cases of the mode are run; `baseline` is a file, `none`, or empty for Headgate's own.
 
     Raises:
         InvalidInputError: if an id or the baseline cannot be used; nothing is run then.

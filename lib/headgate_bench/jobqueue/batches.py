@@ -8,16 +8,16 @@ from dataclasses import asdict
 from types import ModuleType
 
 from headgate_bench.artifact import at_least
-from headgate_bench.definition import Chart, Spread, spread_of
+from headgate_bench.definition import Chart, Outcome, Spread, spread_of
 from headgate_bench.jobqueue.burn_down import burn_down
-from headgate_bench.jobqueue.part import FAILED, NOT_INSTALLED, RIVALS, USUAL_PER_S, Part, Site, call, is_installed
+from headgate_bench.jobqueue.part import FAILED, NOT_INSTALLED, RIVALS, USUAL_PER_S, Site, call, is_installed
 
 _OURS = "headgate"
 
 
-def batches(site: Site, tell: Callable[[float], None]) -> Part:
+def batches(site: Site, tell: Callable[[float], None]) -> Outcome:
     """Return the burn-downs of all contenders, which take turns."""
-    parameters, part = site.parameters, Part()
+    parameters, part = site.parameters, Outcome()
     per_s: dict[str, list[float]] = {_OURS: []}
     absent = {rival.NAME: NOT_INSTALLED for rival in RIVALS if not is_installed(rival)}
     for iteration in range(parameters.iterations):
@@ -47,7 +47,7 @@ def _burned(site: Site, rival: ModuleType, jobs: int) -> float | None:
     return None if said is None else float(said)
 
 
-def _judge(site: Site, part: Part, spreads: dict[str, Spread], absent: dict[str, str]) -> None:
+def _judge(site: Site, part: Outcome, spreads: dict[str, Spread], absent: dict[str, str]) -> None:
     parameters = site.parameters
     beside: dict[str, float | str] = {name: spread.median for name, spread in spreads.items() if name != _OURS}
     part.ratios |= {f"postgres {name} per s": spread for name, spread in spreads.items()}

@@ -18,9 +18,10 @@ from typing import Any, Final
 from headgate.jobqueue import Happening, HistoryEntry, JobQuery, JobState, Reader
 from headgate.jobqueue.stores import open_store
 from headgate_bench.artifact import at_most
+from headgate_bench.definition import Outcome
 from headgate_bench.jobqueue import fault_worker
 from headgate_bench.jobqueue.connection import Connection
-from headgate_bench.jobqueue.part import FAILED, NOT_INSTALLED, RIVALS, Part, Site, call, is_installed
+from headgate_bench.jobqueue.part import FAILED, NOT_INSTALLED, RIVALS, Site, call, is_installed
 from headgate_bench.jobqueue.served import Server, run, start
 
 _PAGE = 1_000
@@ -117,14 +118,14 @@ _SETTLED_WITHIN_S: Final = 45.0
 _LOOK_EVERY_S: Final = 0.2
 
 
-def faults(site: Site, tell: Callable[[float], None]) -> Part:
+def faults(site: Site, tell: Callable[[float], None]) -> Outcome:
     """Return the tolls of ours on each store, and of the rivals; all run side by side, as nothing is timed."""
     tell(0.0)
     return run(_faults(site))
 
 
-async def _faults(site: Site) -> Part:
-    parameters, part = site.parameters, Part()
+async def _faults(site: Site) -> Outcome:
+    parameters, part = site.parameters, Outcome()
     contenders: dict[str, Awaitable[Toll | str]] = {
         f"{_OURS}, {store}": _ours(site, store, random.Random(f"{site.seed} {store}")) for store in parameters.stores
     }
@@ -265,12 +266,7 @@ def _count(url: str, query: str) -> int:
 
 
 class Crowd:
-    """Worker processes that are killed and replaced.
-
-    Args:
-        command: what starts a worker, by its name and the seconds that a job takes it.
-        rng: who is hit, and when.
-    """
+    """Worker processes that are killed and replaced; `command` starts one, by its name and the seconds of a job."""
 
     def __init__(self, command: Callable[[str, float], tuple[str, ...]], rng: random.Random) -> None:
         self._command, self._rng = command, rng

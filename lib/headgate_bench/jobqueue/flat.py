@@ -13,9 +13,9 @@ from headgate.core import SystemClock
 from headgate.jobqueue import ClaimRequest, Instant, Ledger, Store
 from headgate.jobqueue.stores import open_store
 from headgate_bench.artifact import at_most
-from headgate_bench.definition import Chart, spread_of
+from headgate_bench.definition import Chart, Outcome, spread_of
 from headgate_bench.jobqueue.burn_down import specs
-from headgate_bench.jobqueue.part import Part, Site
+from headgate_bench.jobqueue.part import Site
 from headgate_bench.jobqueue.served import cpu_s
 
 _CLAIMED = 100
@@ -54,16 +54,16 @@ class Queue:
         return 1e6 * (time.process_time() - cpu) / _CLAIMED, 1e6 * (time.perf_counter() - begun) / _CLAIMED
 
 
-def flat(site: Site, tell: Callable[[float], None]) -> Part:
+def flat(site: Site, tell: Callable[[float], None]) -> Outcome:
     """Return the cost in both queues on each store, measured in turns."""
-    part = Part()
+    part = Outcome()
     for number, store in enumerate(site.parameters.stores):
         tell(number / len(site.parameters.stores))
         _measure(site, store, part)
     return part
 
 
-def _measure(site: Site, store: str, part: Part) -> None:
+def _measure(site: Site, store: str, part: Outcome) -> None:
     parameters = site.parameters
     with _filled(site, store, parameters.small) as small, _filled(site, store, parameters.large) as large:
         for queue in (small, large):

@@ -10,9 +10,9 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 
 from headgate_bench.artifact import at_most
-from headgate_bench.definition import percentile
+from headgate_bench.definition import Outcome, percentile
 from headgate_bench.jobqueue.connection import Connection
-from headgate_bench.jobqueue.part import Part, Site
+from headgate_bench.jobqueue.part import Site
 from headgate_bench.jobqueue.served import run, served
 
 _STARTED_AT_ONCE = 64
@@ -35,9 +35,9 @@ class Beats:
     server_cpu: float = 0.0
 
 
-def heartbeats(site: Site, tell: Callable[[float], None]) -> Part:
+def heartbeats(site: Site, tell: Callable[[float], None]) -> Outcome:
     """Return what became of the leases, on the first of the stores."""
-    parameters, part, store = site.parameters, Part(), site.parameters.stores[0]
+    parameters, part, store = site.parameters, Outcome(), site.parameters.stores[0]
     tell(0.0)
     _allow_connections(parameters.heartbeat_workers)
     with site.database(store) as database:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from headgate_bench.artifact import at_least
-from headgate_bench.definition import Chart, percentile, spread_of
+from headgate_bench.definition import Chart, Outcome, percentile, spread_of
 from headgate_bench.jobqueue.connection import Connection
-from headgate_bench.jobqueue.part import Part, Site
+from headgate_bench.jobqueue.part import Site
 from headgate_bench.jobqueue.served import run, served
 
 _MOST_PER_S = 3_000
@@ -44,9 +44,9 @@ class Rate:
         return self.jobs / self.seconds
 
 
-def one_by_one(site: Site, tell: Callable[[float], None]) -> Part:
+def one_by_one(site: Site, tell: Callable[[float], None]) -> Outcome:
     """Return the rate on each store."""
-    parameters, part = site.parameters, Part()
+    parameters, part = site.parameters, Outcome()
     rates: dict[str, list[Rate]] = {store: [] for store in parameters.stores}
     rounds = [store for _ in range(parameters.iterations) for store in parameters.stores]
     for number, store in enumerate(rounds):

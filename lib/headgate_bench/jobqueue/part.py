@@ -1,21 +1,19 @@
-"""What each part of the scenario is given, and what it finds."""
+"""What each part of the scenario is given."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib.util
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 from headgate.core.errors import InvalidInputError
-from headgate_bench.artifact import Bar
-from headgate_bench.definition import Chart, Spread
 from headgate_bench.postgres import PrivatePostgres
 from headgate_bench.rivals import pgqueuer_jobs, procrastinate_jobs
 
@@ -118,25 +116,6 @@ async def call(rival: ModuleType, *arguments: str) -> str | None:
             process.kill()
             await process.wait()
     return said.decode() if process.returncode == 0 else None
-
-
-@dataclass(slots=True)
-class Part:
-    """Figures of one part; see `Outcome`."""
-
-    bars: list[Bar] = field(default_factory=list)
-    samples: list[Mapping[str, Any]] = field(default_factory=list)
-    ratios: dict[str, Spread] = field(default_factory=dict)
-    charts: list[Chart] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def add(self, other: Part) -> None:
-        """Take in what another part found."""
-        self.bars += other.bars
-        self.samples += other.samples
-        self.ratios |= other.ratios
-        self.charts += other.charts
-        self.notes += other.notes
 
 
 @dataclass(frozen=True, slots=True)

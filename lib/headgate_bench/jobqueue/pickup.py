@@ -9,11 +9,11 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from headgate_bench.artifact import at_most
-from headgate_bench.definition import Chart, percentile
+from headgate_bench.definition import Chart, Outcome, percentile
 from headgate_bench.jobqueue.connection import Connection
-from headgate_bench.jobqueue.part import Part, Site
+from headgate_bench.jobqueue.part import Site
 from headgate_bench.jobqueue.served import run, served
-from headgate_bench.jobqueue.waiting_rules import Polling, simulated
+from headgate_bench.jobqueue.waiting_rules import simulated
 
 _SUBMITTERS = 16
 _WAIT_S = 30.0
@@ -23,13 +23,13 @@ _POLL_S = 20.0
 _SHARES = (0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 
 
-def pickup(site: Site, tell: Callable[[float], None]) -> Part:
+def pickup(site: Site, tell: Callable[[float], None]) -> Outcome:
     """Return both latencies, on the first of the stores."""
-    parameters, part, store = site.parameters, Part(), site.parameters.stores[0]
+    parameters, part, store = site.parameters, Outcome(), site.parameters.stores[0]
     tell(0.0)
     with site.database(store) as database:
         most_per_s, picked_s, handed_s = run(_both(site, database, tell))
-    polling = simulated(workers=24, hours=2.0, seed=site.seed, rule=Polling(_POLL_S)).gaps_s
+    polling = simulated(workers=24, hours=2.0, seed=site.seed, poll_s=_POLL_S).gaps_s
     picked, handed = ([1e3 * value for value in values] for values in (picked_s, handed_s))
     part.samples.append(
         {

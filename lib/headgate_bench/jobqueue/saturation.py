@@ -10,26 +10,27 @@ from typing import Final
 
 from headgate.jobqueue import ResourceSpec
 from headgate_bench.artifact import at_least
-from headgate_bench.definition import Chart
+from headgate_bench.definition import Chart, Outcome
 from headgate_bench.jobqueue.connection import Connection
-from headgate_bench.jobqueue.part import Part, Site
+from headgate_bench.jobqueue.part import Site
 from headgate_bench.jobqueue.served import run, served
-from headgate_bench.jobqueue.waiting_rules import EPISODE_S, LOAD_S, SPREAD, InLine, Polling, Rule, Use, simulated
+from headgate_bench.jobqueue.waiting_rules import EPISODE_S, LOAD_S, SPREAD, Use, simulated
 
 _SERVERS: Final = 8
 _WORKERS: Final = 24
 _POLL_S: Final = 20.0
 _WAIT_S: Final = 30.0
-_RULES: Final[dict[str, Rule]] = {"in line": InLine(), "polling": Polling(_POLL_S)}
+_RULES: Final = {"in line": None, "polling": _POLL_S}
+"""How workers get a server -> seconds between two askings of those who poll."""
 _SWEEP: Final = (12, 14, 16, 24)
 """Workers; with 12 of them and no time lost, one is always ready for each server."""
 
 _RADIO: Final = "turning_on_radio"
 
 
-def saturation(site: Site, tell: Callable[[float], None]) -> Part:
+def saturation(site: Site, tell: Callable[[float], None]) -> Outcome:
     """Return the busy share of the servers in each way."""
-    part = Part()
+    part = Outcome()
     tell(0.0)
     _virtual(site, part)
     tell(0.3)
@@ -39,13 +40,13 @@ def saturation(site: Site, tell: Callable[[float], None]) -> Part:
     return part
 
 
-def _virtual(site: Site, part: Part) -> None:
+def _virtual(site: Site, part: Outcome) -> None:
     parameters = site.parameters
     series: dict[str, list[tuple[float | str, float]]] = {name: [] for name in _RULES}
     used: dict[str, Use] = {}
     for workers in _SWEEP:
-        for name, rule in _RULES.items():
-            use = simulated(workers=workers, hours=parameters.saturation_hours, seed=site.seed, rule=rule)
+        for name, poll_s in _RULES.items():
+            use = simulated(workers=workers, hours=parameters.saturation_hours, seed=site.seed, poll_s=poll_s)
             series[name].append((workers, 100 * use.busy))
             part.samples.append(
                 {"part": "saturation", "way": name, "workers": workers, "busy": use.busy, "episodes": use.episodes}
@@ -75,7 +76,7 @@ def _virtual(site: Site, part: Part) -> None:
     )
 
 
-def _constrained(site: Site, part: Part) -> None:
+def _constrained(site: Site, part: Outcome) -> None:
     """One server takes every task, another one the radio alone; jobs are half radio, half others."""
     radio_only = frozenset({_RADIO})
     ours = [ResourceSpec("team", "10.0.0.1", 1), ResourceSpec("team", "10.0.0.2", 1, compatible_task=radio_only)]
@@ -83,7 +84,7 @@ def _constrained(site: Site, part: Part) -> None:
     hours = site.parameters.saturation_hours
     use, first_group = (
         simulated(
-            workers=8, hours=hours, seed=site.seed, rule=InLine(), servers=servers,
+            workers=8, hours=hours, seed=site.seed, servers=servers,
             jobs=[(pool, _RADIO), (pool, "hiding_easter_eggs")],
         )
         for servers, pool in ((ours, "team"), (bound, "team_1"))
@@ -104,7 +105,7 @@ def _constrained(site: Site, part: Part) -> None:
     )
 
 
-def _over_http(site: Site, part: Part, tell: Callable[[float], None]) -> None:
+def _over_http(site: Site, part: Outcome, tell: Callable[[float], None]) -> None:
     parameters, store = site.parameters, site.parameters.stores[0]
     with site.database(store) as database:
         busy = run(_served_in_turns(site, database, tell))
@@ -132,21 +133,21 @@ def _over_http(site: Site, part: Part, tell: Callable[[float], None]) -> None:
 async def _served_in_turns(site: Site, database: str, tell: Callable[[float], None]) -> dict[str, float]:
     busy: dict[str, float] = {}
     async with served(database, site.folder) as server:
-        for number, (name, rule) in enumerate(_RULES.items()):
+        for number, (name, poll_s) in enumerate(_RULES.items()):
             tell(0.4 + 0.3 * number)
-            busy[name] = await _Scaled(site, rule, server.port, pool=f"pool-{number}").busy()
+            busy[name] = await _Scaled(site, poll_s, server.port, pool=f"pool-{number}").busy()
     return busy
 
 
 class _Scaled:
     """Workers of a served queue, with loads and episodes that are shorter than in life."""
 
-    def __init__(self, site: Site, rule: Rule, port: int, pool: str) -> None:
+    def __init__(self, site: Site, poll_s: float | None, port: int, pool: str) -> None:
         self._port, self._pool = port, pool
         self._scale = site.parameters.saturation_scale
         self._episodes = site.parameters.saturation_episodes
         self._rng = random.Random(site.seed)
-        self._rule = rule
+        self._poll_s = poll_s
         self._since = self._until = float("inf")
         self._busy_s = 0.0
 
@@ -181,11 +182,11 @@ class _Scaled:
 
     async def _reserved(self, connection: Connection, lease: dict[str, object]) -> bool:
         while time.perf_counter() < self._until:
-            wait_s = _WAIT_S if isinstance(self._rule, InLine) else 0.0
+            wait_s = _WAIT_S if self._poll_s is None else 0.0
             if await connection.reserve(lease, wait_s) is not None:
                 return True
-            if isinstance(self._rule, Polling):
-                await asyncio.sleep(self._rule.every_s / self._scale)
+            if self._poll_s is not None:
+                await asyncio.sleep(self._poll_s / self._scale)
         return False
 
     def _varied(self, seconds: float) -> float:

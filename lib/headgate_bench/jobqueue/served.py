@@ -54,12 +54,7 @@ class Server:
 
 
 async def start(database: str, folder: Path, *, port: int = 0) -> Server:
-    """Start a server.
-
-    Args:
-        database: its address.
-        folder: gets the server's log, which is written as in life.
-        port: to listen on; 0 takes a free one.
+    """Start a server, whose log is written into the folder as in life; port 0 takes a free one.
 
     Raises:
         QueueFailedError: if it does not begin to listen.

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import heapq
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Final, TypeAlias
+from typing import Final
 
 from headgate.jobqueue import ClaimRequest, Completion, Instant, Job, JobSpec, LeaseRef, Ledger, Reserved, ResourceSpec
 from headgate.jobqueue.stores import open_store
@@ -23,25 +24,6 @@ SPREAD: Final = 0.2
 
 _WARM_UP_S: Final = 900.0
 _LEASE_S: Final = 1e6
-
-
-@dataclass(frozen=True, slots=True)
-class InLine:
-    """Whoever waits longest gets a freed server, at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Polling:
-    """Whoever asks first gets it.
-
-    Attributes:
-        every_s: time between two askings of a worker.
-    """
-
-    every_s: float
-
-
-Rule: TypeAlias = InLine | Polling
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +65,8 @@ class _Watch:
         self.episodes += self.since_s <= now <= self.until_s
 
 
-def eight_servers() -> list[ResourceSpec]:
-    """Return eight servers of one pool that serve every task."""
-    return [ResourceSpec("team", "10.0.0.1", 8000 + number) for number in range(8)]
+_SERVERS: Final = tuple(ResourceSpec("team", "10.0.0.1", 8000 + number) for number in range(8))
+"""Of one pool; each serves every task."""
 
 
 def simulated(
@@ -93,21 +74,16 @@ def simulated(
     workers: int,
     hours: float,
     seed: int,
-    rule: Rule,
-    servers: list[ResourceSpec] | None = None,
-    jobs: list[tuple[str, str]] | None = None,
+    poll_s: float | None = None,
+    servers: Sequence[ResourceSpec] = _SERVERS,
+    jobs: Sequence[tuple[str, str]] = (("team", "count"),),
 ) -> Use:
-    """Return how the servers were used.
+    """Return how the servers were used by workers side by side, over hours of steady state behind a warm-up.
 
-    Args:
-        workers: that work side by side.
-        hours: of steady state, behind a warm-up.
-        seed: of the times of loads and episodes.
-        rule: how workers get servers.
-        servers: eight that serve every task when None.
-        jobs: pools and tasks that are submitted in turns; one kind when None.
+    Who waits longest gets a freed server at once; with `poll_s` whoever asks first has it, and each worker asks so
+    often. `jobs` are pools and tasks that are submitted in turns.
     """
-    return _Simulation(workers, hours, seed, rule, servers or eight_servers(), jobs or [("team", "count")]).run()
+    return _Simulation(workers, hours, seed, poll_s, servers, jobs).run()
 
 
 class _Simulation:
@@ -116,14 +92,14 @@ class _Simulation:
         workers: int,
         hours: float,
         seed: int,
-        rule: Rule,
-        servers: list[ResourceSpec],
-        jobs: list[tuple[str, str]],
+        poll_s: float | None,
+        servers: Sequence[ResourceSpec],
+        jobs: Sequence[tuple[str, str]],
     ) -> None:
         self._store = open_store("memory:").own("headgate bench")
         self._ledger = Ledger(self._store, Instant(0.0, 0.0))
         self._rng = random.Random(seed)
-        self._rule = rule
+        self._poll_s = poll_s
         self._workers = workers
         self._watch = _Watch(_WARM_UP_S, _WARM_UP_S + 3600.0 * hours)
         self._events: list[tuple[float, int, str, Job]] = []
@@ -176,12 +152,12 @@ class _Simulation:
 
     def _ask(self, job: Job) -> None:
         ref = LeaseRef(job.job_id, job.lease_id, job.epoch)
-        outcome = self._ledger.reserve(ref, self._at, wait=isinstance(self._rule, InLine))
+        outcome = self._ledger.reserve(ref, self._at, wait=self._poll_s is None)
         match outcome:
             case Reserved():
                 self._begin(job, outcome)
-            case _ if isinstance(self._rule, Polling):
-                self._later(self._rule.every_s, "asks again", job)
+            case _ if self._poll_s is not None:
+                self._later(self._poll_s, "asks again", job)
             case _:
                 self._tickets[outcome.ticket] = job  # type: ignore[union-attr]  # nothing else comes of a live claim
 

@@ -49,11 +49,7 @@ class TurnCosts:
 
 
 async def turn_costs(turns: int) -> TurnCosts:
-    """Return the costs over so many turns each.
-
-    Args:
-        turns: rounded up to whole episodes.
-    """
+    """Return the costs over so many turns each, rounded up to whole episodes."""
     episodes = -(-turns // ROUNDS)
     here, apart = Echo(runs_apart=False), Registry(lambda: [_APART]).environment("bench:echo")
     await _conversed(apart, 1)  # the start of its process is no turn

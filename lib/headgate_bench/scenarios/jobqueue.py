@@ -14,12 +14,12 @@ from headgate_bench.jobqueue.faults import faults
 from headgate_bench.jobqueue.flat import flat
 from headgate_bench.jobqueue.heartbeats import heartbeats
 from headgate_bench.jobqueue.one_by_one import one_by_one
-from headgate_bench.jobqueue.part import JobQueueParameters, Part, Site
+from headgate_bench.jobqueue.part import JobQueueParameters, Site
 from headgate_bench.jobqueue.pickup import pickup
 from headgate_bench.jobqueue.saturation import saturation
 from headgate_bench.postgres import PrivatePostgres
 
-_MEASURES: Final[dict[str, Callable[[Site, Callable[[float], None]], Part]]] = {
+_MEASURES: Final[dict[str, Callable[[Site, Callable[[float], None]], Outcome]]] = {
     "postgres": batches,
     "http": one_by_one,
     "pickup": pickup,
@@ -33,7 +33,7 @@ _MEASURES: Final[dict[str, Callable[[Site, Callable[[float], None]], Part]]] = {
 def measure(parameters: JobQueueParameters, bench: Bench) -> Outcome:
     """Return the figures of the chosen parts."""
     parameters.check()
-    found = Part()
+    found = Outcome()
     bench.progress(0.0, "starting PostgreSQL" if parameters.needs_postgres else "starting")
     with PrivatePostgres() if parameters.needs_postgres else nullcontext() as postgres:
         site = Site(parameters, bench.seed, bench.folder, postgres)
@@ -41,7 +41,7 @@ def measure(parameters: JobQueueParameters, bench: Bench) -> Outcome:
             begun = time.perf_counter()
             found.add(_MEASURES[name](site, partial(_tell, bench, number / len(parameters.chosen), name)))
             found.samples.append({"part": name, "took_s": time.perf_counter() - begun})
-    return Outcome(found.bars, found.samples, found.ratios, found.charts, found.notes)
+    return found
 
 
 def _tell(bench: Bench, before: float, name: str, share: float) -> None:

@@ -15,7 +15,7 @@ from headgate.run import rare_collections
 from headgate.scheduling import BoundedBorrow, Dispatch, Dispatcher, StrictFair, TaskPolicy
 from headgate_bench.artifact import Bar, at_most
 from headgate_bench.definition import Bench, Chart, Outcome, Scenario, spread_of
-from headgate_bench.peer_arrival import PeerArrival, PeerWaits, peer_waits
+from headgate_bench.peer_arrival import PeerWaits, peer_waits
 from headgate_bench.rivals.sorted_scan import SortedScanQueue
 
 _HOLDER = HolderId("bench")
@@ -150,10 +150,10 @@ def measure(parameters: QueueParameters, bench: Bench) -> Outcome:
         if not share and backlog == parameters.backlog[-1]
     }
     waits = {
-        "by number": peer_waits(PeerArrival(), StrictFair(), is_timed=False),
-        "strict_fair": peer_waits(PeerArrival(), StrictFair()),
-        "bounded_borrow": peer_waits(PeerArrival(), BoundedBorrow(reserve_share=0.375, reserve_for_s=1.0)),
-        "by default": peer_waits(PeerArrival(), BoundedBorrow()),
+        "by number": peer_waits(StrictFair(), is_timed=False),
+        "strict_fair": peer_waits(StrictFair()),
+        "bounded_borrow": peer_waits(BoundedBorrow(reserve_share=0.375, reserve_for_s=1.0)),
+        "by default": peer_waits(BoundedBorrow()),
     }
     bars = [*_cycle_bars(parameters, samples, medians, beside), *_peer_bars(parameters, waits)]
     ratios = {

@@ -159,15 +159,9 @@ def compared(
     frontiers: Sequence[str] = (),
     tell: Callable[[str], None] = lambda _what: None,
 ) -> Comparison:
-    """Replay a load under each policy.
+    """Replay a load under each of these contenders, and over the sweeps of those whose frontiers are wanted.
 
-    Args:
-        load: the requests.
-        site: the workers, and how long they take.
-        config: of the pool; its own policy is called by its name like any other. The defaults unless given.
-        policies: names of contenders.
-        frontiers: names of contenders whose frontier is wanted, too; each takes several replays.
-        tell: called with what is being replayed.
+    The policy of `config` is called by its name like any other. `tell` is called with what is being replayed.
 
     Raises:
         InvalidLoadError: an unknown policy.
