@@ -87,25 +87,33 @@ async def provider(plan: SimulationPlan) -> AsyncIterator[Provider]:
     Raises:
         ProviderFailedError: if it does not start.
     """
+    async with served_apart(__name__, plan.model_dump_json()) as url, aiohttp.ClientSession() as session:
+        yield Provider(url, session)
+
+
+@asynccontextmanager
+async def served_apart(module: str, *arguments: str) -> AsyncIterator[str]:
+    """Run a module in a process of its own, and give the line that it prints when it listens.
+
+    It ends with its standard input.
+
+    Raises:
+        ProviderFailedError: if it does not start.
+    """
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        __name__,
-        plan.model_dump_json(),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
+        *(sys.executable, "-m", module, *arguments), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
     assert process.stdin is not None, "a pipe was asked for"
     assert process.stdout is not None, "a pipe was asked for"
     try:
-        async with asyncio.timeout(_START_S):
-            url = (await process.stdout.readline()).decode().strip()
-        if not url:
+        try:
+            async with asyncio.timeout(_START_S):
+                said = (await process.stdout.readline()).decode().strip()
+        except TimeoutError:
+            raise ProviderFailedError(f"the simulated provider did not listen within {_START_S:g} s") from None
+        if not said:
             raise ProviderFailedError("the simulated provider ended before it listened")
-        async with aiohttp.ClientSession() as session:
-            yield Provider(url, session)
-    except TimeoutError:
-        raise ProviderFailedError(f"the simulated provider did not listen within {_START_S:g} s") from None
+        yield said
     finally:
         process.stdin.close()
         try:

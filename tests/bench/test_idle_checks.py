@@ -60,7 +60,7 @@ def _rules(*behaviour: Rule, required: tuple[str, ...] = ()) -> Rules:
     return committed.model_copy(
         update={
             "behaviour": behaviour,
-            "required": committed.required.model_copy(update={"both": required, "quick": ()}),
+            "required": committed.required | {"both": required, "quick": ()},
         }
     )
 

@@ -29,7 +29,7 @@ from headgate.models import SIMULATED, ChatClient, ClientSettings, SimulationPla
 from headgate.sampling import FileRoster, HttpRoster, RosterSource
 from headgate_bench.hostile.attack import Attack, Ground, Tally, attackers
 from headgate_bench.jobqueue.served import served
-from headgate_bench.provider import provider
+from headgate_bench.provider import provider, served_apart
 
 _HELLO: Final = (Message("user", "Say something."),)
 _SETTINGS: Final = ClientSettings(deadline_s=3.0, first_token_s=3.0, idle_s=2.0, max_reply_bytes=2**20)
@@ -130,20 +130,13 @@ _Models = Callable[[str, str, bool], Model]
 @asynccontextmanager
 async def _hostile() -> AsyncIterator[_Models]:
     """Give the models of a hostile endpoint in a process of its own."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", __name__), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-    )
-    assert process.stdin is not None, "a pipe was asked for"
-    assert process.stdout is not None, "a pipe was asked for"
-    try:
-        base = f"http://127.0.0.1:{int(await process.stdout.readline())}"
+    async with served_apart(__name__) as port:
         yield lambda does, key, stream: Model(
-            does, base_url=f"{base}/{does}/v1", api_key=Secret(key), options=(("stream", stream),)
+            does,
+            base_url=f"http://127.0.0.1:{port}/{does}/v1",
+            api_key=Secret(key),
+            options=(("stream", stream),),
         )
-    finally:
-        process.stdin.close()
-        process.kill()
-        await process.wait()
 
 
 def _requests(hostile: _Models, client: ChatClient, tries: int, rng: random.Random) -> Iterator[Attack]:

@@ -46,11 +46,11 @@ def published() -> Mapping[str, Mapping[str, Any]]:
     return cases
 
 
-_ADAPTIVE: Final = "adaptations/adaptive-row-groups-adaptive"
-_FIXED_LOW: Final = "adaptations/adaptive-row-groups-fixed-low"
-_FIXED_HIGH: Final = "adaptations/adaptive-row-groups-fixed-high"
-_PRESSED: Final = "adaptations/request-pressure-control"
-_ADVISED: Final = "adaptations/request-pressure-advisory"
+ADAPTIVE: Final = "adaptations/adaptive-row-groups-adaptive"
+FIXED_LOW: Final = "adaptations/adaptive-row-groups-fixed-low"
+FIXED_HIGH: Final = "adaptations/adaptive-row-groups-fixed-high"
+PRESSED: Final = "adaptations/request-pressure-control"
+ADVISED: Final = "adaptations/request-pressure-advisory"
 NEITHER: Final = "adaptations/adaptive-request-pressure-control"
 BOTH: Final = "adaptations/adaptive-request-pressure-combined"
 _STRICT: Final = "headgate/heavy-root-peer-arrival-strict"
@@ -74,11 +74,11 @@ Cases = Mapping[str, Mapping[str, Any]]
 def bars_of(suite: Suite, parameters: IdleParameters) -> Iterator[Bar]:
     """Give the bars of the cases that were run."""
     cases = suite.cases
-    if _ADAPTIVE in cases:
+    if ADAPTIVE in cases:
         yield at_least(
             "P11.adaptive",
             "model capacity leased with an adaptive frontier",
-            cases[_ADAPTIVE][UTILISATION],
+            cases[ADAPTIVE][UTILISATION],
             parameters.bar_utilisation,
             "of capacity",
             _beside_adaptive(cases, UTILISATION, "utilisation"),
@@ -86,19 +86,19 @@ def bars_of(suite: Suite, parameters: IdleParameters) -> Iterator[Bar]:
         yield at_most(
             "P11.frontier",
             "model capacity idle with an adaptive frontier, since open work gave it nothing",
-            cases[_ADAPTIVE][FRONTIER],
+            cases[ADAPTIVE][FRONTIER],
             parameters.bar_frontier,
             "of capacity",
             _beside_adaptive(cases, FRONTIER, "frontier"),
         )
-    if {_PRESSED, _ADVISED} <= set(cases):
+    if {PRESSED, ADVISED} <= set(cases):
         yield from _pressure_bars(cases, parameters)
     if {NEITHER, BOTH} <= set(cases):
         yield from _combined_bars(cases, parameters)
     yield from _own_bars(cases)
     worst, over = worst_over_ideal(suite, parameters.mode)
     if worst:
-        controls = {name.partition("/")[2]: (name, "wall_time_over_ideal") for name in (_PRESSED, NEITHER, _STRICT)}
+        controls = {name.partition("/")[2]: (name, "wall_time_over_ideal") for name in (PRESSED, NEITHER, _STRICT)}
         what = f"wall time over its ideal in the worst case, {worst}"
         yield at_most("P11.wall", what, over, parameters.bar_wall, "×", _figures(cases, controls))
     dearest = max(suite.cpu_us, key=lambda name: suite.cpu_us[name])
@@ -123,23 +123,23 @@ def _published(wanted: Mapping[str, tuple[str, str]], factor: float = 1.0) -> di
 def _beside_adaptive(cases: Cases, metric: str, name: str) -> dict[str, float | str]:
     """Return a figure of the fixed frontiers, and what was published."""
     ours = {
-        "one group, fixed": (_FIXED_LOW, metric),
-        "eight groups, fixed": (_FIXED_HIGH, metric),
+        "one group, fixed": (FIXED_LOW, metric),
+        "eight groups, fixed": (FIXED_HIGH, metric),
         "adaptive, service times ± 90 %": (_VARIED, metric),
     }
-    theirs = {"published, adaptive": (_ADAPTIVE, name), "published, one group": (_FIXED_LOW, name)}
+    theirs = {"published, adaptive": (ADAPTIVE, name), "published, one group": (FIXED_LOW, name)}
     return _figures(cases, ours) | _published(theirs)
 
 
 def _pressure_bars(cases: Cases, parameters: IdleParameters) -> Iterator[Bar]:
-    first = cases[_ADVISED]["first_model_dispatch_column"]
+    first = cases[ADVISED]["first_model_dispatch_column"]
     what = "first model task is for the provider that is open (1) and not for the one that is pressed (0)"
-    beside = {"without advice": cases[_PRESSED]["first_model_dispatch_column"], "with advice": first}
+    beside = {"without advice": cases[PRESSED]["first_model_dispatch_column"], "with advice": first}
     yield at_least("P11.first", what, float(first == "z_open"), 1.0, "", beside)
-    ours = {_PASSED_OVER_SAID: (_PASSED_OVER, LEASED_WAIT), "without advice": (_PRESSED, LEASED_WAIT)}
+    ours = {_PASSED_OVER_SAID: (_PASSED_OVER, LEASED_WAIT), "without advice": (PRESSED, LEASED_WAIT)}
     theirs = {
-        "published, with advice": (_ADVISED, "leased_wait_s"),
-        "published, without": (_PRESSED, "leased_wait_s"),
+        "published, with advice": (ADVISED, "leased_wait_s"),
+        "published, without": (PRESSED, "leased_wait_s"),
     }
     what = f"wait for the provider under a task's lease, with advice; 1/{parameters.bar_leased_wait:g} of that without"
     yield _leased_wait("P11.leased_wait", what, cases, parameters, _figures(cases, ours, 1e3) | _published(theirs, 1e3))
@@ -148,7 +148,7 @@ def _pressure_bars(cases: Cases, parameters: IdleParameters) -> Iterator[Bar]:
 def _leased_wait(
     name: str, what: str, cases: Cases, parameters: IdleParameters, beside: Mapping[str, float | str]
 ) -> Bar:
-    with_ms, without_ms = (1e3 * cases[case][LEASED_WAIT] for case in (_ADVISED, _PRESSED))
+    with_ms, without_ms = (1e3 * cases[case][LEASED_WAIT] for case in (ADVISED, PRESSED))
     return at_most(name, what, with_ms, without_ms / parameters.bar_leased_wait, "ms", beside)
 
 
@@ -199,17 +199,17 @@ def _own_bars(cases: Cases) -> Iterator[Bar]:
 def clock_bars_of(by_the_clock: Sequence[Mapping[str, Any]], parameters: IdleParameters) -> Iterator[Bar]:
     """Give the bars by the wall clock, which is what the published figures were measured by."""
     found = {sample["case"]: sample for sample in by_the_clock}
-    if _ADAPTIVE in found:
+    if ADAPTIVE in found:
         beside = (
-            _figures(found, {"one group, fixed": (_FIXED_LOW, UTILISATION)})
-            | _published({"published": (_ADAPTIVE, "utilisation")})
-            | _figures(found, {"generations/s": (_ADAPTIVE, "throughput_generations_per_second")})
-            | _published({"published, generations/s": (_ADAPTIVE, "per_s")})
+            _figures(found, {"one group, fixed": (FIXED_LOW, UTILISATION)})
+            | _published({"published": (ADAPTIVE, "utilisation")})
+            | _figures(found, {"generations/s": (ADAPTIVE, "throughput_generations_per_second")})
+            | _published({"published, generations/s": (ADAPTIVE, "per_s")})
         )
         what = "by the wall clock: model capacity leased with an adaptive frontier"
-        leased = found[_ADAPTIVE][UTILISATION]
+        leased = found[ADAPTIVE][UTILISATION]
         yield at_least("P11.clock_adaptive", what, leased, parameters.bar_utilisation, "of capacity", beside)
-    if {_PRESSED, _ADVISED} <= set(found):
+    if {PRESSED, ADVISED} <= set(found):
         what = "by the wall clock: wait for the provider under a task's lease, with advice"
-        beside = _figures(found, {"without advice": (_PRESSED, LEASED_WAIT)}, 1e3)
+        beside = _figures(found, {"without advice": (PRESSED, LEASED_WAIT)}, 1e3)
         yield _leased_wait("P11.clock_leased_wait", what, found, parameters, beside)

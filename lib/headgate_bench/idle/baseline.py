@@ -82,34 +82,17 @@ def compared(
 
 
 def _case(name: str, now: Mapping[str, Any], before: Mapping[str, Any], tolerances: Tolerances) -> Iterator[Check]:
+    def error(metric: str, passed: bool, observed: float, expected: str) -> Check:
+        return Check(f"{name} {metric} against the baseline", "baseline", "error", passed, observed, expected)
+
     gained = now[UTILISATION] - before[UTILISATION]
-    yield Check(
-        f"{name} {UTILISATION} against the baseline",
-        "baseline",
-        "error",
-        gained >= -tolerances.utilisation,
-        gained,
-        f">= -{tolerances.utilisation}",
-    )
+    yield error(UTILISATION, gained >= -tolerances.utilisation, gained, f">= -{tolerances.utilisation}")
     for metric in IDLE:
         grown = now[metric] - before[metric]
-        yield Check(
-            f"{name} {metric} against the baseline",
-            "baseline",
-            "error",
-            grown <= tolerances.idle,
-            grown,
-            f"<= {tolerances.idle}",
-        )
+        yield error(metric, grown <= tolerances.idle, grown, f"<= {tolerances.idle}")
     share = now[THROUGHPUT] / before[THROUGHPUT] if before[THROUGHPUT] else 1.0
-    yield Check(
-        f"{name} throughput against the baseline",
-        "baseline",
-        "warning",
-        share >= tolerances.throughput,
-        share,
-        f">= {tolerances.throughput} of the baseline's",
-    )
+    is_fast, expected = share >= tolerances.throughput, f">= {tolerances.throughput} of the baseline's"
+    yield Check(f"{name} throughput against the baseline", "baseline", "warning", is_fast, share, expected)
 
 
 def _is_number(value: object) -> bool:

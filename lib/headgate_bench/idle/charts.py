@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from headgate_bench.definition import Chart
-from headgate_bench.idle.bars import published
+from headgate_bench.idle.bars import ADAPTIVE, ADVISED, FIXED_HIGH, FIXED_LOW, PRESSED, published
 from headgate_bench.idle.facts import Run, Step
 from headgate_bench.idle.metrics import MODEL
 from headgate_bench.idle.providers import OPEN
@@ -16,15 +16,8 @@ from headgate_bench.idle.providers import OPEN
 _POINTS: Final = 300
 """Points of a line at most: figures are small."""
 
-_FRONTIERS: Final = {
-    "one group, fixed": "adaptations/adaptive-row-groups-fixed-low",
-    "adaptive": "adaptations/adaptive-row-groups-adaptive",
-    "eight groups, fixed": "adaptations/adaptive-row-groups-fixed-high",
-}
-_PRESSED: Final = {
-    "without advice": "adaptations/request-pressure-control",
-    "with advice": "adaptations/request-pressure-advisory",
-}
+_FRONTIERS: Final = {"one group, fixed": FIXED_LOW, "adaptive": ADAPTIVE, "eight groups, fixed": FIXED_HIGH}
+_PRESSURE: Final = {"without advice": PRESSED, "with advice": ADVISED}
 
 
 def charts_of(cases: Mapping[str, Mapping[str, Any]], runs: Mapping[str, Run], bar_wall: float) -> list[Chart]:
@@ -33,8 +26,8 @@ def charts_of(cases: Mapping[str, Mapping[str, Any]], runs: Mapping[str, Run], b
     frontier = {label: runs[name] for label, name in _FRONTIERS.items() if name in runs}
     if len(frontier) == len(_FRONTIERS):
         charts.append(_frontier(frontier))
-    pressed = {label: runs[name] for label, name in _PRESSED.items() if name in runs}
-    if len(pressed) == len(_PRESSED):
+    pressed = {label: runs[name] for label, name in _PRESSURE.items() if name in runs}
+    if len(pressed) == len(_PRESSURE):
         charts.append(_open_slot(pressed))
     return charts
 

@@ -56,7 +56,7 @@ class Toll:
 def toll_of(reader: Reader, jobs: int, log: Path) -> Toll:
     """Return the toll of a queue, read from its history, its jobs and what its workers were told."""
     entries = _history(reader)
-    done = sum(len(page) for page in _pages_of_done(reader))
+    done = _count_done(reader)
     completed = Counter(entry.job_id for entry in entries if entry.what is Happening.COMPLETED)
     recorded = {(e.job_id, str(e.epoch), e.lease_id) for e in entries if e.what is Happening.COMPLETED}
     # A line that was cut off by a kill was never said.
@@ -92,13 +92,11 @@ def _history(reader: Reader) -> list[HistoryEntry]:
     return entries
 
 
-def _pages_of_done(reader: Reader) -> list[list[str]]:
-    pages: list[list[str]] = []
-    after = -1
+def _count_done(reader: Reader) -> int:
+    done, after = 0, -1
     while page := reader.jobs(JobQuery(state=JobState.DONE, after=after, limit=_PAGE)):
-        pages.append([job.job_id for job in page])
-        after = page[-1].seq
-    return pages
+        done, after = done + len(page), page[-1].seq
+    return done
 
 
 _OURS: Final = "headgate"

@@ -62,7 +62,7 @@ class _Day:
         self._folder = folder
         self._seed = seed
         self.store = MemoryStore()
-        self.events: list[Event] = []
+        self.boosts: list[BoostChanged] = []
 
     def run(self, *, start_s: float = 0.0, end_s: float = DAY_S, boost_below: int = 0) -> None:
         """Run a campaign from `start_s` to `end_s` of the day."""
@@ -102,7 +102,7 @@ class _Day:
 
     def _note(self, event: Event) -> None:
         if isinstance(event, BoostChanged):
-            self.events.append(event)
+            self.boosts.append(event)
 
 
 def measure(parameters: DayParameters, bench: Bench) -> Outcome:
@@ -182,7 +182,7 @@ def _summary(name: str, day: _Day) -> dict[str, Any]:
         "run": name,
         "samples": len(day.store.samples),
         "by_environment": by_environment,
-        "boosts_ended": len(day.events),
+        "boosts_ended": len(day.boosts),
         "fingerprint": day.fingerprint(),
     }
 
@@ -221,10 +221,9 @@ def _boost_off(day: _Day, parameters: DayParameters) -> float:
 
 def _boost_ends(day: _Day, parameters: DayParameters) -> float:
     """Return how many samples off the threshold any boost ended; all of them when a boost never did."""
-    ends = [e for e in day.events if isinstance(e, BoostChanged)]
-    if len(ends) != parameters.models:
+    if len(day.boosts) != parameters.models:
         return float(parameters.boost_below)
-    return float(max(abs(e.samples_24h - parameters.boost_below) for e in ends))
+    return float(max(abs(boost.samples_24h - parameters.boost_below) for boost in day.boosts))
 
 
 SCENARIO = Scenario(
