@@ -28,19 +28,12 @@ _EXAMPLE: Final = example_samples(1, 1)[0]
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """What one life of the writer works on.
+    """What one life of the writer works on."""
 
-    Attributes:
-        folder: of journal and store, shared by all lives.
-        environments: that its samples are spread over.
-        accept_rows: samples per acceptance.
-        batch_rows: samples per stored batch.
-    """
-
-    folder: Path
-    environments: int
-    accept_rows: int
-    batch_rows: int
+    folder: Path  # of journal and store, shared by all lives
+    environments: int  # that its samples are spread over
+    accept_rows: int  # samples per acceptance
+    batch_rows: int  # samples per stored batch
 
     def journal(self) -> Journal:
         """Return the journal, opened by this process."""
@@ -118,17 +111,11 @@ class WriterFailedError(HeadgateError):
 
 @dataclass(slots=True)
 class Promises:
-    """What the writer was told is safe, over all its lives.
+    """What the writer was told is safe, over all its lives."""
 
-    Attributes:
-        accepted: ids of samples that the journal accepted.
-        stored: ids of batches that the store confirmed.
-        kills: lives that were ended.
-    """
-
-    accepted: set[str] = field(default_factory=set)
-    stored: set[str] = field(default_factory=set)
-    kills: int = 0
+    accepted: set[str] = field(default_factory=set)  # ids of samples that the journal accepted
+    stored: set[str] = field(default_factory=set)  # ids of batches that the store confirmed
+    kills: int = 0  # lives that were ended
 
     def take(self, output: bytes) -> None:
         """Read what one life said; a line without an end was never said."""
@@ -142,25 +129,15 @@ class Promises:
 
 @dataclass(frozen=True, slots=True)
 class Toll:
-    """What became of the promises.
+    """What became of the promises."""
 
-    Attributes:
-        kills: of the writer.
-        accepted: samples that were promised to be safe in the journal.
-        stored: batches that were promised to be safe in the store.
-        lost_samples: of those, the ones that are in neither.
-        lost_batches: of those, the ones that cannot be seen.
-        doubled: rows in the store beyond one per task.
-        rows: in the store.
-    """
-
-    kills: int
-    accepted: int
-    stored: int
-    lost_samples: int
-    lost_batches: int
-    doubled: int
-    rows: int
+    kills: int  # of the writer
+    accepted: int  # samples that were promised to be safe in the journal
+    stored: int  # batches that were promised to be safe in the store
+    lost_samples: int  # of those, the ones that are in neither
+    lost_batches: int  # of those, the ones that cannot be seen
+    doubled: int  # rows in the store beyond one per task
+    rows: int  # in the store
 
 
 def killed(writer: Writer, promises: Promises, *, longest_s: float, rng: random.Random) -> None:

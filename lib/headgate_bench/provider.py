@@ -27,21 +27,13 @@ class ProviderFailedError(HeadgateError):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What the provider did between a reset and a reading of its figures.
+    """What the provider did between a reset and a reading of its figures."""
 
-    Attributes:
-        seconds: length of the window.
-        busy_slot_s: integral of busy slots over it.
-        utilisation: that integral over cap × seconds.
-        answered: requests served whole.
-        refused: requests answered 429.
-    """
-
-    seconds: float
-    busy_slot_s: float
-    utilisation: float
-    answered: int
-    refused: int
+    seconds: float  # length of the window
+    busy_slot_s: float  # integral of busy slots over it
+    utilisation: float  # that integral over cap × seconds
+    answered: int  # requests served whole
+    refused: int  # requests answered 429
 
 
 class Provider:

@@ -68,19 +68,12 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One load at one start time.
+    """One load at one start time."""
 
-    Attributes:
-        name: of the load, as ids of bars have it.
-        start: `1s` or `30s`.
-        comparison: ours and the others.
-        ours: our figures: one for each seed, the first of the comparison.
-    """
-
-    name: str
-    start: str
-    comparison: Comparison
-    ours: tuple[Measures, ...]
+    name: str  # of the load, as ids of bars have it
+    start: str  # `1s` or `30s`
+    comparison: Comparison  # ours and the others
+    ours: tuple[Measures, ...]  # our figures: one for each seed, the first of the comparison
 
     @property
     def others(self) -> tuple[Measures, ...]:
@@ -159,17 +152,11 @@ _UNMOVED: Final = frozenset({"fixed", "fixed-need", "clairvoyant", "clairvoyant-
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """What was found, by policy.
+    """What was found, by policy."""
 
-    Attributes:
-        steady: operations under a constant load.
-        backlog: workers drained while requests wait.
-        step: start time -> starts until a sudden load has its workers.
-    """
-
-    steady: Mapping[str, int]
-    backlog: Mapping[str, int]
-    step: Mapping[str, Mapping[str, float]]
+    steady: Mapping[str, int]  # operations under a constant load
+    backlog: Mapping[str, int]  # workers drained while requests wait
+    step: Mapping[str, Mapping[str, float]]  # start time -> starts until a sudden load has its workers
 
 
 def probes(parameters: ElasticParameters, tell: Callable[[str], None]) -> Probes:

@@ -22,34 +22,22 @@ FAILURES: Final = (TimeoutError, OSError, HeadgateError, ChatError, aiohttp.Clie
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One thing that an adversary does.
+    """One thing that an adversary does."""
 
-    Attributes:
-        name: what is tried, for people.
-        attempt: does it; returns what got in, or an empty text when it was kept out.
-    """
-
-    name: str
-    attempt: Callable[[], Awaitable[str]]
+    name: str  # what is tried, for people
+    attempt: Callable[[], Awaitable[str]]  # does it; returns what got in, or an empty text when it was kept out
 
 
 @dataclass(slots=True)
 class Tally:
-    """What came of the attacks of one kind.
+    """What came of the attacks of one kind."""
 
-    Attributes:
-        kind: of adversary.
-        tried: attacks.
-        got_in: name of an attack -> what got in.
-        calm: share of others' requests that are answered in time while nobody attacks; None where none are sent.
-        attacked: the same during the attack.
-    """
-
-    kind: str
-    tried: int = 0
-    got_in: dict[str, str] = field(default_factory=dict)
+    kind: str  # of adversary
+    tried: int = 0  # attacks
+    got_in: dict[str, str] = field(default_factory=dict)  # name of an attack -> what got in
+    # Share of others' requests that are answered in time while nobody attacks; None where none are sent.
     calm: float | None = None
-    attacked: float | None = None
+    attacked: float | None = None  # the same during the attack
 
     @property
     def others(self) -> float:
@@ -80,23 +68,14 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What the attacks of one kind are made with.
+    """What the attacks of one kind are made with."""
 
-    Attributes:
-        kind: of adversary.
-        folder: empty, for what the attacked parts write.
-        tries: how many attacks are drawn at random, in rough measure: some kinds take more and some fewer.
-        siege_s: how long others are served during an attack, and as long without.
-        rng: draws them.
-        progress: is told.
-    """
-
-    kind: str
-    folder: Path
-    tries: int
-    siege_s: float
-    rng: random.Random
-    progress: Progress
+    kind: str  # of adversary
+    folder: Path  # empty, for what the attacked parts write
+    tries: int  # how many attacks are drawn at random, in rough measure: some kinds take more and some fewer
+    siege_s: float  # how long others are served during an attack, and as long without
+    rng: random.Random  # draws them
+    progress: Progress  # is told
 
     async def tried(self, attacks: Iterable[Attack], at_once: int = 1) -> Tally:
         """Return what came of these attacks."""

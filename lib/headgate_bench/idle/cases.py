@@ -26,51 +26,33 @@ class Case:
     """One case.
 
     The fields up to `iterations` are DataDesigner's; its names for them stand in the summary (`Case.document`).
-
-    Attributes:
-        name: unique in its sweep.
-        sweep: which dimension it varies.
-        records: rows.
-        buffer: rows of a group; a group's rows are opened together.
-        row_groups: groups open at once at most.
-        capacity: tasks at work at once; model tasks may take half of them (all of them under pressure).
-        fanout: heavy and fast stages per row.
-        upstream_s: service time of a heavy stage.
-        downstream_s: service time of a fast stage, of the stages under pressure, of a peer's task, of a request.
-        request_s: how long the pressured provider is not to be had at first; when the peer arrives.
-        weight: weight of a model stage's group; 0 takes the model capacity. A group may hold twice as many units while
-            another one waits (DataDesigner's rule).
-        is_adaptive: whether the frontier widens by itself, from one group on.
-        is_advised: whether a stage of a pressured provider is passed over for one of an open provider.
-        is_strict: whether such a stage is not even started when nothing else can run.
-        iterations: runs; in virtual time they must be equal.
-        spread: by which share service times are shorter or longer than their mean at most, drawn from the seed.
-        shape: what is run.
-        policy: of task admission.
-        reserve: share of the workers that is not lent while peers are expected; None for the policy's own.
-        is_control: shows what happens without one of our adaptations; its wall time is held to nothing.
     """
 
-    name: str
-    sweep: str
-    records: int = 512
-    buffer: int = 64
-    row_groups: int = 4
-    capacity: int = 8
-    fanout: int = 4
-    upstream_s: float = 0.003
+    name: str  # unique in its sweep
+    sweep: str  # which dimension it varies
+    records: int = 512  # rows
+    buffer: int = 64  # rows of a group; a group's rows are opened together
+    row_groups: int = 4  # groups open at once at most
+    capacity: int = 8  # tasks at work at once; model tasks may take half of them (all of them under pressure)
+    fanout: int = 4  # heavy and fast stages per row
+    upstream_s: float = 0.003  # service time of a heavy stage
+    # Service time of a fast stage, of the stages under pressure, of a peer's task, of a request.
     downstream_s: float = 0.0003
-    request_s: float = 0.0
+    request_s: float = 0.0  # how long the pressured provider is not to be had at first; when the peer arrives
+    # Weight of a model stage's group; 0 takes the model capacity. A group may hold twice as many units while another
+    # one waits (DataDesigner's rule).
     weight: int = 0
-    is_adaptive: bool = False
-    is_advised: bool = False
-    is_strict: bool = False
-    iterations: int = 1
+    is_adaptive: bool = False  # whether the frontier widens by itself, from one group on
+    is_advised: bool = False  # whether a stage of a pressured provider is passed over for one of an open provider
+    is_strict: bool = False  # whether such a stage is not even started when nothing else can run
+    iterations: int = 1  # runs; in virtual time they must be equal
+    # By which share service times are shorter or longer than their mean at most, drawn from the seed.
     spread: float = 0.0
-    shape: Shape = "pipeline"
-    policy: Literal["strict_fair", "bounded_borrow"] = "strict_fair"
+    shape: Shape = "pipeline"  # what is run
+    policy: Literal["strict_fair", "bounded_borrow"] = "strict_fair"  # of task admission
+    # Share of the workers that is not lent while peers are expected; None for the policy's own.
     reserve: float | None = None
-    is_control: bool = False
+    is_control: bool = False  # shows what happens without one of our adaptations; its wall time is held to nothing
 
     @property
     def id(self) -> str:

@@ -106,23 +106,14 @@ _LARGEST: Final = 8_192
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at.
+    """One thing that was looked at."""
 
-    Attributes:
-        name: unique in a list of checks.
-        category: what kind.
-        severity: whether a failure fails the run.
-        passed: whether it holds.
-        observed: what was seen.
-        expected: what should be seen, in words.
-    """
-
-    name: str
-    category: Category
-    severity: Severity
-    passed: bool
-    observed: float | str | bool
-    expected: str
+    name: str  # unique in a list of checks
+    category: Category  # what kind
+    severity: Severity  # whether a failure fails the run
+    passed: bool  # whether it holds
+    observed: float | str | bool  # what was seen
+    expected: str  # what should be seen, in words
 
 
 def failures(checks: Sequence[Check], severity: Severity) -> list[Check]:

@@ -54,48 +54,30 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One instant of a run.
+    """One instant of a run."""
 
-    Attributes:
-        at: seconds on the run's clock.
-        step: what happened.
-        task: to which task; the row group for OPENED and CLOSED.
-        stage: of which stage the task is, e.g. `heavy_0`.
-        resources: scheduler resources that the task takes (READY, LEASED, RELEASED).
-        provider: whose request slot it is about (WAITING, ADMITTED, DONE).
-        value: the target (TARGET).
-    """
-
-    at: float
-    step: Step
-    task: str = ""
-    stage: str = ""
+    at: float  # seconds on the run's clock
+    step: Step  # what happened
+    task: str = ""  # to which task; the row group for OPENED and CLOSED
+    stage: str = ""  # of which stage the task is, e.g. `heavy_0`
+    # Scheduler resources that the task takes (READY, LEASED, RELEASED).
     resources: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
-    provider: str = ""
-    value: int = 0
+    provider: str = ""  # whose request slot it is about (WAITING, ADMITTED, DONE)
+    value: int = 0  # the target (TARGET)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a case.
+    """One run of a case."""
 
-    Attributes:
-        facts: in the order in which they happened.
-        limits: units of each scheduler resource.
-        slots: request slots of each provider; empty where the case makes no request.
-        leases_left: task leases that were not given back.
-        requests_left: request leases that were not given back.
-        waiters_left: requests that still waited at the end.
-        cpu_s: CPU time; not a figure of the simulation, and never in a summary.
-    """
-
-    facts: Sequence[Fact]
-    limits: Mapping[str, int]
+    facts: Sequence[Fact]  # in the order in which they happened
+    limits: Mapping[str, int]  # units of each scheduler resource
+    # Request slots of each provider; empty where the case makes no request.
     slots: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
-    leases_left: int = 0
-    requests_left: int = 0
-    waiters_left: int = 0
-    cpu_s: float = 0.0
+    leases_left: int = 0  # task leases that were not given back
+    requests_left: int = 0  # request leases that were not given back
+    waiters_left: int = 0  # requests that still waited at the end
+    cpu_s: float = 0.0  # CPU time; not a figure of the simulation, and never in a summary
 
     @property
     def wall_s(self) -> float:

@@ -20,18 +20,12 @@ class Use:
     Between two consecutive facts, dt apart, with `active` units leased and `wanted` units of queued demand:
     busy grows by active·dt, idle by (capacity - active)·dt, and starved by the same as idle where anything is wanted.
     What is idle and not starved is frontier idle: no task was ready that could have used it.
-
-    Attributes:
-        capacity: units.
-        active: units leased now.
-        wanted: units that queued tasks (or waiting requests) ask for now.
-        waits: seconds from ready to leased, of each task that took some.
     """
 
-    capacity: int
-    active: int = 0
-    wanted: int = 0
-    waits: list[float] = field(default_factory=list)
+    capacity: int  # units
+    active: int = 0  # units leased now
+    wanted: int = 0  # units that queued tasks (or waiting requests) ask for now
+    waits: list[float] = field(default_factory=list)  # seconds from ready to leased, of each task that took some
     window_s: float = 0.0
     busy_s: float = 0.0
     idle_s: float = 0.0

@@ -157,17 +157,11 @@ _BY_THE_CLOCK: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """What a run of the suite found.
+    """What a run of the suite found."""
 
-    Attributes:
-        summary: every figure and check; the same bytes for the same seed.
-        runs: the facts of each case, by id.
-        cpu_us: CPU time per generation by case, in microseconds.
-    """
-
-    summary: Mapping[str, Any]
-    runs: Mapping[str, Run]
-    cpu_us: Mapping[str, float]
+    summary: Mapping[str, Any]  # every figure and check; the same bytes for the same seed
+    runs: Mapping[str, Run]  # the facts of each case, by id
+    cpu_us: Mapping[str, float]  # CPU time per generation by case, in microseconds
 
     @property
     def cases(self) -> Mapping[str, Mapping[str, Any]]:

@@ -30,21 +30,13 @@ _PAYLOAD: Final = '{"instance_basename":"task_0_0_template-tro_state.json","seed
 
 @dataclass(frozen=True, slots=True)
 class Burned:
-    """What a burn-down took.
+    """What a burn-down took."""
 
-    Attributes:
-        jobs: claimed and completed, each counted once.
-        seconds: from the first claim to the last completion.
-        cpu_s: CPU time of the process that claimed.
-        commits: transactions.
-        submitted_per_s: how fast the jobs had been taken in.
-    """
-
-    jobs: int
-    seconds: float
-    cpu_s: float
-    commits: int
-    submitted_per_s: float
+    jobs: int  # claimed and completed, each counted once
+    seconds: float  # from the first claim to the last completion
+    cpu_s: float  # CPU time of the process that claimed
+    commits: int  # transactions
+    submitted_per_s: float  # how fast the jobs had been taken in
 
     @property
     def per_s(self) -> float:

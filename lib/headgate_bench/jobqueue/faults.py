@@ -29,23 +29,15 @@ _PAGE = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Toll:
-    """What became of a queue's jobs.
+    """What became of a queue's jobs."""
 
-    Attributes:
-        jobs: submitted.
-        lost: not done in the end.
-        counted_twice: completions accepted beyond one per job.
-        ran_again: runs beyond one per job; a worker that dies after its work and before its report costs one anywhere.
-        refused: results of zombies that were refused.
-        broken: completions that a worker was told of and that are not recorded, and jobs claimed while claimed.
-    """
-
-    jobs: int
-    lost: int
-    counted_twice: int
+    jobs: int  # submitted
+    lost: int  # not done in the end
+    counted_twice: int  # completions accepted beyond one per job
+    # Runs beyond one per job; a worker that dies after its work and before its report costs one anywhere.
     ran_again: int
-    refused: int = 0
-    broken: int = 0
+    refused: int = 0  # results of zombies that were refused
+    broken: int = 0  # completions that a worker was told of and that are not recorded, and jobs claimed while claimed
 
     @property
     def wrong(self) -> int:

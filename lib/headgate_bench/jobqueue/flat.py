@@ -26,23 +26,14 @@ _WARM_UP = 3
 
 @dataclass(slots=True)
 class Queue:
-    """A queue of some length, and what claims of it have cost so far.
+    """A queue of some length, and what claims of it have cost so far."""
 
-    Attributes:
-        queued: jobs that waited at the start.
-        store: owned.
-        ledger: on it.
-        database_cpu_s: CPU time of the database's processes so far; 0 where the store has none.
-        cpu_us: CPU time per job of each claim, the database's included.
-        wall_us: time per job of each claim, its commit included.
-    """
-
-    queued: int
-    store: Store
-    ledger: Ledger
-    database_cpu_s: Callable[[], float]
-    cpu_us: list[float] = field(default_factory=list)
-    wall_us: list[float] = field(default_factory=list)
+    queued: int  # jobs that waited at the start
+    store: Store  # owned
+    ledger: Ledger  # on it
+    database_cpu_s: Callable[[], float]  # CPU time of the database's processes so far; 0 where the store has none
+    cpu_us: list[float] = field(default_factory=list)  # CPU time per job of each claim, the database's included
+    wall_us: list[float] = field(default_factory=list)  # time per job of each claim, its commit included
 
     def claim(self) -> tuple[float, float]:
         """Claim some jobs durably; return CPU and wall time in microseconds per job."""

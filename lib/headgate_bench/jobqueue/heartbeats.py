@@ -20,19 +20,12 @@ _STARTED_AT_ONCE = 64
 
 @dataclass(slots=True)
 class Beats:
-    """What workers were answered.
+    """What workers were answered."""
 
-    Attributes:
-        late_s: from the moment at which a renewal was due to its answer.
-        lost: renewals that were refused.
-        still_held: leases that the server knows of in the end.
-        server_cpu: CPU time of the server per second.
-    """
-
-    late_s: list[float] = field(default_factory=list)
-    lost: int = 0
-    still_held: int = 0
-    server_cpu: float = 0.0
+    late_s: list[float] = field(default_factory=list)  # from the moment at which a renewal was due to its answer
+    lost: int = 0  # renewals that were refused
+    still_held: int = 0  # leases that the server knows of in the end
+    server_cpu: float = 0.0  # CPU time of the server per second
 
 
 def heartbeats(site: Site, tell: Callable[[float], None]) -> Outcome:

@@ -20,23 +20,14 @@ _MOST_PER_S = 3_000
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What workers and the server did in a while.
+    """What workers and the server did in a while."""
 
-    Attributes:
-        jobs: claimed and completed.
-        seconds: that it took.
-        p50_ms: of a claim or a completion.
-        p99_ms: the same.
-        server_cpu: CPU time of the server over `seconds`.
-        clients_cpu: CPU time of the workers over `seconds`.
-    """
-
-    jobs: int
-    seconds: float
-    p50_ms: float
-    p99_ms: float
-    server_cpu: float
-    clients_cpu: float
+    jobs: int  # claimed and completed
+    seconds: float  # that it took
+    p50_ms: float  # of a claim or a completion
+    p99_ms: float  # the same
+    server_cpu: float  # CPU time of the server over `seconds`
+    clients_cpu: float  # CPU time of the workers over `seconds`
 
     @property
     def per_s(self) -> float:

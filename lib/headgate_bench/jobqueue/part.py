@@ -120,19 +120,12 @@ async def call(rival: ModuleType, *arguments: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where parts run.
+    """Where parts run."""
 
-    Attributes:
-        parameters: of the scenario.
-        seed: of everything random.
-        folder: on the disk that is measured.
-        postgres: a private server with fsync and synchronous_commit on, or None.
-    """
-
-    parameters: JobQueueParameters
-    seed: int
-    folder: Path
-    postgres: PrivatePostgres | None
+    parameters: JobQueueParameters  # of the scenario
+    seed: int  # of everything random
+    folder: Path  # on the disk that is measured
+    postgres: PrivatePostgres | None  # a private server with fsync and synchronous_commit on, or None
 
     @contextmanager
     def database(self, store: str) -> Iterator[str]:

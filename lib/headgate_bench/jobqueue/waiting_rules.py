@@ -28,19 +28,12 @@ _LEASE_S: Final = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """How policy servers were used in steady state.
+    """How policy servers were used in steady state."""
 
-    Attributes:
-        busy: share of the time of all servers in which they had a job.
-        by_server: the same for each.
-        gaps_s: from the end of an episode to the beginning of the next one on the same server.
-        episodes: that ended.
-    """
-
-    busy: float
-    by_server: dict[str, float]
-    gaps_s: list[float]
-    episodes: int
+    busy: float  # share of the time of all servers in which they had a job
+    by_server: dict[str, float]  # the same for each
+    gaps_s: list[float]  # from the end of an episode to the beginning of the next one on the same server
+    episodes: int  # that ended
 
 
 @dataclass(slots=True)

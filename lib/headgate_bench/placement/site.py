@@ -30,14 +30,10 @@ _PATIENCE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class PlainRay:
-    """What was measured.
+    """What was measured."""
 
-    Attributes:
-        start_ms: from asking for an actor in a ready group until it answers.
-        hand_over_ms: from removing a group until the actor answers for which the next group had been asked before.
-    """
-
-    start_ms: list[float]
+    start_ms: list[float]  # from asking for an actor in a ready group until it answers
+    # From removing a group until the actor answers for which the next group had been asked before.
     hand_over_ms: list[float]
 
 
@@ -82,17 +78,11 @@ _VARIABLES: Final = ("RAY_TMPDIR", "RAY_AUTH_MODE", "RAY_USAGE_STATS_ENABLED", "
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A cluster in use.
+    """A cluster in use."""
 
-    Attributes:
-        cluster: Ray's own handle on its nodes.
-        placement: the driver's connection.
-        gpus: logical GPUs of the cluster.
-    """
-
-    cluster: Cluster
-    placement: Placement
-    gpus: int
+    cluster: Cluster  # Ray's own handle on its nodes
+    placement: Placement  # the driver's connection
+    gpus: int  # logical GPUs of the cluster
 
 
 @contextmanager

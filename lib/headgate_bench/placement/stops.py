@@ -18,19 +18,12 @@ _SIZE = amounts(cpu=1, gpu=1)
 
 @dataclass(frozen=True, slots=True)
 class Stops:
-    """What was measured.
+    """What was measured."""
 
-    Attributes:
-        dead_ms: from the decision to stop until the victim was seen dead, of each stop.
-        running_ms: from handing in the preemptor until it ran, as its driver sees it.
-        finished: victims that ended later with their state.
-        victims: all that were stopped.
-    """
-
-    dead_ms: list[float]
-    running_ms: list[float]
-    finished: int
-    victims: int
+    dead_ms: list[float]  # from the decision to stop until the victim was seen dead, of each stop
+    running_ms: list[float]  # from handing in the preemptor until it ran, as its driver sees it
+    finished: int  # victims that ended later with their state
+    victims: int  # all that were stopped
 
 
 def stops(site: Site, count: int, *, is_stuck: bool, progress: Callable[[int], None]) -> Stops:
@@ -83,21 +76,13 @@ def starts(site: Site, count: int, progress: Callable[[int], None]) -> list[floa
 
 @dataclass(frozen=True, slots=True)
 class Cycles:
-    """What was counted.
+    """What was counted."""
 
-    Attributes:
-        cycles: how many were run.
-        preemptions: victims that were stopped in them.
-        victims_done: victims that ended with a result.
-        reserved: reserved groups at the end; one was there at the start.
-        leaked: differences between ledger, journal and Ray that the audit found at the end.
-    """
-
-    cycles: int
-    preemptions: int
-    victims_done: int
-    reserved: int
-    leaked: int
+    cycles: int  # how many were run
+    preemptions: int  # victims that were stopped in them
+    victims_done: int  # victims that ended with a result
+    reserved: int  # reserved groups at the end; one was there at the start
+    leaked: int  # differences between ledger, journal and Ray that the audit found at the end
 
 
 def cycles(site: Site, count: int, progress: Callable[[int], None]) -> Cycles:

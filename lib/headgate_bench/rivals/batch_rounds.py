@@ -17,18 +17,12 @@ class BatchRounds:
 
     It has an easier life than ours: it journals nothing, stores nothing, scores nothing, and keeps `at_once` requests
     in flight while a round lasts.
-
-    Attributes:
-        client: shared by all requests.
-        models: to sample.
-        environments: requests per model and round.
-        at_once: requests in flight at most.
     """
 
-    client: ChatClient
-    models: Sequence[Model]
-    environments: int
-    at_once: int
+    client: ChatClient  # shared by all requests
+    models: Sequence[Model]  # to sample
+    environments: int  # requests per model and round
+    at_once: int  # requests in flight at most
 
     async def round(self) -> int:
         """Run one round to its end; return how many requests were answered."""

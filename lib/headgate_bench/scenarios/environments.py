@@ -35,17 +35,11 @@ _APART: Final = EntryPoint("bench:echo", "headgate_bench.echo_environment:echo_a
 
 @dataclass(frozen=True, slots=True)
 class TurnCosts:
-    """Processor time of this process per turn, in milliseconds.
+    """Processor time of this process per turn, in milliseconds."""
 
-    Attributes:
-        direct: the environment alone.
-        in_process: with the episode loop around it.
-        apart: likewise, with the environment in a process of its own, whose time is not counted.
-    """
-
-    direct: float
-    in_process: float
-    apart: float
+    direct: float  # the environment alone
+    in_process: float  # with the episode loop around it
+    apart: float  # likewise, with the environment in a process of its own, whose time is not counted
 
 
 async def turn_costs(turns: int) -> TurnCosts:

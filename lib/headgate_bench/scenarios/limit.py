@@ -22,23 +22,14 @@ CASES: Final = ("S1", "S2", "S3", "S3b", "S4", "S5")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What the cases are run with; bar P2 is measured with the defaults.
+    """What the cases are run with; bar P2 is measured with the defaults."""
 
-    Attributes:
-        cap: requests at once; a rate cap is this many per service time.
-        mean_s: mean service time.
-        cv: of the service times.
-        seconds: simulated.
-        max_limit: the static cap that the laws are given.
-        bucket: tokens that a rate-limited provider keeps.
-    """
-
-    cap: int = 40
-    mean_s: float = 2.0
-    cv: float = 0.5
-    seconds: float = 600.0
-    max_limit: int = 100
-    bucket: float = 20.0
+    cap: int = 40  # requests at once; a rate cap is this many per service time
+    mean_s: float = 2.0  # mean service time
+    cv: float = 0.5  # of the service times
+    seconds: float = 600.0  # simulated
+    max_limit: int = 100  # the static cap that the laws are given
+    bucket: float = 20.0  # tokens that a rate-limited provider keeps
 
 
 VARIANTS: Final[Mapping[str, Setting]] = {
@@ -76,17 +67,12 @@ def script(case: str, setting: Setting) -> ProviderScript:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A law and what it does with the slot of a request that waits out its back-off.
+    """A law and what it does with the slot of a request that waits out its back-off."""
 
-    Attributes:
-        name: for tables.
-        make: the law, from its maximum and the provider that only the oracle looks at.
-        policy: what its origin does.
-    """
-
-    name: str
+    name: str  # for tables
+    # The law, from its maximum and the provider that only the oracle looks at.
     make: Callable[[int, ProviderScript], LimitLaw]
-    policy: SlotPolicy = "held"
+    policy: SlotPolicy = "held"  # what its origin does
 
 
 OURS: Final = Contender("adaptive", lambda most, _: AdaptiveLaw(most))
