@@ -13,32 +13,21 @@ from markupsafe import Markup
 
 def bench_page(artifacts: Sequence[Mapping[str, Any]]) -> str:
     """Return the page about `artifacts`: every bar, the ratios, the figures, and what they were measured on."""
-    from headgate_bench.charts import chart_svg  # noqa: PLC0415 - matplotlib takes a second to import
-
     sections = [
-        dict(artifact)
-        | {
-            # The scenario's own name is its anchor; a number keeps the ids of its figures apart.
-            "svgs": [
-                (chart["title"], Markup(chart_svg(chart, f"{artifact['scenario']}-{number}")))  # noqa: S704 - drawn by us
-                for number, chart in enumerate(artifact["charts"])
-            ],
-        }
+        dict(artifact) | {"svgs": [(title, Markup(svg)) for title, svg in bench_figures([artifact]).values()]}  # noqa: S704 - drawn by us
         for artifact in artifacts
     ]
     bars = [bar for artifact in artifacts for bar in artifact["bars"]]
-    return (
-        templates()
-        .get_template("bench.html.j2")
-        .render(sections=sections, bars=len(bars), met=sum(bar["met"] for bar in bars))
-    )
+    page = templates().get_template("bench.html.j2")
+    return page.render(sections=sections, bars=len(bars), met=sum(bar["met"] for bar in bars))
 
 
 def bench_figures(artifacts: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
     """Return the figures of `artifacts` by file name, each as its title and an SVG document."""
-    from headgate_bench.charts import chart_svg  # noqa: PLC0415 - as above
+    from headgate_bench.charts import chart_svg  # noqa: PLC0415 - matplotlib takes a second to import
 
     return {
+        # The scenario's own name is its anchor; a number keeps the ids of its figures apart.
         f"{artifact['scenario']}-{number}.svg": (chart["title"], chart_svg(chart, f"{artifact['scenario']}-{number}"))
         for artifact in artifacts
         for number, chart in enumerate(artifact["charts"])

@@ -26,7 +26,7 @@ from headgate_bench.idle.charts import charts_of
 from headgate_bench.idle.checks import Severity, summary_bytes
 from headgate_bench.idle.metrics import MODEL
 from headgate_bench.idle.suite import Suite, chosen_cases, granularity_s, run_in_real_time, run_suite, wall_ratios
-from headgate_bench.page import templates
+from headgate_bench.page import bench_figures, templates
 
 
 def measure(parameters: IdleParameters, bench: Bench) -> Outcome:
@@ -131,27 +131,19 @@ def idle_page(
     by_the_clock: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """Return the page about a summary: verdict, bars, figures, every case beside what was published, every check."""
-    from headgate_bench.charts import chart_svg  # noqa: PLC0415 - matplotlib takes a second to import
-
-    figures = [
-        (chart.title, Markup(chart_svg(asdict(chart), f"idle-{number}")))  # noqa: S704 - drawn by us
-        for number, chart in enumerate(charts)
-    ]
+    drawn = bench_figures([{"scenario": "idle", "charts": [asdict(chart) for chart in charts]}])
     checks = summary["checks"]
-    return (
-        templates()
-        .get_template("idle.html.j2")
-        .render(
-            summary=summary,
-            bars=[bar_document(bar) for bar in bars],
-            cases=summary["cases"],
-            published=published(),
-            checks=checks,
-            failed=[check for check in checks["checks"] if not check["passed"]],
-            figures=figures,
-            notes=notes,
-            by_the_clock=by_the_clock,
-        )
+    page = templates().get_template("idle.html.j2")
+    return page.render(
+        summary=summary,
+        bars=[bar_document(bar) for bar in bars],
+        cases=summary["cases"],
+        published=published(),
+        checks=checks,
+        failed=[check for check in checks["checks"] if not check["passed"]],
+        figures=[(title, Markup(svg)) for title, svg in drawn.values()],  # noqa: S704 - drawn by us
+        notes=notes,
+        by_the_clock=by_the_clock,
     )
 
 
