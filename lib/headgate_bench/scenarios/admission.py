@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from headgate.admission import (
     AdaptiveLaw,
@@ -238,51 +238,25 @@ def _of_one(make: Callable[[int, int], Contender], p: AdmissionParameters) -> di
     }
 
 
-def _median(samples: Sequence[dict[str, Any]], contender: str, figure: str) -> float:
-    return spread_of([sample[figure] for sample in samples if sample["contender"] == contender]).median
+def _spread(samples: Sequence[dict[str, Any]], contender: str, figure: str) -> Spread:
+    return spread_of([sample[figure] for sample in samples if sample["contender"] == contender])
 
 
 def _bars(samples: Sequence[dict[str, Any]], p: AdmissionParameters) -> list[Bar]:
-    def beside(figure: str, factor: float = 1.0) -> dict[str, float]:
-        return {name: factor * _median(samples, name, figure) for name in _CONTENDERS if name != _OURS}
-
-    def ours(figure: str) -> float:
-        return _median(samples, _OURS, figure)
-
-    return [
-        at_most(
-            "P4.handover",
-            f"99th percentile of a hand-over with {p.waiters} waiters",
-            ours("handover_p99_ms"),
-            p.bar_handover_ms,
-            "ms",
-            beside("handover_p99_ms"),
-        ),
-        at_most(
-            "P4.idle",
-            f"CPU time while {p.waiters} wait and nothing moves",
-            100 * ours("idle_share"),
-            100 * p.bar_idle,
-            "% of a core",
-            beside("idle_share", 100),
-        ),
-        at_least(
-            "P4.contended",
-            f"slots that change hands, {p.waiters} waiters in {p.groups} groups",
-            ours("contended_per_s"),
-            p.bar_contended,
-            "/s",
-            beside("contended_per_s"),
-        ),
-        at_least(
-            "P4.alone",
-            "acquire and release without contention",
-            ours("alone_per_s"),
-            p.bar_alone,
-            "/s",
-            beside("alone_per_s"),
-        ),
-    ]
+    bars = []
+    handover, contended = _HANDOVER.format(p), f"slots that change hands, {p.waiters} waiters in {p.groups} groups"
+    idle, alone = f"CPU time while {p.waiters} wait and nothing moves", "acquire and release without contention"
+    for name, make, figure, what, bar, unit in (
+        ("handover", at_most, "handover_p99_ms", handover, p.bar_handover_ms, "ms"),
+        ("idle", at_most, "idle_share", idle, 100 * p.bar_idle, "% of a core"),
+        ("contended", at_least, "contended_per_s", contended, p.bar_contended, "/s"),
+        ("alone", at_least, "alone_per_s", alone, p.bar_alone, "/s"),
+    ):
+        factor = 100 if figure == "idle_share" else 1.0
+        found = {contender: factor * _spread(samples, contender, figure).median for contender in _CONTENDERS}
+        ours = found.pop(_OURS)
+        bars.append(make(f"P4.{name}", what, ours, bar, unit, found))
+    return bars
 
 
 def _ratios(samples: Sequence[dict[str, Any]]) -> dict[str, Spread]:
@@ -292,35 +266,23 @@ def _ratios(samples: Sequence[dict[str, Any]]) -> dict[str, Spread]:
         "alone_per_s": "alone per s",
     }
     return {
-        f"{name}: {what}": spread_of([sample[figure] for sample in samples if sample["contender"] == name])
-        for figure, what in figures.items()
-        for name in _CONTENDERS
+        f"{name}: {what}": _spread(samples, name, figure) for figure, what in figures.items() for name in _CONTENDERS
     }
 
 
 def _charts(samples: Sequence[dict[str, Any]], p: AdmissionParameters) -> list[Chart]:
-    def bars(figure: str) -> dict[str, list[tuple[float | str, float]]]:
-        return {"median": [(name, _median(samples, name, figure)) for name in _CONTENDERS]}
+    def chart(title: str, unit: str, figure: str, level: float, log: Literal["", "y"] = "") -> Chart:
+        points = [(name, _spread(samples, name, figure).median) for name in _CONTENDERS]
+        return Chart(title, "contender", unit, "bars", {"median": points}, level=level, log=log)
 
+    slots = f"Slots that change hands per second of CPU time, {p.waiters} waiters"
     return [
-        Chart(
-            f"99th percentile of a hand-over with {p.waiters} waiters",
-            "contender",
-            "ms",
-            "bars",
-            bars("handover_p99_ms"),
-            level=p.bar_handover_ms,
-            log="y",
-        ),
-        Chart(
-            f"Slots that change hands per second of CPU time, {p.waiters} waiters",
-            "contender",
-            "hand-overs per s",
-            "bars",
-            bars("contended_per_s"),
-            level=p.bar_contended,
-        ),
+        chart(_HANDOVER.format(p), "ms", "handover_p99_ms", p.bar_handover_ms, log="y"),
+        chart(slots, "hand-overs per s", "contended_per_s", p.bar_contended),
     ]
+
+
+_HANDOVER: Final = "99th percentile of a hand-over with {0.waiters} waiters"
 
 
 SCENARIO = Scenario(

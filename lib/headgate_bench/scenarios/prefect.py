@@ -105,11 +105,7 @@ def _outcome(parameters: PrefectParameters, window: WindowCost, requests: dict[s
                 ours.calls,
                 parameters.bar_admission,
                 "calls",
-                {
-                    name: cost.calls / cost.requests * ours.requests
-                    for name, cost in requests.items()
-                    if cost is not ours
-                },
+                {name: cost.calls / cost.requests * ours.requests for name, cost in rivals.items()},
             ),
         ],
         samples=[asdict(window), *({"way": name} | asdict(cost) for name, cost in requests.items())],
