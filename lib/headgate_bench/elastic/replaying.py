@@ -84,17 +84,16 @@ class Played:
 def ramps(parameters: ElasticParameters, bench: Bench, tell: Tell) -> list[Played]:
     """Replay the ramp at both start times."""
     loads = [ramp(seed=bench.seed + number, scale=parameters.scale) for number in range(parameters.seeds)]
-    return [_ramp(parameters, start, loads, tell) for start in STARTS]
-
-
-def _ramp(parameters: ElasticParameters, start: str, loads: list[Load], tell: Tell) -> Played:
-    site = Site(workers=parameters.workers, start_s=STARTS[start])
-    comparison = _compared(parameters, loads[0], site, tell)
-    ours = [comparison.of(OURS)]
-    for number, load in enumerate(loads[1:], start=1):
-        tell(f"ramp, {OURS}, seed {number}")
-        ours.append(measured(load, contender(OURS).play(terms_of(load, site))))
-    return Played("ramp", start, comparison, tuple(ours))
+    found = []
+    for start, start_s in STARTS.items():
+        site = Site(workers=parameters.workers, start_s=start_s)
+        comparison = _compared(parameters, loads[0], site, tell)
+        ours = [comparison.of(OURS)]
+        for number, load in enumerate(loads[1:], start=1):
+            tell(f"ramp, {OURS}, seed {number}")
+            ours.append(measured(load, contender(OURS).play(terms_of(load, site))))
+        found.append(Played("ramp", start, comparison, tuple(ours)))
+    return found
 
 
 def traces(parameters: ElasticParameters, bench: Bench, tell: Tell) -> list[Played]:

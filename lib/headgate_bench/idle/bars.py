@@ -111,12 +111,12 @@ def bars_of(suite: Suite, parameters: IdleParameters) -> Iterator[Bar]:
     yield at_most("P11.checks", what, errors, parameters.bar_errors, unit, {"warnings": warnings})
 
 
-def _figures(cases: Cases, wanted: Mapping[str, tuple[str, str]], factor: float = 1.0) -> dict[str, float | str]:
+def _figures(cases: Cases, wanted: Mapping[str, tuple[str, str]], factor: float = 1) -> dict[str, float | str]:
     """Return figures of cases by label; `wanted` has a case and a metric for each, and those not run are left out."""
     return {label: factor * cases[case][metric] for label, (case, metric) in wanted.items() if case in cases}
 
 
-def _published(wanted: Mapping[str, tuple[str, str]], factor: float = 1.0) -> dict[str, float | str]:
+def _published(wanted: Mapping[str, tuple[str, str]], factor: float = 1) -> dict[str, float | str]:
     return _figures(published(), wanted, factor)
 
 

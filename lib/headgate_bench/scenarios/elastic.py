@@ -99,13 +99,13 @@ def _others(found: Mapping[str, float]) -> dict[str, float | str]:
 
 
 def _ratios(played: Iterable[Played]) -> dict[str, Spread]:
-    found: dict[str, Spread] = {}
-    for each in played:
-        if len(each.ours) > 1:
-            found[f"{OURS}: cost, {_on(each)}"] = spread_of([one.cost for one in each.ours])
-            found[f"{OURS}: p99 waiting (s), {_on(each)}"] = spread_of([one.p99_s for one in each.ours])
-            found[f"{OURS}: operations, {_on(each)}"] = spread_of([one.operations for one in each.ours])
-    return found
+    figures = {"cost": "cost", "p99 waiting (s)": "p99_s", "operations": "operations"}
+    return {
+        f"{OURS}: {what}, {_on(each)}": spread_of([getattr(one, figure) for one in each.ours])
+        for each in played
+        if len(each.ours) > 1
+        for what, figure in figures.items()
+    }
 
 
 def _on(played: Played) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from operator import attrgetter
+from typing import Final
 
 from headgate.storage import StoreFigures, measure_store
-from headgate_bench.artifact import Bar, at_least, at_most
+from headgate_bench.artifact import at_least, at_most
 from headgate_bench.crashes import Promises, Toll, Writer, killed, toll
 from headgate_bench.definition import Bench, Outcome, Scenario, spread_of
 
@@ -47,25 +47,15 @@ def measure(parameters: StoreParameters, bench: Bench) -> Outcome:
         )
     tolls = _tolls(parameters, bench)
     speed = spread_of([one.validated_rows_per_s for one in figures])
-    ratios = {
-        name: spread_of([asdict(one)[name] for one in figures])
-        for name in (
-            "frame_rows_per_s",
-            "validated_rows_per_s",
-            "stored_rows_per_s",
-            "batch_ms",
-            "batch_cpu_us_per_sample",
-        )
-    }
+    ratios = {name: spread_of([getattr(one, name) for one in figures]) for name in _FIGURES}
     kills, accepted, stored = (sum(map(attrgetter(name), tolls)) for name in ("kills", "accepted", "stored"))
     return Outcome(
         bars=[
             at_least("P10.rows", "rows validated", speed.median, parameters.bar_rows_per_s, "rows/s"),
-            _none_of("P10.lost", "acknowledged samples lost", "samples", tolls, lambda one: one.lost_samples),
-            _none_of(
-                "P10.lost_batches", "confirmed batches not visible", "batches", tolls, lambda one: one.lost_batches
+            *(
+                at_most(name, f"{what} over {kills} kills", sum(getattr(toll, count) for toll in tolls), 0, unit)
+                for name, what, count, unit in _NEVER
             ),
-            _none_of("P10.doubled", "samples stored twice", "samples", tolls, lambda one: one.doubled),
         ],
         samples=[asdict(one) for one in figures] + [asdict(one) for one in tolls],
         ratios=ratios,
@@ -76,9 +66,16 @@ def measure(parameters: StoreParameters, bench: Bench) -> Outcome:
     )
 
 
-def _none_of(name: str, what: str, unit: str, tolls: list[Toll], count: Callable[[Toll], int]) -> Bar:
-    kills = sum(one.kills for one in tolls)
-    return at_most(name, f"{what} over {kills} kills", sum(map(count, tolls)), 0, unit)
+_FIGURES: Final = (
+    *("frame_rows_per_s", "validated_rows_per_s", "stored_rows_per_s"),
+    *("batch_ms", "batch_cpu_us_per_sample"),
+)
+_NEVER: Final = (
+    ("P10.lost", "acknowledged samples lost", "lost_samples", "samples"),
+    ("P10.lost_batches", "confirmed batches not visible", "lost_batches", "batches"),
+    ("P10.doubled", "samples stored twice", "doubled", "samples"),
+)
+"""Bar, what must not happen, its count in a toll, and the unit."""
 
 
 def _tolls(parameters: StoreParameters, bench: Bench) -> list[Toll]:

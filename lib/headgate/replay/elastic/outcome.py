@@ -50,7 +50,7 @@ class Outcome:
         done_s: of each call, when its answer was complete; None for those that were lost.
         stays: of all workers, in the order in which they began.
         changes: seconds and +1 or -1 for every worker that was started, drained, or turned back while it drained.
-        wanted: seconds and number of workers whenever the policy wanted another number.
+        decisions: changes of the number that the policy wanted.
         hand_overs: calls that were taken from one worker and given to another.
         ended_s: when the last answer was complete, or the load's window was over if that was later.
         took_s: real seconds of the replay.
@@ -63,7 +63,7 @@ class Outcome:
     done_s: list[float | None]
     stays: list[Stay]
     changes: list[tuple[float, int]] = field(default_factory=list)
-    wanted: list[tuple[float, int]] = field(default_factory=list)
+    decisions: int = 0
     hand_overs: int = 0
     dropped: int = 0
     doubled: int = 0
@@ -75,8 +75,8 @@ class Outcome:
         match event:
             case events.WorkerChanged():
                 self._changed(event, now)
-            case events.ScaleDecided(workers=workers):
-                self.wanted.append((now, workers))
+            case events.ScaleDecided():
+                self.decisions += 1
             case events.RequestHandedOver():
                 self.hand_overs += 1
             case events.RequestLost():
@@ -171,7 +171,7 @@ def measured(load: Load, outcome: Outcome) -> Measures:
         p99_s=p99_s,
         longest_s=max(waits),
         operations=len(outcome.changes),
-        decisions=len(outcome.wanted),
+        decisions=outcome.decisions,
         periods=len(periods),
         worth_share=worth / len(periods) if periods else 1.0,
         shortest_s=min(periods, default=None),
