@@ -38,9 +38,6 @@ class LoopThread:
 
     It ends, too, when nobody has it any more. After a fork it is in the parent only. Work is cancelled as asyncio
     does it, once, so that it can still await what its end needs; a portal of anyio cancels every such await, too.
-
-    Args:
-        name: of the thread.
     """
 
     def __init__(self, name: str) -> None:

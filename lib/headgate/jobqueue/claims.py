@@ -51,14 +51,10 @@ class Claims:
 
     Invariants: a claim is running exactly while its job is in progress; its job has had fewer failures than it may.
 
+    Claims that run at the start get a full period from then.
+
     Attributes:
         has_returned: whether a job has come back since this was last set to False.
-
-    Args:
-        working_set: jobs and servers as they are.
-        servers: the other half.
-        new_lease_id: makes lease ids.
-        now: monotonic time at the start: running claims get a full period from it.
     """
 
     def __init__(
@@ -138,14 +134,7 @@ class Claims:
     def complete(
         self, ref: LeaseRef, completion: Completion, at: Instant, *, keep_server: bool = False
     ) -> CompleteOutcome:
-        """Take a result in, once.
-
-        Args:
-            ref: the claim that produced it.
-            completion: the result.
-            at: when.
-            keep_server: the worker releases its server itself (those of the legacy protocol do).
-        """
+        """Take a result in, once; with `keep_server` the worker releases its server itself, as legacy ones do."""
         job = self._working_set.job(ref.job_id)
         if job is None:
             return Unknown(ref.job_id)
@@ -163,14 +152,7 @@ class Claims:
         return Ended(done)
 
     def fail(self, ref: LeaseRef, error: str, at: Instant, *, retry: bool = True) -> EndOutcome:
-        """End a claim whose work failed: the job is tried again until it has failed too often.
-
-        Args:
-            ref: the claim.
-            error: what went wrong; kept with the job.
-            at: when.
-            retry: False when trying again is useless: the job is dead at once.
-        """
+        """End a claim whose work failed: the job is tried again until it has failed too often, if `retry` allows it."""
         job = self.running(ref)
         if not isinstance(job, Job):
             return job

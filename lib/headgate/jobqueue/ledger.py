@@ -50,10 +50,7 @@ class Ledger:
     Invariants: one live claim per job at most; epochs only grow; a job is done by one claim; terminal states are left
     by `requeue` alone, and `done` never.
 
-    Args:
-        store: owned by this process.
-        at: now; running leases get a full period from it.
-        lease_ids: makes lease ids.
+    The store is owned by this process; running leases get a full period from `at`.
     """
 
     def __init__(self, store: Store, at: Instant, lease_ids: Callable[[], str] = new_lease_id) -> None:

@@ -21,12 +21,6 @@ class Reservations:
 
     Invariants: one address is one server, held by at most one job, and a job holds at most one server; while a job
     waits, no free open server serves it (once `settle` has run).
-
-    Args:
-        working_set: jobs and servers as they are.
-        tickets: numbers for those who wait.
-        new_lease_id: makes lease ids.
-        at: the start: running reservations get a full period from it.
     """
 
     def __init__(
@@ -62,14 +56,7 @@ class Reservations:
         return self._working_set.resources[resource_id] if resource_id is not None else None
 
     def reserve(self, job: Job, at: Instant, *, lease_s: float, wait: bool) -> Reserved | NoneFree | Waiting:
-        """Give a running job the server that it holds, a free one that serves it, or a place in line.
-
-        Args:
-            job: in progress; the caller has checked its lease.
-            at: when.
-            lease_s: seconds without renewal after which the server is free again.
-            wait: whether to stand in line when none is free.
-        """
+        """Give a running job the server that it holds, a free one that serves it, or a place in line."""
         pool, task = job.spec.pool, job.spec.task
         self._serve(at)  # a server freed a moment ago is for those who wait already
         held = self.held_by(job.job_id)

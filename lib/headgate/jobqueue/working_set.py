@@ -65,12 +65,7 @@ class LaneView:
 
 
 class Lanes:
-    """All lanes of a queue, owned by its ledger.
-
-    Args:
-        counts: jobs by lane and state at the start.
-        fetch: reads pending jobs behind a place.
-    """
+    """All lanes of a queue, owned by its ledger."""
 
     def __init__(self, counts: Mapping[Lane, Mapping[JobState, int]], fetch: Fetch) -> None:
         self._lanes: dict[Lane, LaneView] = {}
@@ -168,12 +163,7 @@ class Lanes:
 
 
 class WorkingSet:
-    """Jobs and servers as they are now, committed or not; owned by one ledger.
-
-    Args:
-        store: holds what was committed.
-        snapshot: its contents at the start.
-    """
+    """Jobs and servers as they are now, committed or not; owned by one ledger."""
 
     def __init__(self, store: Store, snapshot: Snapshot) -> None:
         self.running = {job.job_id: job for job in snapshot.in_progress}

@@ -110,12 +110,7 @@ class Stopwatch:
         return None if deadline is None else min(max(deadline + _SLACK_S - now, 0.0), _LOOK_EVERY_S)
 
     def has_stood_still(self, deadline: float | None, now: float) -> bool:
-        """Look; return whether a lease is due that could not be renewed because nobody could be heard.
-
-        Args:
-            deadline: of the lease that ends first.
-            now: by the writer's clock, as the deadline.
-        """
+        """Look; return whether the lease of the first `deadline` could not be renewed because nobody could be heard."""
         # Real time, whatever the writer's clock says: it is the process that is asked about.
         looked_at, self._looked_at = self._looked_at, time.monotonic()
         if deadline is None or now + _BACKLOG_S < deadline:
@@ -132,11 +127,6 @@ class LedgerWriter:
     Owns the store from `open` to `close`. An operation that raises an error of Headgate has changed nothing; after any
     other exception, and after a failed commit, the ledger is built anew from the store, so that nothing unwritten is
     ever answered.
-
-    Args:
-        store: where the jobs live.
-        clock: gives the time of each operation.
-        owner: who this is, for whoever finds the store in use.
     """
 
     def __init__(self, store: Store, clock: Clock, owner: str) -> None:

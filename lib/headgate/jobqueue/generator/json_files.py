@@ -129,11 +129,6 @@ MAX_FILE_BYTES: Final = 512 * 1024 * 1024
 def read_json(path: Path, what: str, *, next_step: str | None = None) -> Any:
     """Return the document of a file.
 
-    Args:
-        path: the file.
-        what: what the file is, for messages.
-        next_step: what to do when it is not there.
-
     Raises:
         InvalidJobError: if it cannot be read, is no JSON, names a field twice, or holds what JSON has no form for.
     """

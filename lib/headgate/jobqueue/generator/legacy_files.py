@@ -83,10 +83,6 @@ def bound_evenly(
     """Return a group for each job that fits one: jobs with few choices first, then the fewest jobs per server.
 
     Binding every job to the first group that fits would leave servers of later groups without work for ever.
-
-    Args:
-        jobs: each with the groups that fit it.
-        groups: group -> its servers.
     """
     loads = dict.fromkeys(groups, 0)
     bound: dict[Bound, str] = {}

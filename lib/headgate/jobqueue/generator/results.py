@@ -104,9 +104,6 @@ def as_csv(rows: Iterable[ComparedTask]) -> str:
 class ResultFolder:
     """Results as workers write them: `<slug>/metrics/<task>_<number>.json`, videos beside them.
 
-    Args:
-        folder: of all teams.
-
     Raises:
         InvalidJobError: when it is no folder.
     """

@@ -119,12 +119,7 @@ def _entry(server: ResourceSpec) -> dict[str, Any]:
 def grouped(
     servers: Mapping[str, Sequence[ResourceSpec]], taken: Collection[str] = ()
 ) -> dict[str, tuple[ResourceSpec, ...]]:
-    """Return servers in groups of equal constraints, named as in the legacy protocol: `{name}_{n}`, n from 1.
-
-    Args:
-        servers: name -> its servers.
-        taken: names that no group gets.
-    """
+    """Return servers in groups of equal constraints, named as in the legacy protocol: `{name}_{n}`, n from 1."""
     groups: dict[str, list[ResourceSpec]] = {}
     for name, listed in servers.items():
         free = (group for n in count(1) if (group := f"{name}_{n}") not in taken)

@@ -87,12 +87,7 @@ def read_submissions(folder: Path) -> tuple[Submission, ...]:
 
 
 def submission_of(document: object, file: str, source: str) -> Submission:
-    """Return the submission in a document.
-
-    Args:
-        document: what the file holds.
-        file: the file's name, which tells the track.
-        source: the file's path, for messages.
+    """Return the submission in a document; the name of its `file` tells the track, `source` is for messages.
 
     Raises:
         InvalidJobError: listing every rule that it breaks.

@@ -36,10 +36,6 @@ class CloudHandler(logging.Handler):
     """Hands lines to a thread that sends them, many at once: whoever logs never waits for the network.
 
     When the cloud is slower than the log, lines are dropped and counted; the count is sent as a line of its own.
-
-    Args:
-        logger: of the cloud.
-        labels: of every line.
     """
 
     def __init__(self, logger: CloudLogger, labels: Mapping[str, str]) -> None:

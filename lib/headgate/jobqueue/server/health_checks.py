@@ -68,9 +68,6 @@ class HealthChecks:
 
     A server is alive when `GET /healthz` is answered with a status below 500; others than 404 and 200 are as good, as
     they come from something that listens and speaks HTTP.
-
-    Args:
-        service: of the queue.
     """
 
     def __init__(self, service: Service) -> None:

@@ -64,14 +64,7 @@ class Cell:
 
 
 def page_html(statistics: StatisticsOut, servers: Sequence[ResourceOut], dead: Sequence[JobOut], wall: float) -> str:
-    """Return the page as HTML that needs nothing else: no script, no other file.
-
-    Args:
-        statistics: counts, pools and lanes, as far as the reader may see them.
-        servers: every policy server that the reader may see.
-        dead: the latest dead jobs.
-        wall: wall time, seconds since the epoch.
-    """
+    """Return the page as HTML that needs nothing else: no script, no other file."""
     return _template().render(
         statistics=statistics,
         dead=dead,

@@ -64,9 +64,7 @@ class Call:
     async def change(self, operation: Operation[T], answered: Callable[[T], Answer[ModelT]]) -> Changed[ModelT, T]:
         """Run an operation on the writer; one whose key was seen before is not run again.
 
-        Args:
-            operation: changes the ledger.
-            answered: makes the answer of what came of it, which is kept in the same transaction where there is a key.
+        What `answered` makes of its outcome is kept in the same transaction where there is a key.
         """
         outcomes: list[T] = []
 

@@ -78,15 +78,7 @@ async def _gone(request: Request) -> None:
 
 
 class Service:
-    """One server's parts, which every request works with.
-
-    Args:
-        writer: works on the ledger; open. The caller closes it.
-        reader: of the same store, for people and collectors; the service closes it.
-        authority: tells callers by their tokens. The caller closes it.
-        settings: defaults when None.
-        clock: for expiry of tokens and records; of this machine when None.
-    """
+    """One server's parts, which every request works with. Closes its reader; the caller closes writer and authority."""
 
     def __init__(
         self,

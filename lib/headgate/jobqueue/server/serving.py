@@ -140,11 +140,6 @@ def _report(task: asyncio.Task[None]) -> None:
 def serve(settings: ServerSettings, announce: Callable[[RunningServer], None], imports: Imports | None = None) -> None:
     """Serve the job queue until SIGTERM or SIGINT.
 
-    Args:
-        settings: what the server goes by.
-        announce: called once it listens.
-        imports: see `running_server`.
-
     Raises:
         HeadgateError: as `running_server`.
     """

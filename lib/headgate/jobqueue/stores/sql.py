@@ -129,9 +129,6 @@ class Store(ABC):
 
     The ledger that owns it keeps what is in motion in memory, so it is asked few questions, and takes all changes of a
     group of operations in one transaction.
-
-    Args:
-        place: of the database, for messages.
     """
 
     dialect: ClassVar[Dialect]

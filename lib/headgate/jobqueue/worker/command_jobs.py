@@ -92,10 +92,6 @@ class CommandJobs:
     A command gets the job as a file and writes its result, a JSON object, to another one; exit status 0 and a result
     complete the job, everything else fails the attempt. The files are named by variables (`environment`). A command
     that a job carries may write none: its exit status and the end of its output are its result.
-
-    Args:
-        rules: how.
-        clock: gives the time.
     """
 
     def __init__(self, rules: CommandRules, clock: Clock | None = None) -> None:

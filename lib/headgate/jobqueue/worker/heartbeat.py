@@ -24,13 +24,7 @@ _LONGEST_RENEWAL_S: Final = 15.0
 
 
 class Heartbeat:
-    """Beats for as long as its worker lives; see `Leases` for what it decides by.
-
-    Args:
-        client: asks the server.
-        clock: gives the time.
-        jobs: lease id -> job, kept by the worker.
-    """
+    """Beats for as long as its worker lives; see `Leases` for what it decides by. Its `jobs` are by lease id."""
 
     def __init__(self, client: JobQueueClient, clock: Clock, jobs: Mapping[str, HeldJob]) -> None:
         self.leases = Leases()

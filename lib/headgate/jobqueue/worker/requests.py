@@ -75,11 +75,6 @@ class Requests:
 
     Long polls each hold a connection, so that their number is not bounded; the proxies of the environment are for the
     world outside, and would cut long polls off.
-
-    Args:
-        address: of the server.
-        retry: for how long, and how often.
-        transport: of httpx, in place of the network.
     """
 
     def __init__(self, address: QueueAddress, retry: RetryPolicy, transport: httpx.AsyncBaseTransport | None) -> None:

@@ -39,14 +39,7 @@ _KEPT_BACK: Final = frozenset(
 
 
 def command_environment(job: HeldJob, job_file: Path, result_file: Path, socket: Path | None) -> dict[str, str]:
-    """Return the environment of a job's command: the worker's, and what tells it of the job.
-
-    Args:
-        job: the job; the policy server that it has already is named, too.
-        job_file: the job as JSON.
-        result_file: where the command writes its result.
-        socket: where it asks for a policy server, or None.
-    """
+    """Return the environment of a job's command: the worker's, and what tells it of the job."""
     inner = {name: value for name, value in os.environ.items() if name not in _KEPT_BACK}
     inner |= {
         JOB_FILE: str(job_file),

@@ -184,12 +184,7 @@ async def publish(
 ) -> Artifact:
     """Write a job's result where its instance's belongs (`result_path`); hand it in with `job.complete(artifact=…)`.
 
-    Args:
-        job: held; its lease is confirmed right before.
-        folder: of the results of all teams.
-        result: the JSON object.
-        versions: of what made it, kept with it.
-        clock: gives the time.
+    The lease is confirmed right before; `versions` of what made the result are kept with it.
 
     Raises:
         StaleLeaseError: the lease is over.

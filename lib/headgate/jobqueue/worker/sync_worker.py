@@ -80,11 +80,6 @@ class SyncHeldJob(ClaimedWork, BlockingFacade[HeldJob]):
 
     When the work must stop, `LeaseLost` is raised in the main thread wherever it is; elsewhere at the next `check`,
     `progress` or other call. The context swallows it.
-
-    Args:
-        job: the job on the loop.
-        loop: where it lives.
-        watch: told which job the main thread works on, None when on none.
     """
 
     def __init__(self, job: HeldJob, loop: LoopThread, watch: Callable[[HeldJob | None], None]) -> None:
@@ -142,10 +137,6 @@ class SyncWorker:
 
     Heartbeats go on while the program blocks. In the main thread a lost lease raises `LeaseLost` at once (by SIGUSR1),
     and SIGTERM gives the job back and ends the program with status 143.
-
-    Args:
-        address: a URL, which may carry a token, or an address; the environment's without it.
-        options: those of `Worker`.
     """
 
     def __init__(self, address: str | QueueAddress | None = None, **options: Any) -> None:

@@ -49,20 +49,6 @@ async def run_drain(
 ) -> Any:
     """Collect the results of a queue until no job is left, and return the state in which the flow run ends.
 
-    Args:
-        jobqueue: name of a JobQueueServer block; the worker's variables say when empty.
-        store: name of a SampleStore block; the settings say when empty.
-        campaign: what the samples are counted under.
-        score_field: field of a result that is its score.
-        duration_s: end after so long even if jobs remain; None for as long as it takes.
-        poll_s: seconds between two looks at the queue.
-        workers: jobs that this run works on itself, at a time.
-        command: what its workers run for each.
-        reserve: when such a command gets its policy server, a `ReserveMode`.
-        fail_on_dead: whether dead jobs make the run Failed.
-        results_dir: files of results, for jobs that were completed without one; none when empty.
-        settings: any further setting by its name.
-
     Raises:
         HeadgateError: if something that was given cannot be used, the queue does not answer, or the store takes
             nothing. The next run goes on where this one was.

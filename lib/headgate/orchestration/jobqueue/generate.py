@@ -41,17 +41,6 @@ async def run_generation(
 ) -> Any:
     """Generate jobs, send and write them, publish a table of what was generated, and return the final state.
 
-    Args:
-        rules: what is generated.
-        submissions_dir: folder of submissions, on the worker.
-        instances_dir: folder of test instances.
-        resources_file: policy servers of each team.
-        results_dir: results that there are already; nothing is left out for them when empty.
-        jobqueue: name of a JobQueueServer block; the worker's variables say when empty.
-        is_sent: whether jobs and policy servers are sent to it.
-        output_dir: folder that gets jobs.json and resources.json; none when empty.
-        is_dry: say what would be generated, and send and write nothing.
-
     Raises:
         HeadgateError: if a file or block cannot be used; nothing was sent or written then.
         JobConflictError: when a job is in the queue with other contents.

@@ -17,13 +17,6 @@ from headgate.orchestration.run_state import run_logger
 async def run_requeueing(*, jobqueue: str, team: str, task: str, error_contains: str, is_dry: bool) -> Any:
     """Give dead jobs that match everything that is given their attempts again, publish which, return the final state.
 
-    Args:
-        jobqueue: name of a JobQueueServer block; the worker's variables say when empty.
-        team: of this team; of all when empty.
-        task: of this task; of all when empty.
-        error_contains: whose last error has this in it, upper and lower case alike.
-        is_dry: say which they are, and leave them dead.
-
     Raises:
         HeadgateError: if the block cannot be used, or the queue refuses.
     """
