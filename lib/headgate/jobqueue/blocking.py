@@ -7,7 +7,7 @@ import functools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from copy import copy
@@ -108,10 +108,9 @@ class BlockingFacade(Generic[A]):
         self._asynchronous = wrapped
         self._loop = loop
 
-    def _blocked(
-        self, method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        return self._loop.run(method(self._asynchronous, *args, **kwargs))
+    def _awake(self) -> A:
+        """Return the asyncio object, ready for work on the loop."""
+        return self._asynchronous
 
 
 class BlockingClient(BlockingFacade[C]):
@@ -124,17 +123,16 @@ class BlockingClient(BlockingFacade[C]):
     def __init__(self, wrapped: C, name: str) -> None:
         super().__init__(wrapped, LoopThread(name))
 
-    def _blocked(
-        self, method: Callable[Concatenate[C, P], Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    def _awake(self) -> C:
         if self._loop.pid != os.getpid():
             self._asynchronous, self._loop = copy(self._asynchronous), LoopThread(self._loop.name)
-        return super()._blocked(method, *args, **kwargs)
+        return self._asynchronous
 
     def close(self) -> None:
         """Close its connections; legal twice."""
+        closing = self._awake().close()
         try:
-            self._blocked(type(self._asynchronous).close)
+            self._loop.run(closing)
         finally:
             self._loop.stop()
 
@@ -152,6 +150,26 @@ def blocking(method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]]) -> Cal
 
     @functools.wraps(method)
     def blocked(self: BlockingFacade[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._blocked(method, *args, **kwargs)
+        work = method(self._awake(), *args, **kwargs)
+        return self._loop.run(work)
 
     return blocked
+
+
+def blocking_iterator(
+    method: Callable[Concatenate[A, P], AsyncIterator[T]],
+) -> Callable[Concatenate[Any, P], Iterator[T]]:
+    """Return a method that yields between awaits as one of a `BlockingFacade`, with its signature and docstring."""
+
+    @functools.wraps(method)
+    def blocked(self: BlockingFacade[A], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        found = method(self._awake(), *args, **kwargs)
+        with suppress(StopAsyncIteration):
+            while True:
+                yield self._loop.run(_next(found))
+
+    return blocked
+
+
+async def _next(found: AsyncIterator[T]) -> T:
+    return await anext(found)

@@ -92,6 +92,13 @@ class Resource:
         return not self.lease_id
 
     @property
+    def use(self) -> str:
+        """What it does: `busy` while a job uses it, else `free`, `draining` or `down`."""
+        if not self.is_free:
+            return "busy"
+        return "free" if self.state is ResourceState.OPEN else self.state.value
+
+    @property
     def specs(self) -> tuple[ResourceSpec, ...]:
         """The server as each of its pools names it."""
         return (self.spec, *self.also)

@@ -338,10 +338,7 @@ class EntryOut(BaseModel):
     @classmethod
     def of(cls, entry: HistoryEntry) -> EntryOut:
         """Return an entry as a body; lease ids stay inside."""
-        return cls.model_construct(
-            entry=entry.entry, at=entry.at, what=entry.what, job_id=entry.job_id, epoch=entry.epoch,
-            worker=entry.worker, resource_id=entry.resource_id, note=entry.note,
-        )  # fmt: skip
+        return cls.model_construct(**{name: getattr(entry, name) for name in cls.model_fields})
 
 
 class HistoryOut(BaseModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Mapping
-from typing import Final, Generic, NamedTuple, Never, TypeVar
+from typing import Final, Generic, Never, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from headgate.core import redacted
 from headgate.core.errors import HeadgateError, InvalidInputError
+from headgate.jobqueue.wire import FlawOut
 from headgate.net.refusals import PROBLEM_TYPE, challenges, problem_document
 
 MOST_FLAWS: Final = 10
@@ -59,11 +60,11 @@ def problem(
     *,
     code: str,
     next_step: str = "",
-    flaws: list[Flaw] | None = None,
+    flaws: list[FlawOut] | None = None,
     headers: Mapping[str, str] = _NO_HEADERS,
 ) -> Answer[Never]:
     """Return a problem document, in the form of `wire.ProblemOut`."""
-    errors = [flaw._asdict() for flaw in flaws or ()]
+    errors = [flaw.model_dump() for flaw in flaws or ()]
     return Answer(
         to_json(problem_document(status, detail, code=code, next_step=next_step, errors=errors)), status, headers
     )
@@ -91,35 +92,27 @@ def wait_headers(retry_after_s: float | None) -> dict[str, str]:
     return {} if retry_after_s is None else {"Retry-After": str(math.ceil(retry_after_s) or 1)}
 
 
-class Flaw(NamedTuple):
-    """One value that breaks a rule, as a problem document tells it."""
-
-    field: str
-    rule: str
-    value: str
-
-
 class FlawedError(InvalidInputError):
     """What was sent breaks rules: `flaws` are the first of them, `count` is how many were found."""
 
     next_step = "Correct the values in `errors` and send the request again; nothing was changed."
 
-    def __init__(self, flaws: list[Flaw], count: int) -> None:
+    def __init__(self, flaws: list[FlawOut], count: int) -> None:
         more = f"; and {count - 1} more" if count > 1 else ""
         super().__init__(f"{flaws[0].field}: {flaws[0].rule}{more}")
         self.flaws = flaws
 
 
-def flaws_of(error: ValidationError, place: str) -> list[Flaw]:
+def flaws_of(error: ValidationError, place: str) -> list[FlawOut]:
     """Return the first flaws that pydantic found; `place` is `body`, `query`, `path` or an entry of a body."""
     if error.error_count() > _MOST_LISTED:  # writing all of them down, only to show ten, would take too long
-        return [Flaw(place, f"{error.error_count()} values break its rules", "")]
+        return [FlawOut(field=place, rule=f"{error.error_count()} values break its rules", value="")]
     found = error.errors(include_url=False, include_context=False)[:MOST_FLAWS]
     return [
-        Flaw(
-            ".".join((place, *(str(part)[:_VALUE_CHARS] for part in item["loc"]))),
-            str(item["msg"]).removeprefix("Value error, ")[:_RULE_CHARS],
-            _shown(item["input"]),
+        FlawOut(
+            field=".".join((place, *(str(part)[:_VALUE_CHARS] for part in item["loc"]))),
+            rule=str(item["msg"]).removeprefix("Value error, ")[:_RULE_CHARS],
+            value=_shown(item["input"]),
         )
         for item in found
     ]

@@ -12,7 +12,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from headgate.jobqueue.ledger import Ledger
-from headgate.jobqueue.resource import ResourceState
 from headgate.jobqueue.writer import LedgerWriter
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -24,10 +23,7 @@ def queue_gauges(ledger: Ledger) -> list[Metric]:
     jobs = GaugeMetricFamily(f"{_NAME}jobs", "Jobs by state.", labels=("state",))
     for state, number in ledger.totals().items():
         jobs.add_metric((state.value,), number)
-    counts: Counter[tuple[str, str]] = Counter()
-    for resource in ledger.resources().values():
-        state_name = resource.state.value if resource.state is not ResourceState.OPEN else "free"
-        counts[resource.spec.pool, state_name if resource.is_free else "busy"] += 1
+    counts = Counter((resource.spec.pool, resource.use) for resource in ledger.resources().values())
     servers = GaugeMetricFamily(f"{_NAME}servers", "Policy servers by pool and state.", labels=("pool", "state"))
     for labels, number in sorted(counts.items()):
         servers.add_metric(labels, number)

@@ -190,11 +190,8 @@ _SIGN_S: Final = 0.5
 def statistics_line(ledger: Ledger) -> str:
     """Return the line of statistics; runs on the writer."""
     jobs = ledger.totals()
-    servers: Counter[str] = Counter()
-    busy: Counter[str] = Counter()
-    for one in ledger.resources().values():
-        servers[one.spec.pool] += 1
-        busy[one.spec.pool] += not one.is_free
+    servers = Counter(one.spec.pool for one in ledger.resources().values())
+    busy = Counter(one.spec.pool for one in ledger.resources().values() if not one.is_free)
     used = {pool: f"{busy[pool]}/{servers[pool]} ({busy[pool] / servers[pool]:.1%})" for pool in sorted(servers)}
     running = Counter(type_of(job) for job in ledger.running())
     parts = (

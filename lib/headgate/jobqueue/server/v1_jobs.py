@@ -11,7 +11,7 @@ from headgate.jobqueue.errors import WrongStateError
 from headgate.jobqueue.job import Job, JobState
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.outcomes import Ended, EndOutcome, Instant, Unknown
-from headgate.jobqueue.records import HistoryEntry, JobQuery
+from headgate.jobqueue.records import Happening, HistoryEntry, JobQuery
 from headgate.jobqueue.server.access import check_submission, narrowed, sees, unknown
 from headgate.jobqueue.server.answers import Answer, ok
 from headgate.jobqueue.server.documents import DeadQuery, HistoryQuery, JobPath, JobsQuery, PageQuery
@@ -119,29 +119,30 @@ async def job_history(call: Call, path: JobPath, query: PageQuery) -> Answer[His
     job_id = path.job_id
     if not await call.look(lambda ledger, _: sees(call.caller, ledger.job(job_id))):
         raise unknown(job_id)
-    entries, _ = await _chunks(
-        call,
-        lambda reader, *, behind, most: reader.history(behind, most, job_id=job_id),
-        lambda entry: entry.entry,
-        query,
-        _entry_bytes,
-    )
+    entries = await _entries(call, query, job_id=job_id)
     return _history_answer(entries, entries[-1].entry if entries else query.after)
 
 
 async def history(call: Call, query: HistoryQuery) -> Answer[HistoryOut]:
     """Return what has happened; tokens bound to teams see what happened to their jobs."""
-    entries, _ = await _chunks(
-        call,
-        lambda reader, *, behind, most: reader.history(behind, most, what=query.what),
-        lambda entry: entry.entry,
-        query,
-        _entry_bytes,
-    )
+    entries = await _entries(call, query, what=query.what)
     following = entries[-1].entry if entries else query.after
     if call.caller.teams is not None:
         entries = await _of_own_jobs(call, entries)
     return _history_answer(entries, following)
+
+
+async def _entries(
+    call: Call, query: PageQuery, *, job_id: str | None = None, what: Sequence[Happening] = ()
+) -> list[HistoryEntry]:
+    entries, _ = await _chunks(
+        call,
+        lambda reader, *, behind, most: reader.history(behind, most, job_id=job_id, what=what),
+        lambda entry: entry.entry,
+        query,
+        lambda entry: len(entry.note) + 200,
+    )
+    return entries
 
 
 async def _of_own_jobs(call: Call, entries: list[HistoryEntry]) -> list[HistoryEntry]:
@@ -155,10 +156,6 @@ async def _of_own_jobs(call: Call, entries: list[HistoryEntry]) -> list[HistoryE
 
 def _seen_of(ledger: Ledger, _: Instant, caller: Caller, job_ids: Sequence[str]) -> set[str]:
     return {job_id for job_id in job_ids if sees(caller, ledger.job(job_id))}
-
-
-def _entry_bytes(entry: HistoryEntry) -> int:
-    return len(entry.note) + 200
 
 
 def _history_answer(entries: list[HistoryEntry], following: int) -> Answer[HistoryOut]:

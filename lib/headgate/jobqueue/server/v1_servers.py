@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from time import perf_counter
+from typing import Any
 
 from starlette.requests import Request
 
@@ -123,49 +124,27 @@ def statistics_of(
         pools &= usable
     return StatisticsOut.model_construct(
         jobs={state: jobs[state] for state in JobState},
-        workers=_workers(ledger, teams),
+        workers=len({job.worker for job in ledger.running() if teams is None or job.spec.team in teams}),
         waiting_claims=ledger.waiting_claims_of(teams),
         pools=_pools(ledger, sorted(pools)),
         lanes=[_lane(ledger, lane, lanes[lane]) for lane in sorted(lanes)],
     )
 
 
-def _workers(ledger: Ledger, teams: frozenset[str] | None) -> int:
-    if teams is None:
-        return ledger.claims.workers
-    return len({job.worker for job in ledger.running() if job.spec.team in teams})
-
-
 def _lane(ledger: Ledger, lane: Lane, counts: dict[JobState, int]) -> LaneOut:
-    return LaneOut.model_construct(
-        team=lane.team,
-        pool=lane.pool,
-        task=lane.task,
-        pending=counts.get(JobState.PENDING, 0),
-        in_progress=counts.get(JobState.IN_PROGRESS, 0),
-        done=counts.get(JobState.DONE, 0),
-        dead=counts.get(JobState.DEAD, 0),
-        is_served=ledger.servers.loads.of(lane) is not None,
-    )
+    jobs: dict[str, Any] = {state.value: counts.get(state, 0) for state in JobState}
+    return LaneOut.model_construct(**lane._asdict(), **jobs, is_served=ledger.servers.loads.of(lane) is not None)
 
 
 def _pools(ledger: Ledger, names: list[str]) -> list[PoolOut]:
     servers: dict[str, Counter[str]] = {name: Counter() for name in names}
     for resource in ledger.resources().values():
-        state = resource.state.value if resource.state is not ResourceState.OPEN else "free"
         for spec in resource.specs:
             if spec.pool in servers:
-                servers[spec.pool].update(("servers", state if resource.is_free else "busy"))
+                servers[spec.pool].update(("servers", resource.use))
+    uses: dict[str, Any] = dict.fromkeys(("servers", "busy", "free", "draining", "down"), 0)
     return [
-        PoolOut.model_construct(
-            pool=name,
-            servers=number["servers"],
-            busy=number["busy"],
-            free=number["free"],
-            draining=number["draining"],
-            down=number["down"],
-            waiting=len(ledger.servers.lines.line(name)),
-        )
+        PoolOut.model_construct(pool=name, waiting=len(ledger.servers.lines.line(name)), **(uses | number))
         for name, number in servers.items()
     ]
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue import wire, wire_servers
-from headgate.jobqueue.blocking import BlockingClient, blocking
+from headgate.jobqueue.blocking import BlockingClient, blocking, blocking_iterator
 from headgate.jobqueue.errors import InvalidJobError
 from headgate.jobqueue.job import JobSpec, JobState
 from headgate.jobqueue.names import part_problem
@@ -100,7 +100,7 @@ class JobQueueClient:
         query = {"state": state, "team": team, "task": task, "pool": pool, "after": after, "limit": limit}
         return await self._requests.send("GET", "/v1/dead-jobs" if dead else "/v1/jobs", wire.JobsOut, query=query)
 
-    async def all_jobs(self, **wish: Any) -> AsyncIterator[wire.JobOut]:
+    async def all_jobs(self, /, **wish: Any) -> AsyncIterator[wire.JobOut]:
         """Yield all jobs of a wish (`jobs`), by order of submission, page by page."""
         after: int | None = None
         while True:
@@ -291,16 +291,7 @@ class SyncJobQueueClient(BlockingClient[JobQueueClient]):
     job_history = blocking(JobQueueClient.job_history)
     withdraw = blocking(JobQueueClient.withdraw)
     requeue = blocking(JobQueueClient.requeue)
-
-    def all_jobs(self, **wish: Any) -> Iterator[wire.JobOut]:
-        """Yield all jobs of a wish (`jobs`), by order of submission, page by page."""
-        after: int | None = None
-        while True:
-            page = self.jobs(**{"limit": PAGE, **wish, "after": after})
-            yield from page.jobs
-            after = page.next
-            if after is None:
-                return
+    all_jobs = blocking_iterator(JobQueueClient.all_jobs)
 
     # Work.
 
@@ -318,15 +309,7 @@ class SyncJobQueueClient(BlockingClient[JobQueueClient]):
     results = blocking(JobQueueClient.results)
     history = blocking(JobQueueClient.history)
     statistics = blocking(JobQueueClient.statistics)
-
-    def all_results(self, after: int = -1) -> Iterator[wire.FinishedOut]:
-        """Yield all jobs completed after an entry of the history; the last one's `entry` is where to go on later."""
-        while True:
-            page = self.results(after)
-            yield from page.results
-            if not page.results or page.next <= after:
-                return
-            after = page.next
+    all_results = blocking_iterator(JobQueueClient.all_results)
 
     # Policy servers.
 

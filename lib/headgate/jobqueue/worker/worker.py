@@ -126,18 +126,17 @@ class Worker:
                 raise SystemExit(TERMINATED) from None
             raise
 
-    async def jobs(
+    def jobs(
         self, *, stop_when_empty: bool = False, idle_s: float | None = None, max_jobs: int | None = None
     ) -> AsyncIterator[HeldJob]:
-        """Yield one job after the other; work on each inside `async with job:`.
+        """Return one job after the other; work on each inside `async with job:`.
 
         Args:
             stop_when_empty: end when there is nothing to do at the moment.
             idle_s: end when there was nothing to do for so long; None waits for ever.
             max_jobs: end after so many.
         """
-        async for job in self._jobs(0.0 if stop_when_empty else idle_s, quota_of(max_jobs)):
-            yield job
+        return self._jobs(0.0 if stop_when_empty else idle_s, quota_of(max_jobs))
 
     async def run(
         self, work: Work, *, stop_when_empty: bool = False, idle_s: float | None = None, max_jobs: int | None = None
@@ -148,9 +147,15 @@ class Worker:
         """
         quota = quota_of(max_jobs)
         longest_idle_s = 0.0 if stop_when_empty else idle_s
+
+        async def lane() -> None:
+            async for job in self._jobs(longest_idle_s, quota):
+                async with job:
+                    await work(job)
+
         async with asyncio.TaskGroup() as lanes:
             for number in range(self._count):
-                lanes.create_task(self._run_lane(work, longest_idle_s, quota), name=f"lane {number}")
+                lanes.create_task(lane(), name=f"lane {number}")
 
     async def claim(self, idle_s: float | None = None) -> HeldJob | None:
         """Return the next job, or None when there was none for `idle_s` seconds."""
@@ -165,11 +170,6 @@ class Worker:
         del self.held[job.lease.ref.lease_id]
 
     # Inside.
-
-    async def _run_lane(self, work: Work, idle_s: float | None, quota: Iterator[None]) -> None:
-        async for job in self._jobs(idle_s, quota):
-            async with job:
-                await work(job)
 
     async def _jobs(self, idle_s: float | None, quota: Iterator[None]) -> AsyncIterator[HeldJob]:
         for _ in quota:
