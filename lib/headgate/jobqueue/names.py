@@ -7,7 +7,8 @@ import math
 import re
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field
+from pydantic.config import JsonDict
 
 from headgate.core import MAX_NAME_CHARS, checked_text
 
@@ -104,36 +105,23 @@ _TEXT: Final = r"[^\u0000-\u001f\u007f-\u009f]"
 _ID: Final = r"^(?!\.{1,2}$)[^/\\\u0000-\u001f\u007f-\u009f]+$"
 """The rules once more as patterns, for whoever reads the schema."""
 
+_CHECKED: Final = AfterValidator(checked_text)
+_MAYBE: Final[JsonDict] = {"pattern": f"^{_TEXT}*$"}
+
 Name = Annotated[
-    str,
-    StringConstraints(min_length=1, max_length=NAME_CHARS),
-    AfterValidator(checked_text),
-    Field(json_schema_extra={"pattern": f"^{_TEXT}+$"}),
+    str, Field(min_length=1, max_length=NAME_CHARS, json_schema_extra={"pattern": f"^{_TEXT}+$"}), _CHECKED
 ]
 """A name of a team, task, pool, instance or worker."""
 
-NameOrEmpty = Annotated[
-    str,
-    StringConstraints(max_length=NAME_CHARS),
-    AfterValidator(checked_text),
-    Field(json_schema_extra={"pattern": f"^{_TEXT}*$"}),
-]
+NameOrEmpty = Annotated[str, Field(max_length=NAME_CHARS, json_schema_extra=_MAYBE), _CHECKED]
 """The same, where none is legal."""
 
 JobId = Annotated[
-    str,
-    StringConstraints(min_length=1, max_length=NAME_CHARS),
-    AfterValidator(checked_id),
-    Field(json_schema_extra={"pattern": _ID}),
+    str, Field(min_length=1, max_length=NAME_CHARS, json_schema_extra={"pattern": _ID}), AfterValidator(checked_id)
 ]
 """A job's id."""
 
-Reference = Annotated[
-    str,
-    StringConstraints(max_length=2000),
-    AfterValidator(checked_text),
-    Field(json_schema_extra={"pattern": f"^{_TEXT}*$"}),
-]
+Reference = Annotated[str, Field(max_length=2000, json_schema_extra=_MAYBE), _CHECKED]
 """A path or URL, or empty."""
 
 JsonObject = Annotated[dict[str, Any], AfterValidator(checked_object)]

@@ -40,13 +40,7 @@ class ReservationRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ImportedJob:
-    """A job with what another queue knew of it.
-
-    Attributes:
-        spec: the job.
-        is_done: whether it was completed there.
-        attempts: how often it was claimed there.
-    """
+    """A job with what another queue knew of it: whether it was completed there, and how often it was claimed."""
 
     spec: JobSpec
     is_done: bool = False
@@ -155,12 +149,7 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """The lease runs on.
-
-    Attributes:
-        job: as it is.
-        resource: the server it holds, or None.
-    """
+    """The lease runs on, with that of the server that the job holds, if it holds one."""
 
     job: Job
     resource: Resource | None
@@ -168,12 +157,7 @@ class Renewed:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """A server is the job's until it is released, the job ends or the lease runs out.
-
-    Attributes:
-        resource: the server.
-        spec: the server as the job's pool names it.
-    """
+    """A server, as the job's pool names it, is the job's until it is released, the job ends or the lease runs out."""
 
     resource: Resource
     spec: ResourceSpec

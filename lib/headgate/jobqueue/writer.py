@@ -79,14 +79,7 @@ class _Stop:
 
 @dataclass(slots=True)
 class WriterFigures:
-    """What the writer has done since it opened.
-
-    Attributes:
-        operations: executed and committed.
-        commits: transactions written.
-        reloads: times the ledger was built anew after a failure.
-        expired: claims that ended because no heartbeat came.
-    """
+    """What the writer has done since it opened."""
 
     operations: int = 0
     commits: int = 0

@@ -148,11 +148,7 @@ def requeue(
         raise InvalidInputError(f"a name cannot be one of the queue's: {error.errors()[0]['msg']}") from None
     with _client(url) as client:
         answer = client.requeue(request)
-    if as_json:
-        print_json(_document(answer))
-    else:
-        print_line(f"{counted(len(answer.requeued), 'job')} pending again")
-    return 0
+    return _told(_document(answer), f"{counted(len(answer.requeued), 'job')} pending again", as_json=as_json)
 
 
 def withdraw(
@@ -166,11 +162,7 @@ def withdraw(
         raise InvalidInputError("no job is named", next_step="Name the jobs; `headgate jobqueue jobs` lists them.")
     with _client(url) as client:
         ended = [client.withdraw(job_id, reason) for job_id in job_ids]
-    if as_json:
-        print_json([_document(one) for one in ended])
-    else:
-        print_line(f"{counted(len(ended), 'job')} withdrawn")
-    return 0
+    return _told([_document(one) for one in ended], f"{counted(len(ended), 'job')} withdrawn", as_json=as_json)
 
 
 def resources(
@@ -222,11 +214,7 @@ def remove(
     pool, index = _place(server)
     with _client(url) as client:
         client.remove(pool, index, force=force)
-    if as_json:
-        print_json({"removed": server})
-    else:
-        print_line(f"{server} removed")
-    return 0
+    return _told({"removed": server}, f"{server} removed", as_json=as_json)
 
 
 def _watch(client: SyncJobQueueClient) -> None:
@@ -287,11 +275,16 @@ def _place(server: str) -> tuple[str, int]:
 
 
 def _shown(resource: ResourceOut, *, as_json: bool) -> int:
+    used = f"; job {resource.job_id} uses it" if resource.job_id else ""
+    return _told(_document(resource), f"{resource.resource_id} is {resource.state}{used}", as_json=as_json)
+
+
+def _told(document: Any, line: str, *, as_json: bool) -> int:
+    """Print what a command has done, and return its exit status."""
     if as_json:
-        print_json(_document(resource))
+        print_json(document)
     else:
-        used = f"; job {resource.job_id} uses it" if resource.job_id else ""
-        print_line(f"{resource.resource_id} is {resource.state}{used}")
+        print_line(line)
     return 0
 
 

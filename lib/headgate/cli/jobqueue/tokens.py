@@ -199,19 +199,8 @@ def _state(token: Token, now: float) -> str:
 
 
 def _row(token: Token, now: float) -> tuple[object, ...]:
-    teams = "every" if token.teams is None else ", ".join(sorted(token.teams))
-    pools = "every" if token.pools is None else ", ".join(sorted(token.pools))
-    scopes = ", ".join(sorted(token.scopes))
-    return (
-        token.token_id,
-        token.name,
-        scopes,
-        teams,
-        pools,
-        token.worker,
-        utc_time(token.created_at),
-        _state(token, now),
-    )
+    bounds = ("every" if of is None else ", ".join(sorted(of)) for of in (token.scopes, token.teams, token.pools))
+    return (token.token_id, token.name, *bounds, token.worker, utc_time(token.created_at), _state(token, now))
 
 
 def _document(token: Token, now: float) -> dict[str, Any]:

@@ -160,12 +160,7 @@ def _specs_told(resources: Iterable[ResourceOut]) -> Iterator[ResourceSpec]:
 
 @dataclass(frozen=True, slots=True)
 class Imports:
-    """What files say.
-
-    Attributes:
-        jobs: in their order.
-        resources: in their order.
-    """
+    """What files say."""
 
     jobs: Sequence[ImportedJob] = ()
     resources: Sequence[ResourceSpec] = ()

@@ -39,12 +39,7 @@ Checked = TypeVar("Checked", bound=BaseModel)
 
 @dataclass(slots=True)
 class Problems:
-    """What is wrong with one file or folder, in the order in which it was found.
-
-    Attributes:
-        source: the file or folder.
-        lines: the problems.
-    """
+    """What is wrong with one file or folder, in the order in which it was found."""
 
     source: str
     lines: list[str] = field(default_factory=list)

@@ -130,13 +130,7 @@ def _track(file: str, field: object) -> Track:
 
 @dataclass(frozen=True, slots=True)
 class ChosenTeam:
-    """A team that is evaluated.
-
-    Attributes:
-        team: as it calls itself.
-        slug: as folders and pools have it.
-        tasks: what it is evaluated on, sorted.
-    """
+    """A team that is evaluated."""
 
     team: str
     slug: str
@@ -188,12 +182,7 @@ _NO_INSTANCES_STEP: Final = "Name the folder of test instances with --test-insta
 
 @dataclass(frozen=True, slots=True, order=True)
 class Instance:
-    """One test instance of a task; in their order 2 comes before 10.
-
-    Attributes:
-        number: which one; results are named after it.
-        file: name of its file.
-    """
+    """One test instance of a task; in their order 2 comes before 10."""
 
     number: int
     file: str

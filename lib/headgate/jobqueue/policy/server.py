@@ -47,13 +47,7 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A client may not come in.
-
-    Attributes:
-        why: in a sentence.
-        status: of the answer before the handshake.
-        close_code: of a connection that is open by then.
-    """
+    """A client may not come in."""
 
     why: str
     status: HTTPStatus

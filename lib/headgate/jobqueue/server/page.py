@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
-from typing import Final
+from itertools import accumulate
+from typing import Final, NamedTuple
 
 import jinja2
 
 from headgate.jobqueue.job import JobState
 from headgate.jobqueue.wire import JobOut
-from headgate.jobqueue.wire_servers import LaneOut, PoolOut, ResourceOut, StatisticsOut
+from headgate.jobqueue.wire_servers import LaneOut, ResourceOut, StatisticsOut
 
 REFRESH_S: Final = 5
 """How often an open page asks again."""
@@ -25,15 +26,7 @@ _SHADES: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Jobs of one team at one task; all pools together.
-
-    Attributes:
-        total: all of them.
-        done: completed ones.
-        dead: given up ones.
-        in_progress: running ones.
-        is_served: whether an open server, or no server at all, is what they need.
-    """
+    """Jobs of one team at one task; all pools together."""
 
     total: int = 0
     done: int = 0
@@ -97,9 +90,8 @@ def heat_of(lanes: Sequence[LaneOut]) -> dict[str, dict[str, Cell]]:
     return heat
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """One state's part of the bar of all jobs."""
+class _Part(NamedTuple):
+    """One state's part of the bar of all jobs, in per cent of its length."""
 
     state: JobState
     jobs: int
@@ -109,15 +101,9 @@ class _Part:
 
 def _states(statistics: StatisticsOut) -> list[_Part]:
     order = (JobState.DONE, JobState.IN_PROGRESS, JobState.PENDING, JobState.DEAD)
-    total = max(sum(statistics.jobs.values()), 1)
-    parts: list[_Part] = []
-    start = 0.0
-    for state in order:
-        jobs = statistics.jobs.get(state, 0)
-        width = 100 * jobs / total
-        parts.append(_Part(state, jobs, start, width))
-        start += width
-    return parts
+    jobs = [statistics.jobs.get(state, 0) for state in order]
+    widths = [100 * number / max(sum(jobs), 1) for number in jobs]
+    return list(map(_Part, order, jobs, accumulate(widths, initial=0.0), widths))
 
 
 def _by_pool(servers: Sequence[ResourceOut]) -> dict[str, list[ResourceOut]]:
@@ -126,10 +112,6 @@ def _by_pool(servers: Sequence[ResourceOut]) -> dict[str, list[ResourceOut]]:
         for pool in server.pools:
             found.setdefault(pool, []).append(server)
     return found
-
-
-def _use(pool: PoolOut) -> str:
-    return f"{100 * pool.busy / pool.servers:.0f} %" if pool.servers else "–"
 
 
 def _ago(seconds: float) -> str:
@@ -149,7 +131,6 @@ def _template() -> jinja2.Template:
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["use"] = _use
     return environment.from_string(_text("page.html"))
 
 

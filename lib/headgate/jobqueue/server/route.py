@@ -41,14 +41,7 @@ class Changed(NamedTuple, Generic[ModelT, T]):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request that was let in.
-
-    Attributes:
-        service: the server.
-        caller: who asks.
-        request: its body has been read.
-        key: of idempotency, or None.
-    """
+    """One request that was let in, its body read, with its key of idempotency if it has one."""
 
     service: Service
     caller: Caller

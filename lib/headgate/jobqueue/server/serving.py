@@ -48,12 +48,7 @@ second."""
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """A server that listens.
-
-    Attributes:
-        url: without a slash at its end.
-        service: what its routes work with.
-    """
+    """A server that listens."""
 
     url: str
     service: Service

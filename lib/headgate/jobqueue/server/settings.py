@@ -83,26 +83,19 @@ def load_server_settings(flags: Mapping[str, Any] | None = None, *, environ: Map
     Raises:
         InvalidSettingError: for an unknown name or a value out of its bounds.
     """
-    known = {PREFIX + name.upper(): name for name in ServerSettings.model_fields} | _FORMER_VARIABLES
-    values: dict[str, Any] = {}
-    origins: dict[str, str] = {}
-    for variable, name in _SHARED_VARIABLES.items():
-        if value := environ.get(variable):
-            values[name], origins[name] = value, f"env {variable}"
-    for variable, value in environ.items():
-        if not variable.startswith(PREFIX) or variable in CLIENT_VARIABLES or not value:
-            continue
-        if variable not in known:
+    own = {PREFIX + name.upper(): name for name in ServerSettings.model_fields}
+    known = _SHARED_VARIABLES | _FORMER_VARIABLES | own
+    for variable in environ.keys() - known.keys() - CLIENT_VARIABLES:
+        if variable.startswith(PREFIX) and environ[variable]:
             raise InvalidSettingError(
-                f"unknown setting {variable!r}{did_you_mean(variable, [*known, *CLIENT_VARIABLES])}"
+                f"unknown setting {variable!r}{did_you_mean(variable, [*own, *CLIENT_VARIABLES])}"
             )
-        values[known[variable]], origins[known[variable]] = value, f"env {variable}"
-    for name, value in (flags or {}).items():
-        if value is None:
-            continue
-        if name not in ServerSettings.model_fields:
-            raise InvalidSettingError(f"unknown setting {name!r}{did_you_mean(name, ServerSettings.model_fields)}")
-        values[name], origins[name] = value, "flag"
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    for name in given.keys() - ServerSettings.model_fields.keys():
+        raise InvalidSettingError(f"unknown setting {name!r}{did_you_mean(name, ServerSettings.model_fields)}")
+    variables = {name: variable for variable, name in known.items() if environ.get(variable)}
+    values = {name: environ[variable] for name, variable in variables.items()} | given
+    origins = {name: f"env {variable}" for name, variable in variables.items()} | dict.fromkeys(given, "flag")
     try:
         return ServerSettings.model_validate(values)
     except ValidationError as error:

@@ -50,22 +50,14 @@ async def list_resources(call: Call) -> Answer[ResourcesOut]:
 
 def resources_of(ledger: Ledger, caller: Caller) -> list[ResourceOut]:
     """Return the policy servers that a caller may see, by pool and index."""
-    pools = caller.pools
-    shown = [
-        one for one in ledger.resources().values() if pools is None or any(spec.pool in pools for spec in one.specs)
-    ]
-    return [_seen(ledger, caller, one, pools) for one in sorted(shown, key=_place)]
-
-
-def _seen(ledger: Ledger, caller: Caller, resource: Resource, pools: frozenset[str] | None) -> ResourceOut:
-    shown = ResourceOut.of(resource, pools)
-    if caller.teams is not None and resource.job_id and not sees(caller, ledger.job(resource.job_id)):
-        return shown.model_copy(update={"job_id": None, "worker": None})
-    return shown
-
-
-def _place(resource: Resource) -> tuple[str, int]:
-    return resource.spec.pool, resource.index
+    pools, found = caller.pools, []
+    for one in sorted(ledger.resources().values(), key=lambda one: (one.spec.pool, one.index)):
+        if pools is None or any(spec.pool in pools for spec in one.specs):
+            shown = ResourceOut.of(one, pools)
+            if caller.teams is not None and one.job_id and not sees(caller, ledger.job(one.job_id)):
+                shown = shown.model_copy(update={"job_id": None, "worker": None})
+            found.append(shown)
+    return found
 
 
 async def drain(call: Call, path: ResourcePath, body: ReasonIn) -> Answer[ResourceOut]:
@@ -213,17 +205,14 @@ async def release(call: Call, body: ReleaseIn) -> Answer[ReleaseOut]:
         return is_theirs and ledger.release(body.ref, at)
 
     def answered(has_released: bool) -> Answer[ReleaseOut]:
-        return ok(ReleaseOut(resource_id=body.resource_id)) if has_released else problem_of(_ended(body))
+        if has_released:
+            return ok(ReleaseOut(resource_id=body.resource_id))
+        message = f"reservation {body.epoch} of policy server {body.resource_id!r} is not the running one"
+        next_step = "Nothing is to be released: the server was freed before, or belongs to another job."
+        return problem_of(StaleLeaseError(message, next_step=next_step))
 
     changed = await call.change(operation, answered)
     if changed.outcome:
         audit(call.caller, f"released {body.resource_id}")
         _log.info("Resource %s freed (released by worker)", body.resource_id)
     return changed.answer
-
-
-def _ended(body: ReleaseIn) -> StaleLeaseError:
-    return StaleLeaseError(
-        f"reservation {body.epoch} of policy server {body.resource_id!r} is not the running one",
-        next_step="Nothing is to be released: the server was freed before, or belongs to another job.",
-    )

@@ -137,13 +137,7 @@ def _spec_of(row: Row) -> ResourceSpec:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows of one statement.
-
-    Attributes:
-        statement: its name.
-        rows: at least one.
-        must_match: whether every row has to be found in the database.
-    """
+    """Rows of one statement."""
 
     statement: str
     rows: list[Row]

@@ -45,13 +45,7 @@ Dialect = Literal["sqlite", "postgres"]
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One step of the tables.
-
-    Attributes:
-        version: its number, from 1 without gaps.
-        name: what it brings.
-        sql: statements, run in one transaction.
-    """
+    """One step of the tables."""
 
     version: int
     name: str
@@ -267,15 +261,7 @@ def check_found(batch: Batch, found: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """What a listing asks for.
-
-    Attributes:
-        statement: its name.
-        after: the cursor; only rows behind it.
-        limit: at most so many rows.
-        equal: columns and the texts that they must have.
-        state: the state that its jobs must have, or None for any.
-    """
+    """What a listing asks for."""
 
     statement: str
     after: int

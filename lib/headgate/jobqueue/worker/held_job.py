@@ -109,12 +109,7 @@ def long_polls(longest_s: float | None, clock: Clock) -> Iterator[float]:
 
 
 class ClaimedWork:
-    """A job that a worker has claimed: what it is, and whether the work on it may go on.
-
-    Attributes:
-        spec: the job as the server has it.
-        lease: the right to work on it, as the worker knows it.
-    """
+    """A job that a worker has claimed: what it is, and whether the work on it may go on."""
 
     def __init__(self, spec: wire.JobOut, lease: JobLease) -> None:
         self.spec = spec

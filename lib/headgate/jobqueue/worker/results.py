@@ -35,12 +35,7 @@ _PLAIN: Final = " !#$&'()+,-=@[]^_`{}~"
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A file that is handed in.
-
-    Attributes:
-        path: absolute.
-        checksum: `sha256:` and 64 hexadecimal digits.
-    """
+    """A file that is handed in."""
 
     path: Path
     checksum: str
