@@ -26,6 +26,7 @@ from .records import (
     HistoryEntry as HistoryEntry,
     JobQuery as JobQuery,
 )
+from .reserved_server import ReservedServer as ReservedServer, server_in as server_in
 from .resource import ResourceSpec as ResourceSpec
 from .stores.sql import Reader as Reader, Store as Store
 from .writer import LedgerWriter as LedgerWriter

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 
 from headgate.cli.output import AsJson, print_json, print_line
 from headgate.core.errors import InvalidInputError
+from headgate.jobqueue import ReservedServer, server_in
 from headgate.jobqueue.policy import (
     HEALTH_PATH,
     MAX_STEPS,
@@ -24,7 +25,6 @@ from headgate.jobqueue.policy import (
     run_episode,
     write_result,
 )
-from headgate.jobqueue.worker import ReservedServer, server_in
 from headgate.jobqueue.worker.reservation import WORKER_SOCKET, reserve_from_environment
 from headgate.net.tls import CERTIFICATE_VARIABLE, KEY_VARIABLE, server_context
 

@@ -11,7 +11,7 @@ from headgate.jobqueue.errors import (
     QueueUnreachableError,
     ResultRefusedError,
 )
-from headgate.jobqueue.reserved_server import ReservedServer, server_in
+from headgate.jobqueue.reserved_server import ReservedServer
 from headgate.jobqueue.worker.address import QueueAddress, queue_address
 from headgate.jobqueue.worker.client import JobQueueClient, SyncJobQueueClient
 from headgate.jobqueue.worker.command_jobs import COMMAND_TASK, CommandJobs, CommandRules, ReserveMode
@@ -61,6 +61,5 @@ __all__ = [
     "reserve_from_environment",
     "result_path",
     "retract_result",
-    "server_in",
     "worker_name",
 ]
