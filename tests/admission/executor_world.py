@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class JumpingClock:
-    """Time that passes only by sleeping, in either form."""
+    """Time that passes only by sleeping."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -96,7 +96,6 @@ class ExecutorWorld:
             rng=random.Random(1),
             emit=self.events.append,
             queue_wait_s=queue_wait_s,
-            sleep=self.clock.block,
         )
 
     @property

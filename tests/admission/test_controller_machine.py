@@ -95,19 +95,15 @@ class Admission(RuleBasedStateMachine):
         key=st.sampled_from(KEYS),
         group=st.sampled_from(list(WEIGHTS)),
         patience=st.sampled_from([None, 0.0, 4.0, 20.0]),
-        prepared=st.booleans(),
     )
-    def request(self, key: RequestKey, group: str, patience: float | None, prepared: bool) -> None:
+    def request(self, key: RequestKey, group: str, patience: float | None) -> None:
         deadline = None if patience is None else self.now + patience
         item = RequestItem(key, group, WEIGHTS[group], deadline)
-        mine = Ticket(item) if prepared else None
-        answer = self.controller.request(item, self.now, mine)
+        answer = self.controller.request(item, self.now)
         self.settle()
         if isinstance(answer, RequestLease):
-            assert mine is None or mine.lease is answer
             self.sending.append(answer)
         elif isinstance(answer, Ticket):
-            assert mine is None or mine is answer
             assert answer.flow is not None
             self.waiting.append(answer)
         else:

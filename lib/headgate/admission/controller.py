@@ -68,31 +68,20 @@ class AdmissionController:
 
     # Requests.
 
-    def request(self, item: RequestItem, now: float, ticket: Ticket | None = None) -> RequestLease | Ticket | Denied:
+    def request(self, item: RequestItem, now: float) -> RequestLease | Ticket | Denied:
         """Return a lease, or a ticket that waits for one, or why neither.
-
-        Args:
-            item: what wants to be sent.
-            now: monotonic seconds.
-            ticket: one that the caller made, so that it can `cancel` it whatever interrupts this call; it records what
-                is answered at once, too.
 
         Raises:
             InvalidSettingError: if it has to wait and its weight is not above 0.
         """
         key = self._key_for(item, now)
         if isinstance(key, Denied):
-            if ticket is not None:
-                ticket.denied = key
             self.effects.denied(item, key, now)
             return key
         admits = key.admits(now)
         if admits and not key.account.provider.is_full:
-            lease = self._grant(key, item, now)
-            if ticket is not None:
-                ticket.lease = lease
-            return lease
-        return self._enqueue(ticket or Ticket(item), key, now, lacks_slot=admits)
+            return self._grant(key, item, now)
+        return self._enqueue(Ticket(item), key, now, lacks_slot=admits)
 
     def try_acquire(self, item: RequestItem, now: float) -> RequestLease | Denied:
         """Return a lease if there is one that nobody else is to have first, or what stands in its way. Never waits."""

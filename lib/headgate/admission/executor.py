@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar, cast
 
-from headgate.admission.blocking import refuse_inside_a_loop
 from headgate.admission.budget import RetryBudget
 from headgate.admission.classify import OutcomeKind, RequestOutcome, classify, error_kind
 from headgate.admission.effects import started
-from headgate.admission.gate import RequestAdmission, denied_error
-from headgate.admission.items import Denied, DenyReason, RequestItem
+from headgate.admission.gate import RequestAdmission, denied_error, refuse_inside_a_loop
+from headgate.admission.items import DenyReason, RequestItem
 from headgate.admission.leases import RequestLease
 from headgate.core import ChatReply, Clock, ErrorKind
 from headgate.core.events import Emit, RequestDelayed, RetryDenied
@@ -34,9 +32,6 @@ _FINAL: Final = frozenset({DenyReason.UNREGISTERED, DenyReason.SHUTDOWN})
 
 _GIVEN_UP: Final = frozenset({OutcomeKind.LOCAL_CANCELLED, OutcomeKind.LOCAL_TIMEOUT})
 """Ends that are the caller's own, and nobody else's."""
-
-_Step = RequestItem | float | None
-"""What a driver does next: have an item admitted, wait for so many seconds, or (None) send an attempt."""
 
 
 class CallsInFlight:
@@ -125,8 +120,7 @@ class RequestExecutor:
 
     Every attempt is admitted anew and gives its lease back before any back-off, so that a call that waits holds
     nothing. What an attempt came to is decided once, in `classify`; whether it is tried again is the `RetryPolicy`'s
-    decision, and for failures the `RetryBudget`'s. One generator makes these decisions for the async and the blocking
-    form, which only do what it says: so both end alike.
+    decision, and for failures the `RetryBudget`'s.
 
     A call with the request id of one that runs is not sent: it gets that one's answer or error.
     """
@@ -141,7 +135,6 @@ class RequestExecutor:
         rng: random.Random,
         emit: Emit,
         queue_wait_s: float | None = None,
-        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Prepare an executor.
 
@@ -153,7 +146,6 @@ class RequestExecutor:
             rng: jitter.
             emit: where events go.
             queue_wait_s: an attempt that waited this long for admission is denied; None waits for as long as it takes.
-            sleep: how the blocking form waits.
         """
         self._admission = admission
         self._policy = policy or RetryPolicy()
@@ -162,7 +154,6 @@ class RequestExecutor:
         self._rng = rng
         self._emit = emit
         self._queue_wait_s = queue_wait_s
-        self._sleep = sleep
         self._calls = CallsInFlight()
 
     async def call(self, item: RequestItem, attempt: Callable[[], Awaitable[T]], watch: CallWatch | None = None) -> T:
@@ -184,82 +175,8 @@ class RequestExecutor:
             end = AGAIN if followed is None else await asyncio.shield(asyncio.wrap_future(followed))
             if end is not AGAIN:
                 return cast("T", end)
-        watch = watch or CallWatch()
-        steps = self._steps(item, watch)
-        step = next(steps)
-        while True:
-            try:
-                if step is None:
-                    came: object = await attempt()
-                elif isinstance(step, RequestItem):
-                    came = self._admission.try_acquire(step)
-                    if type(came) is Denied:
-                        came = await self._waited(step, came, watch)
-                else:
-                    await self._clock.sleep(step)
-                    came = None
-            except BaseException as error:  # noqa: BLE001 - the generator raises it again, or knows what to do
-                step = steps.throw(error)
-                continue
-            try:
-                step = steps.send(came)
-            except StopIteration as end:
-                return cast("T", end.value)
-
-    def call_blocking(self, item: RequestItem, attempt: Callable[[], T], watch: CallWatch | None = None) -> T:
-        """Return what an attempt returned, as `call` does, blocking the calling thread meanwhile.
-
-        Raises:
-            RuntimeError: if called from inside a running event loop, which it would block.
-            AdmissionDeniedError: as `call` does.
-            BaseException: what the last attempt raised, unchanged.
-        """
-        refuse_inside_a_loop("call_blocking", "call")
-        request_id = item.correlation.request_id
-        while request_id and not self._calls.lead(request_id):
-            followed = self._calls.follow(request_id)
-            end = AGAIN if followed is None else followed.result()
-            if end is not AGAIN:
-                return cast("T", end)
-        watch = watch or CallWatch()
-        steps = self._steps(item, watch)
-        step = next(steps)
-        while True:
-            try:
-                if step is None:
-                    came: object = attempt()
-                elif isinstance(step, RequestItem):
-                    came = self._admission.acquire_blocking(step)
-                else:
-                    self._sleep(step)
-                    came = None
-            except BaseException as error:  # noqa: BLE001 - the generator raises it again, or knows what to do
-                step = steps.throw(error)
-                continue
-            try:
-                step = steps.send(came)
-            except StopIteration as end:
-                return cast("T", end.value)
-
-    async def _waited(self, item: RequestItem, denied: Denied, watch: CallWatch) -> RequestLease:
-        """Return a lease after waiting for it; `watch` is told when that takes long."""
-        if denied.reason in _FINAL:
-            raise denied_error(item, denied)
-        timer = asyncio.get_running_loop().call_later(IDLE_AFTER_S, watch.idle)
         try:
-            return await self._admission.acquire(item)
-        finally:
-            timer.cancel()
-
-    def _steps(self, item: RequestItem, watch: CallWatch) -> Generator[_Step, Any, Any]:
-        """Say what to do next, be told what came of it, and return the result of the call; tell it to who follows.
-
-        An item asks for a lease, None for an attempt, a number for a wait of so many seconds. What a step raised is
-        thrown in here; what is raised from here ends the call.
-        """
-        request_id = item.correlation.request_id
-        try:
-            result = yield from self._attempts(item, watch)
+            result = await self._attempts(item, attempt, watch or CallWatch())
         except BaseException as error:
             if request_id:
                 self._calls.failed(request_id, error, was_given_up=classify(error).kind in _GIVEN_UP)
@@ -268,17 +185,43 @@ class RequestExecutor:
             self._calls.ended(request_id, result)
         return result
 
-    def _attempts(self, item: RequestItem, watch: CallWatch) -> Generator[_Step, Any, Any]:
+    def call_blocking(self, item: RequestItem, attempt: Callable[[], T], watch: CallWatch | None = None) -> T:
+        """Return what an attempt returned, as `call` does, blocking the calling thread meanwhile.
+
+        Attempts run in threads of their own, so that one of them may run an event loop.
+
+        Raises:
+            BlocksEventLoopError: if called from inside a running event loop, which it would block.
+            AdmissionDeniedError: as `call` does.
+            BaseException: what the last attempt raised, unchanged.
+        """
+        refuse_inside_a_loop("call_blocking", "call")
+        return asyncio.run(self.call(item, lambda: asyncio.to_thread(attempt), watch))
+
+    async def _leased(self, item: RequestItem, watch: CallWatch) -> RequestLease:
+        """Return a lease, after waiting for it if need be; `watch` is told when that takes long."""
+        answer = self._admission.try_acquire(item)
+        if isinstance(answer, RequestLease):
+            return answer
+        if answer.reason in _FINAL:
+            raise denied_error(item, answer)
+        timer = asyncio.get_running_loop().call_later(IDLE_AFTER_S, watch.idle)
+        try:
+            return await self._admission.acquire(item)
+        finally:
+            timer.cancel()
+
+    async def _attempts(self, item: RequestItem, attempt: Callable[[], Awaitable[T]], watch: CallWatch) -> T:
         now = self._clock.monotonic
         asked = now()
         self.budget.requested(item.key.account, asked)
-        counts: dict[ErrorKind, int] | None = None
+        counts: dict[ErrorKind, int] = {}
         asking = item
         while True:
             try:
                 if self._queue_wait_s is not None:
                     asking = asking._replace(deadline=asked + self._queue_wait_s)
-                lease: RequestLease = yield asking
+                lease = await self._leased(asking, watch)
             finally:
                 began = now()
                 watch.wait_s += began - asked
@@ -289,11 +232,9 @@ class RequestExecutor:
                 watch.lease_id = lease.lease_id
                 if self._admission.traces_requests:
                     self._emit(started(asking, lease.lease_id))
-                result = yield None
+                result = await attempt()
             except BaseException as error:
                 self._admission.release(lease, classify(error, wall=self._clock.wall()))
-                if counts is None:
-                    counts = {}
                 pause_s = self._pause_after(error, item, counts)
                 if pause_s is None:
                     raise
@@ -305,7 +246,7 @@ class RequestExecutor:
             if pause_s > IDLE_AFTER_S:
                 watch.idle()
             try:
-                yield pause_s
+                await self._clock.sleep(pause_s)
             finally:
                 before, asked = asked, now()
                 watch.wait_s += asked - before

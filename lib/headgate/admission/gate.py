@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
-from headgate.admission.blocking import Sleepers, refuse_inside_a_loop
 from headgate.admission.classify import SUCCESS, OutcomeKind, RequestOutcome
 from headgate.admission.controller import AdmissionController
 from headgate.admission.effects import Effect
@@ -25,7 +24,7 @@ from headgate.admission.items import (
 )
 from headgate.admission.leases import RequestLease, Ticket
 from headgate.core import Clock, ReleaseOutcome
-from headgate.core.errors import AdmissionDeniedError
+from headgate.core.errors import AdmissionDeniedError, BlocksEventLoopError
 from headgate.core.events import Emit
 from headgate.core.status import RequestStatus
 
@@ -129,7 +128,6 @@ class RequestAdmission:
         self._lock = threading.Lock()
         self._listeners: list[Listener] = []
         self._alarms: dict[asyncio.AbstractEventLoop, LoopAlarm] = {}
-        self._sleepers = Sleepers(self._lock, controller, clock)
 
     @property
     def traces_requests(self) -> bool:
@@ -160,7 +158,10 @@ class RequestAdmission:
             except BaseException:
                 self._give_up(answer)
                 raise
-            return leased(answer)
+            if answer.lease is not None:
+                return answer.lease
+            assert answer.denied is not None
+            raise denied_error(item, answer.denied)
         if controller.effects.pending:
             self._carry_out_before(answer)
         if isinstance(answer, RequestLease):
@@ -183,13 +184,7 @@ class RequestAdmission:
             BlocksEventLoopError: if the thread runs an event loop.
         """
         refuse_inside_a_loop("acquire_blocking", "acquire")
-        ticket = Ticket(item)
-        try:
-            self._sleepers.wait(ticket, self._carry_out)
-        except BaseException:
-            self._give_up(ticket)
-            raise
-        return leased(ticket)
+        return asyncio.run(self.acquire(item))
 
     def release(self, lease: RequestLease, outcome: RequestOutcome) -> ReleaseOutcome:
         """Give a lease back with how its attempt ended. Whoever is next is woken; only the first release counts."""
@@ -330,7 +325,6 @@ class RequestAdmission:
         if at < math.inf:
             for alarm in list(self._alarms.values()):
                 alarm.set(at, running=running)
-            self._sleepers.hurry(at)
 
     def _carry_out_before(self, answer: RequestLease | Denied) -> None:
         """Carry effects out before an answer is returned; an interrupt gives a lease back that nobody will see."""
@@ -351,9 +345,8 @@ class RequestAdmission:
 
     def _wake(self, ticket: Ticket, running: asyncio.AbstractEventLoop | None) -> None:
         waker = ticket.waker
-        if not isinstance(waker, asyncio.Future):
-            self._sleepers.wake(ticket)
-        elif waker.get_loop() is running:
+        assert waker is not None
+        if waker.get_loop() is running:
             _complete(waker)
         else:
             try:
@@ -382,16 +375,19 @@ class RequestAdmission:
         return self._controller.changes_at
 
 
-def leased(ticket: Ticket) -> RequestLease:
-    """Return the lease that a ticket was answered with.
+def refuse_inside_a_loop(called: str, instead: str) -> None:
+    """Return if the thread may block.
 
     Raises:
-        AdmissionDeniedError: if it was denied.
+        BlocksEventLoopError: if it runs an event loop, which would stand still.
     """
-    if ticket.lease is not None:
-        return ticket.lease
-    assert ticket.denied is not None
-    raise denied_error(ticket.item, ticket.denied)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise BlocksEventLoopError(
+        f"{called} would block the running event loop", next_step=f"Await `{instead}` instead, or call it in a thread."
+    )
 
 
 def denied_error(item: RequestItem, denied: Denied) -> AdmissionDeniedError:

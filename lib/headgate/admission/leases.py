@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
@@ -71,7 +72,7 @@ class Ticket:
         self.flow: Flow | None = None
         self.lease: RequestLease | None = None
         self.denied: Denied | None = None
-        self.waker: object = None
+        self.waker: asyncio.Future[None] | None = None
 
 
 class Flow:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from headgate.core import events
 from headgate.core import status as campaign_status
@@ -121,8 +126,27 @@ def new_registry(status: Callable[[], campaign_status.CampaignStatus] | None = N
     return registry
 
 
-class PrometheusSink:
-    """Counts events into `registry`.
+class Durations:
+    """How often something took how long. Owned by a `PrometheusSink`.
+
+    Attributes:
+        counts: by bucket, each without those below it.
+        seconds: the sum.
+    """
+
+    __slots__ = ("counts", "seconds")
+
+    def __init__(self, buckets: int) -> None:
+        self.counts = [0] * buckets
+        self.seconds = 0.0
+
+    def buckets(self, bounds: Sequence[float]) -> list[tuple[str, float]]:
+        """Return the upper bound of each bucket, with how often it took no longer."""
+        return list(zip(map(floatToGoString, (*bounds, math.inf)), accumulate(self.counts), strict=True))
+
+
+class PrometheusSink(Collector):
+    """Counts events, and shows the counts to `registry` at each scrape.
 
     Labels are bounded: environments and outcomes are few by nature; models are labelled one by one up to
     `model_label_cap`, the others together as `(other)`. A model that leaves the roster gives its place back.
@@ -133,18 +157,32 @@ class PrometheusSink:
             raise ValueError(f"model_label_cap must be >= 0 (got {model_label_cap})")
         self._model_label_cap = model_label_cap
         self._labelled_models: set[str] = set()
-        self._metrics: dict[str, Counter | Histogram] = {}
-        # Looking a labelled child up takes longer than counting on it.
-        self._series: dict[tuple[str, tuple[str, ...]], Callable[[float], None]] = {}
-        own = CollectorRegistry()
+        self._lock = threading.Lock()  # events come from any thread
+        self._counts: dict[str, Series] = {name: {} for name in EVENT_NAMES if name not in _BUCKETS_S}
+        self._durations: dict[str, dict[tuple[str, ...], Durations]] = {name: {} for name in _BUCKETS_S}
+        # What has no labels is shown before it happens, too.
         for name in EVENT_NAMES:
-            spec = SPECS[name]
-            if spec.kind == "counter":
-                self._metrics[name] = Counter(name, spec.help, spec.labels, registry=own)
+            if SPECS[name].labels:
+                continue
+            if name in _BUCKETS_S:
+                self._durations[name][()] = Durations(len(_BUCKETS_S[name]) + 1)
             else:
-                buckets = _BUCKETS_S[name]
-                self._metrics[name] = Histogram(name, spec.help, spec.labels, registry=own, buckets=buckets)
-        registry.register(_WithoutCreated(own))
+                self._counts[name][()] = 0.0
+        registry.register(self)
+
+    def describe(self) -> Iterable[Family]:
+        """Yield the families without their values."""
+        yield from map(_family, EVENT_NAMES)
+
+    def collect(self) -> Iterable[Family]:
+        """Yield what was counted so far."""
+        for name, counts in self._counts.items():
+            yield _filled(name, counts)
+        for name, durations in self._durations.items():
+            family = HistogramMetricFamily(name, SPECS[name].help, labels=SPECS[name].labels)
+            for labels, one in list(durations.items()):
+                family.add_metric(labels, one.buckets(_BUCKETS_S[name]), one.seconds)
+            yield family
 
     @property
     def handlers(self) -> Mapping[type[events.Event], Handler]:
@@ -173,15 +211,18 @@ class PrometheusSink:
         return count
 
     def _count(self, name: str, *labels: str, by: float = 1) -> None:
-        series = self._series.get((name, labels))
-        if series is None:
-            metric = self._metrics[name]
-            child = metric.labels(*labels) if labels else metric
-            series = self._series[name, labels] = child.inc if isinstance(child, Counter) else child.observe
-        series(by)
+        series = self._counts[name]
+        with self._lock:
+            series[labels] = series.get(labels, 0.0) + by
 
     def _observe(self, name: str, seconds: float, *labels: str) -> None:
-        self._count(name, *labels, by=seconds)
+        series, bounds = self._durations[name], _BUCKETS_S[name]
+        with self._lock:
+            durations = series.get(labels)
+            if durations is None:
+                durations = series[labels] = Durations(len(bounds) + 1)
+            durations.seconds += seconds
+            durations.counts[bisect_left(bounds, seconds)] += 1
 
     def _sample_accepted(self, recorded: Recorded[events.SampleAccepted]) -> None:
         sample = recorded.event.sample
@@ -227,20 +268,9 @@ class PrometheusSink:
     def _roster_refreshed(self, recorded: Recorded[events.RosterRefreshed]) -> None:
         for model in self._labelled_models.intersection(recorded.event.removed):
             self._labelled_models.discard(model)
-            self._metrics["headgate_model_samples_total"].remove_by_labels({"model": model})
-            self._series = {key: series for key, series in self._series.items() if model not in key[1]}
-
-
-class _WithoutCreated(Collector):
-    """The families of another registry without their `_created` series, which double what a scrape has to carry."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
-
-    def collect(self) -> Iterable[Family]:
-        for family in self._registry.collect():
-            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
-            yield family
+            series = self._counts["headgate_model_samples_total"]
+            for labels in [labels for labels in series.copy() if labels[0] == model]:
+                del series[labels]
 
 
 class _Gauges(Collector):
@@ -257,10 +287,7 @@ class _Gauges(Collector):
     def collect(self) -> Iterable[Family]:
         """Yield the families with the values of this moment."""
         for name, series in self._values().items():
-            family = _family(name)
-            for labels, value in series.items():
-                family.add_metric(labels, value)
-            yield family
+            yield _filled(name, series)
 
 
 class StatusCollector(_Gauges):
@@ -293,10 +320,18 @@ def register_losses(registry: CollectorRegistry, stream: EventStream) -> None:
     registry.register(_Gauges(LOSS_NAMES, losses))
 
 
-def _family(name: str) -> GaugeMetricFamily | CounterMetricFamily:
+def _family(name: str) -> Family:
+    spec = SPECS[name]
+    return Family(name, spec.help, spec.kind)
+
+
+def _filled(name: str, series: Series) -> Family:
     spec = SPECS[name]
     kind = CounterMetricFamily if spec.kind == "counter" else GaugeMetricFamily
-    return kind(name, spec.help, labels=spec.labels)
+    family = kind(name, spec.help, labels=spec.labels)
+    for labels, value in series.copy().items():
+        family.add_metric(labels, value)
+    return family
 
 
 def _status_values(
