@@ -149,7 +149,6 @@ class Dispatching(RuleBasedStateMachine):
         assert len(self.dispatcher.queue) == len(self.queued)
         for name in self.queued:
             assert self.dispatcher.why(TaskId(name), self.now).state == "queued"
-        assert all(owed > 0 for owed in self.dispatcher.debts().values())
 
     def teardown(self) -> None:
         """Everything that is queued runs in the end, once pressure is off and what runs has come back."""
@@ -173,7 +172,6 @@ class Dispatching(RuleBasedStateMachine):
                 self.dispatcher.finished(ended.task, ended.lease, self.now)
             running = []
             self.dispatcher.validate()
-        assert self.dispatcher.debts() == {}
         assert not any(self.dispatcher.book.in_use.values())
 
 

@@ -2,48 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.core import Denied, HolderId, Task
+from headgate.core import HolderId, Task
 from headgate.scheduling import (
-    Allowed,
     BoundedBorrow,
-    Claim,
     DenyReason,
     Dispatch,
     Dispatcher,
     Held,
-    Refused,
     StrictFair,
     TaskPolicy,
-    debt,
-    evaluate,
 )
 from headgate_bench.peer_arrival import peer_waits
 from tests.scheduling.queued import task
-
-CLAIMS = st.builds(
-    Claim,
-    resource=st.just("workers"),
-    wanted=st.integers(1, 4),
-    held=st.integers(0, 40),
-    free=st.integers(0, 40),
-    limit=st.integers(1, 64),
-    weight=st.floats(0.1, 8),
-    total_weight=st.floats(0.1, 64),
-    groups=st.integers(1, 16),
-    is_reserve_kept=st.booleans(),
-    does_peer_wait=st.booleans(),
-)
-POLICIES = st.one_of(
-    st.just(StrictFair()),
-    st.builds(lambda cap: StrictFair(group_caps={"workers": cap}), st.integers(1, 9)),
-    st.builds(BoundedBorrow, st.integers(0, 9), st.floats(0, 0.9), st.floats(0, 60)),
-)
 
 
 def _dispatcher(workers: int, policy: TaskPolicy, *groups: str) -> Dispatcher:
@@ -71,35 +45,10 @@ def _groups(started: list[Dispatch]) -> list[str]:
     return [one.task.group for one in started]
 
 
-@given(POLICIES, CLAIMS)
-def test_the_same_question_has_the_same_answer_and_debt_is_never_negative(policy: TaskPolicy, claim: Claim) -> None:
-    first = evaluate(policy, (claim,))
-    assert evaluate(policy, (claim,)) == first
-    assert debt(policy, claim) >= 0
-    assert first.debt >= 0
-
-
-@given(POLICIES, CLAIMS)
-def test_a_group_that_holds_nothing_is_never_refused(policy: TaskPolicy, claim: Claim) -> None:
-    assert isinstance(evaluate(policy, (replace(claim, held=0),)), Allowed)
-
-
-@given(POLICIES, CLAIMS, CLAIMS)
-def test_a_peer_that_wants_another_resource_refuses_nobody_this_one(
-    policy: TaskPolicy, claim: Claim, other: Claim
-) -> None:
-    here = replace(claim, does_peer_wait=False)
-    there = replace(other, resource="judge", held=0, does_peer_wait=True)
-    assert isinstance(evaluate(policy, (here, there)), Refused) == isinstance(evaluate(policy, (here,)), Refused)
-
-
-@given(CLAIMS, st.floats(0.01, 0.9))
-def test_what_is_borrowed_never_touches_a_reserve_that_is_kept(claim: Claim, share: float) -> None:
-    policy = BoundedBorrow(reserve_share=share)
-    kept = replace(claim, is_reserve_kept=True, does_peer_wait=False)
-    allowed = evaluate(policy, (kept,))
-    if isinstance(allowed, Allowed) and allowed.debt:
-        assert kept.free - kept.wanted >= policy.reserve(kept.limit)
+def _debt(dispatcher: Dispatcher, group: str) -> float:
+    """Return what a group holds of the workers above its share."""
+    held, share, _ = dispatcher.admission.holdings.bounds(group, "workers")
+    return max(0, held - share)
 
 
 @given(st.integers(1, 64), st.floats(0, 0.99), st.floats(0.1, 8), st.integers(1, 9))
@@ -109,40 +58,18 @@ def test_a_group_alone_always_has_a_share(limit: int, reserve: float, weight: fl
     assert 0 <= policy.reserve(limit) < limit
 
 
-def test_debt_is_what_a_group_holds_above_its_share() -> None:
-    policy = BoundedBorrow(reserve_share=0.2)
-    claim = Claim("workers", 1, held=6, free=2, limit=10, weight=1, total_weight=2, groups=2)
-    assert policy.share("workers", 10, 1, 2, 2) == 4
-    assert debt(policy, claim) == 2
-    assert debt(policy, replace(claim, held=3)) == 0
-
-
-def test_a_debtor_is_refused_while_a_peer_waits_and_says_what_it_owes() -> None:
-    policy = BoundedBorrow(reserve_share=0.2)
-    claim = Claim("workers", 1, held=6, free=2, limit=10, total_weight=2, groups=2, does_peer_wait=True)
-    refused = evaluate(policy, (claim,))
-    assert refused == Refused(DenyReason.BORROW_DEBT, "workers", 1, 6, 4, 2)
-    at_share = evaluate(policy, (replace(claim, held=4),))
-    assert isinstance(at_share, Refused)
-    assert (at_share.reason, at_share.debt) == (DenyReason.GROUP_CAP, 0)
-
-
-def test_a_ceiling_bounds_what_is_borrowed() -> None:
-    policy = BoundedBorrow(borrow_ceiling=2, reserve_share=0)
-    claim = Claim("workers", 1, held=5, free=5, limit=10, weight=1, total_weight=2, groups=2)
-    assert evaluate(policy, (claim,)) == Allowed(1)
-    refused = evaluate(policy, (replace(claim, held=7),))
-    assert isinstance(refused, Refused)
-    assert (refused.reason, refused.may_hold, refused.debt) == (DenyReason.BORROW_DEBT, 7, 2)
-
-
-def test_several_resources_are_all_looked_at() -> None:
-    policy = BoundedBorrow(reserve_share=0)
-    fine = Claim("workers", 1, held=1, free=9, limit=10, total_weight=2, groups=2)
-    over = Claim("judge", 1, held=1, free=1, limit=2, total_weight=2, groups=2, does_peer_wait=True)
-    refused = evaluate(policy, (fine, over))
-    assert isinstance(refused, Refused)
-    assert refused.resource == "judge"
+def test_a_ceiling_bounds_what_is_borrowed_and_why_says_what_is_owed() -> None:
+    dispatcher = _dispatcher(10, BoundedBorrow(borrow_ceiling=2, reserve_share=0), "a", "b")
+    tasks = _backlog(dispatcher, "a", 20)
+    _start_all(dispatcher)
+    running = [one for one in dispatcher.running.values() if one.task.group == "a"]
+    _backlog(dispatcher, "b", 1)
+    for one in running[:3]:
+        dispatcher.finished(one.task, one.lease)
+    assert _groups(_start_all(dispatcher)) == ["b"]
+    assert _debt(dispatcher, "a") == 2
+    why = dispatcher.why(tasks[-1].task_id, 0.0)
+    assert (why.gate, why.reason) == ("borrow_debt", "group a holds 7 of workers and may hold 7 now, 2 borrowed")
 
 
 @pytest.mark.parametrize(
@@ -187,13 +114,13 @@ def test_a_debtor_repays_with_every_unit_that_it_gives_back_while_a_peer_waits()
     running = _start_all(dispatcher)
     _backlog(dispatcher, "b", 20, now=1.0)
     _start_all(dispatcher, 1.0)
-    assert dispatcher.debts() == {("a", "workers"): 4}
+    assert _debt(dispatcher, "a") == 4
     # The peer gets what comes back up to its own share; then the reserve is filled up for whoever comes next.
-    for owed, started in ((3, ["b"]), (2, ["b"]), (1, []), (None, [])):
+    for owed, started in ((3, ["b"]), (2, ["b"]), (1, []), (0, [])):
         one = running.pop()
         dispatcher.finished(one.task, one.lease)
         assert _groups(_start_all(dispatcher, 1.0)) == started
-        assert dispatcher.debts().get(("a", "workers")) == owed
+        assert _debt(dispatcher, "a") == owed
     assert dispatcher.book.available("workers") == 2
     dispatcher.validate()
 
@@ -204,11 +131,8 @@ def test_a_policy_holds_a_task_and_why_says_so() -> None:
     _start_all(dispatcher)
     why = dispatcher.why(tasks[-1].task_id, 0.0)
     assert (why.gate, why.reason) == ("borrow_debt", "group a holds 8 of workers and may hold 8 now")
-    refused = dispatcher.evaluate(tasks[-1], 0.0)
-    assert isinstance(refused, Refused)
     dispatcher.shut_down("the window is over")
     assert dispatcher.why(tasks[-1].task_id, 0.0).gate == "shutdown"
-    assert isinstance(dispatcher.evaluate(tasks[-1], 0.0), Denied)
     assert dispatcher.next(0.0) == Held("shutdown", "the window is over")
 
 
@@ -228,7 +152,6 @@ def test_who_wants_another_resource_is_no_peer() -> None:
     dispatcher = _two_that_share_nothing(StrictFair(group_caps={"workers": 1}))
     wanted = dispatcher.queue.item("a0@1.0")
     assert wanted is not None
-    assert dispatcher.evaluate(wanted, 1.0) is None
     assert dispatcher.why(wanted.task_id, 1.0).gate == "fair_share"
     assert _groups(_start_all(dispatcher, 1.0)) == ["b", "a"]
 
@@ -246,12 +169,12 @@ def test_who_is_passed_over_for_its_pressure_is_no_peer_and_the_task_that_goes_s
     assert _groups(_start_all(dispatcher, 1.0)) == ["a", "b"]
 
 
-def test_evaluating_changes_nothing() -> None:
+def test_asking_why_changes_nothing() -> None:
     dispatcher = _dispatcher(4, BoundedBorrow(), "a", "b")
     tasks = _backlog(dispatcher, "a", 3)
     _backlog(dispatcher, "b", 3)
-    before = [dispatcher.evaluate(one, 0.0) for one in tasks]
-    assert [dispatcher.evaluate(one, 0.0) for one in tasks] == before == [None] * 3
+    before = [dispatcher.why(one.task_id, 0.0) for one in tasks]
+    assert [dispatcher.why(one.task_id, 0.0) for one in tasks] == before
     assert _groups(_start_all(dispatcher)) == ["a", "b", "a"]
 
 
@@ -296,7 +219,6 @@ def test_strict_fair_lets_whoever_comes_first_have_everything() -> None:
     assert len(_start_all(dispatcher)) == 4
     _backlog(dispatcher, "b", 1)
     assert isinstance(dispatcher.next(0.0), Held)
-    assert dispatcher.debts() == {}
 
 
 def test_a_group_at_its_ceiling_goes_on_when_its_peer_has_left() -> None:
@@ -329,8 +251,8 @@ def test_submission_slots_are_not_shared_out_unless_they_are_all_there_is() -> N
     dispatcher.enqueue([task("b", resources={"submission": 1})])
     _start_all(dispatcher)
     assert (
-        dispatcher.admission.holdings.held("a", "llm_wait"),
-        dispatcher.admission.holdings.held("a", "submission"),
+        dispatcher.admission.holdings.bounds("a", "llm_wait")[0],
+        dispatcher.admission.holdings.bounds("a", "submission")[0],
     ) == (1, 1)
 
 

@@ -9,27 +9,27 @@ import pytest
 from headgate.core import Task, TaskId
 from headgate.scheduling import RetryRules
 from headgate.scheduling.retries import Retries
-from headgate.scheduling.verdicts import Retry
+from headgate.scheduling.verdicts import RetryLaterError
 
 TASK = Task(TaskId("t-1"), "a@main", "affine:sat", 0, 0, 0, stage="sample", group="a@main", due_at=0.0)
 
 
 def test_a_task_that_fails_for_too_long_is_not_tried_again() -> None:
     retries = Retries(RetryRules(for_s=100.0))
-    assert retries.put_off(TASK, Retry("429", 5.0), 0.0) == 5.0
-    assert retries.put_off(TASK, Retry("429", 5.0), 100.0) is None
+    assert retries.put_off(TASK, RetryLaterError("429", 5.0), 0.0) == 5.0
+    assert retries.put_off(TASK, RetryLaterError("429", 5.0), 100.0) is None
 
 
 def test_a_task_that_waits_without_a_failure_waits_for_as_long_as_it_takes() -> None:
     retries = Retries(RetryRules(for_s=100.0, max_attempts=2))
     again = replace(TASK, attempt=9)
     for hours in range(0, 100_000, 10_000):
-        assert retries.put_off(again, Retry("its day is used up", 5.0, is_failure=False), float(hours)) == 5.0
+        assert retries.put_off(again, RetryLaterError("its day is used up", 5.0, is_failure=False), float(hours)) == 5.0
 
 
 @pytest.mark.parametrize(("is_failure", "wait_s"), [(True, None), (False, 5.0)])
 def test_a_wait_without_a_failure_forgets_the_failures_before_it(is_failure: bool, wait_s: float | None) -> None:
     retries = Retries(RetryRules(for_s=100.0))
-    retries.put_off(TASK, Retry("429", 5.0), 0.0)
-    retries.put_off(TASK, Retry("its day is used up", 5.0, is_failure=is_failure), 50.0)
-    assert retries.put_off(TASK, Retry("429", 5.0), 101.0) == wait_s
+    retries.put_off(TASK, RetryLaterError("429", 5.0), 0.0)
+    retries.put_off(TASK, RetryLaterError("its day is used up", 5.0, is_failure=is_failure), 50.0)
+    assert retries.put_off(TASK, RetryLaterError("429", 5.0), 101.0) == wait_s

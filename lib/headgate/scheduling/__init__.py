@@ -9,15 +9,11 @@ from headgate.scheduling.frontier import AdaptiveFrontier, BlockReason, Frontier
 from headgate.scheduling.holdings import Holdings
 from headgate.scheduling.loop import DispatchLoop, LoopResult
 from headgate.scheduling.policies import (
-    Allowed,
     BoundedBorrow,
-    Claim,
     DenyReason,
     Refused,
     StrictFair,
     TaskPolicy,
-    debt,
-    evaluate,
 )
 from headgate.scheduling.pressure import PressureRules
 from headgate.scheduling.retries import RetryRules
@@ -25,30 +21,22 @@ from headgate.scheduling.row_groups import RowGroup
 from headgate.scheduling.stages import Dropped, Progress, StageGraph, StageState
 from headgate.scheduling.trace import Trace
 from headgate.scheduling.verdicts import (
-    Defect,
-    Failure,
-    Retry,
     RetryLaterError,
     TaskFailedError,
-    Verdict,
-    verdict_of,
+    is_defect,
 )
 
 __all__ = [
     "AdaptiveFrontier",
-    "Allowed",
     "Backpressure",
     "BlockReason",
     "BoundedBorrow",
-    "Claim",
-    "Defect",
     "DenyReason",
     "Dispatch",
     "DispatchLoop",
     "Dispatcher",
     "Dropped",
     "Explanation",
-    "Failure",
     "FairQueue",
     "FrontierRules",
     "FrontierStep",
@@ -59,7 +47,6 @@ __all__ = [
     "PressureRules",
     "Progress",
     "Refused",
-    "Retry",
     "RetryLaterError",
     "RetryRules",
     "RowGroup",
@@ -71,8 +58,5 @@ __all__ = [
     "TaskFailedError",
     "TaskPolicy",
     "Trace",
-    "Verdict",
-    "debt",
-    "evaluate",
-    "verdict_of",
+    "is_defect",
 ]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from headgate.core import Denied, HolderId, Lease, LeaseBook, ReleaseOutcome, Task, TaskId, events
 from headgate.scheduling.explanation import Explanation, explained
 from headgate.scheduling.fair_entries import Group, StaleSelection
-from headgate.scheduling.policies import DenyReason, Refused, StrictFair, TaskPolicy
+from headgate.scheduling.policies import DenyReason, StrictFair, TaskPolicy
 from headgate.scheduling.pressure import PressureBoard, PressureRules
 from headgate.scheduling.shelves import CLOSED, OPEN, PRESSURED, RANKS, ReadyShelves, Shelf
 from headgate.scheduling.task_admission import Choice, TaskAdmission
@@ -371,16 +371,6 @@ class Dispatcher:
         """Return whether `next` would start this task. Changes nothing that decides."""
         choice = None if self.shut_down_by else self._choose(now, counts=False)
         return choice is not None and choice[1].item is task
-
-    def evaluate(self, task: Task, now: float) -> Denied | Refused | None:
-        """Return why a task would get no lease now, or None if it would. Changes nothing."""
-        if self.shut_down_by:
-            return Denied(DenyReason.SHUTDOWN, "", 0, 0)
-        return self.admission.evaluate(task, now)
-
-    def debts(self) -> dict[tuple[str, str], int]:
-        """Return what each group holds of each resource above its share, where that is something."""
-        return self.admission.holdings.debts()
 
     def why(self, task_id: TaskId, now: float) -> Explanation:
         """Return which gate holds a task, why, and until when."""

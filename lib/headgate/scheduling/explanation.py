@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.core import Task, TaskId
-from headgate.scheduling.policies import DenyReason, Refused
+from headgate.scheduling.policies import DenyReason
 
 if TYPE_CHECKING:
     from headgate.scheduling.dispatcher import Dispatcher
@@ -92,8 +92,8 @@ def _capacity(dispatcher: Dispatcher, task: Task) -> _Gate | None:
 
 
 def _policy(dispatcher: Dispatcher, task: Task, now: float) -> _Gate | None:
-    refused = dispatcher.evaluate(task, now)
-    if not isinstance(refused, Refused):
+    refused = dispatcher.admission.refused(task, now)
+    if refused is None:
         return None
     holds = f"group {task.group} holds {refused.held} of {refused.resource} and may hold {refused.may_hold} now"
     return refused.reason, holds + (f", {refused.debt} borrowed" if refused.debt else ""), None

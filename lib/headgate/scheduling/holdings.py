@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headgate.scheduling.policies import Claim, TaskPolicy
+from headgate.scheduling.policies import TaskPolicy
 
 Units = tuple[tuple[str, int], ...]
 """Resources and units, sorted by name."""
@@ -100,11 +100,6 @@ class Holdings:
                 self._leave(stake, name)
         return is_below
 
-    def held(self, group: str, resource: str) -> int:
-        """Return the units that a group holds."""
-        stake = self._of(resource).stakes.get(group)
-        return stake.held if stake is not None else 0
-
     def standing(self, group: str, units: Units) -> int:
         """Return how a group stands with one more task: 0 within its share, 1 if it would borrow, 2 at its ceiling."""
         worst = 0
@@ -121,14 +116,11 @@ class Holdings:
 
     def _bound(self, stake: _Stake, name: str) -> None:
         """Find a group's share and ceiling, which hold until `shares_changed`."""
-        stake.share = self._share(stake, name)
-        stake.ceiling = self._policy.ceiling(name, self._limits.get(name, 0), stake.share)
+        whole, limit = self._resources[name], self._limits.get(name, 0)
+        stake.share = self._policy.share(name, limit, stake.weight, whole.weight, whole.groups)
+        stake.ceiling = self._policy.ceiling(name, limit, stake.share)
         stake.version = self._version
         self.has_ceilings = self.has_ceilings or stake.ceiling < math.inf
-
-    def _share(self, stake: _Stake, name: str) -> float:
-        whole, limit = self._resources[name], self._limits.get(name, 0)
-        return self._policy.share(name, limit, stake.weight, whole.weight, whole.groups)
 
     def reserve(self, resource: str, now: float) -> int:
         """Return the units of a resource that are not lent now."""
@@ -141,23 +133,14 @@ class Holdings:
         """Return until when the reserve of a resource is kept for peers that may arrive."""
         return self._of(resource).arrived_at + self._policy.reserve_for_s
 
-    def claim(self, group: str, resource: str, wanted: int, *, free: int, **known: bool) -> Claim:
-        """Return what a group claims of a resource; `known` are the facts of `Claim` that only its caller knows."""
-        whole, limit = self._of(resource), self._limits.get(resource, 0)
-        stake = whole.stakes.get(group)
-        if stake is None or not (stake.held or stake.queued):
-            stake = _Stake(1.0)
-        total, groups = (whole.weight, whole.groups) if whole.groups else (stake.weight, 1)
-        return Claim(resource, wanted, stake.held, free, limit, stake.weight, total, groups, **known)
-
-    def debts(self) -> dict[tuple[str, str], int]:
-        """Return what each group holds of each resource above its share, where that is something."""
-        return {
-            (group, name): int(stake.held - share)
-            for name, resource in self._resources.items()
-            for group, stake in resource.stakes.items()
-            if stake.held > (share := self._share(stake, name))
-        }
+    def bounds(self, group: str, resource: str) -> tuple[int, float, float]:
+        """Return what a group holds of a resource, its share, and what it may hold while no peer waits."""
+        stake = self._of(resource).stakes.get(group)
+        if stake is None or not stake.held:
+            return 0, math.inf, math.inf
+        if stake.version != self._version:
+            self._bound(stake, resource)
+        return stake.held, stake.share, stake.ceiling
 
     def _of(self, name: str) -> _Resource:
         return self._resources.get(name) or _Resource()

@@ -16,10 +16,11 @@ from headgate.scheduling.retries import Retries, RetryRules
 from headgate.scheduling.row_groups import RowGroup, RowGroups, RowGroupSource, taken_from
 from headgate.scheduling.stages import Progress, StageGraph
 from headgate.scheduling.trace import Trace
-from headgate.scheduling.verdicts import Defect, Failure, Retry, Verdict, verdict_of
+from headgate.scheduling.verdicts import RetryLaterError, TaskFailedError, is_defect
 
 Work = Callable[[Task], Awaitable[object]]
-"""Does one task's work under its lease. What it raises is judged by `verdict_of`."""
+"""Does one task's work under its lease. What it raises puts it off (`RetryLaterError`), is a defect (`is_defect`) that
+stops the run, or fails it."""
 
 EVERYTHING_DONE: Final = "everything is done"
 
@@ -310,7 +311,7 @@ class DispatchLoop:
             trace.tell(events.TaskCompleted, *what)
 
     async def _worker(self, task: Task, lease: Lease, began: float) -> None:
-        verdict: Verdict | None = None
+        failure: Exception | None = None
         outcome = "cancelled"
         try:
             await self._work(task)
@@ -320,38 +321,38 @@ class DispatchLoop:
             if me is None or me.cancelling():
                 self._tell_cancelled(task)
                 raise
-            verdict = Failure("its work cancelled itself")
+            failure = TaskFailedError("its work cancelled itself")
             outcome = "failed"
         except Exception as error:  # noqa: BLE001 - the boundary around a task's work: judged; a defect stops the run
-            verdict = verdict_of(error)
-            outcome = "deferred" if isinstance(verdict, Retry) else "failed"
+            failure = error
+            outcome = "deferred" if isinstance(error, RetryLaterError) else "failed"
         finally:
             now = self._now()
             self._give_back(task, lease, outcome, now - began)
-        self._ended(task, verdict, now)
+        self._ended(task, failure, now)
 
-    def _ended(self, task: Task, verdict: Verdict | None, now: float) -> None:
-        if isinstance(verdict, Defect):
+    def _ended(self, task: Task, failure: Exception | None, now: float) -> None:
+        if failure is not None and is_defect(failure):
             self.stopped_by = self.stopped_by or "internal error"
-            self._defect = self._defect or verdict.error
-            raise verdict.error
-        if isinstance(verdict, Retry):
-            wait_s = self._retries.put_off(task, verdict, now)
+            self._defect = self._defect or failure
+            raise failure
+        if isinstance(failure, RetryLaterError):
+            wait_s = self._retries.put_off(task, failure, now)
             if wait_s is not None:
                 self.retried += 1
                 self.rows.put_off(task.task_id)
                 if self._trace is not None:
-                    self._trace.tell(events.RetryDeferred, task.task_id, verdict.reason, wait_s, task.attempt)
+                    self._trace.tell(events.RetryDeferred, task.task_id, failure.reason, wait_s, task.attempt)
                 return
         self._retries.ended(task.task_id)
-        if verdict is None:
+        if failure is None:
             self.completed += 1
         else:
             self.failed += 1
-            self._tell_given_up(task, "failed", task.task_id, verdict.reason)
+            self._tell_given_up(task, "failed", task.task_id, str(failure))
         if task.task_id in self.graph:
-            progress = self.graph.done(task.task_id) if verdict is None else self.graph.failed(task.task_id)
-            self._close(task, "completed" if verdict is None else "failed", now)
+            progress = self.graph.done(task.task_id) if failure is None else self.graph.failed(task.task_id)
+            self._close(task, "completed" if failure is None else "failed", now)
             self._follow(progress, now)
 
     def _requeue_due(self, now: float) -> None:

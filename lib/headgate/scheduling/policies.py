@@ -14,50 +14,11 @@ _ROUNDING: Final = 1e-9
 
 
 class DenyReason(StrEnum):
-    """Why a task gets no lease."""
+    """Why a task gets no lease, where it is not that its resources are short."""
 
-    NO_CAPACITY = "no_capacity"
-    UNKNOWN_CAPACITY = "unknown_capacity"
     GROUP_CAP = "group_cap"
     BORROW_DEBT = "borrow_debt"
     SHUTDOWN = "shutdown"
-    POLICY_DENIAL = "policy_denial"
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What a group wants of one resource, and what is known of that resource.
-
-    Attributes:
-        resource: its name.
-        wanted: units that the task takes.
-        held: units that the group holds.
-        free: units that nobody holds.
-        limit: units in all.
-        weight: of the group.
-        total_weight: of all groups that hold or want the resource.
-        groups: how many they are.
-        is_reserve_kept: whether a peer arrived so recently that more are expected.
-        does_peer_wait: whether a task of another group, within its share, wants the resource and could run.
-    """
-
-    resource: str
-    wanted: int
-    held: int
-    free: int
-    limit: int
-    weight: float = 1.0
-    total_weight: float = 1.0
-    groups: int = 1
-    is_reserve_kept: bool = True
-    does_peer_wait: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Allowed:
-    """The task may run; `debt` is what its group then holds above its share."""
-
-    debt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +27,6 @@ class Refused:
 
     reason: DenyReason
     resource: str
-    wanted: int
     held: int
     may_hold: int
     debt: int
@@ -187,42 +147,3 @@ class BoundedBorrow:
         if limit < 2 or self.reserve_share == 0:
             return 0
         return min(limit - 1, max(1, int(limit * self.reserve_share + _ROUNDING)))
-
-
-def debt(policy: TaskPolicy, claim: Claim) -> int:
-    """Return the units that the group holds above its share; never negative."""
-    share = _share(policy, claim)
-    return int(max(0.0, claim.held - share)) if share < math.inf else 0
-
-
-def evaluate(policy: TaskPolicy, claims: tuple[Claim, ...]) -> Allowed | Refused:
-    """Return whether a task may run by policy. Pure: it reads the claims and changes nothing.
-
-    A group that holds nothing of a resource is never refused it, so that a group alone always gets on. A peer that
-    wants another resource holds nobody back: both can run.
-
-    Args:
-        policy: the rule.
-        claims: one per resource that the task takes.
-    """
-    owed = 0
-    for claim in claims:
-        share = _share(policy, claim)
-        after = claim.held + claim.wanted
-        if not claim.held or after <= share:
-            continue
-        owes = debt(policy, claim)
-        if claim.does_peer_wait:
-            reason = DenyReason.BORROW_DEBT if owes else DenyReason.GROUP_CAP
-            return Refused(reason, claim.resource, claim.wanted, claim.held, int(share), owes)
-        may_hold = policy.ceiling(claim.resource, claim.limit, share)
-        if claim.is_reserve_kept:
-            may_hold = min(may_hold, claim.held + claim.free - policy.reserve(claim.limit))
-        if after > may_hold:
-            return Refused(DenyReason.BORROW_DEBT, claim.resource, claim.wanted, claim.held, int(may_hold), owes)
-        owed = max(owed, int(after - share))
-    return Allowed(owed)
-
-
-def _share(policy: TaskPolicy, claim: Claim) -> float:
-    return policy.share(claim.resource, claim.limit, claim.weight, claim.total_weight, claim.groups)

@@ -7,7 +7,7 @@ import itertools
 from dataclasses import dataclass, replace
 
 from headgate.core import Task, TaskId
-from headgate.scheduling.verdicts import Retry
+from headgate.scheduling.verdicts import RetryLaterError
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class RetryRules:
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must be >= 0 (got {getattr(self, name)})")
 
-    def wait_for(self, retry: Retry, attempt: int) -> float:
+    def wait_for(self, retry: RetryLaterError, attempt: int) -> float:
         """Return the seconds before run number `attempt` + 1."""
         asked = self.wait_s * 2.0 ** min(attempt - 1, 30) if retry.wait_s is None else retry.wait_s
         return min(max(asked, 0.0), self.max_wait_s)
@@ -51,7 +51,7 @@ class Retries:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put_off(self, task: Task, retry: Retry, now: float) -> float | None:
+    def put_off(self, task: Task, retry: RetryLaterError, now: float) -> float | None:
         """Put a task off that has failed for now; return the seconds, or None if that was its last run."""
         if not retry.is_failure:
             self._failing_since.pop(task.task_id, None)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from headgate.core import Denied, LeaseBook, Task
+from headgate.core import LeaseBook, Task
 from headgate.scheduling.fair_entries import Selection
 from headgate.scheduling.holdings import Holdings
-from headgate.scheduling.policies import Claim, Refused, TaskPolicy, evaluate
+from headgate.scheduling.policies import DenyReason, Refused, TaskPolicy
 from headgate.scheduling.shelves import CAPPED, OPEN, PRESSURED, WITHIN, ReadyShelves, Shelf
 
 Choice = tuple[Shelf, Selection[Task], float]
@@ -115,28 +115,23 @@ class TaskAdmission:
 
     # What is asked.
 
-    def claims(self, task: Task, now: float) -> tuple[Claim, ...]:
-        """Return what a task's group claims of each resource that the policy is about."""
+    def refused(self, task: Task, now: float) -> Refused | None:
+        """Return why a task whose resources are free would get no lease now. Changes nothing that decides."""
+        if not self.counts:
+            return None
         wanted_by_peers = self._wanted_by_peers(task)
-        return tuple(
-            self.holdings.claim(
-                task.group,
-                resource,
-                amount,
-                free=self._book.available(resource),
-                is_reserve_kept=now < self.holdings.reserve_until(resource),
-                does_peer_wait=resource in wanted_by_peers,
-            )
-            for resource, amount in self._queue.shelf_for(task).governed
-        )
-
-    def evaluate(self, task: Task, now: float) -> Denied | Refused | None:
-        """Return why a task would get no lease now, or None if it would. Changes nothing that decides."""
-        short = self._book.shortage(task.resources)
-        if short is not None or not self.counts:
-            return short
-        verdict = evaluate(self.policy, self.claims(task, now))
-        return verdict if isinstance(verdict, Refused) else None
+        for resource, wanted in self._queue.shelf_for(task).governed:
+            held, share, ceiling = self.holdings.bounds(task.group, resource)
+            if held + wanted <= share:
+                continue
+            owes = int(max(0.0, held - share))
+            if resource in wanted_by_peers:
+                reason = DenyReason.BORROW_DEBT if owes else DenyReason.GROUP_CAP
+                return Refused(reason, resource, held, int(share), owes)
+            most = min(ceiling, held + self._book.available(resource) - self.holdings.reserve(resource, now))
+            if held + wanted > most:
+                return Refused(DenyReason.BORROW_DEBT, resource, held, int(most), owes)
+        return None
 
     def _wanted_by_peers(self, task: Task) -> set[str]:
         """Return the resources that go to another group first: it is within its share, and its task could run.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from headgate.core import ChatError
 from headgate.core.errors import HeadgateError
 
@@ -31,40 +29,10 @@ class TaskFailedError(HeadgateError):
     next_step = "The sample is recorded as failed; its cause is in the message."
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """Run the task again, `wait_s` seconds from now (None: by the rules); how often is bounded for failures alone."""
-
-    reason: str
-    wait_s: float | None
-    is_failure: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """The sample failed; nothing else did."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Defect:
-    """An error of ours: the run stops, with the traceback."""
-
-    error: Exception
-
-
-Verdict = Retry | Failure | Defect
-
-
-def verdict_of(error: Exception) -> Verdict:
-    """Return what an exception means.
+def is_defect(error: Exception) -> bool:
+    """Return whether an exception of a task's work stops the run.
 
     An error that Headgate raises on purpose, or a failed chat, is the sample's. Anything else (a `TypeError`, a
     `KeyError`) is a mistake in the code that runs the sample, and would hit the next one as well.
     """
-    if isinstance(error, RetryLaterError):
-        return Retry(error.reason, error.wait_s, error.is_failure)
-    if isinstance(error, HeadgateError | ChatError):
-        return Failure(str(error))
-    return Defect(error)
+    return not isinstance(error, RetryLaterError | HeadgateError | ChatError)
