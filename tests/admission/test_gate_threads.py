@@ -38,8 +38,6 @@ async def test_a_thread_that_runs_a_loop_may_not_block() -> None:
     gate = admission()
     with pytest.raises(BlocksEventLoopError, match="acquire_blocking would block the running event loop"):
         gate.acquire_blocking(ITEM)
-    with pytest.raises(RuntimeError), gate.admit_blocking(ITEM):
-        pass
     assert gate.in_flight(A.provider) == 0
 
 
@@ -70,8 +68,9 @@ def test_deadlines_and_cooldowns_are_kept_without_any_event_loop() -> None:
     cooled = CLOCK.monotonic() + 0.15
 
     def patient() -> float:
-        with gate.admit_blocking(ITEM) as admitted:
-            return admitted.lease.acquired_at
+        lease = gate.acquire_blocking(ITEM)
+        gate.release(lease, SUCCESS)
+        return lease.acquired_at
 
     def impatient() -> str:
         with pytest.raises(AdmissionDeniedError) as denied:
@@ -126,10 +125,11 @@ def test_a_thread_that_can_never_be_admitted_is_told_at_once() -> None:
         gate.acquire_blocking(ITEM)
 
 
-def test_an_interrupted_block_gives_its_lease_back_as_cancelled() -> None:
+async def test_an_interrupted_block_gives_its_lease_back_as_cancelled() -> None:
     gate = admission()
-    with pytest.raises(KeyboardInterrupt), gate.admit_blocking(ITEM):
-        raise KeyboardInterrupt
+    with pytest.raises(SystemExit):
+        async with gate.admit(ITEM):
+            raise SystemExit
     assert gate.in_flight(A.provider) == 0
     (status,) = gate.statuses()
     assert status.last_outcome == "local_cancelled"

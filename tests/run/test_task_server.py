@@ -52,9 +52,7 @@ async def test_a_campaign_runs_what_its_task_server_gives_once_each(tmp_path: Pa
             if len(asked) > 5 and getattr(status, "samples", 0) >= 3:
                 stop.set()
 
-        result = await run_campaign(
-            settings, roster=StaticRoster([model]), stop=stop, on_status=enough, status_every_s=0.05
-        )
+        result = await run_campaign(settings, roster=StaticRoster([model]), stop=stop, on_status=enough, every_s=0.05)
     await runner.cleanup()
     rows = (await open_store(settings.store).scan()).frame
     assert set(asked) == {"5"}

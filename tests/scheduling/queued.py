@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
 
 from headgate.core import Task, TaskId
-from headgate.scheduling import FairQueue
+from headgate.scheduling import FairQueue, Selection
 
 
 def task(
@@ -41,6 +41,22 @@ class ReadyQueue(FairQueue[Task]):
 
     def __init__(self, lane_of: Callable[[Task], str] = attrgetter("model")) -> None:
         super().__init__(id_of=attrgetter("task_id"), lane_of=lane_of)
+
+    def enqueue(self, items: Iterable[Task]) -> list[Task]:
+        """Add items; return those that were not in the queue yet."""
+        return [item for item in items if self.put(item)]
+
+    def select_next(self) -> Selection[Task] | None:
+        """Return the first item of the lowest rank that has one."""
+        return next((s for rank in range(len(self._tops)) if (s := self.first(rank)) is not None), None)
+
+    def set_rank(self, lane: str, rank: int) -> None:
+        """Have the groups of a lane go behind those of lower ranks."""
+        known = self._lane(lane)
+        if known.is_open:
+            self._open(known, rank)
+        elif known.rank != rank:
+            self._rank(known, rank)
 
 
 @dataclass

@@ -61,12 +61,6 @@ class Queueing(RuleBasedStateMachine):
     def serve(self) -> None:
         self._serve(self.queue.select_next(), self.first_rank(self.reference.candidates()))
 
-    @rule(refused=st.sets(GROUPS))
-    def serve_with_a_condition(self, refused: set[str]) -> None:
-        selection = self.queue.select_next(lambda t: t.group not in refused)
-        left = {n: tag for n, tag in self.reference.candidates().items() if n not in refused}
-        self._serve(selection, self.first_rank(left))
-
     def _serve(self, selection: Selection | None, candidates: dict[str, float]) -> None:
         if selection is None:
             assert candidates == {}

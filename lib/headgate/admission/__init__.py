@@ -17,7 +17,7 @@ from headgate.admission.budget import RetryBudget
 from headgate.admission.classify import SUCCESS, OutcomeKind, RequestOutcome, classify, error_kind
 from headgate.admission.controller import AdmissionController
 from headgate.admission.executor import IDLE_AFTER_S, CallWatch, RequestExecutor
-from headgate.admission.gate import AdmittedRequest, RequestAdmission, denied_error, outcome_of
+from headgate.admission.gate import AdmittedRequest, RequestAdmission, denied_error
 from headgate.admission.items import (
     NO_CORRELATION,
     Correlation,
@@ -102,7 +102,6 @@ __all__ = [
     "fair_shares",
     "law_factory",
     "limit_rule",
-    "outcome_of",
     "provider_of",
     "request_key",
     "rule_for",

@@ -7,8 +7,8 @@ import contextlib
 import logging
 import math
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Final
 
 from headgate.admission.classify import SUCCESS, OutcomeKind, RequestOutcome
@@ -89,18 +89,12 @@ _CANCELLED: Final = RequestOutcome(OutcomeKind.LOCAL_CANCELLED)
 _FAILED: Final = RequestOutcome(OutcomeKind.UNEXPECTED_EXCEPTION)
 
 
-def outcome_of(error: BaseException) -> RequestOutcome:
-    """Return the outcome of an attempt that ended with an exception nobody classified."""
-    is_ours = isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit | GeneratorExit)
-    return _CANCELLED if is_ours else _FAILED
-
-
 class AdmittedRequest:
     """A request that is admitted for as long as its `with` block runs.
 
     Attributes:
         lease: what it holds.
-        outcome: what to say at the end of the block; by default success, or what `classify` makes of the exception.
+        outcome: what to say at the end of the block; by default success, or what the exception says.
     """
 
     __slots__ = ("lease", "outcome")
@@ -196,22 +190,16 @@ class RequestAdmission:
         return done
 
     @asynccontextmanager
-    async def admit(
-        self, item: RequestItem, classify: Callable[[BaseException], RequestOutcome] = outcome_of
-    ) -> AsyncIterator[AdmittedRequest]:
+    async def admit(self, item: RequestItem) -> AsyncIterator[AdmittedRequest]:
         """Hold a lease for the block and give it back with the outcome, whatever ends the block."""
         admitted = AdmittedRequest(await self.acquire(item))
-        with self._held(admitted, classify):
+        try:
             yield admitted
-
-    @contextmanager
-    def admit_blocking(
-        self, item: RequestItem, classify: Callable[[BaseException], RequestOutcome] = outcome_of
-    ) -> Iterator[AdmittedRequest]:
-        """Do what `admit` does, blocking the calling thread."""
-        admitted = AdmittedRequest(self.acquire_blocking(item))
-        with self._held(admitted, classify):
-            yield admitted
+        except BaseException as error:
+            is_ours = isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit | GeneratorExit)
+            self.release(admitted.lease, admitted.outcome or (_CANCELLED if is_ours else _FAILED))
+            raise
+        self.release(admitted.lease, admitted.outcome or SUCCESS)
 
     # What may change while requests are in flight.
 
@@ -291,15 +279,6 @@ class RequestAdmission:
         with self._lock:
             self._controller.cancel(ticket, self._now())
         self._carry_out()
-
-    @contextmanager
-    def _held(self, admitted: AdmittedRequest, classify: Callable[[BaseException], RequestOutcome]) -> Iterator[None]:
-        try:
-            yield
-        except BaseException as error:
-            self.release(admitted.lease, admitted.outcome or classify(error))
-            raise
-        self.release(admitted.lease, admitted.outcome or SUCCESS)
 
     def _carry_out(self) -> None:
         """Do what the decisions so far entail: wake who was answered, tell what happened, set the timers."""

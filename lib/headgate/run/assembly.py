@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 import httpx
 import polars as pl
@@ -58,25 +57,24 @@ OnProgress = Callable[[RunProgress], Awaitable[None]]
 _CELL_COLUMNS: Final = ("campaign", "model", "environment", "sequence", "score", "success", "error_kind", "why")
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
+class Watch(TypedDict, total=False):
     """Who follows a run and may stop it.
 
     Attributes:
         stop: set to stop and drain.
         on_status: called every `every_s` while it runs, and once at the end.
         on_progress: likewise.
-        every_s: see `on_status`.
+        every_s: see `on_status`; 1 by default.
         sinks: further sinks of the event stream; the caller closes them.
         slots: bounds the requests of several processes together; they are given back when the run has ended.
     """
 
-    stop: asyncio.Event | None = None
-    on_status: OnStatus | None = None
-    on_progress: OnProgress | None = None
-    every_s: float = 1.0
-    sinks: Iterable[Sink] = ()
-    slots: SlotSource | None = None
+    stop: asyncio.Event | None
+    on_status: OnStatus | None
+    on_progress: OnProgress | None
+    every_s: float
+    sinks: Iterable[Sink]
+    slots: SlotSource | None
 
 
 def roster_of(settings: Settings) -> RosterSource:
@@ -109,11 +107,7 @@ async def run_campaign(
     duration_s: float | None = None,
     instances: int | None = None,
     judge: Model | None = None,
-    stop: asyncio.Event | None = None,
-    on_status: OnStatus | None = None,
-    status_every_s: float = 1.0,
-    sinks: Iterable[Sink] = (),
-    slots: SlotSource | None = None,
+    **watch: Unpack[Watch],
 ) -> RunResult:
     """Sample by rates, or a matrix, to the end and return what was done.
 
@@ -125,11 +119,7 @@ async def run_campaign(
         instances: run this fixed matrix of models × environments × instances instead of sampling by rates, leaving
             out what the store has already; the setting when None.
         judge: who reads answers that need it, in place of the one that the settings name, if they do.
-        stop: set to stop and drain.
-        on_status: called every `status_every_s` while it runs, and once at the end.
-        status_every_s: see `on_status`.
-        sinks: further sinks of the event stream; the caller closes them.
-        slots: bounds the requests of several processes together; they are given back when the run has ended.
+        **watch: who follows it; see `Watch`.
     """
     instances = settings.instances if instances is None else instances
     store = store if store is not None else sample_store(settings)
@@ -152,10 +142,10 @@ async def run_campaign(
             store=store,
             source=provider,
             judging=judging,
-            watch=Watch(stop, on_status, None, status_every_s, sinks, slots),
             duration_s=duration_s,
             stop_when_idle=instances is not None,
             is_sole=not settings.task_provider or instances is not None,  # a server of tasks gives each of them once
+            **watch,
         )
 
 
@@ -166,12 +156,8 @@ async def run_judged(
     judge: Model | None = None,
     roster: RosterSource | None = None,
     store: SampleStore | None = None,
-    stop: asyncio.Event | None = None,
-    on_progress: OnProgress | None = None,
-    progress_every_s: float = 1.0,
-    sinks: Iterable[Sink] = (),
-    slots: SlotSource | None = None,
     rubric: Rubric | None = None,
+    **watch: Unpack[Watch],
 ) -> RunResult:
     """Run a fixed matrix of models x judged environments x instances, less what the store has, to its end.
 
@@ -181,12 +167,8 @@ async def run_judged(
         judge: in place of the one that the settings name; its key must be that of no other model.
         roster: in place of the one that the settings name; read once.
         store: likewise.
-        stop: set to stop and drain.
-        on_progress: called every `progress_every_s` while it runs, and once at the end.
-        progress_every_s: see `on_progress`.
-        sinks: further sinks of the event stream; the caller closes them.
-        slots: bounds the requests of several processes together, the judge's among them.
         rubric: what answers are judged by, in any environment, in place of the one that the settings name.
+        **watch: who follows it; see `Watch`.
 
     Raises:
         HeadgateError: if something that was given cannot be used; nothing was started then.
@@ -208,9 +190,9 @@ async def run_judged(
         store=store,
         source=cells,
         judging=Judging(judge, figures=figures),
-        watch=Watch(stop, None, on_progress, progress_every_s, sinks, slots),
         stop_when_idle=True,
         asked=lambda endpoints: RubricChats(endpoints, under),
+        **watch,
     )
 
 
@@ -222,11 +204,11 @@ async def run_source(
     store: SampleStore,
     source: TaskProvider | None,
     judging: Judging | None,
-    watch: Watch,
     duration_s: float | None = None,
     stop_when_idle: bool = False,
     is_sole: bool = False,
     asked: Callable[[ChatSource], ChatSource] = lambda endpoints: endpoints,
+    **watch: Unpack[Watch],
 ) -> RunResult:
     """Run the samples that a source gives to their end.
 
@@ -237,11 +219,11 @@ async def run_source(
         store: where samples go.
         source: of tasks; the daily rates when None.
         judging: who judges; None where every environment scores answers itself.
-        watch: who follows it.
         duration_s: length of the window; None until stopped.
         stop_when_idle: end when the source has nothing more to give.
         is_sole: refuse to run beside another journal's run of the same campaign.
         asked: given what asks the endpoints, returns who answers.
+        **watch: who follows it; see `Watch`.
 
     Raises:
         HeadgateError: if something that was given cannot be used; nothing was started then.
@@ -256,7 +238,7 @@ async def run_source(
         client = await stack.enter_async_context(
             ChatClient(ClientSettings(deadline_s=settings.request_timeout_s, stream=settings.streaming))
         )
-        slots = watch.slots
+        slots = watch.get("slots")
         requests = RequestSide(settings, clock=clock, emit=stream.emit, trace_requests=is_traced, slots=slots)
         if slots is not None:
             await stack.enter_async_context(slots.serving(requests.admission, stream.emit, requests.backlog))
@@ -282,14 +264,14 @@ async def run_source(
         register_losses(registry, stream)
         stream.add(campaign.inquiry)
         stream.add(PrometheusSink(registry))
-        for sink in watch.sinks:
+        for sink in watch.get("sinks", ()):
             stream.add(BackgroundSink(sink, closes=False))
         if settings.enable_monitoring:
             from headgate.telemetry import Progress, Questions  # noqa: PLC0415 - FastAPI is imported by those who serve
 
             inquiry = campaign.inquiry
             questions = Questions(inquiry.explain, inquiry.tasks, inquiry.capacity, inquiry.health)
-            is_followed = watch.on_status is None and judging is not None and stop_when_idle
+            is_followed = watch.get("on_status") is None and judging is not None and stop_when_idle
             shown = Progress(campaign.progress, inquiry.requests, campaign.now) if is_followed else campaign.status
             await serve_monitoring(stack, settings, shown, registry, questions, stream.emit)
         beside = []
@@ -347,17 +329,17 @@ async def _watched(campaign: Run, watch: Watch, beside: Iterable[Coroutine[Any, 
     async def report(told: Callable[[], Awaitable[None]]) -> None:
         while True:
             await told()
-            await asyncio.sleep(watch.every_s)
+            await asyncio.sleep(watch.get("every_s", 1.0))
 
     tellers: list[Callable[[], Awaitable[None]]] = []
-    if (on_status := watch.on_status) is not None:
+    if (on_status := watch.get("on_status")) is not None:
         tellers.append(lambda: on_status(campaign.status()))
-    if (on_progress := watch.on_progress) is not None:
+    if (on_progress := watch.get("on_progress")) is not None:
         tellers.append(lambda: on_progress(campaign.progress()))
     async with asyncio.TaskGroup() as group:
         watchers = [group.create_task(watcher) for watcher in beside]
-        if watch.stop is not None:
-            watchers.append(group.create_task(pass_on_stop(watch.stop)))
+        if (stop := watch.get("stop")) is not None:
+            watchers.append(group.create_task(pass_on_stop(stop)))
         watchers += [group.create_task(report(told)) for told in tellers]
         result = await campaign.run()
         for watcher in watchers:

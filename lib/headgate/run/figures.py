@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from headgate.core import Sample, Task
 from headgate.core.status import PairStatus, WorkerStatus
@@ -26,17 +26,17 @@ class PairFigures:
     """Counts per model and environment since the campaign started."""
 
     def __init__(self) -> None:
-        self._pairs: dict[tuple[str, str], _Pair] = {}
+        self._pairs: defaultdict[tuple[str, str], _Pair] = defaultdict(_Pair)
         self.due = 0
 
     def fell_due(self, task: Task) -> None:
         """Count a task that was opened or taken over."""
-        self._pair(task.model, task.environment).due += 1
+        self._pairs[task.model, task.environment].due += 1
         self.due += 1
 
     def done(self, sample: Sample) -> None:
         """Count an accepted sample."""
-        pair = self._pair(sample.model, sample.environment)
+        pair = self._pairs[sample.model, sample.environment]
         pair.done += 1
         pair.errors += sample.error_kind is not None
         if sample.score is not None:
@@ -55,24 +55,7 @@ class PairFigures:
         return tuple(self._status_of(key, rates.get(key, 0.0), max(0.0, now - oldest.get(key, now))) for key in keys)
 
     def _status_of(self, key: tuple[str, str], rate: float, lag_s: float) -> PairStatus:
-        pair = self._pairs.get(key, _Pair())
-        return PairStatus(
-            model=key[0],
-            environment=key[1],
-            due=pair.due,
-            done=pair.done,
-            scored=pair.scored,
-            errors=pair.errors,
-            score_sum=pair.score_sum,
-            rate_per_day=rate,
-            lag_s=lag_s,
-        )
-
-    def _pair(self, model: str, environment: str) -> _Pair:
-        pair = self._pairs.get((model, environment))
-        if pair is None:
-            pair = self._pairs[model, environment] = _Pair()
-        return pair
+        return PairStatus(*key, **asdict(self._pairs.get(key, _Pair())), rate_per_day=rate, lag_s=lag_s)
 
 
 class WorkerFigures:

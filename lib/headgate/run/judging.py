@@ -186,7 +186,7 @@ def noted_values(why: str) -> tuple[float, ...]:
 _VALUE: Final = re.compile(r"[01]\.\d\d")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JudgedPair:
     """The samples of one model in one environment.
 
@@ -194,27 +194,13 @@ class JudgedPair:
         samples: recorded ones.
         scored: of them, those with a score.
         successes: of them, those that the environment calls a success.
-        mean_score: None without a scored one.
         judgements: verdicts that the scores were made of.
-        agreement: mean over samples with two judgements and more; None without any.
         judge_errors: samples without a verdict.
         errors: samples whose model or environment failed.
     """
 
     model: str
     environment: str
-    samples: int
-    scored: int
-    successes: int
-    mean_score: float | None
-    judgements: int
-    agreement: float | None
-    judge_errors: int
-    errors: int
-
-
-@dataclass(slots=True)
-class _Counts:
     samples: int = 0
     scored: int = 0
     successes: int = 0
@@ -225,12 +211,22 @@ class _Counts:
     judge_errors: int = 0
     errors: int = 0
 
+    @property
+    def mean_score(self) -> float | None:
+        """None without a scored sample."""
+        return self.score_sum / self.scored if self.scored else None
+
+    @property
+    def agreement(self) -> float | None:
+        """Mean over samples with two judgements and more; None without any."""
+        return self.agreement_sum / self.agreed if self.agreed else None
+
 
 class JudgedFigures:
     """Counts by model and environment. Owned by one run, which may begin with those of earlier runs."""
 
     def __init__(self) -> None:
-        self._pairs: dict[tuple[str, str], _Counts] = {}
+        self._pairs: dict[tuple[str, str], JudgedPair] = {}
         self._values: dict[str, list[tuple[float, ...]]] = {}
 
     def add(self, sample: Sample) -> None:
@@ -241,7 +237,7 @@ class JudgedFigures:
         self, model: str, environment: str, score: float | None, error_kind: str | None, why: str, success: bool
     ) -> None:
         """Count a sample by its columns."""
-        counts = self._pairs.setdefault((model, environment), _Counts())
+        counts = self._pairs.setdefault((model, environment), JudgedPair(model, environment))
         counts.samples += 1
         if score is None:
             is_judges = error_kind == ErrorKind.JUDGE
@@ -261,28 +257,12 @@ class JudgedFigures:
 
     def pairs(self) -> tuple[JudgedPair, ...]:
         """Return the counts, by environment and then by model."""
-        ordered = sorted(self._pairs.items(), key=lambda item: (item[0][1], item[0][0]))
-        return tuple(_pair(model, environment, counts) for (model, environment), counts in ordered)
+        return tuple(replace(pair) for pair in sorted(self._pairs.values(), key=lambda p: (p.environment, p.model)))
 
     def agreements(self) -> tuple[tuple[str, Agreement], ...]:
         """Return how far the judgements of each environment agree, by environment; takes some milliseconds each."""
         made = ((environment, krippendorff(self._values[environment])) for environment in sorted(self._values))
         return tuple((environment, one) for environment, one in made if one is not None)
-
-
-def _pair(model: str, environment: str, counts: _Counts) -> JudgedPair:
-    return JudgedPair(
-        model=model,
-        environment=environment,
-        samples=counts.samples,
-        scored=counts.scored,
-        successes=counts.successes,
-        mean_score=counts.score_sum / counts.scored if counts.scored else None,
-        judgements=counts.judgements,
-        agreement=counts.agreement_sum / counts.agreed if counts.agreed else None,
-        judge_errors=counts.judge_errors,
-        errors=counts.errors,
-    )
 
 
 @dataclass(frozen=True, slots=True)

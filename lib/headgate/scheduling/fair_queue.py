@@ -22,7 +22,7 @@ would be moved twice when the lane opens, or would take the order of the lane th
 
 Lanes have *ranks*: one is served only while no open lane of a lower rank has groups. There is a heap of lanes per rank.
 
-A group that a condition or its rank passes over falls behind virtual time; it is the first to be served when that lets
+A group that its rank passes over falls behind virtual time; it is the first to be served when that lets
 it, and goes on from virtual time as if it had been idle.
 """
 
@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Generic
 
 from headgate.scheduling.fair_entries import UNLISTED, Entry, Group, Lane, Selection, StaleSelection, T
@@ -60,10 +60,6 @@ class FairQueue(Generic[T]):
 
     def __contains__(self, item_id: object) -> bool:
         return item_id in self._items
-
-    def enqueue(self, items: Iterable[T]) -> list[T]:
-        """Add items that are not in the queue yet; return those that were added. O(log n) each."""
-        return [item for item in items if self.put(item)]
 
     def put(self, item: T) -> bool:
         """Add an item unless it is in the queue already; return whether it was added. O(log n)."""
@@ -97,21 +93,6 @@ class FairQueue(Generic[T]):
                 lane.entry = UNLISTED
             heapq.heappop(top)
         return None
-
-    def select_next(self, eligible: Callable[[T], bool] | None = None) -> Selection[T] | None:
-        """Return the item that is to run next, or None when no group in an open lane can run. Changes nothing.
-
-        Lanes of a lower rank go before those of a higher one.
-
-        Args:
-            eligible: a further condition on a group's head, which must not change the queue. It is asked in the order
-                of service, and each group that it refuses costs O(log groups); what refuses whole lanes belongs into
-                `close_lane`, which costs nothing here.
-        """
-        ranks = range(len(self._tops))
-        if eligible is None:
-            return next((s for rank in ranks if (s := self.first(rank)) is not None), None)
-        return next((s for rank in ranks for s in self._in_order(rank) if eligible(s.item)), None)
 
     def commit(self, selection: Selection[T]) -> T | StaleSelection:
         """Take the selected item out and advance virtual time; refuses a selection that is out of date."""
@@ -168,18 +149,6 @@ class FairQueue(Generic[T]):
         entry = self._lane(lane)
         self._open(entry, entry.rank)
 
-    def set_rank(self, lane: str, rank: int) -> None:
-        """Serve the groups of `lane` only while no open lane of a lower rank has any. O(log lanes).
-
-        A group that is passed over for its rank keeps its tag: it is first when its rank is served, and goes on from
-        virtual time.
-        """
-        entry = self._lane(lane)
-        if entry.is_open:
-            self._open(entry, rank)
-        elif entry.rank != rank:
-            self._rank(entry, rank)
-
     def relist(self, group: str) -> None:
         """List a group again when the lane of its head may have changed. O(log groups)."""
         entry = self._groups.get(group)
@@ -207,6 +176,10 @@ class FairQueue(Generic[T]):
     def items(self) -> Iterator[T]:
         """Iterate over the queued items, in the order in which they were enqueued."""
         return iter(list(self._items.values()))
+
+    def heads(self) -> Iterator[T]:
+        """Return the first item of each group in an open lane. O(groups)."""
+        return (group.items[0] for group in self._groups.values() if group.items and group.lane.is_open)
 
     # Groups and lanes.
 
@@ -341,37 +314,6 @@ class FairQueue(Generic[T]):
         heapq.heappush(top, entry)
         if len(top) > 2 * len(self._lanes) + 64:
             _sweep(top)
-
-    def _in_order(self, rank: int) -> Iterator[Selection[T]]:
-        """Yield the head of every group in an open lane of a rank, in the order in which they would be served.
-
-        Walks the heaps best first and takes nothing out: an entry is looked at after its parent, so what is yielded
-        costs O(log groups) each, and what is not asked for costs nothing.
-        """
-        frontier: list[tuple[float, int, str, int]] = []
-        top = self._tops[rank]
-
-        def reach(lane_name: str, place: int) -> None:
-            lane = self._lanes[lane_name] if lane_name else None
-            heap: Sequence[Entry[Any]] = lane.heap if lane else top
-            if place < len(heap):
-                tag = heap[place][0] + (lane.offset if lane else 0.0)
-                heapq.heappush(frontier, (tag, heap[place][1], lane_name, place))
-
-        reach("", 0)
-        while frontier:
-            tag, version, lane_name, place = heapq.heappop(frontier)
-            reach(lane_name, 2 * place + 1)
-            reach(lane_name, 2 * place + 2)
-            entry: Entry[Any] = self._lanes[lane_name].heap[place] if lane_name else top[place]
-            owner = entry[2]
-            if owner.entry is not entry:
-                continue
-            if not lane_name:
-                if owner.is_open:
-                    reach(owner.name, 0)
-            elif owner.items:
-                yield Selection(owner.items[0], owner, version, tag)
 
     def _discard_from(self, group: Group[T], condition: Callable[[T], bool]) -> list[T]:
         gone = [item for item in group.items if condition(item)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from headgate.core import LeaseBook, Task
 from headgate.scheduling.fair_entries import Selection
@@ -143,7 +142,7 @@ class TaskAdmission:
         wanted: set[str] = set()
         for shelf in self._queue.stocked(self._book):
             named = {resource for resource, _ in shelf.governed}
-            if not named <= wanted and shelf.select_next(partial(self._is_peer, task, state, shelf)):
+            if not named <= wanted and any(self._is_peer(task, state, shelf, head) for head in shelf.heads()):
                 wanted |= named
         return wanted
 

@@ -43,9 +43,7 @@ async def until(
         if is_over(status):
             stop.set()
 
-    return await run_campaign(
-        settings, roster=roster, instances=instances, stop=stop, on_status=look, status_every_s=0.02
-    )
+    return await run_campaign(settings, roster=roster, instances=instances, stop=stop, on_status=look, every_s=0.02)
 
 
 def is_paused(status: CampaignStatus) -> bool:
@@ -149,7 +147,7 @@ async def test_a_judge_keeps_within_its_day_and_what_it_could_not_judge_is_judge
             roster=roster,
             stop=stop,
             on_progress=look,
-            progress_every_s=0.2,
+            every_s=0.2,
         )
         assert 3_000 < meter.tokens("baseline-judge") <= 6_000
         assert 0 < first.scored == first.samples < 20

@@ -124,7 +124,7 @@ async def test_the_monitoring_api_of_a_judged_run_answers_the_command_why(places
             enable_monitoring=True,
             monitor_port=0,
         )
-        result = await run_judged(settings, instances=8, on_progress=look, progress_every_s=0.05, sinks=[memory])
+        result = await run_judged(settings, instances=8, on_progress=look, every_s=0.05, sinks=[memory])
     assert (result.samples, result.scored) == (16, 16)
     summary = told["status/summary"]
     assert (summary["campaign"], summary["state"], summary["samples"]) == ("main", "running", 16)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Unpack
 
 import polars as pl
 
-from headgate.admission import SlotSource
 from headgate.config import BudgetSettings, Settings
 from headgate.core import Model
 from headgate.core.errors import InvalidInputError
@@ -28,7 +26,7 @@ from headgate.run.arena.records import (
     of_stage,
     stage_of,
 )
-from headgate.run.assembly import OnProgress, Watch, roster_of, run_source
+from headgate.run.assembly import Watch, roster_of, run_source
 from headgate.run.judging import Judging, judge_of, rubric_for
 from headgate.run.plan import ChosenModels
 from headgate.run.status import RunResult
@@ -99,9 +97,7 @@ async def run_arena(
     roster: RosterSource | None = None,
     store: SampleStore | None = None,
     comparisons: SampleStore | None = None,
-    stop: asyncio.Event | None = None,
-    on_progress: OnProgress | None = None,
-    slots: SlotSource | None = None,
+    **watch: Unpack[Watch],
 ) -> ArenaResult:
     """Have a judge compare answers, less what was compared before, and return all comparisons.
 
@@ -112,13 +108,12 @@ async def run_arena(
         roster: likewise; needed with `instances` only.
         store: of samples, likewise.
         comparisons: where comparisons are kept; the folder `arena` of the settings' store when None.
-        stop: set to stop and drain.
-        on_progress: called while it runs, and once at the end.
-        slots: bounds the requests of several processes together.
+        **watch: who follows it; see `Watch`.
 
     Raises:
         HeadgateError: if something that was given cannot be used, or there is nothing to compare.
     """
+    stop, slots = watch.get("stop"), watch.get("slots")
     if judge is None and request.comparisons != 0:
         judge = judge_of(settings)
     rubric = request.rubric if request.rubric is not None else rubric_for(settings)
@@ -150,11 +145,11 @@ async def run_arena(
                 store=kept,
                 source=PairingProvider(asked, stage, _failed(before)),
                 judging=Judging(judge, BothOrders()),
-                watch=Watch(stop, None, on_progress, slots=slots),
                 stop_when_idle=True,
                 asked=lambda endpoints: StoredAnswers(
                     endpoints, answers, {name: place.base_name for name, place in places.items()}
                 ),
+                **watch,
             )
         after = await _rows(kept, settings.campaign, stage) if run is not None else before
     finally:
