@@ -183,13 +183,10 @@ async def test_the_block_of_a_lease_tells_how_its_attempt_ended() -> None:
     with pytest.raises(asyncio.CancelledError):
         async with gate.admit(ITEM):
             raise asyncio.CancelledError
-    with pytest.raises(OddError):
-        async with gate.admit(ITEM, classify=lambda error: REFUSED):
-            raise OddError
     async with gate.admit(ITEM) as admitted:
         admitted.outcome = RequestOutcome(OutcomeKind.PROVIDER_TIMEOUT)
     outcomes = [event.outcome for event in told if isinstance(event, events.RequestLeaseReleased)]
-    assert outcomes == ["success", "unexpected_exception", "local_cancelled", "rate_limited", "provider_timeout"]
+    assert outcomes == ["success", "unexpected_exception", "local_cancelled", "provider_timeout"]
 
 
 async def test_a_denial_is_an_error_that_says_why_and_what_to_do() -> None:

@@ -166,99 +166,89 @@ async def drain_queue(
     )
 
 
+@dataclass(slots=True)
 class _Drain:
     """One drain. Owned by `drain_queue`."""
 
-    def __init__(
-        self,
-        source: JobQueueClient,
-        collector: JobCollector,
-        rules: DrainRules,
-        clock: Clock,
-        stop: asyncio.Event,
-        on_progress: OnProgress | None,
-    ) -> None:
-        self._source = source
-        self._collector = collector
-        self._rules = rules
-        self._clock = clock
-        self._stop = stop
-        self._on_progress = on_progress
-        self._statistics: StatisticsOut | None = None
-        self._has_told_of_store = False
+    source: JobQueueClient
+    collector: JobCollector
+    rules: DrainRules
+    clock: Clock
+    stop: asyncio.Event
+    on_progress: OnProgress | None
+    statistics: StatisticsOut | None = None
+    has_told_of_store: bool = False
 
     @property
     def progress(self) -> QueueProgress:
         """How far the queue was at the last look."""
-        return progress_of(self._statistics, self._collector)
+        return progress_of(self.statistics, self.collector)
 
     @property
     def is_drained(self) -> bool:
         """Whether there was a look, and no job was left at it."""
-        return self._statistics is not None and not self.progress.open_jobs
+        return self.statistics is not None and not self.progress.open_jobs
 
     async def run(self) -> str:
         """Look until there is a reason to end, and return it."""
-        began = self._clock.monotonic()
+        began = self.clock.monotonic()
         while True:
-            looked = await _unless(self._stop, self._look())
+            looked = await _unless(self.stop, self._look())
             if looked and self.is_drained:
                 return "no job is left"
-            if self._stop.is_set():
+            if self.stop.is_set():
                 return "stopped by request"
             if self._is_due():
                 await self._try_to_store()
-            if self._on_progress is not None:
-                await self._on_progress(self.progress)
+            if self.on_progress is not None:
+                await self.on_progress(self.progress)
             left_s = self._left_s(began)
             if left_s <= 0:
                 return "its time is over"
-            await _unless(self._stop, self._clock.sleep(min(self._rules.poll_s, left_s)))
+            await _unless(self.stop, self.clock.sleep(min(self.rules.poll_s, left_s)))
 
     async def store_all(self) -> None:
         """Store what was fetched; a store that fails is asked again for a while, unless the run is to stop."""
-        until = self._clock.monotonic() + self._rules.store_patience_s
-        while self._collector.waiting:
+        until = self.clock.monotonic() + self.rules.store_patience_s
+        while self.collector.waiting:
             try:
-                await self._collector.store()
+                await self.collector.store()
             except StoreError as error:
-                if self._stop.is_set() or self._clock.monotonic() >= until:
+                if self.stop.is_set() or self.clock.monotonic() >= until:
                     raise
                 self._tell_of_store(error)
-                await _unless(self._stop, self._clock.sleep(_STORE_PAUSE_S))
-        if self._on_progress is not None and self._statistics is not None:
-            await self._on_progress(self.progress)
+                await _unless(self.stop, self.clock.sleep(_STORE_PAUSE_S))
+        if self.on_progress is not None and self.statistics is not None:
+            await self.on_progress(self.progress)
 
     async def _look(self) -> bool:
         # In this order: what these figures count as done is among the results.
-        statistics = await self._source.statistics()
-        await self._collector.fetch()
-        self._statistics = statistics
+        statistics = await self.source.statistics()
+        await self.collector.fetch()
+        self.statistics = statistics
         return True
 
     def _left_s(self, began: float) -> float:
-        if self._rules.duration_s is None:
+        if self.rules.duration_s is None:
             return float("inf")
-        return began + self._rules.duration_s - self._clock.monotonic()
+        return began + self.rules.duration_s - self.clock.monotonic()
 
     def _is_due(self) -> bool:
-        collector, rules = self._collector, self._rules
-        return (
-            collector.waiting >= rules.batch_size or collector.waits_s(self._clock.monotonic()) >= rules.store_every_s
-        )
+        collector, rules = self.collector, self.rules
+        return collector.waiting >= rules.batch_size or collector.waits_s(self.clock.monotonic()) >= rules.store_every_s
 
     async def _try_to_store(self) -> None:
         try:
-            await self._collector.store()
+            await self.collector.store()
         except StoreError as error:
             self._tell_of_store(error)
         else:
-            self._has_told_of_store = False
+            self.has_told_of_store = False
 
     def _tell_of_store(self, error: StoreError) -> None:
-        if not self._has_told_of_store:
+        if not self.has_told_of_store:
             _log.warning("The sample store accepts nothing (%s); results stay in the queue", error.message)
-        self._has_told_of_store = True
+        self.has_told_of_store = True
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T | None:
