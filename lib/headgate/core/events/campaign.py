@@ -8,12 +8,17 @@ from headgate.core.events.event import Event
 from headgate.core.sample import Sample
 
 
-class AnswerJudged(Event, log_level=DEBUG):
-    """A judge gave a verdict on the answer of a sample."""
+class _TaskEvent(Event, log_level=DEBUG):
+    """What happens to one task."""
 
     task_id: str
     model: str
     environment: str
+
+
+class AnswerJudged(_TaskEvent):
+    """A judge gave a verdict on the answer of a sample."""
+
     judge: str
     number: int
     value: float
@@ -22,12 +27,9 @@ class AnswerJudged(Event, log_level=DEBUG):
     trace_id: str = ""
 
 
-class JudgementMissing(Event, log_level=DEBUG):
+class JudgementMissing(_TaskEvent):
     """A judge gave no verdict that could be read, for good; the sample is made of the others, if there are any."""
 
-    task_id: str
-    model: str
-    environment: str
     judge: str
     number: int
     reason: str
@@ -92,30 +94,31 @@ class RosterRefreshFailed(Event, log_level=WARNING):
     kept_models: int
 
 
-class ModelPaused(Event, log_level=WARNING):
-    """Consecutive service errors paused a model."""
+class _ModelEvent(Event):
+    """What happens to one model."""
 
     model: str
     uid: int
+
+
+class ModelPaused(_ModelEvent, log_level=WARNING):
+    """Consecutive service errors paused a model."""
+
     pause_s: float
     consecutive_errors: int
     level: int
     last_error: str
 
 
-class ModelResumed(Event):
+class ModelResumed(_ModelEvent):
     """A model's pause ended, or a success reset it."""
 
-    model: str
-    uid: int
     paused_for_s: float
 
 
-class ModelGivenUp(Event, log_level=WARNING):
+class ModelGivenUp(_ModelEvent, log_level=WARNING):
     """A model whose service kept failing through all pauses takes no further part in a run of fixed tasks."""
 
-    model: str
-    uid: int
     pauses: int
     last_error: str
 
@@ -147,12 +150,9 @@ class DuesForgiven(Event, log_level=DEBUG):
     dues: int
 
 
-class TaskOpened(Event, log_level=DEBUG):
+class TaskOpened(_TaskEvent):
     """A task got its number and is in the journal: from here on it ends with a sample, whatever happens."""
 
-    task_id: str
-    model: str
-    environment: str
     sequence: int
     due_at: float
     stage: str
@@ -167,34 +167,30 @@ class TasksEnqueued(Event, log_level=DEBUG):
     queued: int
 
 
-class QueueWarned(Event, log_level=WARNING):
+class _QueueEvent(Event):
+    """The ready queue and one of its thresholds."""
+
+    size: int
+    threshold: int
+
+
+class QueueWarned(_QueueEvent, log_level=WARNING):
     """The ready queue is longer than its warning threshold."""
 
-    size: int
-    threshold: int
 
-
-class QueuePaused(Event, log_level=WARNING):
+class QueuePaused(_QueueEvent, log_level=WARNING):
     """The ready queue reached its pause threshold: samplers hold their tasks back."""
 
-    size: int
-    threshold: int
 
-
-class QueueResumed(Event):
+class QueueResumed(_QueueEvent):
     """The ready queue fell to its resume threshold: samplers go on."""
 
-    size: int
-    threshold: int
     paused_for_s: float
 
 
-class TaskStarted(Event, log_level=DEBUG):
+class TaskStarted(_TaskEvent):
     """A task got its lease and its worker."""
 
-    task_id: str
-    model: str
-    environment: str
     queue_wait_s: float
     trace_id: str
     lease_id: str = ""
@@ -207,30 +203,21 @@ class SampleAccepted(Event, log_level=DEBUG):
     sample: Sample
 
 
-class SampleRefused(Event, log_level=WARNING):
+class SampleRefused(_TaskEvent, log_level=WARNING):
     """A sample came for a task that this process no longer holds; it is not counted."""
 
-    task_id: str
-    model: str
-    environment: str
     reason: str
 
 
-class TaskReturned(Event, log_level=DEBUG):
+class TaskReturned(_TaskEvent):
     """A task ended without a sample (drain, withdrawal); it stays open in the journal or is withdrawn."""
 
-    task_id: str
-    model: str
-    environment: str
     reason: str
 
 
-class TaskDeferred(Event, log_level=DEBUG):
+class TaskDeferred(_TaskEvent):
     """A task's episode ended because its provider admits nothing now; it runs again, its attempt is not charged."""
 
-    task_id: str
-    model: str
-    environment: str
     reason: str
     deferrals: int
 

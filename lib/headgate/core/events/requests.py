@@ -89,6 +89,12 @@ class _AttemptEvent(Event, log_level=DEBUG):
     trace_id: str
 
 
+class _LeasedAttempt(_AttemptEvent):
+    """What befell an attempt under its lease."""
+
+    lease_id: str
+
+
 class RequestWaitStarted(_AttemptEvent):
     """A request was not admitted at once and waits its turn; told only when requests are traced."""
 
@@ -96,23 +102,24 @@ class RequestWaitStarted(_AttemptEvent):
     waiters: int
 
 
-class RequestWaitCompleted(_AttemptEvent):
+class RequestWaitCompleted(_LeasedAttempt):
     """A waiting request was handed its lease; told only when requests are traced."""
 
-    lease_id: str
     waited_s: float
 
 
-class RequestWaitTimedOut(_AttemptEvent):
+class _WaitEnded(_AttemptEvent):
+    """A wait for admission ended without a lease."""
+
+    waited_s: float
+
+
+class RequestWaitTimedOut(_WaitEnded):
     """A request was not admitted before its deadline."""
 
-    waited_s: float
 
-
-class RequestWaitCancelled(_AttemptEvent):
+class RequestWaitCancelled(_WaitEnded):
     """Whoever waited for a lease went away; told only when requests are traced."""
-
-    waited_s: float
 
 
 class RequestDenied(_AttemptEvent):
@@ -123,66 +130,61 @@ class RequestDenied(_AttemptEvent):
     detail: str
 
 
-class RequestLeaseAcquired(_AttemptEvent):
+class RequestLeaseAcquired(_LeasedAttempt):
     """A request holds a lease and may be sent; told only when requests are traced."""
 
-    lease_id: str
     limit: int
     in_flight: int
 
 
-class RequestStarted(_AttemptEvent):
+class RequestStarted(_LeasedAttempt):
     """An attempt was sent to its provider; told only when requests are traced."""
 
-    lease_id: str
 
-
-class RequestLeaseReleased(_AttemptEvent):
+class RequestLeaseReleased(_LeasedAttempt):
     """A request gave its lease back; told only when requests are traced."""
 
-    lease_id: str
     outcome: str
     held_s: float
 
 
-class RequestRateLimited(_AttemptEvent):
+class RequestRateLimited(_LeasedAttempt):
     """A provider refused an attempt for its rate; `blocked_s` is how long the model is left alone now."""
 
-    lease_id: str
     retry_after_s: float | None
     blocked_s: float
 
 
-class RequestReleaseRefused(_AttemptEvent, log_level=WARNING):
+class RequestReleaseRefused(_LeasedAttempt, log_level=WARNING):
     """A lease was given back that is not held (twice, unknown, of another life); nothing changed."""
 
-    lease_id: str
     reason: str
 
 
-class RequestResourceRegistered(Event, log_level=DEBUG):
-    """A model at a provider may be asked from now on, under an alias and its cap."""
+class _ProviderModel(Event):
+    """What happens to a model at a provider."""
 
     provider: str
     model: str
+
+
+class RequestResourceRegistered(_ProviderModel, log_level=DEBUG):
+    """A model at a provider may be asked from now on, under an alias and its cap."""
+
     alias: str
     cap: int
 
 
-class RequestCapChanged(Event, log_level=DEBUG):
+class RequestCapChanged(_ProviderModel, log_level=DEBUG):
     """The cap on requests in flight of a model at a provider changed; 0 means that it was withdrawn."""
 
-    provider: str
-    model: str
     before: int
     after: int
 
 
-class RequestCapsDiffer(Event, log_level=WARNING):
+class RequestCapsDiffer(_ProviderModel, log_level=WARNING):
     """Aliases of one model at one provider ask for different caps; the smallest is used."""
 
-    provider: str
-    model: str
     caps: dict[str, int]
     used: int
 
@@ -215,50 +217,44 @@ class RequestQueueDrained(_LimitEvent):
     queued_for_s: float
 
 
-class RequestLimitDecreased(_LimitEvent):
+class _LimitMoved(_LimitEvent):
+    """An adaptive limit has another value."""
+
+    before: int
+    after: int
+
+
+class RequestLimitDecreased(_LimitMoved):
     """An adaptive limit was cut."""
 
-    before: int
-    after: int
     reason: str
     ceiling: int | None
 
 
-class RequestLimitIncreased(_LimitEvent):
+class RequestLimitIncreased(_LimitMoved):
     """An adaptive limit grew, by successes or by its start-up ramp."""
 
-    before: int
-    after: int
     reason: str
 
 
-class RequestCeilingRecovered(_LimitEvent):
+class RequestCeilingRecovered(_LimitMoved):
     """An adaptive limit is above the limit at which the provider last said no."""
 
-    before: int
-    after: int
     ceiling: int | None
 
 
-class RequestFullyRecovered(_LimitEvent):
+class RequestFullyRecovered(_LimitMoved):
     """An adaptive limit is back at its static cap."""
 
-    before: int
-    after: int
 
-
-class BreakerOpened(Event, log_level=WARNING):
+class BreakerOpened(_ProviderModel, log_level=WARNING):
     """A model refused every request even one at a time: nothing is sent for `retry_in_s`, then one probe."""
 
-    provider: str
-    model: str
     retry_in_s: float
     refusals: int
 
 
-class BreakerClosed(Event):
+class BreakerClosed(_ProviderModel):
     """A probe succeeded: requests of a model are admitted again."""
 
-    provider: str
-    model: str
     open_for_s: float

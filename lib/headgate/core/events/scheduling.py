@@ -16,6 +16,25 @@ class _RunEvent(Event, log_level=DEBUG):
     run_id: str
 
 
+class _TaskEvent(_RunEvent):
+    """What happens to one task."""
+
+    task_id: str
+
+
+class _StagedTask(_TaskEvent):
+    """What happens to a task of a stage."""
+
+    stage: str
+    group: str
+
+
+class _LeasedTask(_TaskEvent):
+    """What happens to a task under its lease."""
+
+    lease_id: str
+
+
 class SchedulerJobStarted(_RunEvent, log_level=INFO):
     """A scheduling run began; its shape, as far as it is known before it runs."""
 
@@ -55,21 +74,15 @@ class SchedulerHealthSnapshot(_RunEvent):
     passed_over: int
 
 
-class DependencyReady(_RunEvent):
+class DependencyReady(_StagedTask):
     """The last task that a stage waited for has ended; the stage may be queued."""
 
-    task_id: str
-    stage: str
-    group: str
     trace_id: str
 
 
-class ReadyEnqueued(_RunEvent):
+class ReadyEnqueued(_StagedTask):
     """A task entered the ready queue with the resources that it wants."""
 
-    task_id: str
-    stage: str
-    group: str
     model: str
     resources: Units
     queued: int
@@ -113,10 +126,9 @@ class RowGroupCheckpointed(_RunEvent):
     seconds: float
 
 
-class TaskSelected(_RunEvent):
+class TaskSelected(_TaskEvent):
     """A task was chosen to run next."""
 
-    task_id: str
     group: str
     model: str
     trace_id: str
@@ -144,21 +156,18 @@ class GroupCapped(_RunEvent):
     resources: Units
 
 
-class RequestPressureSkipped(_RunEvent):
+class RequestPressureSkipped(_TaskEvent):
     """A task was passed over because its model's endpoint is under pressure, for one whose endpoint is not."""
 
-    task_id: str
     model: str
     reason: str
     passed_over: int
     in_favour_of: str
 
 
-class TaskLeaseAcquired(_RunEvent):
+class TaskLeaseAcquired(_LeasedTask):
     """A task got its lease on scheduler resources."""
 
-    task_id: str
-    lease_id: str
     stage: str
     group: str
     model: str
@@ -166,87 +175,71 @@ class TaskLeaseAcquired(_RunEvent):
     trace_id: str
 
 
-class AdmissionDenied(_RunEvent):
+class AdmissionDenied(_TaskEvent):
     """A selected task got no lease, and why."""
 
-    task_id: str
     reason: str
     resource: str
     requested: int
     available: int
 
 
-class WorkerSpawned(_RunEvent):
+class WorkerSpawned(_LeasedTask):
     """A worker began to work on a task under its lease."""
 
-    task_id: str
-    lease_id: str
     attempt: int
     trace_id: str
 
 
-class WorkerSpawnFailed(_RunEvent, log_level=WARNING):
+class WorkerSpawnFailed(_LeasedTask, log_level=WARNING):
     """No worker could be started for a task; its lease was given back and it is queued again."""
 
-    task_id: str
-    lease_id: str
     error: str
 
 
-class SelectionStale(_RunEvent):
+class SelectionStale(_TaskEvent):
     """A selection was out of date when it was to be taken; its lease was given back."""
 
-    task_id: str
     reason: str
 
 
-class TaskParked(_RunEvent):
+class TaskParked(_LeasedTask):
     """A running task's worker serves others while its request waits."""
 
-    task_id: str
-    lease_id: str
     resources: Units
 
 
-class TaskUnparked(_RunEvent):
+class TaskUnparked(_LeasedTask):
     """A parked task goes on, with its worker."""
 
-    task_id: str
-    lease_id: str
     resources: Units
 
 
-class RetryDeferred(_RunEvent):
+class RetryDeferred(_TaskEvent):
     """A task failed in a way that may pass; it is queued again at a later time."""
 
-    task_id: str
     reason: str
     wait_s: float
     attempt: int
 
 
-class RetryRedispatched(_RunEvent):
+class RetryRedispatched(_TaskEvent):
     """A deferred task's time has come; it is queued again."""
 
-    task_id: str
     attempt: int
 
 
-class NonRetryableDropped(_RunEvent):
+class NonRetryableDropped(_StagedTask):
     """A task was given up: it failed for good, or what it depends on did."""
 
-    task_id: str
-    stage: str
-    group: str
     reason: str
     because_of: str
     error: str
 
 
-class TaskCancelled(_RunEvent):
+class TaskCancelled(_TaskEvent):
     """A task was cancelled while it ran or waited; it has no result."""
 
-    task_id: str
     reason: str
 
 
@@ -256,30 +249,23 @@ class QueueDrained(_RunEvent):
     completed: int
 
 
-class TaskCompleted(_RunEvent):
+class TaskCompleted(_StagedTask):
     """A task's work ended; `outcome` is `success`, `deferred`, `failed` or `cancelled`."""
 
-    task_id: str
-    stage: str
-    group: str
     outcome: str
     seconds: float
     trace_id: str
 
 
-class TaskLeaseReleased(_RunEvent):
+class TaskLeaseReleased(_LeasedTask):
     """A task's lease came back, with what it held."""
 
-    task_id: str
-    lease_id: str
     group: str
     resources: Units
     held_s: float
 
 
-class ReleaseDiagnostic(_RunEvent, log_level=WARNING):
+class ReleaseDiagnostic(_LeasedTask, log_level=WARNING):
     """A lease came back that could not be released: twice, late, forged, or of another run. Nothing was counted."""
 
-    task_id: str
-    lease_id: str
     outcome: str

@@ -7,20 +7,20 @@ from logging import DEBUG, WARNING
 from headgate.core.events.event import Event
 
 
-class SlotsLeased(Event, log_level=DEBUG):
+class _BlockEvent(Event):
+    """What happens to a block of slots; `held` counts the slots of this process after it."""
+
+    limit: str
+    slots: int
+    held: int
+
+
+class SlotsLeased(_BlockEvent, log_level=DEBUG):
     """A block of slots was leased from a limit; `held` counts the slots of this process after it."""
 
-    limit: str
-    slots: int
-    held: int
 
-
-class SlotsReturned(Event, log_level=DEBUG):
+class SlotsReturned(_BlockEvent, log_level=DEBUG):
     """A block of slots was given back to its limit before its lease ended."""
-
-    limit: str
-    slots: int
-    held: int
 
 
 class SlotsDenied(Event):
@@ -31,12 +31,9 @@ class SlotsDenied(Event):
     wanted: int
 
 
-class SlotsLost(Event, log_level=WARNING):
+class SlotsLost(_BlockEvent, log_level=WARNING):
     """A block ended without being given back; `reason` is `expired`, `revoked`, `limit_deleted` or `unreachable`."""
 
-    limit: str
-    slots: int
-    held: int
     reason: str
 
 
