@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 from headgate.core import Secret
 from headgate.reports import DEFINITIONS, FIGURES, build_report
 from headgate.reports.compared import MAX_BYTES
-from tests.reports.factories import START, campaign, frame, lost, row
+from tests.reports.factories import campaign, frame, lost, row
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
 
@@ -203,17 +203,6 @@ def test_the_period_is_that_of_the_samples_unless_given():
     given = build_report(frame(row(1)), title="t", period="week 47", with_png=False)
     assert "week 47" in given.html
     assert "week 47" in given.markdown
-
-
-def test_readings_of_workers_and_queue_are_drawn_when_given():
-    readings = pl.DataFrame(
-        {"at": [START, START + 30.0, START + 60], "busy": [1, 4, 2], "workers": [4, 4, 4], "queued": [9, 3, 0]}
-    )
-    rows = frame(*(row(number, started_at=START + number) for number in range(60)))
-    with_readings = build_report(rows, title="t", activity=readings, with_png=False).figures_svg["activity"]
-    assert "tasks queued" in with_readings
-    assert "busy workers" in with_readings
-    assert "tasks queued" not in build_report(rows, title="t", with_png=False).figures_svg["activity"]
 
 
 def test_many_models_or_environments_are_a_heat_map_without_embedded_images():

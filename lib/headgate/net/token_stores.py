@@ -45,12 +45,14 @@ class TokenStoreError(HeadgateError):
     next_step = "Look at the database and its disk; the request can be sent again."
 
 
-class DatabaseTokens(abc.ABC):
-    """Tokens in a database, with a connection of their own.
+class TokenStore(abc.ABC):
+    """Where tokens are kept: a database, with a connection of its own. All methods block, from one thread at a time.
 
     Every method raises `TokenStoreError` when the database cannot be read or written; nothing was changed then, and
     the next call connects anew.
     """
+
+    _db: Any = None
 
     def tokens(self) -> list[Token]:
         """Return every token, by the time of its creation."""
@@ -76,60 +78,24 @@ class DatabaseTokens(abc.ABC):
             run("change", **_row_of(changed))
             return changed
 
-    @abc.abstractmethod
     def close(self) -> None:
         """Give the connection up; legal twice."""
+        db, self._db = self._db, None
+        if db is not None:
+            db.close()
 
     @abc.abstractmethod
     def _transaction(self, *, changes: bool) -> AbstractContextManager[_Run]:
         """Return what runs statements by name in one transaction; alone among those that change when `changes`."""
 
 
-class MemoryTokens:
-    """Tokens that end with their process."""
-
-    def __init__(self) -> None:
-        self._tokens: dict[str, Token] = {}
-
-    def tokens(self) -> list[Token]:
-        """Return every token; see `DatabaseTokens`."""
-        return sorted(self._tokens.values(), key=lambda token: (token.created_at, token.token_id))
-
-    def add(self, token: Token, *, forget_before: float) -> None:
-        """Keep a new token; see `DatabaseTokens`."""
-        for old in list(self._tokens.values()):
-            if any(at is not None and at < forget_before for at in (old.revoked_at, old.expires_at)):
-                del self._tokens[old.token_id]
-        self._tokens[token.token_id] = token
-
-    def change(self, token_id: str, change: Callable[[Token], Token]) -> Token | None:
-        """Replace a token; see `DatabaseTokens`."""
-        if token_id in self._tokens:
-            self._tokens[token_id] = change(self._tokens[token_id])
-        return self._tokens.get(token_id)
-
-    def close(self) -> None:
-        """Do nothing: there is no connection."""
-
-
-TokenStore: TypeAlias = MemoryTokens | DatabaseTokens
-"""Where tokens are kept. All methods block, and one thread calls them at a time."""
-
-
-class SqliteTokens(DatabaseTokens):
+class SqliteTokens(TokenStore):
     """Tokens in a file of SQLite, most often that of the jobs; it and its folder are made when they are not there."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._db: sqlite3.Connection | None = None
         with self._transaction(changes=False):
             pass
-
-    def close(self) -> None:
-        """Give the connection up; legal twice."""
-        if self._db is not None:
-            self._db.close()
-            self._db = None
 
     @contextmanager
     def _transaction(self, *, changes: bool) -> Iterator[_Run]:
@@ -163,7 +129,14 @@ class SqliteTokens(DatabaseTokens):
         return db
 
 
-class PostgresTokens(DatabaseTokens):
+class MemoryTokens(SqliteTokens):
+    """Tokens that end with their process."""
+
+    def __init__(self) -> None:
+        super().__init__(Path(":memory:"))
+
+
+class PostgresTokens(TokenStore):
     """Tokens in the schema `headgate_jobqueue` of a PostgreSQL database."""
 
     def __init__(self, address: PostgresAddress) -> None:
@@ -174,15 +147,8 @@ class PostgresTokens(DatabaseTokens):
         self._sql = {
             name: sql.encode() for name, sql in statements("headgate.net", "tokens.sql", for_postgres=True).items()
         }
-        self._db: psycopg.Connection[tuple[Any, ...]] | None = None
         with self._transaction(changes=False):
             pass
-
-    def close(self) -> None:
-        """Give the connection up; legal twice."""
-        if self._db is not None:
-            self._db.close()
-            self._db = None
 
     @contextmanager
     def _transaction(self, *, changes: bool) -> Iterator[_Run]:

@@ -216,30 +216,20 @@ def samples_figure(samples: pl.DataFrame) -> Figure | None:
     return figure
 
 
-def activity_figure(samples: pl.DataFrame, activity: pl.DataFrame | None = None) -> Figure | None:
-    """Return episodes in progress over time, counted from the samples' own start and end.
-
-    `activity`, when given, has columns `at` (seconds since the epoch), `busy`, `workers` and `queued`, one row per
-    reading of the status: busy workers against all workers are shown then, and the ready queue below.
-    """
+def activity_figure(samples: pl.DataFrame) -> Figure | None:
+    """Return episodes in progress over time, counted from the samples' own start and end."""
     if samples.is_empty():
         return None
     width_s, start, buckets = _buckets(samples)
+    running = _mean_running(samples, start, width_s, buckets)
     with drawing():
-        if activity is None or activity.is_empty():
-            figure = blank_figure(2.6)
-            top = bottom = figure.subplots()
-            running = _mean_running(samples, start, width_s, buckets)
-            top.stairs(running, range(buckets + 1), fill=True, color=COLOURS[0], alpha=0.35)
-            top.stairs(running, range(buckets + 1), color=COLOURS[0], linewidth=1.2)
-            top.set_ylabel("episodes in progress")
-        else:
-            figure = blank_figure(4.2)
-            top, bottom = figure.subplots(2, 1, sharex=True)
-            _draw_readings(top, bottom, activity.sort("at"), start, width_s)
-        top.set_ylim(bottom=0)
-        quiet_grid(top, "y")
-        _time_axis(bottom, start, width_s, buckets)
+        figure = blank_figure(2.6)
+        axes = figure.subplots()
+        axes.stairs(running, range(buckets + 1), fill=True, color=COLOURS[0], alpha=0.35)
+        axes.stairs(running, range(buckets + 1), color=COLOURS[0], linewidth=1.2)
+        axes.set_ylabel("episodes in progress")
+        axes.set_ylim(bottom=0)
+        _time_axis(axes, start, width_s, buckets)
     return figure
 
 
@@ -256,18 +246,6 @@ def _counts(samples: pl.DataFrame, start: float, width_s: int, buckets: int) -> 
     for environment, bucket, count in counts.iter_rows():
         heights[environment if environment in alone else "other"][bucket] += count
     return heights
-
-
-def _draw_readings(top: Axes, bottom: Axes, activity: pl.DataFrame, start: float, width_s: int) -> None:
-    at = ((activity["at"] - start) / width_s).to_list()
-    top.fill_between(at, activity["busy"].to_list(), color=COLOURS[0], alpha=0.35, linewidth=0)
-    top.plot(at, activity["busy"], color=COLOURS[0], linewidth=1.2, label="busy workers")
-    top.plot(at, activity["workers"], color=COLOURS[5], linestyle="--", linewidth=1.2, label="workers")
-    top.set_ylabel("workers")
-    legend_above(top)
-    bottom.plot(at, activity["queued"], color=COLOURS[2], linewidth=1.2)
-    bottom.set_ylabel("tasks queued")
-    bottom.set_ylim(bottom=0)
 
 
 def _buckets(samples: pl.DataFrame) -> tuple[int, float, int]:

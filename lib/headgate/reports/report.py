@@ -128,7 +128,6 @@ def build_report(
     title: str,
     period: str | None = None,
     settings: Mapping[str, object] | None = None,
-    activity: pl.DataFrame | None = None,
     with_png: bool = True,
     missing: MissingRule = "bound",
 ) -> Report:
@@ -140,7 +139,6 @@ def build_report(
         title: of the page.
         period: what time the samples are from; by default from the first start to the last end.
         settings: shown in the page, secrets redacted.
-        activity: readings of the workers and the queue, see `activity_figure`.
         with_png: whether to draw the figures as PNG too; it takes about as long as all the rest.
         missing: what samples without a score count as in the ranking, see `build_leaderboard`.
 
@@ -158,7 +156,7 @@ def build_report(
         "missing": in_order(missing_table(rows), models),
         "errors": error_table(rows),
     }
-    drawn = _figures(rows, summary, models, activity)
+    drawn = _figures(rows, summary, models)
     svgs = {name: inline_svg(figure, name, FIGURES[name]) for name, figure in drawn.items()}
     shown = Compared(
         title=safe_text(title, limit_chars=200),
@@ -206,13 +204,11 @@ def _page(
     )
 
 
-def _figures(
-    samples: pl.DataFrame, summary: pl.DataFrame, models: list[str], activity: pl.DataFrame | None
-) -> dict[str, Figure]:
+def _figures(samples: pl.DataFrame, summary: pl.DataFrame, models: list[str]) -> dict[str, Figure]:
     drawn = {
         "scores": scores_figure(summary, models, sorted(summary["environment"].unique())),
         "samples": samples_figure(samples),
-        "activity": activity_figure(samples, activity),
+        "activity": activity_figure(samples),
         "latency": latency_figure(samples, models),
         "errors": errors_figure(samples, models),
     }

@@ -11,7 +11,6 @@ from headgate.core import Message
 from headgate.environments import (
     ONE_ACTION,
     BaselineKind,
-    Continue,
     EnvironmentSpec,
     Score,
     failed,
@@ -22,6 +21,7 @@ from headgate_environments.alfworld.kinds import OPENABLE, kind_of
 from headgate_environments.alfworld.plan import Search, planned_actions
 from headgate_environments.alfworld.tasks import HouseholdTask, household_task
 from headgate_environments.alfworld.world import Action, World
+from headgate_environments.text_game import GameEpisode, TextGame, actions_in, next_action
 
 NOTHING_HAPPENS: Final = "Nothing happens."
 
@@ -134,31 +134,26 @@ _ACTION_CHARS: Final = 200
 """No action is nearly as long; the longest has about 50 characters."""
 
 
-class AlfworldEpisode:
-    """One task in progress. Owned by one worker; holds memory only."""
+class AlfworldEpisode(GameEpisode):
+    """One task in progress."""
 
     def __init__(self, task: HouseholdTask) -> None:
         self._goal = task.goal
         self._world = World(task.house)
         self._possible = self._world.possible()
-        self._rounds = 0
-        text = _INSTRUCTIONS.format(
-            rounds=MAX_ROUNDS, room=room_told(self._world), task=task.goal, available=_listed(self._possible)
+        super().__init__(
+            _INSTRUCTIONS.format(
+                rounds=MAX_ROUNDS, room=room_told(self._world), task=task.goal, available=_listed(self._possible)
+            )
         )
-        self.opening = (Message("user", text),)
 
-    async def answer(self, reply: str) -> Continue | Score:
-        """Take the action in `reply`; a fraction of a millisecond of work, done on the event loop."""
-        self._rounds += 1
+    async def _outcome(self, reply: str) -> str | Score:
         said = self._said(reply)
         if self._goal.is_met(self._world):
-            return passed(f"done: {self._goal}: rounds={self._rounds}")
-        if self._rounds >= MAX_ROUNDS:
-            return failed(f"not done: {self._goal}: rounds={self._rounds}")
-        return Continue((Message("user", f"{said}\n{_listed(self._possible)}"),))
-
-    async def close(self) -> None:
-        """Free nothing."""
+            return passed(f"done: {self._goal}: rounds={self.rounds}")
+        if self.rounds >= MAX_ROUNDS:
+            return failed(f"not done: {self._goal}: rounds={self.rounds}")
+        return f"{said}\n{_listed(self._possible)}"
 
     def _said(self, reply: str) -> str:
         """Do what `reply` asks for and return what came of it."""
@@ -173,10 +168,10 @@ class AlfworldEpisode:
         return told(self._world, action)
 
 
-class AlfworldEnvironment:
+class AlfworldEnvironment(TextGame):
     """AgentGym's alfworld, in houses of our own. Stateless; tasks depend on the index alone."""
 
-    spec: Final = EnvironmentSpec(
+    spec = EnvironmentSpec(
         name="agentgym:alfworld",
         summary="Do a household task in a house told in words, in up to 20 rounds",
         daily_rate=80.0,
@@ -188,27 +183,17 @@ class AlfworldEnvironment:
         tasks_are_drawn=True,
     )
 
-    async def open(self, index: int, seed: int) -> AlfworldEpisode:
-        """Begin task `index`; `seed` is not used, since the index alone says which house it is and what to do."""
-        del seed
+    async def _begun(self, index: int) -> AlfworldEpisode:
         return AlfworldEpisode(household_task(index))
 
-    async def baseline(
-        self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
-    ) -> str:
-        """Reply with any available action, the next one of a search (`greedy`), or that of the plan."""
-        del seed
+    async def _action(self, kind: BaselineKind, index: int, conversation: Sequence[Message], rng: random.Random) -> str:
         available = conversation[-1].content.rpartition(_AVAILABLE)[2].split(", ")
-        done = [message.content.rpartition("Action: ")[2] for message in conversation if message.role == "assistant"]
         if kind == "random":
-            action = rng.choice(available)
-        elif kind == "greedy":
+            return rng.choice(available)
+        if kind == "greedy":
             task = conversation[0].content.rpartition(_TASK)[2].partition("\n")[0]
-            action = Search(task, available, done).next_action()
-        else:
-            plan = planned_actions(index)
-            action = plan[len(done)] if len(done) < len(plan) else "look"
-        return f"Thought: {kind}\nAction: {action}"
+            return Search(task, available, actions_in(conversation)).next_action()
+        return next_action(planned_actions(index), conversation, "look")
 
 
 def alfworld() -> AlfworldEnvironment:

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate.core import Message, errors
-from headgate.environments import ONE_ACTION, BaselineKind, Continue, EnvironmentSpec, Score, failed, only_action
+from headgate.environments import ONE_ACTION, BaselineKind, EnvironmentSpec, Score, failed, only_action
 from headgate_environments.babyai.view import DONE, FORWARD, LEFT, RIGHT, Pose, View, moved
+from headgate_environments.text_game import GameEpisode, TextGame, next_action
 
 LEVELS: Final = (
     "GoToRedBallGrey-v0",
@@ -178,25 +179,21 @@ Goal: {mission}
 _AVAILABLE: Final = "Available actions: "
 
 
-class BabyAIEpisode:
-    """One world in play. Owned by one worker; holds memory only."""
+class BabyAIEpisode(GameEpisode):
+    """One world in play."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._rounds = 0
-        text = _INSTRUCTIONS.format(rounds=MAX_ROUNDS, steps=MAX_STEPS, mission=world.mission, view=world.view.text())
-        self.opening = (Message("user", text),)
+        super().__init__(
+            _INSTRUCTIONS.format(rounds=MAX_ROUNDS, steps=MAX_STEPS, mission=world.mission, view=world.view.text())
+        )
 
-    async def answer(self, reply: str) -> Continue | Score:
+    async def _outcome(self, reply: str) -> str | Score:
         """Take the action in `reply`; a few milliseconds of work, done on the event loop."""
-        self._rounds += 1
         action, problem = chosen_action(reply, self._world.view)
         if action is not None:
             self._take(action)
-        return self._ended() or Continue((Message("user", f"{problem}{self._world.view.text()}"),))
-
-    async def close(self) -> None:
-        """Free nothing: the world is never drawn."""
+        return self._ended() or f"{problem}{self._world.view.text()}"
 
     def _take(self, action: str) -> None:
         for step in self._world.view.actions[action][: MAX_STEPS - self._world.steps]:
@@ -207,20 +204,20 @@ class BabyAIEpisode:
 
     def _ended(self) -> Score | None:
         world = self._world
-        spent = f"steps={world.steps} rounds={self._rounds}"
+        spent = f"steps={world.steps} rounds={self.rounds}"
         if world.is_over and world.reward > 0:
             return Score(world.reward, success=True, why=f"mission accomplished: {spent}")
         if world.is_over:
             return failed(f"mission failed: {spent}")
-        if world.steps >= MAX_STEPS or self._rounds >= MAX_ROUNDS:
+        if world.steps >= MAX_STEPS or self.rounds >= MAX_ROUNDS:
             return failed(f"mission not accomplished: {spent}")
         return None
 
 
-class BabyAIEnvironment:
+class BabyAIEnvironment(TextGame):
     """AgentGym's babyai on minigrid. Stateless; tasks depend on the index alone."""
 
-    spec: Final = EnvironmentSpec(
+    spec = EnvironmentSpec(
         name="agentgym:babyai",
         summary="Carry out a mission in a grid world told in words, in up to 10 rounds",
         daily_rate=120.0,
@@ -233,29 +230,16 @@ class BabyAIEnvironment:
         solver_rate=0.5,
     )
 
-    async def open(self, index: int, seed: int) -> BabyAIEpisode:
-        """Begin task `index`; `seed` is not used, since AgentGym's rule takes level and seed from the index.
-
-        Runs in a thread: building a world takes up to 20 ms, the first one loads minigrid.
-        """
-        del seed
+    async def _begun(self, index: int) -> BabyAIEpisode:
+        """Begin task `index` in a thread: building a world takes up to 20 ms, the first one loads minigrid."""
         return BabyAIEpisode(await asyncio.to_thread(new_world, index))
 
-    async def baseline(
-        self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
-    ) -> str:
-        """Reply with any available action, the one most like the goal (`greedy`), or that of minigrid's bot."""
-        del seed
+    async def _action(self, kind: BaselineKind, index: int, conversation: Sequence[Message], rng: random.Random) -> str:
         available = _available_in(conversation[-1].content)
-        if kind == "solver":
-            turn = sum(message.role == "assistant" for message in conversation)
-            plan = await asyncio.to_thread(planned_actions, index, MAX_STEPS)
-            action = plan[turn] if turn < len(plan) else rng.choice(available)
-        elif kind == "greedy":
-            action = _likeliest(available, _goal_in(conversation[0].content), rng)
-        else:
-            action = rng.choice(available)
-        return f"Thought: {kind}\nAction: {action}"
+        if kind == "greedy":
+            return _likeliest(available, _goal_in(conversation[0].content), rng)
+        plan = await asyncio.to_thread(planned_actions, index, MAX_STEPS) if kind == "solver" else ()
+        return next_action(plan, conversation, "") or rng.choice(available)
 
 
 def babyai() -> BabyAIEnvironment:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.core import Message
 from headgate.core.errors import MissingExtraError
-from headgate.environments import BaselineKind, Continue, EnvironmentSpec, Score, TaskCache, java_runtime
+from headgate.environments import BaselineKind, EnvironmentSpec, Score, TaskCache, java_runtime
 from headgate_environments.collections.members import member_of, unknown
 from headgate_environments.collections.textworld_game import View, chosen_action, likeliest, told_actions
 from headgate_environments.java.pool import Loan, Pool
+from headgate_environments.text_game import GameEpisode, TextGame, next_action
 
 if TYPE_CHECKING:
     from headgate_environments.collections.textworld_game import TextWorld
@@ -71,38 +72,34 @@ Scores are means of the tasks 0 to 29. There the rule of thumb earns 0.500, 0.60
 """
 
 
-class TextWorldEpisode:
-    """One game under way. Owned by one worker; holds a virtual machine until it is closed."""
+class TextWorldEpisode(GameEpisode):
+    """One game under way; holds a virtual machine until it is closed."""
 
     def __init__(self, name: str, max_rounds: int, game: Loan[TextWorld], task: str, view: View) -> None:
+        super().__init__(_INSTRUCTIONS.format(rounds=max_rounds, task=task, view=view.text()))
         self._name = name
         self._max_rounds = max_rounds
         self._game = game
         self._view = view
-        self._rounds = 0
-        text = _INSTRUCTIONS.format(rounds=max_rounds, task=task, view=view.text())
-        self.opening = (Message("user", text),)
-
-    async def answer(self, reply: str) -> Continue | Score:
-        """Take the action in `reply`; in a thread, a millisecond."""
-        self._rounds += 1
-        action, problem = chosen_action(reply, self._view.available)
-        if action is not None:
-            self._view = await self._game.call(lambda game: game.step(action))
-        if self._view.is_over or self._rounds >= self._max_rounds:
-            return self._scored()
-        return Continue((Message("user", f"{problem}{self._view.text()}"),))
 
     async def close(self) -> None:
         """Give the virtual machine back."""
         self._game.close()
 
+    async def _outcome(self, reply: str) -> str | Score:
+        """Take the action in `reply`; in a thread, a millisecond."""
+        action, problem = chosen_action(reply, self._view.available)
+        if action is not None:
+            self._view = await self._game.call(lambda game: game.step(action))
+        is_over = self._view.is_over or self.rounds >= self._max_rounds
+        return self._scored() if is_over else f"{problem}{self._view.text()}"
+
     def _scored(self) -> Score:
         value = min(1.0, max(0.0, self._view.score))
-        return Score(value, success=value >= 1.0, why=f"{self._name}: {value:.0%} done, rounds={self._rounds}")
+        return Score(value, success=value >= 1.0, why=f"{self._name}: {value:.0%} done, rounds={self.rounds}")
 
 
-class TextWorldEnvironment:
+class TextWorldEnvironment(TextGame):
     """One game of TextWorldExpress. Tasks depend on the index alone, which is the game's seed."""
 
     def __init__(self, game: str, games: Pool[TextWorld], solvers: Pool[TextWorld]) -> None:
@@ -125,13 +122,7 @@ class TextWorldEnvironment:
             tasks_are_drawn=True,
         )
 
-    async def open(self, index: int, seed: int) -> TextWorldEpisode:
-        """Begin task `index`; `seed` is not used.
-
-        Raises:
-            EnvironmentFailedError: if the virtual machine does not start, or fails.
-        """
-        del seed
+    async def _begun(self, index: int) -> TextWorldEpisode:
         loan = await self._games.lend()
         try:
             task, view = await loan.call(lambda game: game.begin(self._game, index % DATA_LENGTH))
@@ -140,18 +131,12 @@ class TextWorldEnvironment:
             raise
         return TextWorldEpisode(self.spec.name, self.spec.max_rounds, loan, task, view)
 
-    async def baseline(
-        self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
-    ) -> str:
-        """Reply with any available action, the one most like the text (`greedy`), or the next of the solution."""
+    async def _action(self, kind: BaselineKind, index: int, conversation: Sequence[Message], rng: random.Random) -> str:
         action = rng.choice(told_actions(conversation[-1].content))
         if kind == "greedy":
-            action = likeliest(conversation)
-        elif kind == "solver":
-            solution = await self._solutions.get(index, seed)
-            turn = sum(message.role == "assistant" for message in conversation)
-            action = solution[turn] if turn < len(solution) else action
-        return f"Thought: {kind}\nAction: {action}"
+            return likeliest(conversation)
+        solution = await self._solutions.get(index, 0) if kind == "solver" else ()
+        return next_action(solution, conversation, action)
 
     async def _solution(self, index: int, seed: int) -> tuple[str, ...]:
         del seed

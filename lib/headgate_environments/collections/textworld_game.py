@@ -15,6 +15,7 @@ from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError
 from headgate.environments import ONE_ACTION, only_action
 from headgate_environments.java.process import GameRaisedError, JavaProcess
+from headgate_environments.text_game import actions_in
 
 _VERBS: Final = ("take", "open", "move")
 """In the order in which they are done; what shows nothing new comes last."""
@@ -74,7 +75,7 @@ def likeliest(conversation: Sequence[Message]) -> str:
     opening, last = conversation[0].content, conversation[-1].content
     task = opening.rpartition("\nTask: ")[2].partition("\n")[0]
     view = last.rpartition(AVAILABLE)[0].rpartition("\nTask: ")[2]
-    done = [message.content.rpartition("Action: ")[2] for message in conversation if message.role == "assistant"]
+    done = actions_in(conversation)
     has_taken = bool(done) and done[-1].startswith("take")
     words = _words(f"{task} {view}")
     sought = _SOUGHT.search(task)

@@ -15,7 +15,6 @@ from headgate.core import Message, errors
 from headgate.environments import (
     ONE_ACTION,
     BaselineKind,
-    Continue,
     EnvironmentSpec,
     Score,
     TaskCache,
@@ -24,6 +23,7 @@ from headgate.environments import (
 )
 from headgate_environments.java.pool import Loan, Pool
 from headgate_environments.sciworld.game import DATA_LENGTH, MAX_ROUNDS, Experiment, experiment_at
+from headgate_environments.text_game import GameEpisode, TextGame, actions_in, next_action
 
 if TYPE_CHECKING:
     from headgate_environments.sciworld.game import ScienceWorld
@@ -74,27 +74,23 @@ Action: <action>
 {task}"""
 
 
-class SciWorldEpisode:
-    """One experiment under way. Owned by one worker; holds a virtual machine until it is closed."""
+class SciWorldEpisode(GameEpisode):
+    """One experiment under way; holds a virtual machine until it is closed."""
 
     def __init__(self, experiment: Experiment, game: Loan[ScienceWorld], task: str) -> None:
+        super().__init__(_INSTRUCTIONS.format(rounds=MAX_ROUNDS, task=task))
         self._experiment = experiment
         self._game = game
-        self._rounds = 0
         self._score = 0.0
-        self.opening = (Message("user", _INSTRUCTIONS.format(rounds=MAX_ROUNDS, task=task)),)
-
-    async def answer(self, reply: str) -> Continue | Score:
-        """Take the action in `reply`; in a thread, some ten milliseconds."""
-        self._rounds += 1
-        said, is_over = await self._said(reply)
-        if is_over or self._rounds >= MAX_ROUNDS:
-            return self._scored()
-        return Continue((Message("user", said),))
 
     async def close(self) -> None:
         """Give the virtual machine back."""
         self._game.close()
+
+    async def _outcome(self, reply: str) -> str | Score:
+        """Take the action in `reply`; in a thread, some ten milliseconds."""
+        said, is_over = await self._said(reply)
+        return self._scored() if is_over or self.rounds >= MAX_ROUNDS else said
 
     async def _said(self, reply: str) -> tuple[str, bool]:
         """Do what `reply` asks for; return what came of it, and whether that ends the episode."""
@@ -111,13 +107,13 @@ class SciWorldEpisode:
     def _scored(self) -> Score:
         value = min(1.0, max(0.0, self._score))
         how = "failed for good" if self._score < 0 else f"{value:.0%} done"
-        return Score(value, success=value >= 1.0, why=f"{self._experiment}: {how}, rounds={self._rounds}")
+        return Score(value, success=value >= 1.0, why=f"{self._experiment}: {how}, rounds={self.rounds}")
 
 
-class SciWorldEnvironment:
+class SciWorldEnvironment(TextGame):
     """AgentGym's sciworld, played in this process. Tasks depend on the index alone."""
 
-    spec: Final = EnvironmentSpec(
+    spec = EnvironmentSpec(
         name="agentgym:sciworld",
         summary="Do an elementary science experiment told in words, in up to 40 rounds",
         daily_rate=80.0,
@@ -137,13 +133,8 @@ class SciWorldEnvironment:
         self._solvers: Pool[ScienceWorld] = Pool(_started, SOLVERS)
         self._solutions = TaskCache(self._solution)
 
-    async def open(self, index: int, seed: int) -> SciWorldEpisode:
-        """Begin task `index`, when one of the virtual machines is free; `seed` is not used.
-
-        Raises:
-            EnvironmentFailedError: if no virtual machine can be started, or it fails.
-        """
-        del seed
+    async def _begun(self, index: int) -> SciWorldEpisode:
+        """Begin task `index`, when one of the virtual machines is free."""
         experiment = experiment_at(index)
         game = await self._games.lend()
         try:
@@ -153,17 +144,10 @@ class SciWorldEnvironment:
             raise
         return SciWorldEpisode(experiment, game, task)
 
-    async def baseline(
-        self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
-    ) -> str:
-        """Reply with any action on what is in view, a rule of thumb (`greedy`), or the next of the game's solution."""
+    async def _action(self, kind: BaselineKind, index: int, conversation: Sequence[Message], rng: random.Random) -> str:
         if kind == "solver":
-            solution = await self._solutions.get(index, seed)
-            turn = sum(message.role == "assistant" for message in conversation)
-            action = solution[turn] if turn < len(solution) else "wait1"
-        else:
-            action = (greedy_action if kind == "greedy" else random_action)(conversation, rng)
-        return f"Thought: {kind}\nAction: {action}"
+            return next_action(await self._solutions.get(index, 0), conversation, "wait1")
+        return (greedy_action if kind == "greedy" else random_action)(conversation, rng)
 
     async def _solution(self, index: int, seed: int) -> tuple[str, ...]:
         del seed
@@ -219,7 +203,7 @@ class Sight:
 
 def random_action(conversation: Sequence[Message], rng: random.Random) -> str:
     """Return any action on something in view, or any way out, as often; having gone somewhere, look around."""
-    done = _actions_in(conversation)
+    done = actions_in(conversation)
     if _has_moved(done):
         return "look around"
     sight = last_sight(conversation)
@@ -231,7 +215,7 @@ def random_action(conversation: Sequence[Message], rng: random.Random) -> str:
 
 def greedy_action(conversation: Sequence[Message], rng: random.Random) -> str:
     """Return what a rule of thumb does: take what the task names, put it in the box, or go where one was least."""
-    done = _actions_in(conversation)
+    done = actions_in(conversation)
     if _has_moved(done):
         return "look around"
     sight = last_sight(conversation)
@@ -289,7 +273,3 @@ def _has_moved(done: Sequence[str]) -> bool:
 
 def _task_in(conversation: Sequence[Message]) -> str:
     return conversation[0].content.rpartition("Your task is to ")[2].partition("\n")[0]
-
-
-def _actions_in(conversation: Sequence[Message]) -> list[str]:
-    return [message.content.rpartition("Action: ")[2] for message in conversation if message.role == "assistant"]

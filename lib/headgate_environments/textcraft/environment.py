@@ -17,13 +17,13 @@ from headgate.core import Message
 from headgate.environments import (
     ONE_ACTION,
     BaselineKind,
-    Continue,
     EnvironmentSpec,
     Score,
     failed,
     only_action,
     passed,
 )
+from headgate_environments.text_game import GameEpisode, TextGame, next_action
 from headgate_environments.textcraft.recipes import (
     LICENCE,
     SOURCE,
@@ -166,29 +166,22 @@ def reachable_goals() -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda name: hashlib.sha256(name.encode()).digest()))
 
 
-class TextCraftEpisode:
-    """One crafting in progress. Owned by one worker; holds memory only."""
+class TextCraftEpisode(GameEpisode):
+    """One crafting in progress."""
 
     def __init__(self, task: CraftingTask, book: RecipeBook) -> None:
         self._task = task
         self._book = book
-        self._rounds = 0
         self._inventory: Counter[str] = Counter()
-        text = _INSTRUCTIONS.format(rounds=MAX_ROUNDS, commands="\n".join(task.commands), goal=task.goal)
-        self.opening = (Message("user", text),)
+        super().__init__(_INSTRUCTIONS.format(rounds=MAX_ROUNDS, commands="\n".join(task.commands), goal=task.goal))
 
-    async def answer(self, reply: str) -> Continue | Score:
-        """Take the action in `reply`."""
-        self._rounds += 1
+    async def _outcome(self, reply: str) -> str | Score:
         said = self._said(reply)
         if self._inventory[self._task.goal] > 0:
-            return passed(f"crafted {self._task.goal}: rounds={self._rounds}")
-        if self._rounds >= MAX_ROUNDS:
-            return failed(f"{self._task.goal} not crafted: rounds={self._rounds}")
-        return Continue((Message("user", said),))
-
-    async def close(self) -> None:
-        """Free nothing."""
+            return passed(f"crafted {self._task.goal}: rounds={self.rounds}")
+        if self.rounds >= MAX_ROUNDS:
+            return failed(f"{self._task.goal} not crafted: rounds={self.rounds}")
+        return said
 
     def _said(self, reply: str) -> str:
         """Do what `reply` asks for and return what came of it."""
@@ -228,10 +221,10 @@ class TextCraftEpisode:
         return f"Inventory: {' '.join(held) or 'You are not carrying anything.'}"
 
 
-class TextCraftEnvironment:
+class TextCraftEnvironment(TextGame):
     """AgentGym's textcraft. Stateless; tasks depend on the index alone."""
 
-    spec: Final = EnvironmentSpec(
+    spec = EnvironmentSpec(
         name="agentgym:textcraft",
         summary="Craft a thing by recipes told among others, in up to 10 rounds",
         daily_rate=100.0,
@@ -242,24 +235,18 @@ class TextCraftEnvironment:
         chance_score=0.002,
     )
 
-    async def open(self, index: int, seed: int) -> TextCraftEpisode:
-        """Begin task `index`; `seed` is not used, since the index says which goal and which variant of it."""
-        del seed
+    async def _begun(self, index: int) -> TextCraftEpisode:
         book = await asyncio.to_thread(recipe_book)
         return TextCraftEpisode(crafting_task(index), book)
 
-    async def baseline(
-        self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
-    ) -> str:
-        """Reply with any command or ingredient, the goal's command one level deep (`greedy`), or the planned action."""
-        del index, seed
+    async def _action(self, kind: BaselineKind, index: int, conversation: Sequence[Message], rng: random.Random) -> str:
+        del index
         text = conversation[0].content
         if kind == "random":
-            return _reply(kind, rng.choice(_parts(rng.choice(_commands_in(text)))))
+            return rng.choice(_parts(rng.choice(_commands_in(text))))
         goal = _goal_in(text)
         plan = planned_actions(goal) if kind == "solver" else _one_level(_commands_in(text), goal)
-        turn = sum(message.role == "assistant" for message in conversation)
-        return _reply(kind, plan[turn] if turn < len(plan) else "inventory")
+        return next_action(plan, conversation, "inventory")
 
 
 def textcraft() -> TextCraftEnvironment:
@@ -286,10 +273,6 @@ def _stacks(text: str) -> list[Stack] | None:
             return None
         counts[found[2]] += int(found[1])
     return [Stack(count, name) for name, count in counts.items()]
-
-
-def _reply(thought: str, action: str) -> str:
-    return f"Thought: {thought}\nAction: {action}"
 
 
 def _commands_in(text: str) -> list[str]:

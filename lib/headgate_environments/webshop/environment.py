@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.core import Message
-from headgate.environments import ONE_ACTION, BaselineKind, Continue, EnvironmentSpec, Score, failed, only_action
+from headgate.environments import ONE_ACTION, BaselineKind, EnvironmentSpec, Score, failed, only_action
+from headgate_environments.text_game import GameEpisode, TextGame, next_action
 from headgate_environments.webshop.catalogue import Product, catalogue, kinds, load_shop, search
 from headgate_environments.webshop.pages import (
     PER_PAGE,
@@ -106,33 +107,24 @@ _ACTION_CHARS: Final = 1_000
 _BUYING: Final = "click[buy now]"
 
 
-class WebShopEpisode:
-    """One visit in progress. Owned by one worker; holds memory only."""
+class WebShopEpisode(GameEpisode):
+    """One visit in progress."""
 
     def __init__(self, task: ShoppingTask) -> None:
         self._task = task
         self._page: Page = StartPage()
-        self._rounds = 0
-        text = _RULES.format(rounds=MAX_ROUNDS, observation=observation(task.instruction, self._page))
-        self.opening = (Message("user", text),)
+        super().__init__(_RULES.format(rounds=MAX_ROUNDS, observation=observation(task.instruction, self._page)))
 
-    async def answer(self, reply: str) -> Continue | Score:
-        """Take the action in `reply`."""
-        self._rounds += 1
+    async def _outcome(self, reply: str) -> str | Score:
         reached = self._reached(reply)
         if isinstance(reached, Purchase):
             return self._judged(reached)
-        if self._rounds >= MAX_ROUNDS:
-            return failed(f"nothing was bought: rounds={self._rounds}")
+        if self.rounds >= MAX_ROUNDS:
+            return failed(f"nothing was bought: rounds={self.rounds}")
         if isinstance(reached, str):
-            said = f"{reached}\n\n{observation(self._task.instruction, self._page)}"
-        else:
-            self._page = reached
-            said = observation(self._task.instruction, reached)
-        return Continue((Message("user", said),))
-
-    async def close(self) -> None:
-        """Free nothing."""
+            return f"{reached}\n\n{observation(self._task.instruction, self._page)}"
+        self._page = reached
+        return observation(self._task.instruction, reached)
 
     def _reached(self, reply: str) -> Page | Purchase | str:
         """Return where `reply` leads, or why it leads nowhere."""
@@ -158,14 +150,14 @@ class WebShopEpisode:
         product = purchase.product
         reward = reward_of(product.goods, product.price, purchase.chosen, self._task.wish)
         parts = f"type={reward.type_factor} attributes={reward.attributes} options={reward.options}"
-        why = f"bought {product.item_id}: {parts} price={int(reward.price)} of {reward.terms}, rounds={self._rounds}"
+        why = f"bought {product.item_id}: {parts} price={int(reward.price)} of {reward.terms}, rounds={self.rounds}"
         return Score(reward.value, success=reward.value == 1.0, why=why)
 
 
-class WebShopEnvironment:
+class WebShopEnvironment(TextGame):
     """WebShop in a shop of our own. Stateless; tasks depend on the index alone."""
 
-    spec: Final = EnvironmentSpec(
+    spec = EnvironmentSpec(
         name="agentgym:webshop",
         summary="Buy what an instruction asks for in a web shop told in words, in up to 10 rounds",
         daily_rate=100.0,
@@ -177,23 +169,18 @@ class WebShopEnvironment:
         tasks_are_drawn=True,
     )
 
-    async def open(self, index: int, seed: int) -> WebShopEpisode:
-        """Begin task `index`; `seed` is not used, since the index says which instruction."""
-        del seed
+    async def _begun(self, index: int) -> WebShopEpisode:
         await asyncio.to_thread(load_shop)
         return WebShopEpisode(shopping_task(index))
 
-    async def baseline(
-        self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
-    ) -> str:
-        """Reply with any legal action, a plain search and its first hit (`greedy`), or the way to what is asked for."""
-        del seed
-        if kind == "solver":
-            await asyncio.to_thread(load_shop)
-            turn = sum(message.role == "assistant" for message in conversation)
-            return _reply(kind, shopping_task(index).actions()[turn])
+    async def _action(self, kind: BaselineKind, index: int, conversation: Sequence[Message], rng: random.Random) -> str:
         seen = conversation[-1].content
-        return _reply(kind, _any_action(seen, rng) if kind == "random" else _first_hit(seen))
+        if kind == "random":
+            return _any_action(seen, rng)
+        if kind == "greedy":
+            return _first_hit(seen)
+        await asyncio.to_thread(load_shop)
+        return next_action(shopping_task(index).actions(), conversation, _BUYING)
 
 
 def webshop() -> WebShopEnvironment:
@@ -226,7 +213,3 @@ def _first_hit(seen: str) -> str:
 def _available(seen: str) -> list[str]:
     listed: list[str] = json.loads(seen.rpartition("\nAvailable actions: ")[2])
     return listed
-
-
-def _reply(thought: str, action: str) -> str:
-    return f"Thought: {thought}\nAction: {action}"

@@ -282,7 +282,7 @@ def test_many_threads_that_ask_at_once_read_the_store_once(clock: StillClock) ->
     asking = threading.Barrier(8, action=everybody_asks.set)
     store = SlowTokens()
     token, text = new_token("n", [Scope.READ], now=NOW)
-    store._tokens[token.token_id] = token
+    store.add(token, forget_before=0.0)
     authority = Authority(store, monotonic=clock)
 
     def ask(_: int) -> Verdict:
