@@ -7,10 +7,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from headgate.statistics import mean_difference, paired_difference, t_point, task_pairs, two_sided_p
+from headgate.statistics import PairedDifference, mean_difference, t_point, task_pairs, two_sided_p
 
 pairs = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=30)
 outcomes = st.lists(st.tuples(st.sampled_from([0.0, 1.0]), st.sampled_from([0.0, 1.0])), min_size=2, max_size=30)
+
+
+def paired_difference(first, second) -> PairedDifference:
+    return mean_difference([task_pairs(first, second)])
 
 
 def test_it_is_the_mean_of_the_differences_with_students_interval() -> None:

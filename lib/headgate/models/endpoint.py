@@ -110,9 +110,6 @@ def _response(request: ChatRequest) -> web.StreamResponse:
     return web.StreamResponse(headers={"Content-Type": kind})
 
 
-if TYPE_CHECKING:
-    from headgate.environments import Environment
-
 _MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 _MOST_CONNECTIONS: Final = 20_000
 _CLIENT_GONE: Final = 499

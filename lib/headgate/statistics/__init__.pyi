@@ -23,6 +23,5 @@ from .paired import (
     PairedDifference as PairedDifference,
     TaskPairs as TaskPairs,
     mean_difference as mean_difference,
-    paired_difference as paired_difference,
     task_pairs as task_pairs,
 )

@@ -90,11 +90,6 @@ class PairedDifference:
         return self.first - self.difference
 
 
-def paired_difference(first: ArrayLike, second: ArrayLike) -> PairedDifference:
-    """Return the difference of two models in one environment, from their mean scores of each common task, >= 2."""
-    return mean_difference([task_pairs(first, second)])
-
-
 def task_pairs(first: ArrayLike, second: ArrayLike) -> TaskPairs:
     """Return what >= 2 common tasks of an environment say, from each model's mean score of each, in the same order."""
     ours, theirs = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)

@@ -49,10 +49,8 @@ def encoded_parts(frame: pl.DataFrame, batch_id: str) -> Iterator[tuple[Part, by
         yield part, data
 
 
-def decoded(part: Part, data: bytes | errors.StoreError, columns: Sequence[str] | None = None) -> pl.DataFrame:
-    """Return the rows of a part whose object holds `data`; raises it when it is an error."""
-    if isinstance(data, errors.StoreError):
-        raise data
+def decoded(part: Part, data: bytes, columns: Sequence[str] | None = None) -> pl.DataFrame:
+    """Return the rows of a part whose object holds `data`; raises `CorruptDataError` when it is not what it was."""
     found = hashlib.sha256(data).hexdigest()
     if found != part.sha256:
         raise errors.CorruptDataError(f"{part.path} does not match its checksum (stated {part.sha256}, found {found})")

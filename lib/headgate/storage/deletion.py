@@ -6,17 +6,17 @@ of the old ones, and last the old parts are deleted. What dies in between leaves
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
 import polars as pl
 
-from headgate.core import DAY_S, errors, record_change
+from headgate.core import DAY_S, record_change
 from headgate.storage.batches import encoded_parts
 from headgate.storage.compaction import merged_manifest
-from headgate.storage.manifest import Part, Problem, Visible, manifest_bytes, manifest_of, problem_of
-from headgate.storage.objects import QUARANTINE, SAMPLES, MissingObjectError, ObjectStore, compaction_id, manifest_key
+from headgate.storage.manifest import Part, Problem, Visible, manifest_bytes, read_manifests
+from headgate.storage.objects import QUARANTINE, SAMPLES, ObjectStore, compaction_id, manifest_key
 from headgate.storage.query import read_parts
 from headgate.storage.selection import Chosen
 
@@ -47,10 +47,10 @@ def sweep(
     """
     temporary = objects.sweep_temporary(now - grace_s)
     resting = [one for one, at in visible.replaced.items() if at > now - grace_s]
-    kept, problems = _paths(objects, resting)
-    problems = (*visible.problems, *problems)
+    problems = list(visible.problems)
+    kept = {part.path for _, manifest in read_manifests(objects, resting, problems) for part in manifest.parts}
     if problems:
-        return Swept(temporary=temporary, problems=problems)
+        return Swept(temporary=temporary, problems=tuple(problems))
     kept.update(part.path for part in visible.parts)
     kept.update(path for path, at in visible.removed.items() if at > now - grace_s)
     old = [o.key for o in objects.listing(SAMPLES) if o.key not in kept and o.modified_at < now - grace_s]
@@ -58,20 +58,6 @@ def sweep(
     forgotten = [manifest_key(one) for one, at in visible.replaced.items() if at < now - max(grace_s, forget_s)]
     objects.delete_many(forgotten)
     return Swept(len(old), len(forgotten), temporary)
-
-
-def _paths(objects: ObjectStore, batch_ids: Iterable[str]) -> tuple[set[str], tuple[Problem, ...]]:
-    keys = [manifest_key(batch_id) for batch_id in batch_ids]
-    paths: set[str] = set()
-    problems = []
-    for key, data in zip(keys, objects.get_many(keys), strict=True):
-        try:
-            paths.update(part.path for part in manifest_of(data, key).parts)
-        except MissingObjectError:
-            continue  # another sweep was here
-        except errors.StoreError as error:
-            problems.append(problem_of(key, error))
-    return paths, tuple(problems)
 
 
 @dataclass(frozen=True, slots=True)

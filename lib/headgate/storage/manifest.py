@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import date
 from operator import attrgetter
@@ -19,6 +19,7 @@ from headgate.storage.objects import (
     batch_id_of,
     compaction_number,
     manifest_key,
+    whole,
 )
 
 FORMAT: Final = 1
@@ -106,14 +107,12 @@ def manifest_bytes(manifest: Manifest) -> bytes:
     return sealed({**asdict(manifest), "format": FORMAT, "rows": manifest.rows, "parts": parts})
 
 
-def manifest_of(data: bytes | errors.StoreError, key: str) -> Manifest:
-    """Return the manifest that `data`, the object at `key`, holds; raises it when it is an error.
+def manifest_of(data: bytes, key: str) -> Manifest:
+    """Return the manifest that `data`, the object at `key`, holds.
 
     Raises:
         errors.CorruptDataError: if it cannot be read or does not match its checksum.
     """
-    if isinstance(data, errors.StoreError):
-        raise data
     content = unsealed(data, key)
     try:
         made = {each.name: content[each.name] for each in fields(Manifest)}
@@ -178,6 +177,23 @@ class Visible:
         return tuple(sorted((p for m in self.manifests.values() for p in m.parts), key=attrgetter("path")))
 
 
+def read_manifests(
+    objects: ObjectStore, batch_ids: Iterable[str], problems: list[Problem]
+) -> Iterator[tuple[str, Manifest]]:
+    """Yield the manifests of batches by their ids; those that cannot be read are added to `problems` instead.
+
+    One that is missing was forgotten by a sweep since it was listed: what replaced it shows its rows.
+    """
+    keys = {manifest_key(batch_id): batch_id for batch_id in batch_ids}
+    for key, data in zip(keys, objects.get_many(list(keys)), strict=True):
+        try:
+            yield keys[key], manifest_of(whole(data), key)
+        except MissingObjectError:
+            continue
+        except errors.StoreError as error:
+            problems.append(problem_of(key, error))
+
+
 class ManifestLog:
     """Reads manifests, each once: they never change. Owned by one store; calls must not overlap."""
 
@@ -210,16 +226,9 @@ class ManifestLog:
         return Visible(manifests, replaced, removed, last, tuple(problems))
 
     def _fetch(self, batch_ids: Iterable[str]) -> list[Problem]:
-        problems = []
+        problems: list[Problem] = []
         wanted = [batch_id for batch_id in batch_ids if batch_id not in self._read]
-        keys = [manifest_key(batch_id) for batch_id in wanted]
-        for batch_id, key, data in zip(wanted, keys, self._objects.get_many(keys), strict=True):
-            try:
-                self._read[batch_id] = manifest_of(data, key)
-            except MissingObjectError:
-                continue  # forgotten by a sweep since it was listed; what replaced it shows its rows
-            except errors.StoreError as error:
-                problems.append(problem_of(key, error))
+        self._read.update(read_manifests(self._objects, wanted, problems))
         return problems
 
 

@@ -99,6 +99,13 @@ class ObjectInfo:
     modified_at: float
 
 
+def whole(data: bytes | errors.StoreError) -> bytes:
+    """Return what `get_many` gave for a key; raises it where it is the error that reading the object ended with."""
+    if isinstance(data, errors.StoreError):
+        raise data
+    return data
+
+
 class ObjectStore(Protocol):
     """Objects under keys. Calls block, so they belong into a thread; each is safe to repeat and to run at once.
 

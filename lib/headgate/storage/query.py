@@ -12,7 +12,7 @@ import polars as pl
 from headgate.core import errors
 from headgate.storage.batches import decoded
 from headgate.storage.manifest import Part, Problem, Visible, problem_of
-from headgate.storage.objects import ObjectStore
+from headgate.storage.objects import ObjectStore, whole
 from headgate.storage.schema import COLUMNS, FRAME_SCHEMA
 from headgate.storage.selection import Chosen
 
@@ -68,7 +68,7 @@ def read_parts(
         some = parts[start : start + _PARTS_AT_ONCE]
         for part, data in zip(some, objects.get_many([part.path for part in some]), strict=True):
             try:
-                yield part, decoded(part, data, columns)
+                yield part, decoded(part, whole(data), columns)
             except errors.StoreError as error:
                 problems.append(problem_of(part.path, error))
 

@@ -7,6 +7,7 @@ import logging
 import queue
 import threading
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -29,6 +30,7 @@ class Backlog(ABC, Generic[Item]):
             raise ValueError(f"queue_events must be >= 1 (got {most})")
         self.name = name
         self.dropped = 0
+        self.failures: Counter[str] = Counter()
         self._close_within_s = close_within_s
         self._queue: queue.Queue[Item | None] = queue.Queue(most + 1)
         self._lock = threading.Lock()
@@ -104,7 +106,6 @@ class BackgroundSink(Backlog[_Call]):
         super().__init__(type(sink).__name__, queue_events, close_within_s=close_within_s)
         self._sink = sink
         self._closes = closes
-        self.failures: dict[str, int] = {}
         self._thread.start()
 
     @property
@@ -129,7 +130,7 @@ class BackgroundSink(Backlog[_Call]):
             call()
         except Exception as error:  # noqa: BLE001 - the boundary around a sink: reported below, work goes on
             kind = type(error).__name__
-            self.failures[kind] = self.failures.get(kind, 0) + 1
+            self.failures[kind] += 1
             if self.failures[kind] == 1:
                 _log.warning(
                     "telemetry sink %s failed (%s); further failures of this kind are counted",

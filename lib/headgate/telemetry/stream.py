@@ -47,23 +47,17 @@ class Sink(Protocol):
 
 @runtime_checkable
 class LossySink(Protocol):
-    """A sink that drops events rather than wait.
+    """A sink that drops events rather than wait, and deals with its own failures.
 
     Attributes:
         name: how metrics and warnings call it.
         dropped: events that it was given and could not take.
+        failures: kind of exception -> how often it was raised.
     """
 
     name: str
     dropped: int
-
-
-@runtime_checkable
-class FailingSink(Protocol):
-    """A sink that deals with its own failures; `failures` says how often each kind of exception was raised."""
-
-    name: str
-    failures: dict[str, int]
+    failures: Counter[str]
 
 
 class EventStream:
@@ -107,7 +101,7 @@ class EventStream:
         for kind, count in self.failures.items():
             counts[kind.partition(":")[0]] += count
         for sink in self._sinks:
-            if isinstance(sink, FailingSink):
+            if isinstance(sink, LossySink):
                 counts[sink.name] += sum(sink.failures.values())
         return dict(counts)
 

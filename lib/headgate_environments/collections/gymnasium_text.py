@@ -118,11 +118,7 @@ class GymnasiumEnvironment:
         )
 
     async def open(self, index: int, seed: int) -> GymnasiumEpisode:
-        """Begin game `index`; `seed` is not used.
-
-        Raises:
-            EnvironmentFailedError: if gymnasium cannot make it.
-        """
+        """Begin game `index`; `seed` is not used."""
         del seed
         return self._begun(index)
 
@@ -170,22 +166,12 @@ class GymnasiumCollection:
     extra = PREFIX
 
     def names(self) -> tuple[str, ...]:
-        """Return the toy games, sorted. Others are found by name: only making them shows whether they are text.
-
-        Raises:
-            MissingExtraError: if gymnasium is not installed.
-        """
+        """Return the toy games, sorted. Others are found by name: only making them shows whether they are text."""
         registered = required("gymnasium", _FEATURE, PREFIX).registry
         return tuple(sorted(f"{PREFIX}:{one}" for one in GAMES if one in registered))
 
     def environment(self, name: str) -> GymnasiumEnvironment:
-        """Make the environment `name`.
-
-        Raises:
-            UnknownEnvironmentError: if nobody registers the id.
-            MissingExtraError: if gymnasium is not installed.
-            EnvironmentFailedError: if it cannot be made, or cannot be played in text.
-        """
+        """Make the environment `name`."""
         member = member_of(name, PREFIX)
         gym = required("gymnasium", _FEATURE, PREFIX)
         try:

@@ -109,24 +109,14 @@ class InspectCollection:
     extra = "inspect"
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of the tasks that installed packages register with inspect, sorted.
-
-        Raises:
-            MissingExtraError: if inspect_ai is not installed.
-        """
+        """Return the names of the tasks that installed packages register with inspect, sorted."""
         _required("_util.entrypoints").ensure_entry_points()
         registry = _required("_util.registry")
         tasks = registry.registry_find(lambda info: info.type == "task" and "/" in info.name)
         return tuple(sorted(f"{PREFIX}:{registry.registry_info(task).name}" for task in tasks))
 
     def environment(self, name: str) -> AskedEnvironment:
-        """Make the environment `name`; loads its data.
-
-        Raises:
-            UnknownEnvironmentError: if neither a package nor a file has the task.
-            MissingExtraError: if inspect_ai is not installed.
-            EnvironmentFailedError: if the task cannot be made, or asks a grader model or a sandbox.
-        """
+        """Make the environment `name`; loads its data."""
         task = self._task(name, member_of(name, PREFIX))
         _check(name, task)
         return AskedEnvironment(_spec(name, task), InspectTasks(name, task))

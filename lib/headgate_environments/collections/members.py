@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import importlib
 import random
@@ -11,7 +12,7 @@ from typing import Any, Final
 
 from headgate.core import nearest_name
 from headgate.core.errors import MissingExtraError, UnknownEnvironmentError
-from headgate.environments import last_tagged, without_thinking
+from headgate.environments import Environment, last_tagged, without_thinking
 
 _GLOBAL_DICE: Final = threading.Lock()
 """Protects Python's and numpy's global generators while a block has put its own state there."""
@@ -88,6 +89,36 @@ def unknown(name: str, known: Iterable[str], why: str = "") -> UnknownEnvironmen
         f"environment {name!r} is not in its collection{reason}{hint}",
         next_step=f"`headgate environments --collection {name.partition(':')[0]}` lists what is in it.",
     )
+
+
+class ListedCollection(abc.ABC):
+    """A collection that knows all of its members; implements `Collection`."""
+
+    prefix: str
+    summary: str
+    extra: str
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of its environments, sorted; see `Collection`."""
+        return tuple(sorted(f"{self.prefix}:{member}" for member in self._members()))
+
+    def environment(self, name: str) -> Environment:
+        """Make the environment `name`; see `Collection`."""
+        member, known = member_of(name, self.prefix), self.names()
+        if name not in known:
+            raise self._refused(name, known)
+        return self._made(member)
+
+    @abc.abstractmethod
+    def _members(self) -> Iterable[str]:
+        """Return the members, prefix left out; raises where its package cannot be used."""
+
+    @abc.abstractmethod
+    def _made(self, member: str) -> Environment:
+        """Make the environment of a member."""
+
+    def _refused(self, name: str, known: Iterable[str]) -> UnknownEnvironmentError:
+        return unknown(name, known)
 
 
 def tagged_answer(reply: str) -> str | None:

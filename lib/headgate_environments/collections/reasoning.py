@@ -6,12 +6,12 @@ import asyncio
 import random
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
 from headgate.core import Message
-from headgate.core.errors import EnvironmentFailedError
+from headgate.core.errors import EnvironmentFailedError, UnknownEnvironmentError
 from headgate.environments import (
     BaselineKind,
     EnvironmentSpec,
@@ -22,7 +22,7 @@ from headgate.environments import (
     passed,
     question,
 )
-from headgate_environments.collections.members import member_of, required, tagged_answer, unknown
+from headgate_environments.collections.members import ListedCollection, required, tagged_answer, unknown
 
 CHANCE: Final[Mapping[str, float]] = {
     "acre": 0.033,
@@ -179,11 +179,7 @@ class ReasoningTasks:
         )
 
     async def open(self, index: int, seed: int) -> SingleTurnEpisode:
-        """Begin task `index`; `seed` is not used.
-
-        Raises:
-            EnvironmentFailedError: if the package cannot make the task.
-        """
+        """Begin task `index`; `seed` is not used."""
         del seed
         entry = await self._entries.get(index, 0)
 
@@ -245,36 +241,23 @@ class ReasoningTasks:
             return False
 
 
-class ReasoningGym:
+class ReasoningGym(ListedCollection):
     """The data sets of reasoning-gym, but those of `LEFT_OUT`."""
 
     prefix = PREFIX
     summary = "Puzzles of one question in some 95 families, generated and scored by reasoning-gym"
     extra = PREFIX
 
-    def names(self) -> tuple[str, ...]:
-        """Return the names of its environments, sorted.
-
-        Raises:
-            MissingExtraError: if reasoning-gym is not installed.
-        """
+    def _members(self) -> Iterable[str]:
         registered = required("reasoning_gym.factory", f"collection {PREFIX!r}", PREFIX).DATASETS
-        return tuple(sorted(f"{PREFIX}:{dataset}" for dataset in registered if dataset not in LEFT_OUT))
+        return (dataset for dataset in registered if dataset not in LEFT_OUT)
 
-    def environment(self, name: str) -> ReasoningTasks:
-        """Make the environment `name`.
+    def _made(self, member: str) -> ReasoningTasks:
+        return ReasoningTasks(member)
 
-        Raises:
-            UnknownEnvironmentError: if there is none, or it is left out; says why.
-            MissingExtraError: if reasoning-gym is not installed.
-        """
-        dataset = member_of(name, PREFIX)
-        if dataset in LEFT_OUT:
-            raise unknown(name, (), why=LEFT_OUT[dataset])
-        known = self.names()
-        if name not in known:
-            raise unknown(name, known)
-        return ReasoningTasks(dataset)
+    def _refused(self, name: str, known: Iterable[str]) -> UnknownEnvironmentError:
+        why = LEFT_OUT.get(name.partition(":")[2])
+        return unknown(name, () if why else known, why or "")
 
 
 def reasoning() -> ReasoningGym:

@@ -155,11 +155,7 @@ class AskedEnvironment:
         self._tasks = tasks
 
     async def open(self, index: int, seed: int) -> ResumedEpisode:
-        """Begin task `index`; `seed` is not used, as the package's tasks are listed.
-
-        Raises:
-            EnvironmentFailedError: if it ends before the model was asked anything.
-        """
+        """Begin task `index`; `seed` is not used, as the package's tasks are listed."""
         del seed
         return await ResumedEpisode.begun(lambda ask: self._tasks.play(index, ask))
 

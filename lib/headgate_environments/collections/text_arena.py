@@ -7,7 +7,7 @@ import copy
 import math
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
@@ -15,7 +15,7 @@ from typing import Any, Final
 from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError
 from headgate.environments import BaselineKind, Continue, EnvironmentSpec, Score, failed, without_thinking
-from headgate_environments.collections.members import OwnDice, member_of, required, unknown
+from headgate_environments.collections.members import ListedCollection, OwnDice, required
 
 CHANCE: Final[Mapping[str, float]] = {
     "Briscola-v0": 0.35,
@@ -221,65 +221,59 @@ class ArenaPlay:
 
 
 class ArenaEpisode:
-    """One game of the model's. Owned by one worker; holds memory only."""
+    """One game of the model's. Owned by one worker; holds memory only.
+
+    Attributes:
+        play: the game itself.
+        player: whom the model plays.
+        shown: what the model was told last.
+    """
 
     def __init__(self, member: str, game: ArenaGame, index: int) -> None:
         self._name = f"{PREFIX}:{member}"
-        self._play = ArenaPlay(member, game, index)
-        self._player = index % game.players
+        self.play = ArenaPlay(member, game, index)
+        self.player = index % game.players
         self._opponent = random.Random(f"{self._name}:{index}")
         self._rounds = 0
         self._others_move()
-        self.shown = self._play.told(self._player)
+        self.shown = self.play.told(self.player)
         self.opening = (Message("user", f"{self.shown}\n\n{_HOW_TO_MOVE}"),)
 
-    @property
-    def play(self) -> ArenaPlay:
-        """The game itself."""
-        return self._play
-
-    @property
-    def player(self) -> int:
-        """Whom the model plays."""
-        return self._player
-
     async def answer(self, reply: str) -> Continue | Score:
-        """Make the move in `reply`.
+        """Make the move in `reply`."""
+        return self.take(reply)
+
+    def take(self, reply: str) -> Continue | Score:
+        """Make the move in `reply`, as `answer` does.
 
         Raises:
             EnvironmentFailedError: if our own player finds no move.
         """
-        return self.take(reply)
-
-    def take(self, reply: str) -> Continue | Score:
-        """Make the move in `reply`, as `answer` does."""
         self._rounds += 1
         moves = _MOVE.findall(without_thinking(reply)[-20_000:])
         try:
-            self._play.move(moves[-1] if moves else "")
+            self.play.move(moves[-1] if moves else "")
         except Exception as error:  # noqa: BLE001 - whatever a game raises on a move is the move's fault: others are taken
             return failed(f"the game cannot take the move: {type(error).__name__}: {error}")
         self._others_move()
-        if self._play.result is not None:
-            value = self._play.value(self._player)
-            return Score(
-                value, success=value >= 1.0, why=f"{_outcome(self._play, self._player)}: rounds={self._rounds}"
-            )
+        if self.play.result is not None:
+            value = self.play.value(self.player)
+            return Score(value, success=value >= 1.0, why=f"{_outcome(self.play, self.player)}: rounds={self._rounds}")
         if self._rounds >= MAX_ROUNDS:
             return failed(f"the game is not over: rounds={self._rounds}")
-        self.shown = self._play.told(self._player)
+        self.shown = self.play.told(self.player)
         return Continue((Message("user", self.shown or "Go on."),))
 
     async def close(self) -> None:
         """Free nothing."""
 
     def _others_move(self) -> None:
-        while self._play.result is None and self._play.player != self._player:
-            shown = self._play.told(self._play.player)
-            found = next(self._play.legal_moves(shown, self._opponent), None)
+        while self.play.result is None and self.play.player != self.player:
+            shown = self.play.told(self.play.player)
+            found = next(self.play.legal_moves(shown, self._opponent), None)
             if found is None:
                 raise EnvironmentFailedError(f"the other player of {self._name!r} finds no move that the game takes")
-            self._play = found[1]
+            self.play = found[1]
 
 
 class ArenaEnvironment:
@@ -304,11 +298,7 @@ class ArenaEnvironment:
         )
 
     async def open(self, index: int, seed: int) -> ArenaEpisode:
-        """Begin game `index`; `seed` is not used.
-
-        Raises:
-            EnvironmentFailedError: if textarena cannot begin the game.
-        """
+        """Begin game `index`; `seed` is not used."""
         del seed
         return self._begun(index)
 
@@ -340,32 +330,18 @@ class ArenaEnvironment:
             ) from error
 
 
-class ArenaCollection:
-    """The games of `text_arena_games.GAMES`."""
+class ArenaCollection(ListedCollection):
+    """The games of `GAMES`."""
 
     prefix = PREFIX
     summary = "Games of textarena for one, or for two against a player that draws from the legal moves"
     extra = PREFIX
 
-    def names(self) -> tuple[str, ...]:
-        """Return the names of its environments, sorted.
-
-        Raises:
-            MissingExtraError: if textarena is not installed.
-        """
+    def _members(self) -> Iterable[str]:
         required("textarena", f"collection {PREFIX!r}", PREFIX)
-        return tuple(sorted(f"{PREFIX}:{member}" for member in GAMES))
+        return GAMES
 
-    def environment(self, name: str) -> ArenaEnvironment:
-        """Make the environment `name`.
-
-        Raises:
-            UnknownEnvironmentError: if there is none, or it is none of those that are played.
-            MissingExtraError: if textarena is not installed.
-        """
-        member, known = member_of(name, PREFIX), self.names()
-        if member not in GAMES:
-            raise unknown(name, known)
+    def _made(self, member: str) -> ArenaEnvironment:
         return ArenaEnvironment(member, GAMES[member])
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headgate.core import Message
 from headgate.core.errors import MissingExtraError
 from headgate.environments import BaselineKind, EnvironmentSpec, Score, TaskCache, java_runtime
-from headgate_environments.collections.members import member_of, unknown
+from headgate_environments.collections.members import ListedCollection
 from headgate_environments.collections.textworld_game import View, chosen_action, likeliest, told_actions
 from headgate_environments.java.pool import Loan, Pool
 from headgate_environments.text_game import GameEpisode, TextGame, next_action
@@ -147,7 +147,7 @@ class TextWorldEnvironment(TextGame):
             loan.close()
 
 
-class TextWorldExpress:
+class TextWorldExpress(ListedCollection):
     """The games of TextWorldExpress."""
 
     prefix = PREFIX
@@ -158,30 +158,14 @@ class TextWorldExpress:
         self._games = Pool(_started, GAMES)
         self._solvers = Pool(_started, SOLVERS)
 
-    def names(self) -> tuple[str, ...]:
-        """Return the names of its environments, sorted.
-
-        Raises:
-            MissingExtraError: if textworld-express is not installed.
-            EnvironmentFailedError: if there is no Java runtime; says what to install.
-        """
+    def _members(self) -> Iterable[str]:
         if any(importlib.util.find_spec(module) is None for module in ("textworld_express", "py4j")):
             raise MissingExtraError(f"collection {PREFIX!r}", PREFIX)
         java_runtime()
-        return tuple(f"{PREFIX}:{game}" for game in sorted(RULES))
+        return RULES
 
-    def environment(self, name: str) -> TextWorldEnvironment:
-        """Make the environment `name`.
-
-        Raises:
-            UnknownEnvironmentError: if there is none.
-            MissingExtraError: if textworld-express is not installed.
-            EnvironmentFailedError: if there is no Java runtime; says what to install.
-        """
-        game, known = member_of(name, PREFIX), self.names()
-        if name not in known:
-            raise unknown(name, known)
-        return TextWorldEnvironment(game, self._games, self._solvers)
+    def _made(self, member: str) -> TextWorldEnvironment:
+        return TextWorldEnvironment(member, self._games, self._solvers)
 
 
 def textworld_express() -> TextWorldExpress:

@@ -63,22 +63,12 @@ class VerifiersCollection:
     extra = PREFIX
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of installed packages that need verifiers and define `load_environment`, sorted.
-
-        Raises:
-            MissingExtraError: if verifiers is not installed.
-        """
+        """Return the names of installed packages that need verifiers and define `load_environment`, sorted."""
         required("verifiers", _FEATURE, PREFIX)
         return tuple(sorted({f"{PREFIX}:{module}" for module in _dependants() if _defines_environment(module)}))
 
     def environment(self, name: str) -> AskedEnvironment:
-        """Make the environment `name`; loads its data.
-
-        Raises:
-            UnknownEnvironmentError: if there is no such module.
-            MissingExtraError: if verifiers is not installed.
-            EnvironmentFailedError: if it cannot be loaded, or needs a judge, tools or the sandbox of a service.
-        """
+        """Make the environment `name`; loads its data."""
         member = member_of(name, PREFIX)
         utils = required("verifiers.utils.env_utils", _FEATURE, PREFIX)
         module = utils.env_module_name(member)

@@ -91,7 +91,7 @@ class ServedEnvironment:
         self._idle: list[int] = []  # sessions of a server that ends none
         self.spec = EnvironmentSpec(
             name=dialect.name,
-            summary=dialect.summary,
+            summary=f"{dialect.task} (AgentGym server)",
             daily_rate=dialect.daily_rate,
             data_length=dialect.data_length,
             max_rounds=max_rounds,

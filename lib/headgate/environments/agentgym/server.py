@@ -23,8 +23,7 @@ class Dialect:
 
     Attributes:
         environment: AgentGym's name of it.
-        name: its name in Headgate; `-server`, since environments of our own have AgentGym's names.
-        summary: one line for listings.
+        task: what is to be done, for listings.
         daily_rate: samples per model and day.
         data_length: how many tasks there are.
         licence: of its tasks.
@@ -45,8 +44,7 @@ class Dialect:
     """
 
     environment: str
-    name: str
-    summary: str
+    task: str
     daily_rate: float
     data_length: int
     licence: str
@@ -66,6 +64,11 @@ class Dialect:
     idle_actions: tuple[str, ...] = ("inventory",)
 
     @property
+    def name(self) -> str:
+        """Its name in Headgate; `-server`, since environments of our own have AgentGym's names."""
+        return f"agentgym:{self.environment}-server"
+
+    @property
     def instructions(self) -> str:
         """AgentGym's own words to the model."""
         return (_PROMPTS / f"{self.environment}.txt").read_text(encoding="utf-8").rstrip("\n")
@@ -74,8 +77,7 @@ class Dialect:
 DIALECTS: Final = (
     Dialect(
         environment="alfworld",
-        name="agentgym:alfworld-server",
-        summary="Do a household task in a house told in words (AgentGym server)",
+        task="Do a household task in a house told in words",
         daily_rate=80.0,
         data_length=2_500,
         licence="MIT",
@@ -87,8 +89,7 @@ DIALECTS: Final = (
     ),
     Dialect(
         environment="babyai",
-        name="agentgym:babyai-server",
-        summary="Carry out a mission in a grid world told in words (AgentGym server)",
+        task="Carry out a mission in a grid world told in words",
         daily_rate=120.0,
         data_length=4_000,
         licence="Apache-2.0",
@@ -100,8 +101,7 @@ DIALECTS: Final = (
     ),
     Dialect(
         environment="sciworld",
-        name="agentgym:sciworld-server",
-        summary="Do an elementary science experiment told in words (AgentGym server)",
+        task="Do an elementary science experiment told in words",
         daily_rate=80.0,
         data_length=4_639,
         licence="Apache-2.0",
@@ -112,8 +112,7 @@ DIALECTS: Final = (
     ),
     Dialect(
         environment="textcraft",
-        name="agentgym:textcraft-server",
-        summary="Craft a thing by recipes told among others (AgentGym server)",
+        task="Craft a thing by recipes told among others",
         daily_rate=100.0,
         data_length=582,
         licence="MIT",
@@ -122,8 +121,7 @@ DIALECTS: Final = (
     ),
     Dialect(
         environment="webshop",
-        name="agentgym:webshop-server",
-        summary="Buy what an instruction asks for in a web shop told in words (AgentGym server)",
+        task="Buy what an instruction asks for in a web shop told in words",
         daily_rate=100.0,
         data_length=200,
         licence="MIT; products were scraped",
