@@ -56,21 +56,21 @@ def test_few_tasks_are_told() -> None:
 def test_the_page_is_the_same_twice_and_holds_what_was_said_as_text() -> None:
     rows = games("<script>alert(1)</script>@1", "b@1", *[(1.0, 1.0), (0.5, 0.5)] * 6)
     board = reports.build_arena(rows, judge="<b>j</b>")
-    page = reports.arena_page(board, title="<i>t</i>")
-    assert page == reports.arena_page(board, title="<i>t</i>")
+    page = reports.arena_view(board, title="<i>t</i>").page()
+    assert page == reports.arena_view(board, title="<i>t</i>").page()
     assert "<script>" not in page
     assert "<b>j</b>" not in page
     assert "&lt;i&gt;t" in page
     assert "Win share" in page
-    text = reports.arena_markdown(board)
+    text = reports.arena_view(board).markdown()
     assert "<script>" not in text.replace("`<script>", "")
     assert "order changed it" in text
 
 
 def test_without_comparisons_the_page_says_so() -> None:
     board = reports.build_arena([])
-    assert "no comparisons with a verdict" in reports.arena_page(board)
-    assert "no comparisons with a verdict" in reports.arena_markdown(board)
+    assert "no comparisons with a verdict" in reports.arena_view(board).page()
+    assert "no comparisons with a verdict" in reports.arena_view(board).markdown()
     assert reports.arena_document(board)["models"] == []
 
 

@@ -12,8 +12,7 @@ from headgate.reports import (
     build_leaderboard,
     cell_rows,
     leaderboard_document,
-    leaderboard_markdown,
-    leaderboard_page,
+    leaderboard_view,
     standing_rows,
     versus_rows,
 )
@@ -89,7 +88,7 @@ def test_too_few_common_tasks_are_said_and_give_no_rank() -> None:
     assert stood[WORST].versus.problem == said
     assert stood[WORST].rank is None
     assert any(said in problem for problem in board.problems())
-    assert said in leaderboard_page(board)
+    assert said in leaderboard_view(board).page()
     assert stood[WORST].groups == stood[BEST].groups
 
 
@@ -135,8 +134,8 @@ def test_what_has_no_score_counts_nowhere_and_copies_of_a_task_once() -> None:
 def test_no_samples_make_an_empty_leaderboard() -> None:
     board = build_leaderboard(frame(), ks=(2,))
     assert (board.standings, board.against) == ((), "")
-    assert "There are no scored samples" in leaderboard_page(board)
-    assert "There are no scored samples" in leaderboard_markdown(board)
+    assert "There are no scored samples" in leaderboard_view(board).page()
+    assert "There are no scored samples" in leaderboard_view(board).markdown()
 
 
 def test_missing_columns_are_named() -> None:
@@ -146,7 +145,11 @@ def test_missing_columns_are_named() -> None:
 
 def test_every_reader_gets_the_same_figures() -> None:
     board = build_leaderboard(samples({BEST: 0.8, NEXT: 0.3}, environments=2), ks=(1,))
-    page, text, document = leaderboard_page(board), leaderboard_markdown(board), leaderboard_document(board)
+    page, text, document = (
+        leaderboard_view(board).page(),
+        leaderboard_view(board).markdown(),
+        leaderboard_document(board),
+    )
     for rows in (standing_rows(board), versus_rows(board), cell_rows(board)):
         for one in rows:
             assert one["model"] in page
@@ -158,8 +161,8 @@ def test_every_reader_gets_the_same_figures() -> None:
 
 def test_the_page_needs_nothing_else_and_is_the_same_every_time() -> None:
     board = build_leaderboard(samples({BEST: 0.8, "<script>alert(1)</script>@main": 0.3}))
-    page = leaderboard_page(board, title="Monday <b>")
-    assert page == leaderboard_page(board, title="Monday <b>")
+    page = leaderboard_view(board, title="Monday <b>").page()
+    assert page == leaderboard_view(board, title="Monday <b>").page()
     assert "<script" not in page
     assert "Monday &lt;b&gt;" in page
     assert page.count("<svg") == 1
@@ -169,6 +172,6 @@ def test_the_page_needs_nothing_else_and_is_the_same_every_time() -> None:
 
 def test_markdown_of_many_models_fits_into_an_artifact() -> None:
     board = build_leaderboard(samples({f"acme/{'m' * 60}{n}@main": 0.5 for n in range(90)}, tasks=10, environments=3))
-    text = leaderboard_markdown(board)
+    text = leaderboard_view(board).markdown()
     assert len(text.encode()) <= 100_000
     assert "more rows stand in the page" in text

@@ -16,9 +16,8 @@ from headgate.reports import (
     build_leaderboard,
     build_report,
     leaderboard_document,
-    leaderboard_markdown,
     leaderboard_notes,
-    leaderboard_page,
+    leaderboard_view,
     standing_rows,
     versus_rows,
 )
@@ -88,8 +87,8 @@ def test_a_difference_that_leaves_out_an_environment_is_marked_and_the_note_name
     assert note == (
         f"* {B}: difference from {A} over common tasks alone; left out, with fewer than 10 of them: test:few (9)."
     )
-    assert note in leaderboard_page(board)
-    assert note in MarkdownIt().render(leaderboard_markdown(board))
+    assert note in leaderboard_view(board).page()
+    assert note in MarkdownIt().render(leaderboard_view(board).markdown())
     assert leaderboard_document(board)["models"][1]["versus"]["left_out"] == {"test:few": 9}
 
 
@@ -228,7 +227,7 @@ def test_a_model_without_any_score_is_shown_and_not_ranked() -> None:
 
 def test_samples_of_which_none_is_scored_are_said_to_be_so() -> None:
     samples = _samples((A, "test:one", [None] * 3))
-    assert "There are no scored samples to compare." in leaderboard_page(build_leaderboard(samples))
+    assert "There are no scored samples to compare." in leaderboard_view(build_leaderboard(samples)).page()
     assert "No sample has a score; the errors below say why." in build_report(samples, title="t", with_png=False).html
 
 

@@ -64,7 +64,7 @@ def arena(
     result = asyncio.run(_run(settings, request, limits, is_live=is_live))
     board = reports.build_arena(result.comparisons, judge=result.judge, warnings=result.warnings)
     if output is not None:
-        write_page(output, reports.arena_page(board, title=title, period=told(result)))
+        write_page(output, reports.arena_view(board, title=title, period=told(result)).page())
     if as_json:
         print_json(arena_run_document(result) | reports.arena_document(board))
     else:

@@ -58,7 +58,7 @@ def leaderboard(
     if not board.standings:
         output = None  # a page of nothing would be taken for one of something
     if output is not None:
-        write_page(output, reports.leaderboard_page(board, title=title, period=given.period()))
+        write_page(output, reports.leaderboard_view(board, title=title, period=given.period()).page())
     if as_json:
         print_json(reports.leaderboard_document(board) | ({"page": str(output.resolve())} if output else {}))
     else:

@@ -135,15 +135,15 @@ async def _comparison_store(block: str) -> SampleStore | None:
 
 async def _published(board: reports.ArenaBoard, pages: ReportStore, title: str, sentence: str) -> PublishedReport:
     moment = datetime.now(UTC)
-    period = f"{sentence}. {moment:%Y-%m-%d %H:%M} UTC"
+    view = reports.arena_view(board, title=title, period=f"{sentence}. {moment:%Y-%m-%d %H:%M} UTC")
     return await publish_board(
         "arena",
         pages,
-        page=await asyncio.to_thread(reports.arena_page, board, title=title, period=period),
+        page=await asyncio.to_thread(view.page),
         document=reports.arena_document(board),
         rows=reports.rating_rows(board),
-        markdown=reports.arena_markdown(board, title=title, period=period),
-        figures=await asyncio.to_thread(reports.arena_svg, board),
+        markdown=view.markdown(),
+        figures=await asyncio.to_thread(view.figures),
         title=title,
         sentence=sentence,
         moment=moment,

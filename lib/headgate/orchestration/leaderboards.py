@@ -57,14 +57,15 @@ async def run_leaderboard(
     reach = "all samples" if hours is None else f"samples of the last {hours:g} hours"
     period = f"{reach} before {moment:%Y-%m-%d %H:%M} UTC"
     sentence = leaderboard_sentence(board)
+    view = reports.leaderboard_view(board, title=title, period=period)
     published = await publish_board(
         "leaderboard",
         pages,
-        page=await asyncio.to_thread(reports.leaderboard_page, board, title=title, period=period),
+        page=await asyncio.to_thread(view.page),
         document=reports.leaderboard_document(board),
         rows=reports.standing_rows(board),
-        markdown=reports.leaderboard_markdown(board, title=title, period=period),
-        figures=await asyncio.to_thread(reports.leaderboard_svg, board),
+        markdown=view.markdown(),
+        figures=await asyncio.to_thread(view.figures),
         title=title,
         sentence=sentence,
         moment=moment,

@@ -1,11 +1,11 @@
 from .arena import ArenaBoard as ArenaBoard, ArenaComparison as ArenaComparison, build_arena as build_arena
 from .arena_views import (
     arena_document as arena_document,
+    arena_view as arena_view,
     judge_rows as judge_rows,
     rating_rows as rating_rows,
     share_rows as share_rows,
 )
-from .arena_views import arena_markdown as arena_markdown, arena_page as arena_page, arena_svg as arena_svg
 from .leaderboard_rows import leaderboard_notes as leaderboard_notes
 from .leaderboard import (
     LEADERBOARD_COLUMNS as LEADERBOARD_COLUMNS,
@@ -18,16 +18,11 @@ from .leaderboard_rows import (
     standing_rows as standing_rows,
     versus_rows as versus_rows,
 )
-from .leaderboard_views import (
-    leaderboard_markdown as leaderboard_markdown,
-    leaderboard_page as leaderboard_page,
-    leaderboard_svg as leaderboard_svg,
-)
 from .live import live_view as live_view, status_line as status_line, status_lines as status_lines
 from .compared import template as template
 from .report import FIGURES as FIGURES, MAX_SCORE_ROWS as MAX_SCORE_ROWS, Report as Report, build_report as build_report
 from .leaderboard import MISSING_RULES as MISSING_RULES, MissingRule as MissingRule
-from .leaderboard_views import ScoreTable as ScoreTable
+from .leaderboard_views import ScoreTable as ScoreTable, leaderboard_view as leaderboard_view
 from .statistics import distinct as distinct
 from .svg import COLOURS as COLOURS, clipped as clipped, legend_above as legend_above, quiet_grid as quiet_grid
 from .svg import INK as INK, blank_figure as blank_figure, drawing as drawing, inline_svg as inline_svg

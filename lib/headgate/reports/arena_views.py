@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.reports.arena import ArenaBoard
 from headgate.reports.compared import DRAWN, Compared, count, percent
-from headgate.reports.svg import COLOURS, INK, blank_figure, draw_intervals, drawing, inline_svg, name_rows, short_name
+from headgate.reports.svg import COLOURS, INK, blank_figure, draw_intervals, drawing, name_rows, short_name
 from headgate.statistics import ELO_MEAN
 
 if TYPE_CHECKING:
@@ -136,23 +137,8 @@ def arena_figure(board: ArenaBoard) -> Figure | None:
     return figure
 
 
-def arena_svg(board: ArenaBoard) -> dict[str, str]:
-    """Return the figure under its caption, as an SVG element; nothing without models."""
-    figure = arena_figure(board)
-    return {} if figure is None else {_CAPTION: inline_svg(figure, "arena", _CAPTION)}
-
-
-def arena_page(board: ArenaBoard, *, title: str = "Arena", period: str = "") -> str:
-    """Return the page; the same arena gives the same page."""
-    return _shown(board, title, period).page(arena_svg(board))
-
-
-def arena_markdown(board: ArenaBoard, *, title: str = "Arena", period: str = "") -> str:
-    """Return the arena as Markdown, at most 100 kB: with fewer rows per table where it would be longer."""
-    return _shown(board, title, period).markdown()
-
-
-def _shown(board: ArenaBoard, title: str, period: str) -> Compared:
+def arena_view(board: ArenaBoard, *, title: str = "Arena", period: str = "") -> Compared:
+    """Return the arena as a page and as Markdown."""
     return Compared(
         title=title,
         period=period,
@@ -167,4 +153,7 @@ def _shown(board: ArenaBoard, title: str, period: str) -> Compared:
         nothing="There are no comparisons with a verdict.",
         names=frozenset({"model", "judge", "group"}),
         definitions=ARENA_DEFINITIONS,
+        figure_name="arena",
+        caption=_CAPTION,
+        draw=partial(arena_figure, board),
     )

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from headgate.reports.svg import inline_svg
 from headgate.statistics import MIN_COMMON_TASKS
 from headgate.telemetry import safe_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 RANKING: Final[Mapping[str, str]] = {
     "mean": "In an environment the mean over the scored samples; over several the plain mean of theirs, each counting "
@@ -126,6 +130,11 @@ Rows = Sequence[Mapping[str, str]]
 """A table: each row maps the names of the columns, in their order, to cells."""
 
 
+def no_figure() -> Figure | None:
+    """Return None: there is nothing to draw."""
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Compared:
     """What a page and an artifact show.
@@ -137,6 +146,8 @@ class Compared:
         notes: sentences below the first table.
         problems: sentences for the reader.
         is_told_first: whether they stand before the tables.
+        figure_name: prefix of the figure's ids.
+        draw: makes the figure that stands above its caption.
     """
 
     title: str
@@ -149,14 +160,22 @@ class Compared:
     problems: Sequence[str] = ()
     problems_title: str = ""
     is_told_first: bool = False
+    figure_name: str = ""
+    caption: str = ""
+    draw: Callable[[], Figure | None] = no_figure
 
-    def page(self, figures: Mapping[str, str]) -> str:
-        """Return one HTML page that needs nothing else; `figures` maps captions to SVG elements, which are trusted."""
+    def figures(self) -> dict[str, str]:
+        """Return the figure under its caption, as an SVG element; nothing where there is nothing to draw."""
+        figure = self.draw()
+        return {} if figure is None else {self.caption: inline_svg(figure, self.figure_name, self.caption)}
+
+    def page(self) -> str:
+        """Return one HTML page that needs nothing else; equal comparisons give equal pages."""
         return template("compared.html.j2").render(
             title=safe_text(self.title, limit_chars=200),
             period=safe_text(self.period, limit_chars=200),
             tables=[(name, rows) for name, rows in self.tables if rows],
-            figures=[(caption, Markup(svg)) for caption, svg in figures.items()],  # noqa: S704 - drawn by us
+            figures=[(caption, Markup(svg)) for caption, svg in self.figures().items()],  # noqa: S704 - drawn by us
             notes=self.notes,
             problems=self.problems,
             problems_title=self.problems_title,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Console, ConsoleOptions
@@ -14,7 +15,7 @@ from rich.text import Text
 from headgate.reports.compared import DRAWN, RANKING, Compared
 from headgate.reports.leaderboard import Leaderboard, Standing
 from headgate.reports.leaderboard_rows import cell_rows, leaderboard_notes, standing_rows, versus_rows
-from headgate.reports.svg import COLOURS, INK, blank_figure, draw_intervals, drawing, inline_svg, name_rows, short_name
+from headgate.reports.svg import COLOURS, INK, blank_figure, draw_intervals, drawing, name_rows, short_name
 from headgate.telemetry import printable, safe_text
 
 if TYPE_CHECKING:
@@ -116,30 +117,15 @@ def leaderboard_figure(board: Leaderboard) -> Figure | None:
     return figure
 
 
-def leaderboard_svg(board: Leaderboard) -> dict[str, str]:
-    """Return the figure under its caption, as an SVG element; nothing without models."""
-    figure = leaderboard_figure(board)
-    caption = _CAPTION.format(against=safe_text(board.against, limit_chars=80))
-    return {} if figure is None else {caption: inline_svg(figure, "leaderboard", caption)}
-
-
-def leaderboard_page(board: Leaderboard, *, title: str = "Leaderboard", period: str = "") -> str:
-    """Return the page; the same leaderboard gives the same page."""
-    return _shown(board, title, period).page(leaderboard_svg(board))
-
-
-def leaderboard_markdown(board: Leaderboard, *, title: str = "Leaderboard", period: str = "") -> str:
-    """Return the leaderboard as Markdown, at most 100 kB: with fewer rows per table where it would be longer."""
-    return _shown(board, title, period).markdown()
-
-
-def _shown(board: Leaderboard, title: str, period: str) -> Compared:
+def leaderboard_view(board: Leaderboard, *, title: str = "Leaderboard", period: str = "") -> Compared:
+    """Return the leaderboard as a page and as Markdown."""
+    against = safe_text(board.against, limit_chars=80)
     return Compared(
         title=title,
         period=period,
         tables=[
             ("Models", standing_rows(board) if board.standings else []),
-            (f"Differences from the reference, {safe_text(board.against, limit_chars=80)}", versus_rows(board)),
+            (f"Differences from the reference, {against}", versus_rows(board)),
             ("Environments", cell_rows(board)),
         ],
         notes=leaderboard_notes(board),
@@ -148,6 +134,9 @@ def _shown(board: Leaderboard, title: str, period: str) -> Compared:
         nothing="There are no scored samples to compare.",
         names=frozenset({"model", "environment", "method", "group"}),
         definitions=DEFINITIONS,
+        figure_name="leaderboard",
+        caption=_CAPTION.format(against=against),
+        draw=partial(leaderboard_figure, board),
     )
 
 

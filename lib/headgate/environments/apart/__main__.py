@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
@@ -140,7 +141,7 @@ class _Server:
 
     def _spec(self, name: str) -> Frame:
         try:
-            found = frames.spec_frame(self._environment(name).spec)
+            found = {"spec": asdict(self._environment(name).spec)}
             frames.packed(found)  # a field of a foreign type is the problem of this one alone
         except Exception as error:  # noqa: BLE001 - whatever one raises is told as its problem, beside the others
             return failure_frame(error)

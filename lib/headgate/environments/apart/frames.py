@@ -6,7 +6,7 @@ import struct
 import threading
 from collections.abc import Collection, Sequence
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import msgpack  # type: ignore[import-untyped]
@@ -14,7 +14,7 @@ import msgpack  # type: ignore[import-untyped]
 from headgate.core import Message, check_msgpack, errors
 from headgate.core.errors import EnvironmentFailedError, HeadgateError
 from headgate.environments.episode import checked_score
-from headgate.environments.protocol import Continue, EnvironmentSpec, ForJudge, Score
+from headgate.environments.protocol import Continue, ForJudge, Score
 
 KILLED_ABOVE: Final = 1.5
 """Times `memory_mib` at which a process is ended with its episodes: below it they may finish."""
@@ -146,16 +146,6 @@ def answer_of(frame: Frame) -> Continue | Score | ForJudge:
     if "messages" in frame:
         return Continue(heard(frame["messages"]))
     return ForJudge(tuple(heard(question) for question in frame["questions"]))
-
-
-def spec_frame(spec: EnvironmentSpec) -> Frame:
-    """Return a spec in the form that crosses."""
-    return {"spec": asdict(spec)}
-
-
-def spec_of(frame: Frame) -> EnvironmentSpec:
-    """Return the spec that `spec_frame` made into a frame."""
-    return EnvironmentSpec(**frame["spec"])
 
 
 ERROR_CHARS: Final = 2_000

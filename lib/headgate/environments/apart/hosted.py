@@ -34,7 +34,7 @@ def specs_of(names: Sequence[str], host: Host) -> tuple[EnvironmentSpec | Headga
     """
     frame = host.ask("specs", "", names=list(names)).future.result()
     return tuple(
-        failure_of(one, f"environment {name!r}", "making it") if "raised" in one else frames.spec_of(one)
+        failure_of(one, f"environment {name!r}", "making it") if "raised" in one else EnvironmentSpec(**one["spec"])
         for name, one in zip(names, frame["specs"], strict=True)
     )
 
