@@ -320,21 +320,6 @@ class Registry:
         return points[0]
 
 
-def environment(name: str) -> Environment:
-    """Return the installed environment `name`; see `Registry.environment`."""
-    return _INSTALLED.environment(name)
-
-
-def environments() -> tuple[str, ...]:
-    """Return the names of all installed environments, sorted; loads none of them."""
-    return _INSTALLED.names()
-
-
-def available() -> tuple[Available, ...]:
-    """Return all installed environments with their spec or their problem."""
-    return _INSTALLED.available()
-
-
 def registry_with(further: Iterable[Environment], apart: ApartLimits | None = None) -> Registry:
     """Return all installed environments together with `further` ones, such as those of servers.
 
@@ -376,3 +361,7 @@ def _unknown(what: str, name: str, known: Iterable[str]) -> errors.UnknownEnviro
 
 
 _INSTALLED: Final = Registry(_installed, collections=_installed_collections)
+
+environment = _INSTALLED.environment
+environments = _INSTALLED.names
+available = _INSTALLED.available

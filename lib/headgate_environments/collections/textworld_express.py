@@ -123,12 +123,7 @@ class TextWorldEnvironment(TextGame):
         )
 
     async def _begun(self, index: int) -> TextWorldEpisode:
-        loan = await self._games.lend()
-        try:
-            task, view = await loan.call(lambda game: game.begin(self._game, index % DATA_LENGTH))
-        except BaseException:
-            loan.close()
-            raise
+        loan, (task, view) = await self._games.begun(lambda game: game.begin(self._game, index % DATA_LENGTH))
         return TextWorldEpisode(self.spec.name, self.spec.max_rounds, loan, task, view)
 
     async def _action(self, kind: BaselineKind, index: int, conversation: Sequence[Message], rng: random.Random) -> str:
@@ -140,11 +135,7 @@ class TextWorldEnvironment(TextGame):
 
     async def _solution(self, index: int, seed: int) -> tuple[str, ...]:
         del seed
-        loan = await self._solvers.lend()
-        try:
-            return await loan.call(lambda game: game.solution(self._game, index % DATA_LENGTH))
-        finally:
-            loan.close()
+        return await self._solvers.asked(lambda game: game.solution(self._game, index % DATA_LENGTH))
 
 
 class TextWorldExpress(ListedCollection):

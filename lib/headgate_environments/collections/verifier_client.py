@@ -43,29 +43,12 @@ class AskingClient(Client[Any, Any, Any, Any]):  # type: ignore[misc]
     async def close(self) -> None:
         """Free nothing."""
 
-    async def to_native_tool(self, tool: Tool) -> NoReturn:
-        """Never called: `get_response` asks no endpoint."""
-        del tool
+    async def _never(self, *_: Any, **__: Any) -> NoReturn:
+        """Translate nothing for an endpoint: `get_response` asks none."""
         raise TypeError(_NO_ENDPOINT)
 
-    async def to_native_prompt(self, messages: Messages) -> NoReturn:
-        """Never called: `get_response` asks no endpoint."""
-        del messages
-        raise TypeError(_NO_ENDPOINT)
-
-    async def get_native_response(self, *_: Any, **__: Any) -> NoReturn:
-        """Never called: `get_response` asks no endpoint."""
-        raise TypeError(_NO_ENDPOINT)
-
-    async def raise_from_native_response(self, response: Any) -> NoReturn:
-        """Never called: `get_response` asks no endpoint."""
-        del response
-        raise TypeError(_NO_ENDPOINT)
-
-    async def from_native_response(self, response: Any) -> NoReturn:
-        """Never called: `get_response` asks no endpoint."""
-        del response
-        raise TypeError(_NO_ENDPOINT)
+    to_native_tool = to_native_prompt = get_native_response = _never
+    raise_from_native_response = from_native_response = _never
 
 
 def _told(message: Any) -> Message:

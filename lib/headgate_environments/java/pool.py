@@ -59,6 +59,21 @@ class Pool(Generic[G]):
         await loan.take_turn()
         return loan
 
+    async def begun(self, begin: Callable[[G], T]) -> tuple[Loan[G], T]:
+        """Return the right to one game on which `begin` was called, and what that gave."""
+        loan = await self.lend()
+        try:
+            return loan, await loan.call(begin)
+        except BaseException:
+            loan.close()
+            raise
+
+    async def asked(self, what: Callable[[G], T]) -> T:
+        """Return what `what` gives for a game that is lent for this alone."""
+        loan, told = await self.begun(what)
+        loan.close()
+        return told
+
     def idle_or_new(self) -> G:
         """Return a game for a loan; blocks where one has to be started."""
         while (game := self._idle_one()) is not None:

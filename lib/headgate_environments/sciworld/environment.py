@@ -136,12 +136,7 @@ class SciWorldEnvironment(TextGame):
     async def _begun(self, index: int) -> SciWorldEpisode:
         """Begin task `index`, when one of the virtual machines is free."""
         experiment = experiment_at(index)
-        game = await self._games.lend()
-        try:
-            task = await game.call(lambda game: game.begin(experiment))
-        except BaseException:
-            game.close()
-            raise
+        game, task = await self._games.begun(lambda game: game.begin(experiment))
         return SciWorldEpisode(experiment, game, task)
 
     async def _action(self, kind: BaselineKind, index: int, conversation: Sequence[Message], rng: random.Random) -> str:
@@ -152,11 +147,7 @@ class SciWorldEnvironment(TextGame):
     async def _solution(self, index: int, seed: int) -> tuple[str, ...]:
         del seed
         experiment = experiment_at(index)
-        solver = await self._solvers.lend()
-        try:
-            return await solver.call(lambda game: game.solution(experiment))
-        finally:
-            solver.close()
+        return await self._solvers.asked(lambda game: game.solution(experiment))
 
 
 @functools.cache

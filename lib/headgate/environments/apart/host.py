@@ -318,11 +318,6 @@ class Hosts:
             host.abandon()
 
 
-def end_idle_processes() -> None:
-    """End the processes of environments in which no episode is open; the next episode starts one again."""
-    HOSTS.end_idle()
-
-
 def _see_off(children: tuple[Child, ...], within_s: float) -> None:
     until = time.monotonic() + within_s
     for child in children:
@@ -334,6 +329,8 @@ def _see_off(children: tuple[Child, ...], within_s: float) -> None:
 
 HOSTS: Final = Hosts()
 """The hosts of this process."""
+
+end_idle_processes = HOSTS.end_idle
 
 atexit.register(HOSTS.end_all)
 os.register_at_fork(after_in_child=HOSTS.abandon)
