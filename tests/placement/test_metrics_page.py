@@ -19,14 +19,26 @@ PROGRAM = """
 import json, socket, sys, time, urllib.request
 import ray
 from headgate.core import events
+from headgate.placement.amounts import amounts
 from headgate.placement.cluster.actor import PlacementMetrics
+from headgate.placement.pool import Group, GroupShape, GroupState
+from headgate.placement.request import Occupancy, PlacementRequest, Stage
 
 with socket.socket() as taken:
     taken.bind(("127.0.0.1", 0))
     port = taken.getsockname()[1]
 ray.init(address="local", num_cpus=1, include_dashboard=False, object_store_memory=80 * 2**20, _temp_dir=sys.argv[1],
          log_to_driver=False, _metrics_export_port=port, _system_config={"metrics_report_interval_ms": 200})
-tell = PlacementMetrics()
+shape = GroupShape((amounts(cpu=1),))
+groups = {
+    name: Group(name, "rlhf", shape, None, 1, state, ("n-1",), None, 1, 0.0)
+    for name, state in (("g-1", GroupState.FREE), ("g-2", GroupState.QUARANTINED))
+}
+requests = {
+    stage: Occupancy(PlacementRequest(stage, "rlhf", shape.bundles), "driver", 0.0, 1, stage)
+    for stage in (Stage.WAITING, Stage.RUNNING)
+}
+tell = PlacementMetrics(groups, requests)
 for event in (
     events.GroupCreated("g-1", "rlhf", True, ("n-1",), 0.02),
     events.GroupCreated("g-2", "rlhf", False, ("n-1",), 0.02),
@@ -45,6 +57,7 @@ for event in (
     events.PlacementDiffers("leaked group", "headgate-x", True),
 ):
     tell(event)
+tell.show()
 wanted = json.loads(sys.argv[2])
 page = ""
 for _ in range(300):

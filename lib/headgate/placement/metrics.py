@@ -1,10 +1,10 @@
-"""Every metric of placement, and what events make of them. Pure: the adapter in `cluster` gives the readings to Ray."""
+"""Every metric of placement, and what they are read from. Pure: the adapter in `cluster` gives the readings to Ray."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -127,10 +127,7 @@ PLACEMENT_METRICS: Final[Mapping[str, Metric]] = {metric.name: metric for metric
 COUNTS: Final[Mapping[type[events.Event], tuple[tuple[str, tuple[str, ...], str], ...]]] = {
     events.GroupCreated: (("headgate_placement_group_creation_seconds", _POOL, "took_s"),),
     events.GroupCreationFailed: (("headgate_placement_group_failures", _POOL, ""),),
-    events.GroupRemoved: (),
     events.GroupQuarantined: (("headgate_placement_quarantines", _POOL, ""),),
-    events.GroupBroken: (),
-    events.WorkQueued: (),
     events.WorkPlaced: (("schedulemesh_task_submit_latency_ms", ("pool", "step"), "waited_s"),),
     events.WorkStarted: (
         ("schedulemesh_task_schedule_latency_ms", ("pool", "step", "kind"), "waited_s"),
@@ -168,120 +165,45 @@ class Reading:
 
 
 class Meter:
-    """Remembers from events what the gauges show. Owned by the metrics of one ledger; memory is what is open now.
+    """What one ledger's events count, and what the gauges show of its groups and requests, which it reads."""
 
-    A ledger that was restored tells what is there by `seed`, as no event does.
-    """
-
-    def __init__(self) -> None:
-        self._groups: dict[str, tuple[str, bool, str]] = {}  # pool, whether it is reserved, state
-        self._group_of: dict[str, str] = {}
+    def __init__(self, groups: Mapping[str, Group], requests: Mapping[str, Occupancy]) -> None:
+        self._groups = groups
+        self._requests = requests
         self._steps: dict[str, str] = {}
-        self._requests: dict[str, dict[str, str]] = {_WAITING: {}, _RUNNING: {}}
-        self._gauges: Counter[tuple[str, tuple[str, ...]]] = Counter()
-        self._changed: dict[tuple[str, tuple[str, ...]], None] = {}
+        self._shown: set[tuple[str, tuple[str, ...]]] = set()
 
-    def seed(self, groups: Iterable[Group], requests: Iterable[Occupancy]) -> list[Reading]:
-        """Take over what is there already, and return what the gauges show of it."""
-        for group in groups:
+    def gauges(self) -> list[Reading]:
+        """Return what the gauges show now; a series that was shown before is 0 where there is nothing of it."""
+        counts: Counter[tuple[str, tuple[str, ...]]] = Counter()
+        for group in self._groups.values():
             if group.state in _SHOWN_STATES:
-                self._set_group(group.group_id, (group.pool, group.reserved is not None, group.state.value))
-            if group.holder:
-                self._group_of[group.holder] = group.group_id
-        for occupancy in requests:
+                counts[_GROUPS, (group.pool, group.state.value)] += 1
+        for occupancy in self._requests.values():
             if not occupancy.stage.has_ended:
                 gauge = _RUNNING if occupancy.stage in {Stage.RUNNING, Stage.STOPPING} else _WAITING
-                self._enter(gauge, occupancy.request_id, occupancy.request.pool)
-        return self._gauge_readings()
+                counts[gauge, (occupancy.request.pool,)] += 1
+        self._shown.update(counts)
+        return [Reading(name, tags, counts[name, tags]) for name, tags in self._shown]
 
     def take(self, event: events.Event) -> list[Reading]:
-        """Return what an event changes; nothing for events that no metric counts."""
-        counts = COUNTS.get(type(event))
-        if counts is None:
-            return []
-        more = self._started(event) if isinstance(event, events.WorkStarted) else {}
-        self._follow(event)
+        """Return what an event adds; nothing for events that no metric counts."""
+        more: dict[str, str] = {}
+        match event:
+            case events.WorkPlaced():
+                self._steps[event.request] = event.step
+            case events.WorkStarted():
+                group = self._groups.get(event.group)
+                kind = "reserved" if group is not None and group.reserved is not None else "dynamic"
+                more = {"step": self._steps.pop(event.request, "unknown"), "kind": kind}
+            case events.WorkQueued() | events.WorkEnded():
+                self._steps.pop(event.request, None)
         found = []
-        for name, attributes, added in counts:
+        for name, attributes, added in COUNTS.get(type(event), ()):
             tags = [more[each] if each in more else getattr(event, each) for each in attributes]
             value = float(getattr(event, added)) if added else 1.0
             if name.endswith("_ms") and added.endswith("_s"):
                 value *= 1_000
             if math.isfinite(value) and value >= 0:
                 found.append(Reading(name, tuple(_TEXTS[tag] if isinstance(tag, bool) else tag for tag in tags), value))
-        return [*found, *self._gauge_readings()]
-
-    def _started(self, event: events.WorkStarted) -> dict[str, str]:
-        """Return the tags of a start that only the events before it tell."""
-        group = self._groups.get(event.group)
-        kind = "reserved" if group is not None and group[1] else "dynamic"
-        return {"step": self._steps.pop(event.request, "unknown"), "kind": kind}
-
-    def _follow(self, event: events.Event) -> None:
-        """Change what the gauges show."""
-        match event:
-            case events.GroupCreated():
-                state = "held" if event.group in self._group_of.values() else "free"
-                self._set_group(event.group, (event.pool, event.reserved, state))
-            case events.GroupCreationFailed() | events.GroupRemoved():
-                self._set_group(event.group, None)
-            case events.GroupQuarantined():
-                self._set_state(event.group, "quarantined")
-            case events.GroupBroken():
-                self._set_state(event.group, "broken")
-            case events.WorkQueued():
-                self._leave(event.request)
-                self._enter(_WAITING, event.request, event.pool)
-            case events.WorkPlaced():
-                self._group_of[event.request] = event.group
-                self._steps[event.request] = event.step
-                self._set_state(event.group, "held")
-            case events.WorkStarted():
-                self._exit(_WAITING, event.request)
-                self._group_of[event.request] = event.group
-                self._set_state(event.group, "held")
-                self._enter(_RUNNING, event.request, event.pool)
-            case events.WorkPreempted() | events.WorkLost():
-                self._leave(event.request)
-            case events.WorkEnded():
-                self._leave(event.request)
-                self._exit(_WAITING, event.request)
-
-    def _leave(self, request: str) -> None:
-        """Let a request hold nothing: it was seen dead. Its group is free, or of whom it was promised to meanwhile."""
-        self._steps.pop(request, None)
-        self._exit(_RUNNING, request)
-        group = self._group_of.pop(request, None)
-        if group is not None:
-            self._set_state(group, "held" if group in self._group_of.values() else "free")
-
-    def _enter(self, gauge: str, request: str, pool: str) -> None:
-        self._exit(gauge, request)
-        self._requests[gauge][request] = pool
-        self._change(gauge, (pool,), 1)
-
-    def _exit(self, gauge: str, request: str) -> None:
-        pool = self._requests[gauge].pop(request, None)
-        if pool is not None:
-            self._change(gauge, (pool,), -1)
-
-    def _set_state(self, group_id: str, state: str) -> None:
-        if group_id in self._groups:
-            pool, is_reserved, _ = self._groups[group_id]
-            self._set_group(group_id, (pool, is_reserved, state))
-
-    def _set_group(self, group_id: str, group: tuple[str, bool, str] | None) -> None:
-        before = self._groups.pop(group_id, None)
-        if before is not None:
-            self._change(_GROUPS, (before[0], before[2]), -1)
-        if group is not None:
-            self._groups[group_id] = group
-            self._change(_GROUPS, (group[0], group[2]), 1)
-
-    def _change(self, gauge: str, tags: tuple[str, ...], by: int) -> None:
-        self._gauges[gauge, tags] += by
-        self._changed[gauge, tags] = None
-
-    def _gauge_readings(self) -> list[Reading]:
-        changed, self._changed = self._changed, {}
-        return [Reading(gauge, tags, self._gauges[gauge, tags]) for gauge, tags in changed]
+        return found

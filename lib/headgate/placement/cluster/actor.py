@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,11 +33,11 @@ _Write = Callable[[float, dict[str, str]], None]
 class PlacementMetrics:
     """Counts events into Ray's metrics. Owned by the ledger actor, one per process: Ray keeps one series per process.
 
-    A sink: call it with each event.
+    A sink: call it with each event. The gauges show the groups and requests of the ledger whenever `show` is called.
     """
 
-    def __init__(self) -> None:
-        self._meter = Meter()
+    def __init__(self, groups: Mapping[str, Group], requests: Mapping[str, Occupancy]) -> None:
+        self._meter = Meter(groups, requests)
         self._metrics: dict[str, tuple[tuple[str, ...], _Write]] = {
             name: (metric.labels, _ray_metric(metric)) for name, metric in PLACEMENT_METRICS.items()
         }
@@ -46,9 +46,9 @@ class PlacementMetrics:
         """Count one event."""
         self._write(self._meter.take(event))
 
-    def seed(self, groups: Iterable[Group], requests: Iterable[Occupancy]) -> None:
-        """Let the gauges show what a restored ledger found in its journal."""
-        self._write(self._meter.seed(groups, requests))
+    def show(self) -> None:
+        """Let the gauges show what there is now."""
+        self._write(self._meter.gauges())
 
     def _write(self, readings: Iterable[Reading]) -> None:
         for reading in readings:
@@ -75,6 +75,9 @@ def _adding(counter: Counter) -> _Write:
 _JOURNAL_FAILED: Final = 75
 _CALLS_AT_ONCE: Final = 10_000
 _PAUSE_S: Final = 0.05
+_SHOW_EVERY_S: Final = 1.0
+"""How often Ray reports metrics where Headgate starts it."""
+
 _TAKE_OVER_S: Final = 3.0
 _ASKED: Final = frozenset(
     {
@@ -99,7 +102,8 @@ class LedgerActor:
     def __init__(self, journal: str, settings: LedgerSettings) -> None:
         self._path = Path(journal) if journal else _session_folder() / "headgate" / "placement.sqlite"
         self._settings = settings
-        self._metrics = PlacementMetrics()
+        self._metrics: PlacementMetrics | None = None
+        self._showing: asyncio.Task[None] | None = None
         # Without a call from outside, too: a ledger that Ray has restarted must watch its work at once.
         self._opening = asyncio.get_running_loop().create_task(self._opened())
         self._opening.add_done_callback(_check_opening)
@@ -126,7 +130,7 @@ class LedgerActor:
     async def _ask_audit(self, service: PlacementService, fix: bool) -> tuple[Any, ...]:
         differences = await audit(service, fix=fix)
         for each in differences:
-            self._metrics(events.PlacementDiffers(each.says, each.name, each.fixed))
+            self._emit(events.PlacementDiffers(each.says, each.name, each.fixed))
         return differences
 
     async def _ask_end(self, service: PlacementService) -> None:
@@ -143,9 +147,18 @@ class LedgerActor:
         service = PlacementService(
             journal, RayExecutor(), SystemClock(), settings=self._settings, emit=self._emit, on_fatal=_end_process
         )
-        self._metrics.seed(service.ledger.groups.values(), service.ledger.requests.values())
+        self._metrics = PlacementMetrics(service.ledger.groups, service.ledger.requests)
+        self._showing = asyncio.get_running_loop().create_task(self._show_on(self._metrics))
         await service.start()
         return service
+
+    async def _show_on(self, metrics: PlacementMetrics) -> None:
+        while True:
+            try:
+                metrics.show()
+            except Exception:  # noqa: BLE001 - reported; metrics never stop the ledger
+                _log.exception("The gauges could not be shown; the ledger continues")
+            await asyncio.sleep(_SHOW_EVERY_S)
 
     async def _opened_journal(self) -> Journal:
         """Open the journal; a process that was killed a moment ago may still hold it."""
@@ -159,6 +172,7 @@ class LedgerActor:
             await asyncio.sleep(_PAUSE_S)
 
     def _emit(self, event: Event) -> None:
+        assert self._metrics is not None, "a service that has not begun has no events"
         try:
             self._metrics(event)
         except Exception:  # noqa: BLE001 - reported; metrics never stop the ledger
