@@ -54,6 +54,7 @@ from .sample import (
 )
 from .secrets import Secret as Secret, masked as masked, redacted as redacted, secrets_known as secrets_known
 from .errors import did_you_mean as did_you_mean, nearest_name as nearest_name
+from .flaws import flaws_in_words as flaws_in_words, text_like as text_like
 from .ids import MAX_NAME_CHARS as MAX_NAME_CHARS
 from .ids import MOST_PRIORITY as MOST_PRIORITY
 from .ids import checked_text as checked_text

@@ -40,7 +40,7 @@ from .queue import (
     Refused as Refused,
     RequestState as RequestState,
 )
-from .settings import ElasticConfig as ElasticConfig, elastic_config as elastic_config, flaws_in_words as flaws_in_words
+from .settings import ElasticConfig as ElasticConfig, elastic_config as elastic_config
 from .worker import (
     DrainStage as DrainStage,
     EngineLoad as EngineLoad,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import UnionType
-from typing import Annotated, Any, Final, Literal, Self, Union, get_args, get_origin
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from headgate.core import did_you_mean
+from headgate.core import flaws_in_words
 from headgate.elastic.errors import InvalidElasticError
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -120,47 +119,3 @@ def elastic_config(written: Mapping[str, Any]) -> ElasticConfig:
     if not isinstance(section, Mapping):
         raise InvalidElasticError(f"elastic_config must be a mapping of settings (got {section!r:.80})")
     return ElasticConfig(**{str(name): value for name, value in section.items()})
-
-
-_PATTERNS: Final = {"name": "be 1 to 64 letters, digits, '.', '_' or '-'", "class": "be module:Class"}
-
-
-def flaws_in_words(error: ValidationError, model: type[BaseModel]) -> str:
-    """Return what is wrong with settings in one sentence: of each its place, the rule and what was written."""
-    # What is misspelt first: it may be why something else is missing.
-    flaws = sorted(error.errors(), key=lambda flaw: flaw["type"] != "extra_forbidden")
-    return "; ".join(_in_words(flaw, model) for flaw in flaws)
-
-
-def _in_words(flaw: Any, model: type[BaseModel]) -> str:
-    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in flaw["loc"]).removeprefix(".")
-    said = str(flaw["msg"])
-    match flaw["type"]:
-        case "extra_forbidden":
-            known = _settings_at(model, flaw["loc"][:-1])
-            hint = did_you_mean(str(flaw["loc"][-1]), known, otherwise=f"; there are {', '.join(known)}")
-            return f"there is no setting {place}{hint}"
-        case "missing":
-            return f"{place} is missing"
-        case "value_error" if not place:
-            return said.removeprefix("Value error, ")
-        case "string_pattern_mismatch" if flaw["loc"][-1] in _PATTERNS:
-            rule = _PATTERNS[flaw["loc"][-1]]
-        case "string_pattern_mismatch":
-            # What was written may be the key itself.
-            return f"{place} must be the name of an environment variable that holds the key (got something else)"
-        case "tuple_type":
-            rule = "be a list"
-        case "dict_type" | "model_type":
-            rule = "be a mapping"
-        case _:
-            rule = said.removeprefix("Value error, must ").removeprefix("Input should ")
-    return f"{place} must {rule} (got {flaw['input']!r:.80})"
-
-
-def _settings_at(model: Any, place: Sequence[str | int]) -> list[str]:
-    for part in place:
-        if isinstance(part, str):
-            inner = model.model_fields[part].annotation
-            model = get_args(inner)[0] if get_origin(inner) in {tuple, Union, UnionType} else inner
-    return [field.alias or name for name, field in model.model_fields.items()]

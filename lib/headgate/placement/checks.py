@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Self, TypeVar
 from uuid import uuid4
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -17,9 +18,8 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
-from pydantic_core import ErrorDetails
 
-from headgate.core import did_you_mean
+from headgate.core import did_you_mean, flaws_in_words, text_like
 from headgate.placement.amounts import CPU, GPU, MEMORY, MILLI, Amounts, amounts, total
 from headgate.placement.errors import InvalidPlacementError
 from headgate.placement.pool import RESERVED_FROM_PRIORITY, GroupShape, Pool
@@ -128,9 +128,8 @@ WrittenAmounts = Annotated[
 MOST_BUNDLES: Final = 256
 HIGHEST_PRIORITY: Final = 1_000
 
-_NAME_PATTERN: Final = r"^[A-Za-z0-9._-]{1,100}$"
-
-Name = Annotated[str, Field(pattern=_NAME_PATTERN)]
+_NAME: Final = "must be 1 to 100 of A-Z, a-z, 0-9, '.', '_' and '-'"
+Name = Annotated[str, AfterValidator(text_like("[A-Za-z0-9._-]{1,100}", _NAME))]
 Priority = Annotated[float, Field(ge=-HIGHEST_PRIORITY, le=HIGHEST_PRIORITY, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Bundles = Annotated[tuple[WrittenAmounts, ...], Field(min_length=1, max_length=MOST_BUNDLES)]
@@ -277,35 +276,4 @@ def _validated(spec: type[S], what: str, written: Mapping[str, object]) -> S:
     except ValidationError as error:
         name = written.get("request_id" if what == "request" else "name")
         called = f"{what} {name!r}" if isinstance(name, str) else what
-        known = list(spec.model_fields)
-        told = "; ".join(_sentence(each, known) for each in _causes(error.errors()))
-        raise InvalidPlacementError(f"This {called} cannot be used: {told}") from None
-
-
-def _causes(errors: list[ErrorDetails]) -> list[ErrorDetails]:
-    """Leave out what only follows: a list that is too short because one of its items cannot be used."""
-    places = [each["loc"] for each in errors]
-    return [
-        each
-        for each in errors
-        if not any(len(place) > len(each["loc"]) > 0 and place[: len(each["loc"])] == each["loc"] for place in places)
-    ]
-
-
-def _sentence(error: ErrorDetails, known: list[str]) -> str:
-    where = ".".join(map(str, error["loc"]))
-    if error["type"] == "extra_forbidden":
-        return f"there is no {where}" + (did_you_mean(where, known) if len(error["loc"]) == 1 else "")
-    if error["type"] == "missing":
-        return f"{where} is missing"
-    if error["type"] == "string_pattern_mismatch":
-        return f"{where} must be 1 to 100 of A-Z, a-z, 0-9, '.', '_' and '-' (got {_short(error['input'])})"
-    says = error["msg"].removeprefix("Value error, ")
-    if error["type"] != "value_error":
-        says = f"{says[0].lower()}{says[1:]} (got {_short(error['input'])})"
-    return f"{where}: {says}" if where else says
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 120 else f"{text[:117]}..."
+        raise InvalidPlacementError(f"This {called} cannot be used: {flaws_in_words(error, spec)}") from None

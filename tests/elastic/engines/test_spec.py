@@ -81,10 +81,10 @@ def test_an_address_has_one_form(written: str, url: str) -> None:
         ({"url": "ray://a", "kind": "vllm"}, "kind 'vllm' does not go with the url"),
         ({"url": "ray://a", "router": "http://gpu-1:3"}, "an actor cannot be a worker of the gateway"),
         ({"url": "ray://a", "slots": 3}, "the slots of an actor are what its load"),
-        ({"url": "http://gpu-1", "slots": 0}, "slots of an engine: input should be greater than or equal to 1"),
-        ({"url": "http://gpu-1", "kind": "tgi"}, "kind of an engine: input should be 'auto', 'sglang', 'vllm' or"),
-        ({"url": "http://gpu-1", "api-key": "x"}, "an engine has no setting 'api-key'; it has url, kind, api_key"),
-        ({}, "url of an engine: field required"),
+        ({"url": "http://gpu-1", "slots": 0}, r"an engine: slots must be greater than or equal to 1 \(got 0\)"),
+        ({"url": "http://gpu-1", "kind": "tgi"}, "an engine: kind must be 'auto', 'sglang', 'vllm' or"),
+        ({"url": "http://gpu-1", "api-key": "x"}, "an engine: there is no setting api-key; did you mean 'api_key'"),
+        ({}, "an engine: url is missing"),
     ],
 )
 def test_a_mistake_is_told_in_a_sentence(written: dict[str, str], said: str) -> None:

@@ -58,7 +58,7 @@ def test_a_key_whose_variable_is_not_set_is_told_with_its_engine(tmp_path: Path)
     path.write_text(GOOD)
 
     with pytest.raises(
-        InvalidElasticError, match=r"api_key_env of the engine http://127\.0\.0\.1:30001/ names .* VLLM_KEY"
+        InvalidElasticError, match=r"api_key_env of the engine http://127\.0\.0\.1:30001 names .* VLLM_KEY"
     ):
         load_pool_file(path).specs({})
 
@@ -73,7 +73,7 @@ def test_a_key_whose_variable_is_not_set_is_told_with_its_engine(tmp_path: Path)
         ("pool: {engines: []}", "pool.engines must name at least one engine (got [])"),
         ("pool: {engines: http://a:1}", "pool.engines must be a list (got 'http://a:1')"),
         ("pool: {engines: [7]}", "pool.engines[0] must be an address, or a mapping with its `url` (got 7)"),
-        ("pool: {engines: [ftp://a:1]}", "pool.engines[0]: an engine's url must be http://host:port"),
+        ("pool: {engines: [ftp://a:1]}", "pool.engines[0].url: an engine's url must be http://host:port"),
         ("pool: {engines: [http://a:1, {url: http://b:1, kidn: vllm}]}", "pool.engines[1].kidn; did you mean 'kind'?"),
         ("pool: {engines: [{url: http://a:1, kind: tgi}]}", "pool.engines[0].kind must be 'auto', 'sglang', 'vllm'"),
         ("pool: {engines: [{url: http://a:1, slots: 0}]}", "pool.engines[0].slots must be greater than or equal to 1"),

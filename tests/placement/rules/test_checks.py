@@ -145,13 +145,13 @@ def test_bad_requests_are_refused_with_a_sentence() -> None:
         ({"resources": None, "bundles": []}, "at least 1 item"),
         ({"resources": None, "bundles": [{"cpu": 1}] * 257}, "at most 256 items"),
         ({"resources": {"cpu": -1}}, "resources: An amount of CPU must be a number >= 0 (got -1)"),
-        ({"resources": None, "bundles": [{"cpu": 1}, {"cpu": 0}]}, "bundles.1: Resources must be more than nothing"),
+        ({"resources": None, "bundles": [{"cpu": 1}, {"cpu": 0}]}, "bundles[1]: Resources must be more than nothing"),
         ({"labels": {"role": 3}}, "labels.role"),
         ({"estimated_duration_s": -1}, "estimated_duration_s"),
         ({"restart_s": float("inf")}, "(got inf)"),
         ({"min_runtime_s": -0.1}, "(got -0.1)"),
         ({"strategy": "TIGHT"}, "STRICT_PACK"),
-        ({"prioriti": 3}, "there is no prioriti; did you mean 'priority'?"),
+        ({"prioriti": 3}, "there is no setting prioriti; did you mean 'priority'?"),
     ]
     for changes, shows in cases:
         written = {"request_id": "a", "pool": "p", "resources": {"cpu": 1}} | changes
@@ -174,7 +174,7 @@ def test_bad_pools_are_refused_with_a_sentence() -> None:
         ),
         ({"reserved": [{"gpu": 1}]}, "1 GPU together"),
         ({"reserved": [{"cpu": -1}]}, "got -1"),
-        ({"reserved": [{"resources": {"cpu": 1}, "strat": "PACK"}]}, "there is no reserved.0.strat"),
+        ({"reserved": [{"resources": {"cpu": 1}, "strat": "PACK"}]}, "there is no setting reserved[0].strat"),
         ({"max_dynamic": -1}, "max_dynamic"),
         ({"min_available": {"role": 1}}, "such as 'role=rollout' (got 'role')"),
         ({"min_available": {"=x": 1}}, "(got '=x')"),
@@ -197,5 +197,5 @@ def test_every_mistake_is_told_at_once() -> None:
 def test_only_the_cause_is_told_and_not_what_follows_from_it() -> None:
     with pytest.raises(InvalidPlacementError) as refused:
         checked_request(pool="p", bundles=[{"cpu": -1}])
-    assert "bundles.0: An amount of CPU must be a number >= 0" in str(refused.value)
+    assert "bundles[0]: An amount of CPU must be a number >= 0" in str(refused.value)
     assert "at least 1 item" not in str(refused.value)

@@ -9,6 +9,7 @@ from .spec import (
     EngineKind as EngineKind,
     EngineSpec as EngineSpec,
     FindActor as FindActor,
+    NamedEngine as NamedEngine,
     open_engine as open_engine,
 )
 from .process import EngineProcess as EngineProcess, Launch as Launch, Program as Program

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
-from headgate.core import Clock, Secret
+from headgate.core import Clock, Secret, flaws_in_words
 from headgate.elastic.engines.calls import KeyRefusedError, Reply
 from headgate.elastic.engines.engine import Engine
 from headgate.elastic.engines.http import EngineHttp
@@ -28,29 +28,23 @@ FindActor = Callable[[str], Any]
 _RAY: Final = "ray://"
 
 
-class EngineSpec(BaseModel):
-    """One engine as a user names it.
+class NamedEngine(BaseModel):
+    """One engine, without the keys that it asks for.
 
     Attributes:
         url: its address, `http://host:port`; or `ray://name` for an actor.
         kind: whose API it speaks; `auto` asks it.
-        api_key: for requests.
-        admin_key: for what puts it to sleep, where that takes another key (SGLang's `--admin-api-key`).
         slots: requests that it is given at once at most; a server that runs fewer is given fewer.
         router: address of an SGLang gateway (`smg`) to which it is added when it wakes, and from which it is taken
             before it sleeps.
-        router_key: for the gateway.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     url: str
     kind: EngineKind = "auto"
-    api_key: SecretStr = SecretStr("")
-    admin_key: SecretStr = SecretStr("")
     slots: int | None = Field(default=None, ge=1)
     router: str | None = None
-    router_key: SecretStr = SecretStr("")
 
     @field_validator("url", "router")
     @classmethod
@@ -67,16 +61,30 @@ class EngineSpec(BaseModel):
             raise ValueError(f"the slots of an actor are what its load() tells (got {self.slots})")
         return self
 
-    def __init__(self, **written: Any) -> None:
-        try:
-            super().__init__(**written)
-        except ValidationError as error:
-            raise InvalidElasticError(_sentence(error)) from None
-
     @property
     def is_actor(self) -> bool:
         """Whether it is an actor and no server."""
         return self.url.startswith(_RAY)
+
+
+class EngineSpec(NamedEngine):
+    """One engine as a user names it.
+
+    Attributes:
+        api_key: for requests.
+        admin_key: for what puts it to sleep, where that takes another key (SGLang's `--admin-api-key`).
+        router_key: for the gateway.
+    """
+
+    api_key: SecretStr = SecretStr("")
+    admin_key: SecretStr = SecretStr("")
+    router_key: SecretStr = SecretStr("")
+
+    def __init__(self, **written: Any) -> None:
+        try:
+            super().__init__(**written)
+        except ValidationError as error:
+            raise InvalidElasticError(f"an engine: {flaws_in_words(error, type(self))}") from None
 
 
 async def open_engine(
@@ -172,12 +180,3 @@ def _address(written: str) -> str:
 
 def _secret(written: SecretStr) -> Secret:
     return Secret(written.get_secret_value())
-
-
-def _sentence(error: ValidationError) -> str:
-    problem = error.errors(include_input=False)[0]  # what was written may be a key
-    name = ".".join(str(part) for part in problem["loc"])
-    said = str(problem["msg"]).removeprefix("Value error, ")
-    if problem["type"] == "extra_forbidden":
-        return f"an engine has no setting {name!r}; it has {', '.join(EngineSpec.model_fields)}"
-    return said if problem["type"] == "value_error" else f"{name} of an engine: {said[:1].lower()}{said[1:]}"

@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from headgate.elastic.engines import EngineKind, EngineSpec
+from headgate.core import flaws_in_words, text_like
+from headgate.elastic.engines import EngineSpec, NamedEngine
 from headgate.elastic.errors import InvalidElasticError
 from headgate.elastic.gateway.settings import GatewaySettings, Variable, secret_of
-from headgate.elastic.settings import ElasticConfig, elastic_config, flaws_in_words
+from headgate.elastic.settings import ElasticConfig, elastic_config
 
 MAX_FILE_BYTES: Final = 1_000_000
 
 
-class EngineEntry(BaseModel):
-    """One engine as the file names it: as `EngineSpec`, with the variables that hold its keys instead of the keys.
+class EngineEntry(NamedEngine):
+    """One engine as the file names it: with the variables that hold the keys of its `EngineSpec`.
 
     An address alone is an engine, too. An entry with `class` or `serve` stands for actors that are started in places
     of a cluster: whoever starts them checks what it says.
@@ -27,14 +28,8 @@ class EngineEntry(BaseModel):
         actors: such an entry as it was written; None for an engine with an address.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    url: str
-    kind: EngineKind = "auto"
     api_key_env: Variable | None = None
     admin_key_env: Variable | None = None
-    slots: int | None = Field(default=None, ge=1)
-    router: str | None = None
     router_key_env: Variable | None = None
     actors: dict[str, Any] | None = None
 
@@ -54,7 +49,7 @@ class EngineEntry(BaseModel):
         """Return the engine with its keys.
 
         Raises:
-            InvalidElasticError: a variable is not set, or the address is none.
+            InvalidElasticError: a variable is not set.
         """
         keys = {
             name: secret_of(variable, environ, f"{name}_env of the engine {self.url}").reveal()
@@ -62,6 +57,12 @@ class EngineEntry(BaseModel):
             if (variable := getattr(self, f"{name}_env")) is not None
         }
         return EngineSpec(url=self.url, kind=self.kind, slots=self.slots, router=self.router, **keys)
+
+
+PoolName = Annotated[
+    str,
+    AfterValidator(text_like("[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "must be 1 to 64 letters, digits, '.', '_' or '-'")),
+]
 
 
 class PoolSection(BaseModel):
@@ -75,7 +76,7 @@ class PoolSection(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str = Field(default="pool", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    name: PoolName = "pool"
     model: Annotated[str, Field(min_length=1)] | None = None
     engines: tuple[EngineEntry, ...]
 
@@ -142,15 +143,9 @@ def read_pool_document(written: object) -> PoolFile:
         except InvalidElasticError as error:
             raise InvalidElasticError(f"elastic_config: {error.message}") from None
     try:
-        pool_file = PoolFile.model_validate(sections)
+        return PoolFile.model_validate(sections)
     except ValidationError as error:
         raise InvalidElasticError(flaws_in_words(error, PoolFile)) from None
-    for number, entry in enumerate(pool_file.pool.engines):
-        try:
-            EngineSpec(url=entry.url, kind=entry.kind, router=entry.router)
-        except InvalidElasticError as error:
-            raise InvalidElasticError(f"pool.engines[{number}]: {error.message}") from None
-    return pool_file
 
 
 class _UniqueLoader(yaml.SafeLoader):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from headgate.core import Secret
+from headgate.core import Secret, text_like
 from headgate.elastic.errors import InvalidElasticError
 
 
@@ -16,7 +16,9 @@ def _named(written: object) -> object:
     return {"": written} if isinstance(written, str) else written
 
 
-Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+# What was written may be the key itself, and is not told.
+_VARIABLE = "must be the name of an environment variable that holds the key (got something else)"
+Variable = Annotated[str, AfterValidator(text_like("[A-Za-z_][A-Za-z0-9_]*", _VARIABLE))]
 Variables = Annotated[dict[str, Variable], BeforeValidator(_named)]
 Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 

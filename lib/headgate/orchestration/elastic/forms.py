@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from headgate.core import flaws_in_words, text_like
 from headgate.core.errors import InvalidInputError
-from headgate.elastic import InvalidElasticError, flaws_in_words
+from headgate.elastic import InvalidElasticError
 from headgate.elastic.engines import EngineProcess, Launch, Program
 from headgate.orchestration.placement.demand import Demand
 from headgate.placement import InvalidPlacementError, checked_request
@@ -33,6 +34,9 @@ class _Form(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
+ClassName = Annotated[str, AfterValidator(text_like(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", "must be module:Class"))]
+
+
 class ActorEngines(_Form):
     """Engines of one class, each an actor in a place of its own: `{kind: ray, class: module:Class, count: 4}`.
 
@@ -49,7 +53,7 @@ class ActorEngines(_Form):
     """
 
     kind: Literal["ray"] = "ray"
-    class_name: str = Field(alias="class", pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
+    class_name: ClassName = Field(alias="class")
     resources: dict[str, Any] = Field(default_factory=lambda: {"cpu": 1})
     count: int = Field(default=1, ge=1, le=1_000)
     arguments: dict[str, Any] = Field(default_factory=dict)
