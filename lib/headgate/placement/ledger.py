@@ -13,7 +13,7 @@ from headgate.placement.errors import UnknownPoolError
 from headgate.placement.ladder import must_fit
 from headgate.placement.lifecycle import Lifecycle
 from headgate.placement.outbox import Command, RemoveGroup
-from headgate.placement.outcomes import Changes, LedgerSettings, PoolDiffers, PoolOpened, Submitted, Why
+from headgate.placement.outcomes import Changes, LedgerSettings, PoolOpened, Why
 from headgate.placement.pool import Group, GroupState, NodeView, Pool
 from headgate.placement.request import Occupancy, PlacementRequest, Stage
 from headgate.placement.rules import PreemptionRules
@@ -56,15 +56,15 @@ class PlacementLedger(Lifecycle):
             if group.state is not GroupState.CREATING:
                 self.look_for_nodes(group, now)
 
-    def open_pool(self, pool: Pool, now: float) -> PoolOpened | PoolDiffers:
+    def open_pool(self, pool: Pool, now: float) -> PoolOpened:
         """Open a pool; one that is open in the same form is left alone, in another form it stays as it is."""
         del now
         known = self.holdings.pools.get(pool.name)
         if known is None:
             self._set_pool(pool, "opened")
-            return PoolOpened(pool)
+            return PoolOpened()
         differences = tuple(each.name for each in fields(Pool) if getattr(known, each.name) != getattr(pool, each.name))
-        return PoolDiffers(known, differences) if differences else PoolOpened(known, again=True)
+        return PoolOpened(known, differences)
 
     def change_pool(self, pool: Pool, now: float) -> None:
         """Give an open pool another form. Running work stays; reserved groups that are wanted no more go when free.
@@ -104,23 +104,22 @@ class PlacementLedger(Lifecycle):
 
     # Demand
 
-    def submit(self, request: PlacementRequest, holder: str, now: float) -> Submitted:
-        """Let a request stand in line. The same id again is the same request, whatever it asks for.
+    def submit(self, request: PlacementRequest, holder: str, now: float) -> bool:
+        """Let a request stand in line; return whether it is new. The same id again is the same request.
 
         Raises:
             UnknownPoolError: its pool is not open.
             CannotFitError: no node, or not its pool's quota, could ever carry it.
         """
-        known = self.holdings.requests.get(request.request_id)
-        if known is not None:
-            return Submitted(request.request_id, known.stage, again=True)
+        if request.request_id in self.holdings.requests:
+            return False
         must_fit(self.holdings, self._pool(request.pool), request)
         self._order += 1
         waiting = Occupancy(request, holder, submitted_at=now, order=self._order)
         self.holdings.requests[request.request_id] = waiting
         self.enqueue(waiting, now, "new")
         self.renew(holder, now)
-        return Submitted(request.request_id, Stage.WAITING)
+        return True
 
     def complete(self, request_id: str, lease_id: str, epoch: int, now: float) -> ReleaseOutcome:
         """Take back what a request holds: its work is stopped if it still runs, and its group is free again."""

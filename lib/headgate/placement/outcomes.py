@@ -36,28 +36,16 @@ class LedgerSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Submitted:
-    """The request stands in the ledger; `again` tells that it did already."""
-
-    request_id: str
-    stage: Stage
-    again: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class PoolOpened:
-    """The pool is open as asked for; `again` tells that it was already."""
+    """A pool of that name is open.
 
-    pool: Pool
-    again: bool = False
+    Attributes:
+        before: the pool as it was open already, and stays; None where it was not.
+        differences: fields in which that one is another than was asked for.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class PoolDiffers:
-    """A pool of that name is open with another configuration, which stays; `differences` names the fields."""
-
-    pool: Pool
-    differences: tuple[str, ...]
+    before: Pool | None = None
+    differences: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,13 +173,11 @@ class Candidate:
 Worth = tuple[float, int, float, tuple[str, ...]]
 
 
-def cheapest_set(
-    candidates: Sequence[Candidate], sufficient: Sufficient, *, exact_up_to: int = EXACT_UP_TO
-) -> tuple[Candidate, ...] | None:
+def cheapest_set(candidates: Sequence[Candidate], sufficient: Sufficient) -> tuple[Candidate, ...] | None:
     """Return the set to stop, lowest band and cheapest first, or None if all together are not enough.
 
     The set has the lowest highest band that is enough, then the least cost, then the fewest members, then the latest
-    start among them. With more than `exact_up_to` candidates in those bands it is a good one and not always the best;
+    start among them. With more than `EXACT_UP_TO` candidates in those bands it is a good one and not always the best;
     no member of it is superfluous. `sufficient` is asked rarely, and never twice about the same set.
     """
     in_order = sorted(candidates, key=lambda each: (each.band, each.cost, -each.started_at, each.request_id))
@@ -190,7 +188,7 @@ def cheapest_set(
         return None
     search.keep_lowest_bands()
     best = search.greedy()
-    if len(search.among) <= exact_up_to:
+    if len(search.among) <= EXACT_UP_TO:
         best = search.exact(best)
     return search.members(best)
 

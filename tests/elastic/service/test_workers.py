@@ -344,14 +344,12 @@ def test_an_operator_scales_pins_and_gives_the_pool_back() -> None:
     virtual(main)
 
 
-def test_an_engine_put_to_sleep_at_the_end_sleeps_and_others_stay_as_they_are() -> None:
+def test_engines_stay_as_they_are_when_the_service_ends() -> None:
     async def main() -> None:
-        kept, slept = FakeEngine("w0"), FakeEngine("w0")
+        kept = FakeEngine("w0")
         async with opened(kept) as desk:
             await desk.service.stop(1)
-        async with opened(slept) as desk:
-            await desk.service.stop(1, put_to_sleep=True)
-        assert (kept.is_asleep, slept.is_asleep) == (False, True)
+        assert not kept.is_asleep
 
     virtual(main)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headgate.placement.amounts import amounts
-from headgate.placement.outcomes import LedgerSettings, PoolDiffers, PoolOpened
+from headgate.placement.outcomes import LedgerSettings, PoolOpened
 from headgate.placement.pool import GroupState
 from headgate.placement.request import Stage
 from tests.placement.ledger.world import World, pool, reserved, rules
@@ -171,9 +171,9 @@ def test_the_work_of_a_lost_driver_goes_on_where_that_is_wanted() -> None:
 
 def test_an_open_pool_tells_in_what_another_form_of_it_differs() -> None:
     world = World()
-    assert world.ledger.open_pool(pool(), world.now) == PoolOpened(pool(), again=True)
+    assert world.ledger.open_pool(pool(), world.now) == PoolOpened(pool())
     differs = world.ledger.open_pool(replace(pool(), protected=True, max_dynamic=3), world.now)
-    assert differs == PoolDiffers(pool(), ("max_dynamic", "protected"))
+    assert differs == PoolOpened(pool(), ("max_dynamic", "protected"))
     assert world.ledger.pools["p"] == pool()
 
 

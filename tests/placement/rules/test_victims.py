@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from itertools import combinations
 from math import fsum
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.placement import victims
 from headgate.placement.victims import Candidate, Sufficient, cheapest_set
 
 
@@ -64,7 +66,8 @@ def test_a_small_search_finds_the_best_set_there_is(problem: tuple[list[Candidat
 @given(_problems(largest=30), st.integers(0, 3))
 def test_a_large_search_stops_nobody_in_vain(problem: tuple[list[Candidate], Sufficient], exact_up_to: int) -> None:
     candidates, sufficient = problem
-    found = cheapest_set(candidates, sufficient, exact_up_to=exact_up_to)
+    with mock.patch.object(victims, "EXACT_UP_TO", exact_up_to):
+        found = cheapest_set(candidates, sufficient)
     everybody = frozenset(each.request_id for each in candidates)
     if found is None:
         assert not sufficient(everybody)
@@ -99,16 +102,18 @@ def test_nobody_is_stopped_when_there_is_room() -> None:
 
 
 @pytest.mark.parametrize("exact_up_to", [12, 0])
-def test_a_lower_band_goes_first_whatever_it_costs(exact_up_to: int) -> None:
+def test_a_lower_band_goes_first_whatever_it_costs(exact_up_to: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(victims, "EXACT_UP_TO", exact_up_to)
     candidates = [Candidate("high", 8, 0.0, 0), Candidate("low", 3, 99.0, 0)]
-    found = cheapest_set(candidates, bool, exact_up_to=exact_up_to)
+    found = cheapest_set(candidates, bool)
     assert found == (candidates[1],)
 
 
 @pytest.mark.parametrize("exact_up_to", [12, 0])
-def test_of_equals_the_one_that_started_last_is_stopped(exact_up_to: int) -> None:
+def test_of_equals_the_one_that_started_last_is_stopped(exact_up_to: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(victims, "EXACT_UP_TO", exact_up_to)
     candidates = [Candidate("old", 3, 1.0, 10.0), Candidate("new", 3, 1.0, 20.0), Candidate("older", 3, 1.0, 5.0)]
-    assert cheapest_set(candidates, bool, exact_up_to=exact_up_to) == (candidates[1],)
+    assert cheapest_set(candidates, bool) == (candidates[1],)
 
 
 def test_fewer_victims_are_taken_at_the_same_cost() -> None:
@@ -121,7 +126,8 @@ def test_fewer_victims_are_taken_at_the_same_cost() -> None:
     assert cheapest_set([*halves, whole], sufficient) == (whole,)
 
 
-def test_the_greedy_search_tries_the_last_victim_first() -> None:
+def test_the_greedy_search_tries_the_last_victim_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(victims, "EXACT_UP_TO", 0)
     small = [Candidate(f"small-{number}", 3, 1.0 + number, 0.0) for number in range(3)]
     large = Candidate("large", 3, 4.5, 0.0)
     sizes = {"small-0": 1, "small-1": 1, "small-2": 1, "large": 4}
@@ -129,7 +135,7 @@ def test_the_greedy_search_tries_the_last_victim_first() -> None:
     def sufficient(stopped: frozenset[str]) -> bool:
         return sum(sizes[each] for each in stopped) >= 4
 
-    assert cheapest_set([*small, large], sufficient, exact_up_to=0) == (large,)
+    assert cheapest_set([*small, large], sufficient) == (large,)
 
 
 def test_a_few_bands_are_searched_exactly_among_many_candidates() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from headgate.placement.amounts import amounts
-from headgate.placement.outcomes import PoolDiffers
 from tests.placement.service.conftest import Opens, pool, virtual, work
 from tests.placement.service.fake_executor import FakeCluster
 
@@ -104,7 +103,7 @@ def test_another_form_of_an_open_pool_is_told(opens: Opens) -> None:
         async with opens() as desk:
             desk.service.open_pool(pool())
             told = desk.service.open_pool(pool(cpu=4))
-            assert isinstance(told, PoolDiffers)
+            assert told.differences
             assert told.differences == ("quota",)
 
     virtual(main)

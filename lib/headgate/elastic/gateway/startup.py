@@ -11,10 +11,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import Final
 
-from headgate.core import Clock
 from headgate.core.errors import HeadgateError
 from headgate.core.events import Emit
-from headgate.elastic.demand import Policy
 from headgate.elastic.engines import Engine, EngineSpec, FindActor, open_engine, same_for_all
 from headgate.elastic.errors import EngineError, InvalidElasticError
 from headgate.elastic.gateway.access import Callers
@@ -74,9 +72,7 @@ async def running_pool(
     environ: Mapping[str, str] = os.environ,
     engines: Sequence[Engine] = (),
     leases: WorkerLeases | None = None,
-    policy: Policy | None = None,
     find_actor: FindActor | None = None,
-    clock: Clock | None = None,
     emit: Emit | None = None,
 ) -> AsyncIterator[Gateway]:
     """Give the gateway of a pool, in the running event loop; pool and gateway stop when the context ends.
@@ -88,9 +84,7 @@ async def running_pool(
         environ: where keys and tokens come from.
         engines: further ones, beside those of the file that have an address.
         leases: what has to be held for a worker to be awake.
-        policy: in place of the one that the settings name.
         find_actor: returns the handle of a Ray actor, for engines that are `ray://name`.
-        clock: gives the time.
         emit: gets every event.
 
     Raises:
@@ -100,10 +94,8 @@ async def running_pool(
     check_before(pool_file, environ, further_engines=len(engines))
     check_port(pool_file.gateway)
     async with AsyncExitStack() as exits:
-        opened = await _opened(pool_file.specs(environ), config, exits, clock=clock, find_actor=find_actor)
-        service = ElasticService(
-            pool_file.pool.name, config, [*opened, *engines], leases=leases, policy=policy, clock=clock, emit=emit
-        )
+        opened = await _opened(pool_file.specs(environ), config, exits, find_actor)
+        service = ElasticService(pool_file.pool.name, config, [*opened, *engines], leases=leases, emit=emit)
         await exits.enter_async_context(service)
         gateway = await exits.enter_async_context(
             running_gateway(
@@ -112,7 +104,6 @@ async def running_pool(
                 pool_file.gateway,
                 model=pool_file.pool.model,
                 environ=environ,
-                clock=clock,
                 emit=emit,
             )
         )
@@ -123,8 +114,6 @@ async def _opened(
     specs: Sequence[EngineSpec],
     config: ElasticConfig,
     exits: AsyncExitStack,
-    *,
-    clock: Clock | None,
     find_actor: FindActor | None,
 ) -> list[Engine]:
     """Return the adapters of engines, which are asked side by side what they are, and are closed with `exits`.
@@ -138,7 +127,7 @@ async def _opened(
 
     async def opened(spec: EngineSpec) -> Engine | HeadgateError:
         try:
-            engine = await open_engine(spec, config, clock=clock, find_actor=find_actor)
+            engine = await open_engine(spec, config, find_actor=find_actor)
         except HeadgateError as error:
             return error
         exits.push_async_callback(engine.close)

@@ -15,7 +15,7 @@ from headgate.core.events import Emit, Event
 from headgate.elastic.demand import Policy
 from headgate.elastic.engines.engine import Engine, EngineAnswer, Outgoing
 from headgate.elastic.engines.records import claim
-from headgate.elastic.errors import FAULTS, InvalidElasticError, WorkerClaimedError, sentence
+from headgate.elastic.errors import InvalidElasticError, WorkerClaimedError
 from headgate.elastic.outbox import Abort, Command, Cut, Fail, Send
 from headgate.elastic.policies import policy_of
 from headgate.elastic.pool import ElasticPool
@@ -52,7 +52,7 @@ class ElasticService:
                 async for chunk in answer.chunks: ...
 
     An engine belongs to one pool at a time, on one machine. Engines are left awake or asleep as they are when the
-    service ends, unless `stop` says otherwise.
+    service ends.
     """
 
     def __init__(
@@ -197,12 +197,11 @@ class ElasticService:
         """Follow the load again before the time of `wake_all` is over."""
         self._steps.do(lambda pool, now: pool.resume(now))
 
-    async def stop(self, drain_s: float = DRAIN_S, *, put_to_sleep: bool = False) -> None:
+    async def stop(self, drain_s: float = DRAIN_S) -> None:
         """Take no more requests, let those in flight end, and end the service; legal twice.
 
         Args:
             drain_s: requests get so long; what is left then fails.
-            put_to_sleep: put every engine to sleep at the end, instead of leaving it as it is.
         """
         if not self._steps.is_open:
             return
@@ -214,8 +213,6 @@ class ElasticService:
                     await self._steps.changed()
         self._end()
         await self._steps.tasks.cancelled()
-        if put_to_sleep:
-            await asyncio.gather(*(self._put_to_sleep(supervisor) for supervisor in self._at_work.supervisors.values()))
 
     @property
     def _at_work(self) -> _Opened:
@@ -286,13 +283,6 @@ class ElasticService:
 
     async def _give_back_leases(self) -> None:
         await asyncio.gather(*(supervisor.give_back() for supervisor in self._at_work.supervisors.values()))
-
-    async def _put_to_sleep(self, supervisor: WorkerSupervisor) -> None:
-        try:
-            async with asyncio.timeout(self._config.start_timeout):
-                await supervisor.put_to_sleep()
-        except FAULTS as error:
-            _log.warning("%s was left awake: %s", supervisor.worker_id, sentence(error))
 
 
 def ignored(_: Event) -> None:

@@ -143,11 +143,6 @@ class WorkerSupervisor:
             _log.warning("The lease of %s was not released: %s", self.worker_id, sentence(error))
         self._lease = None  # not before: who is cancelled here leaves it to the next to give it back
 
-    async def put_to_sleep(self) -> None:
-        """Put the engine to sleep, whatever the pool thinks of it; raises as `Engine.sleep`."""
-        async with self._turn:
-            await self.engine.sleep()
-
     # Commands
 
     async def _read(self, command: Read) -> None:

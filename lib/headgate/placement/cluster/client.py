@@ -22,7 +22,7 @@ from headgate.placement.cluster.pools import PlacementPool
 from headgate.placement.cluster.tuning import LocalCluster
 from headgate.placement.cluster.work import PlacedWork
 from headgate.placement.errors import InvalidPlacementError, UnknownPoolError
-from headgate.placement.outcomes import LedgerSettings, PoolDiffers, PoolOpened
+from headgate.placement.outcomes import LedgerSettings, PoolOpened
 from headgate.placement.pool import GroupShape, NodeView, Pool
 from headgate.placement.rules import PreemptionRules
 from headgate.placement.scaling import scaled
@@ -149,16 +149,16 @@ class Placement:
             return PlacementPool(self._link, self._heartbeat, known)
         spec = pool_spec({"name": name, "quota": quota, "reserved": tuple(reserved), **more})
         wanted, factor = scaled(spec, self._link.ask("nodes")) if scale else (spec.as_pool(), 1.0)
-        told: PoolOpened | PoolDiffers = self._link.ask("open_pool", wanted)
-        if isinstance(told, PoolDiffers):
+        told: PoolOpened = self._link.ask("open_pool", wanted)
+        if told.differences:
             if not change:
                 raise InvalidPlacementError(
                     f"Pool {name!r} is open with another {' and '.join(told.differences)}",
                     next_step="Use placement.pool(name) to get it as it is, or change=True (`--change`) to change it.",
                 )
             self._link.ask("change_pool", wanted)
-            record_change("placement change pool", name, before=told.pool, after=wanted)
-        elif not told.again:
+            record_change("placement change pool", name, before=told.before, after=wanted)
+        elif told.before is None:
             record_change("placement open pool", name, after=wanted)
         return PlacementPool(self._link, self._heartbeat, wanted, factor)
 

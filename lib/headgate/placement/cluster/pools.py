@@ -16,7 +16,7 @@ from headgate.placement.checks import RequestSpec, request_spec
 from headgate.placement.cluster.link import Heartbeat, LedgerLink
 from headgate.placement.cluster.work import PlacedWork, Restore, Save, packed_work, plain_class, with_handlers
 from headgate.placement.errors import InvalidPlacementError, PlacementLostError
-from headgate.placement.outcomes import Submitted, Why
+from headgate.placement.outcomes import Why
 from headgate.placement.pool import Pool
 from headgate.placement.request import Stage
 from headgate.placement.scaling import scaled_amounts
@@ -333,5 +333,5 @@ class PlacementPool:
         request = request_spec({"pool": self.name, **given, **written}).as_request()
         if self.factor != 1.0:
             request = replace(request, bundles=tuple(scaled_amounts(each, self.factor) for each in request.bundles))
-        submitted: Submitted = self._link.ask("submit", Submission(request, kind, payload), self._heartbeat.driver)
-        return submitted.request_id
+        self._link.ask("submit", Submission(request, kind, payload), self._heartbeat.driver)
+        return request.request_id

@@ -12,7 +12,7 @@ from headgate.core.events import Event
 from headgate.placement.backfill import PoolUsage
 from headgate.placement.ledger import PlacementLedger
 from headgate.placement.outbox import Command
-from headgate.placement.outcomes import LedgerSettings, PoolDiffers, PoolOpened, Submitted, Why
+from headgate.placement.outcomes import LedgerSettings, PoolOpened, Why
 from headgate.placement.pool import NodeView, Pool
 from headgate.placement.request import Occupancy, Stage
 from headgate.placement.rules import PreemptionRules, rules_from
@@ -103,7 +103,7 @@ class PlacementService:
 
     # Pools and rules
 
-    def open_pool(self, pool: Pool) -> PoolOpened | PoolDiffers:
+    def open_pool(self, pool: Pool) -> PoolOpened:
         """Open a pool; see `PlacementLedger.open_pool`."""
         return self._steps.do(lambda ledger, now: ledger.open_pool(pool, now))
 
@@ -138,8 +138,8 @@ class PlacementService:
 
     # Demand
 
-    def submit(self, submission: Submission, holder: str) -> Submitted:
-        """Let a request stand in line. The same id again is the same request, and becomes this driver's.
+    def submit(self, submission: Submission, holder: str) -> bool:
+        """Let a request stand in line; return whether it is new. The same id again becomes this driver's.
 
         Raises:
             UnknownPoolError: its pool is not open.
@@ -147,9 +147,8 @@ class PlacementService:
         """
         request = submission.request
         if request.request_id in self.ledger.requests:
-            submitted = self._steps.do(lambda ledger, now: ledger.submit(request, holder, now))
             self.hand_over([request.request_id], holder)
-            return submitted
+            return False
         writes = Writes(payloads={request.request_id: (submission.kind, submission.payload)})
         return self._steps.do(lambda ledger, now: ledger.submit(request, holder, now), writes)
 
