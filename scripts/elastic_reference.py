@@ -10,7 +10,7 @@ from reference_tables import cell, meanings_of, table_of_attributes, table_of_mo
 import headgate.elastic
 from headgate.elastic import ElasticConfig, EngineLoad, WorkerState
 from headgate.elastic.demand import Demand
-from headgate.elastic.engines import EngineSpec
+from headgate.elastic.engines import EngineSpec, NamedEngine
 from headgate.elastic.fleet import _EDGES as EDGES
 from headgate.elastic.gateway import AdmissionView, EngineEntry, GatewaySettings, GatewayStatus, PoolSection
 from headgate.elastic.service import BOUNDS_S, ELASTIC_METRICS, Counts, PoolStatus, Times, WorkerView
@@ -78,7 +78,7 @@ def _settings() -> list[str]:
 
 
 def _file() -> list[str]:
-    engine = meanings_of(EngineSpec)
+    engine = meanings_of(NamedEngine) | meanings_of(EngineSpec)
     engine |= {f"{key}_env": f"variable with the key {text}" for key, text in engine.items() if key.endswith("_key")}
     return [
         "",

@@ -11,30 +11,22 @@ from headgate.core.events import Event
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class _OfRequest:
+    request_id: str
+    worker_id: str
+    epoch: int
+
+
+class Send(_OfRequest):
     """Send a request to a worker; answered by `begun`, then `ended` or `broke`, with this epoch."""
 
-    request_id: str
-    worker_id: str
-    epoch: int
 
-
-@dataclass(frozen=True, slots=True)
-class Abort:
+class Abort(_OfRequest):
     """Have the engine let go of a request, then report `broke` with `aborted`; the pool gives it to another worker."""
 
-    request_id: str
-    worker_id: str
-    epoch: int
 
-
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(_OfRequest):
     """Close the connection of a request and report nothing more of this epoch: the request is with another by now."""
-
-    request_id: str
-    worker_id: str
-    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,35 +39,25 @@ class Fail:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class _OfWorker:
+    worker_id: str
+    epoch: int
+
+
+class Read(_OfWorker):
     """Read a worker's load; answered by `read` or `unanswered`."""
 
-    worker_id: str
-    epoch: int
 
-
-@dataclass(frozen=True, slots=True)
-class Sleep:
+class Sleep(_OfWorker):
     """Flush a worker's cache and release its memory, then give its lease back; answered by `slept` or `stuck`."""
 
-    worker_id: str
-    epoch: int
 
-
-@dataclass(frozen=True, slots=True)
-class Wake:
+class Wake(_OfWorker):
     """Take a lease for a worker, have it take its memory and answer; answered by `woken` or `stuck`."""
 
-    worker_id: str
-    epoch: int
 
-
-@dataclass(frozen=True, slots=True)
-class LetGo:
+class LetGo(_OfWorker):
     """End whatever is under way for a worker that failed, and give its lease back; not answered."""
-
-    worker_id: str
-    epoch: int
 
 
 Command = Send | Abort | Cut | Fail | Read | Sleep | Wake | LetGo

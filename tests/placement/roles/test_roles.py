@@ -22,6 +22,7 @@ from headgate.placement.roles import (
     names_in,
     skill_of,
 )
+from headgate.placement.roles.policy import as_json
 
 GRID = "agentgym:babyai"
 FORMULAS = "affine:sat"
@@ -121,10 +122,10 @@ def test_a_batch_is_read_as_it_was_written(tmp_path: Path) -> None:
     Rollout(place, 1, 0, 1, most=1).step()
     (name,) = names_in(place.opened().played)
     data = (place.opened().played / name).read_bytes()
-    batch = Batch.of_bytes(data)
+    batch = Batch.of_json(data)
     assert len(batch.episodes) == BATCH
     assert all(len(episode.replies) == len(episode.choices) for episode in batch.episodes)
-    again = Batch.of_bytes(batch.as_bytes())
+    again = Batch.of_json(as_json(batch))
     assert [e.replies for e in again.episodes] == [e.replies for e in batch.episodes]
     decisions = [(d.tolist(), c, p) for e in batch.episodes for d, c, p in e.choices]
     assert [(d.tolist(), c, p) for e in again.episodes for d, c, p in e.choices] == decisions

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import io
-import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from headgate.core import Message, seed_of
+from headgate.durable.files import write_whole
 from headgate.environments import Continue, Environment, Score
 from headgate.placement.roles.skill import Features, Skill
+
+
+def as_json(value: object) -> bytes:
+    """Return what roles leave to each other and to their next start, as files have it."""
+    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +40,11 @@ class Policy:
         chosen = int(rng.choice(len(chances), p=chances))
         return chosen, float(chances[chosen])
 
-    def as_bytes(self) -> bytes:
-        """Return the policy as a file."""
-        buffer = io.BytesIO()
-        np.savez(buffer, weights=self.weights, version=self.version)
-        return buffer.getvalue()
-
     @classmethod
-    def of_bytes(cls, data: bytes) -> Policy:
-        """Return the policy of a file."""
-        with np.load(io.BytesIO(data)) as arrays:
-            return cls(arrays["weights"], int(arrays["version"]))
+    def of_json(cls, data: bytes) -> Policy:
+        """Return the policy that `as_json` wrote."""
+        told = orjson.loads(data)
+        return cls(np.array(told["weights"]), told["version"])
 
 
 def blank_policy(features: int) -> Policy:
@@ -130,39 +128,19 @@ class Batch:
         pairs = zip(self.episodes, self.scores, strict=True)
         return tuple(ScoredEpisode(episode.choices, score) for episode, score in pairs)
 
-    def as_bytes(self) -> bytes:
-        """Return the batch as a file."""
-        choices = [choice for episode in self.episodes for choice in episode.choices]
-        told = {"indices": [e.index for e in self.episodes], "replies": [e.replies for e in self.episodes]}
-        buffer = io.BytesIO()
-        np.savez_compressed(
-            buffer,
-            version=self.version,
-            told=json.dumps(told),
-            per_episode=[len(e.choices) for e in self.episodes],
-            alternatives=[len(decision) for decision, _, _ in choices],
-            features=np.concatenate([decision for decision, _, _ in choices]),
-            chosen=[chosen for _, chosen, _ in choices],
-            chances=[chance for _, _, chance in choices],
-            scores=np.array(self.scores, dtype=np.float64),
-        )
-        return buffer.getvalue()
-
     @classmethod
-    def of_bytes(cls, data: bytes) -> Batch:
-        """Return the batch of a file."""
-        with np.load(io.BytesIO(data)) as arrays:
-            told = json.loads(str(arrays["told"]))
-            decisions = np.split(arrays["features"], np.cumsum(arrays["alternatives"])[:-1])
-            chosen, chances = arrays["chosen"].tolist(), arrays["chances"].tolist()
-            choices: list[Choice] = list(zip(decisions, chosen, chances, strict=True))
-            ends = np.cumsum(arrays["per_episode"]).tolist()
-            starts = [0, *ends[:-1]]
-            episodes = tuple(
-                PlayedEpisode(index, tuple(replies), tuple(choices[start:end]))
-                for index, replies, start, end in zip(told["indices"], told["replies"], starts, ends, strict=True)
+    def of_json(cls, data: bytes) -> Batch:
+        """Return the batch that `as_json` wrote."""
+        told = orjson.loads(data)
+        episodes = tuple(
+            PlayedEpisode(
+                each["index"],
+                tuple(each["replies"]),
+                tuple((np.array(decision), chosen, chance) for decision, chosen, chance in each["choices"]),
             )
-            return cls(int(arrays["version"]), episodes, tuple(arrays["scores"].tolist()))
+            for each in told["episodes"]
+        )
+        return cls(told["version"], episodes, tuple(told["scores"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +161,12 @@ class RoleFolder:
 
     def policy(self) -> Policy | None:
         """Return the newest policy, None before the first."""
-        data = _read(self.path / "policy.npz")
-        return None if data is None else Policy.of_bytes(data)
+        data = _read(self.path / "policy.json")
+        return None if data is None else Policy.of_json(data)
 
     def publish(self, policy: Policy) -> None:
         """Make a policy the newest."""
-        write_whole(self.path / "policy.npz", policy.as_bytes())
+        write_whole({self.path / "policy.json": as_json(policy)})
 
     def state(self, role: str) -> bytes | None:
         """Return the last checkpoint of a role."""
@@ -196,7 +174,7 @@ class RoleFolder:
 
     def keep_state(self, role: str, state: bytes) -> None:
         """Replace a role's checkpoint."""
-        write_whole(self.path / "states" / role, state)
+        write_whole({self.path / "states" / role: state})
 
 
 def prefix_of(round_number: int) -> str:
@@ -207,13 +185,13 @@ def prefix_of(round_number: int) -> str:
 def names_in(folder: Path, round_number: int | None = None) -> list[str]:
     """Return the batches of a folder, of one round or of all."""
     prefix = "" if round_number is None else prefix_of(round_number)
-    return sorted(path.name for path in folder.glob(f"{prefix}*.npz"))
+    return sorted(path.name for path in folder.glob(f"{prefix}*.json"))
 
 
 def read_batch(path: Path) -> Batch | None:
     """Return a batch, None when somebody has taken it away meanwhile."""
     data = _read(path)
-    return None if data is None else Batch.of_bytes(data)
+    return None if data is None else Batch.of_json(data)
 
 
 def _read(path: Path) -> bytes | None:
@@ -221,11 +199,3 @@ def _read(path: Path) -> bytes | None:
         return path.read_bytes()
     except FileNotFoundError:
         return None
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file that nobody ever sees half of."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_bytes(data)
-    beside.replace(path)

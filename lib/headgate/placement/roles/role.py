@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import orjson
 
+from headgate.durable.files import write_whole
 from headgate.environments import Environment, environment
 from headgate.placement.roles.policy import (
     Batch,
     PlayedEpisode,
     Policy,
     RoleFolder,
+    as_json,
     blank_policy,
     names_in,
     played,
     prefix_of,
     read_batch,
     scored,
-    write_whole,
 )
 from headgate.placement.roles.skill import Skill, skill_of
 
@@ -71,12 +72,12 @@ class Role(ABC):
         """Go on from the checkpoint in the folder, if there is one."""
         state = self.folder.state(self.name)
         if state is not None:
-            self._restore(json.loads(state))
+            self._restore(orjson.loads(state))
 
     def step(self) -> bool:
         """Do the smallest piece of work, leave a checkpoint, and tell whether there is more."""
         goes_on = self._work()
-        self.folder.keep_state(self.name, json.dumps(self._state()).encode())
+        self.folder.keep_state(self.name, as_json(self._state()))
         return goes_on
 
     @abstractmethod
@@ -115,7 +116,7 @@ class Rollout(Role):
         if policy.version >= self._round or self._batches >= self._most:
             return False
         batch = Batch(policy.version, tuple(asyncio.run(self._play(policy))))
-        write_whole(self.folder.played / f"{self.name}-{self._batches:06d}.npz", batch.as_bytes())
+        write_whole({self.folder.played / f"{self.name}-{self._batches:06d}.json": as_json(batch)})
         self._batches += 1
         return True
 
@@ -198,7 +199,7 @@ class Reward(Role):
             return False
         name = waiting[0]
         scores = asyncio.run(self._scores(batch))
-        write_whole(self.folder.scored / name, replace(batch, scores=scores).as_bytes())
+        write_whole({self.folder.scored / name: as_json(replace(batch, scores=scores))})
         (self.folder.played / name).unlink(missing_ok=True)
         self._scored.append(name)
         self._sum += sum(scores)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -47,18 +45,6 @@ class Learner:
         mean = self.first / (1 - _DECAY[0] ** self.steps)
         spread = np.sqrt(self.second / (1 - _DECAY[1] ** self.steps))
         self.weights = self.weights + rate * mean / (spread + _TINY)
-
-    def as_bytes(self) -> bytes:
-        """Return everything that goes on from here as a file."""
-        buffer = io.BytesIO()
-        np.savez(buffer, weights=self.weights, first=self.first, second=self.second, steps=self.steps)
-        return buffer.getvalue()
-
-    @classmethod
-    def of_bytes(cls, data: bytes) -> Learner:
-        """Return the learner of a file."""
-        with np.load(io.BytesIO(data)) as arrays:
-            return cls(arrays["weights"], arrays["first"], arrays["second"], int(arrays["steps"]))
 
     def _slope(self, episodes: Sequence[ScoredEpisode]) -> NDArray[np.float64]:
         scores = np.array([episode.score for episode in episodes])
@@ -144,9 +130,10 @@ class Train(Role):
         }
 
     def _state(self) -> dict[str, Any]:
-        learner = "" if self._learner is None else base64.b64encode(self._learner.as_bytes()).decode()
-        return {"progress": asdict(self._progress), "learner": learner}
+        return {"progress": self._progress, "learner": self._learner}
 
     def _restore(self, state: dict[str, Any]) -> None:
         self._progress = _Progress(**state["progress"])
-        self._learner = Learner.of_bytes(base64.b64decode(state["learner"])) if state["learner"] else None
+        if (kept := state["learner"]) is not None:
+            weights, first, second = (np.array(kept[name]) for name in ("weights", "first", "second"))
+            self._learner = Learner(weights, first, second, kept["steps"])
