@@ -14,10 +14,16 @@ HEAVY = ("matplotlib", "pandas", "pandera", "prefect", "ray", "s3fs", "scipy", "
 """Each takes from a third of a second to several."""
 
 SMALL = {
-    ("headgate.cli.why", "headgate.cli.data", "headgate.cli.models"): ("headgate.run", "headgate.admission"),
-    ("headgate.cli.main", "headgate.cli.config"): ("polars", "duckdb", "aiohttp", "numpy"),
-    ("headgate.cli.leaderboard",): ("headgate.run", "aiohttp", "httpx"),
-    ("headgate.cli.environments", "headgate.cli.elastic.status_table"): ("headgate.run", "polars", "aiohttp"),
+    ("headgate.cli.why", "headgate.cli.models"): ("headgate.run", "headgate.admission"),
+    tuple(f"headgate.cli.{name}" for name in ("run", "judge", "arena", "plan", "doctor", "forget", "environments")): (
+        "headgate.run.assembly",
+        *("polars", "duckdb", "numpy", "fsspec", "aiohttp"),
+    ),
+    ("headgate.cli.main", "headgate.cli.config", "headgate.cli.data", "headgate.cli.leaderboard"): (
+        "headgate.run.assembly",
+        *("polars", "duckdb", "numpy", "fsspec", "aiohttp", "httpx"),
+    ),
+    ("headgate.cli.elastic.status_table",): ("headgate.run", "polars", "aiohttp"),
     ("headgate.cli.jobqueue.work", "headgate.cli.jobqueue.jobs"): (
         "polars",
         "duckdb",

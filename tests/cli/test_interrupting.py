@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from headgate.cli import judge as judging
-from headgate.cli import run as running
 from tests.cli.conftest import Command
 
 
@@ -27,8 +25,8 @@ async def _interrupted_twice(*_: Any, stop: asyncio.Event, **__: Any) -> None:
 def test_a_second_interrupt_ends_at_once_with_a_line_and_status_130(
     headgate: Command, roster: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    monkeypatch.setattr(running, "run_campaign", _interrupted_twice)
-    monkeypatch.setattr(judging, "run_judged", _interrupted_twice)
+    monkeypatch.setattr("headgate.run.run_campaign", _interrupted_twice)
+    monkeypatch.setattr("headgate.run.run_judged", _interrupted_twice)
     said = headgate(command, "--roster", str(roster), "--set", "drain_timeout_s=7", "--instances", "1")
     assert said.status == 130
     first, second = said.err.splitlines()

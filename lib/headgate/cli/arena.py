@@ -10,13 +10,13 @@ from typing import Annotated, Any, Final
 from cyclopts import Parameter
 
 from headgate import reports
+from headgate import run as runs
 from headgate.cli.judge import progress_shown
 from headgate.cli.options import JudgeChoices, Verbose, names_in
 from headgate.cli.output import AsJson, counted, print_json, print_rows, say, write_page
 from headgate.cli.run import STOPPED_EARLY, Limits, at_hand
 from headgate.config import Settings
 from headgate.core.errors import InvalidInputError
-from headgate.run.arena import ArenaRequest, ArenaResult, run_arena
 from headgate.telemetry import setup_logging
 
 _TEXT: Final = frozenset({"model", "group", "judge"})
@@ -60,7 +60,7 @@ def arena(
             raise InvalidInputError(f"{name} must be >= {least} (got {value})")
     is_live = sys.stdout.isatty() and not as_json and not verbose
     setup_logging(verbosity=0 if is_live else 1 + verbose)
-    request = ArenaRequest(names_in(model), instances, comparisons)
+    request = runs.arena.ArenaRequest(names_in(model), instances, comparisons)
     result = asyncio.run(_run(settings, request, limits, is_live=is_live))
     board = reports.build_arena(result.comparisons, judge=result.judge, warnings=result.warnings)
     if output is not None:
@@ -72,13 +72,15 @@ def arena(
     return STOPPED_EARLY if result.run is not None and result.run.stopped_early else 0
 
 
-async def _run(settings: Settings, request: ArenaRequest, limits: str, *, is_live: bool) -> ArenaResult:
+async def _run(
+    settings: Settings, request: runs.arena.ArenaRequest, limits: str, *, is_live: bool
+) -> runs.arena.ArenaResult:
     async with at_hand(settings, limits) as given:
         with progress_shown(is_live=is_live) as show:
-            return await run_arena(settings, request, on_progress=show, **given)
+            return await runs.arena.run_arena(settings, request, on_progress=show, **given)
 
 
-def told(result: ArenaResult) -> str:
+def told(result: runs.arena.ArenaResult) -> str:
     """Return what the arena holds and what this run added, in one sentence."""
     taken = result.run.scored if result.run is not None else 0
     missing = f", {result.shortfall()}" if result.unjudged else ""
@@ -88,7 +90,7 @@ def told(result: ArenaResult) -> str:
     )
 
 
-def arena_run_document(result: ArenaResult) -> dict[str, Any]:
+def arena_run_document(result: runs.arena.ArenaResult) -> dict[str, Any]:
     """Return what a run did as `--json` prints it beside the ratings."""
     return {
         "comparisons": len(result.comparisons),
@@ -101,7 +103,7 @@ def arena_run_document(result: ArenaResult) -> dict[str, Any]:
     }
 
 
-def _show(board: reports.ArenaBoard, result: ArenaResult, html: Path | None) -> None:
+def _show(board: reports.ArenaBoard, result: runs.arena.ArenaResult, html: Path | None) -> None:
     print_rows(
         f"{counted(len(board.models), 'model')}, rated by {result.judge}", reports.rating_rows(board), names=_TEXT
     )

@@ -9,6 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from headgate import orchestration
+from headgate import run as runs
 from headgate.cli.options import Choices
 from headgate.cli.output import AsJson, console, counted, print_json, print_table
 
@@ -30,12 +31,10 @@ def check(
     as_json: AsJson = False,
 ) -> int:
     """Check settings, roster, environments and rates without running anything."""
-    from headgate.run import rates_of, roster_of, sampled_environments  # noqa: PLC0415 - `show` needs none of it
-
     settings = (choices or Choices()).load().settings
-    environments = sampled_environments(settings)
-    rates = rates_of(settings, environments)
-    models = asyncio.run(roster_of(settings).load()).models
+    environments = runs.sampled_environments(settings)
+    rates = runs.rates_of(settings, environments)
+    models = asyncio.run(runs.roster_of(settings).load()).models
     names = orchestration.checked_deployments(deployments) if deployments is not None else ()
     if as_json:
         print_json({"models": len(models), "rates": rates, "deployments": names})

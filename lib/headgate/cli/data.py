@@ -14,26 +14,12 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from headgate import reports, storage
 from headgate.cli.options import JournalChoices, MissingChoice, NamedStoreChoices, SampleChoices, StoreChoices
 from headgate.cli.output import AsJson, console, counted, print_json, print_table, say, write_page
 from headgate.cli.stored import chosen_samples, existing_store, no_samples, require_stored
 from headgate.core.errors import InvalidInputError
-from headgate.reports import build_report
-from headgate.storage import (
-    EXPORT_FORMATS,
-    IMPORT_FORMATS,
-    Chosen,
-    CompactionPolicy,
-    ExportFormat,
-    ImportFormat,
-    Journal,
-    Problem,
-    SampleStore,
-    export_samples,
-    import_samples,
-    repair,
-    sample_store,
-)
+from headgate.storage import EXPORT_FORMATS, IMPORT_FORMATS, ExportFormat, ImportFormat
 
 
 def query(sql: str, choices: StoreChoices | None = None, *, as_json: AsJson = False) -> int:
@@ -97,7 +83,7 @@ def report(
     _warn_of(problems)
     if frame.is_empty():
         raise asyncio.run(no_samples(store, settings))
-    made = build_report(frame, title=title, settings={"store": store.url}, with_png=False, missing=missing)
+    made = reports.build_report(frame, title=title, settings={"store": store.url}, with_png=False, missing=missing)
     write_page(output, made.html)
     scored = int(made.tables["leaderboard"]["scored"].sum())
     if as_json:
@@ -148,16 +134,16 @@ def export(
 
 
 async def _export(
-    store: SampleStore,
+    store: storage.SampleStore,
     output: Path,
     form: ExportFormat,
     *,
     now: float,
-    chosen: Chosen,
+    chosen: storage.Chosen,
     on_progress: Callable[..., None] | None,
 ) -> int:
     await require_stored(store, campaign=chosen.campaign)
-    return await export_samples(store, output, form, now=now, chosen=chosen, on_progress=on_progress)
+    return await storage.export_samples(store, output, form, now=now, chosen=chosen, on_progress=on_progress)
 
 
 def _form_of(path: Path, known: Sequence[str]) -> Literal["inspect", "jsonl", "parquet"]:
@@ -203,8 +189,8 @@ def import_(
                 show(done)
 
         imported = asyncio.run(
-            import_samples(
-                sample_store(settings),
+            storage.import_samples(
+                storage.sample_store(settings),
                 source,
                 form or _form_of(source, IMPORT_FORMATS),
                 campaign=settings.campaign,
@@ -232,7 +218,7 @@ def compact(
 ) -> int:
     """Merge small parts of the store into large ones; readers see every sample once at any moment."""
     settings = (choices or StoreChoices()).load().settings
-    policy = CompactionPolicy(conversation_days=settings.conversation_days)
+    policy = storage.CompactionPolicy(conversation_days=settings.conversation_days)
     policy = policy if target_rows is None else replace(policy, target_rows=target_rows)
     done = asyncio.run(existing_store(settings).compact(time.time(), policy))
     document = {"merged_parts": done.parts_before, "into_parts": done.parts_after, "rows": done.rows}
@@ -269,8 +255,8 @@ def repair_(file: Path | None = None, choices: JournalChoices | None = None, *, 
     campaign; a job queue's file, its tokens' or a placement's journal is repaired alike.
     """
     settings = (choices or JournalChoices()).load().settings
-    path = file or Journal.file_of(settings.journal, settings.campaign)
-    done = repair(path, time.time())
+    path = file or storage.Journal.file_of(settings.journal, settings.campaign)
+    done = storage.repair(path, time.time())
     if as_json:
         print_json({"path": str(path), "kept_as": str(done.kept_as or ""), "saved": done.rows, "lost": done.lost})
     elif done.kept_as is None:
@@ -282,11 +268,11 @@ def repair_(file: Path | None = None, choices: JournalChoices | None = None, *, 
     return 4 if done.lost else 0
 
 
-def _store(choices: StoreChoices | None) -> SampleStore:
+def _store(choices: StoreChoices | None) -> storage.SampleStore:
     return existing_store((choices or StoreChoices()).load().settings)
 
 
-def _warn_of(problems: tuple[Problem, ...]) -> None:
+def _warn_of(problems: tuple[storage.Problem, ...]) -> None:
     for problem in problems:
         say(f"left out {problem.path}: {problem.reason}", stderr=True)
 

@@ -13,14 +13,13 @@ from email.utils import parsedate_to_datetime
 
 import httpx
 
+from headgate import environments, storage
+from headgate import run as runs
 from headgate.cli.options import Choices
 from headgate.cli.output import AsJson, counted, print_json, print_table
 from headgate.config import Settings
 from headgate.core import require_agreement
 from headgate.core.errors import HeadgateError, OrchestratorUnreachableError
-from headgate.environments import Sandbox, java_runtime, registry_of, selected, served_environments
-from headgate.run import models_at_hand, roster_of
-from headgate.storage import Journal, sample_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +72,12 @@ async def _python(_: Settings) -> str:
 
 
 async def _roster(settings: Settings) -> str:
-    return counted(len((await roster_of(settings).load()).models), "model")
+    return counted(len((await runs.roster_of(settings).load()).models), "model")
 
 
 async def _endpoints(settings: Settings) -> str:
     """Ask each endpoint for its list of models: any answer of HTTP says that something is there."""
-    async with models_at_hand(settings) as source, httpx.AsyncClient(timeout=5.0) as client:
+    async with runs.models_at_hand(settings) as source, httpx.AsyncClient(timeout=5.0) as client:
         urls = sorted({model.base_url for model in (await source.load()).models})
         for url in urls:
             try:
@@ -92,13 +91,13 @@ async def _endpoints(settings: Settings) -> str:
 
 
 async def _store(settings: Settings) -> str:
-    store = sample_store(settings)
+    store = storage.sample_store(settings)
     await store.probe()
     return f"{store.url} can be written"
 
 
 async def _journal(settings: Settings) -> str:
-    journal = Journal(settings.journal, settings.campaign)
+    journal = storage.Journal(settings.journal, settings.campaign)
     try:
         journal.check()
         now = time.time()
@@ -109,7 +108,7 @@ async def _journal(settings: Settings) -> str:
 
 
 async def _sandbox(settings: Settings) -> str:
-    sandbox = Sandbox()
+    sandbox = environments.Sandbox()
     sandbox.require(settings.sandbox_locks)
     await sandbox.check()
     without = f", without {', '.join(sandbox.not_held)}" if sandbox.not_held else ""
@@ -117,8 +116,8 @@ async def _sandbox(settings: Settings) -> str:
 
 
 async def _environments(settings: Settings) -> str:
-    served, registry = served_environments(settings), registry_of(settings)
-    chosen = await asyncio.to_thread(selected, settings.environments, registry)
+    served, registry = environments.served_environments(settings), environments.registry_of(settings)
+    chosen = await asyncio.to_thread(environments.selected, settings.environments, registry)
     for one in served:
         await one.check()
     parts = [f"{len(chosen.environments)} can be sampled"]
@@ -130,7 +129,7 @@ async def _environments(settings: Settings) -> str:
 
 async def _java(_: Settings) -> str:
     try:
-        return str(await asyncio.to_thread(java_runtime))
+        return str(await asyncio.to_thread(environments.java_runtime))
     except HeadgateError as error:
         return f"none: {error.message}. Only agentgym:sciworld and textworld-express need it. {error.next_step}"
 

@@ -7,12 +7,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 from cyclopts import App, Parameter
 from rich.console import Console
 from rich.text import Text
 
+from headgate import run as runs
+from headgate import storage
 from headgate.cli.options import RosterChoices, StoreChoices
 from headgate.cli.output import AsJson, console, counted, print_json, print_table, safe_lines
 from headgate.config import Settings
@@ -20,9 +22,6 @@ from headgate.core import ChatReply, Message
 from headgate.core.errors import HeadgateError
 from headgate.environments import Available, AvailableCollection, registry_of
 from headgate.telemetry import safe_text
-
-if TYPE_CHECKING:
-    from headgate.run import Trial
 
 UNSCORED: Final = 3
 """Exit status of an episode that ended without a score: something that it needs is not there, or failed."""
@@ -101,10 +100,8 @@ def list_(
 
 async def _costs(settings: Settings) -> Mapping[str, MeanCost]:
     """Return the mean cost of each environment that the store has samples of; nothing where it cannot be read."""
-    from headgate.storage import sample_store  # noqa: PLC0415 - without samples nobody waits for polars
-
     try:
-        pairs = (await sample_store(settings).summary(time.time(), save=False)).pairs
+        pairs = (await storage.sample_store(settings).summary(time.time(), save=False)).pairs
     except (HeadgateError, OSError):
         return {}
     costs: dict[str, MeanCost] = {}
@@ -170,11 +167,9 @@ def try_(
 
     Example: headgate environments try agentgym:textcraft --model baseline-greedy --index 7
     """
-    from headgate.run import trial  # noqa: PLC0415 - who lists environments waits for no campaign
-
     settings = (choices or RosterChoices()).load().settings
     show = None if as_json else _teller(console())
-    done = asyncio.run(trial(settings, name, model, index, show))
+    done = asyncio.run(runs.trial(settings, name, model, index, show))
     if as_json:
         print_json(_trial_document(done))
     else:
@@ -206,7 +201,7 @@ def _print_message(out: Console, role: str, content: str, note: str) -> None:
     out.print()
 
 
-def _conclude(out: Console, done: Trial) -> None:
+def _conclude(out: Console, done: runs.Trial) -> None:
     result = done.result
     if result.questions:
         out.print("── a judge would be asked", style="bold yellow")
@@ -231,7 +226,7 @@ def _conclude(out: Console, done: Trial) -> None:
     )
 
 
-def _trial_document(done: Trial) -> dict[str, Any]:
+def _trial_document(done: runs.Trial) -> dict[str, Any]:
     result = done.result
     return {
         "environment": done.spec.name,

@@ -10,12 +10,12 @@ from typing import Annotated, Final
 
 from cyclopts import Parameter
 
+from headgate import storage
 from headgate.cli.options import SampleChoices
 from headgate.cli.output import AsJson, console, counted, print_json, say
 from headgate.cli.stored import existing_store
 from headgate.config import Settings
 from headgate.core.errors import InvalidInputError
-from headgate.storage import Chosen, Forgotten, Journal, SampleStore
 
 _ROWS_AT_ONCE: Final = 10_000
 
@@ -35,7 +35,7 @@ def forget(
     """
     given = choices or SampleChoices()
     settings, chosen = given.load().settings, given.chosen()
-    if chosen == Chosen() and not where:
+    if chosen == storage.Chosen() and not where:
         step = "Name them, by --until, --model, --environment or --where."
         raise InvalidInputError("forget was not told which samples", next_step=step)
     store = existing_store(settings)
@@ -54,11 +54,11 @@ def forget(
     return 4 if still_there else 0
 
 
-async def _stored_first(store: SampleStore, settings: Settings, *, dry_run: bool) -> int:
+async def _stored_first(store: storage.SampleStore, settings: Settings, *, dry_run: bool) -> int:
     """Store what waits in the journal and belongs to no living process; return how many samples are left there."""
-    if not Journal.is_there(settings.journal, settings.campaign):
+    if not storage.Journal.is_there(settings.journal, settings.campaign):
         return 0
-    with contextlib.closing(Journal(settings.journal, settings.campaign)) as journal:
+    with contextlib.closing(storage.Journal(settings.journal, settings.campaign)) as journal:
         if dry_run:
             return journal.spool_count()
         journal.adopt((), ())
@@ -70,8 +70,8 @@ async def _stored_first(store: SampleStore, settings: Settings, *, dry_run: bool
 
 
 async def _forgotten(
-    store: SampleStore, chosen: Chosen, where: str, *, conversations: bool, dry_run: bool
-) -> Forgotten:
+    store: storage.SampleStore, chosen: storage.Chosen, where: str, *, conversations: bool, dry_run: bool
+) -> storage.Forgotten:
     chosen.require_known(await store.visible())
     task_ids = None
     if where:

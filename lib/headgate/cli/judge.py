@@ -6,18 +6,20 @@ import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import polars as pl
 from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from headgate import run as runs
 from headgate.cli.options import NOT_SCORED, JudgeChoices, Verbose
 from headgate.cli.output import AsJson, console, counted, print_json, print_table
 from headgate.cli.run import STOPPED_EARLY, Limits, at_hand, ending, is_unscored, matrix_of, show_unscored
 from headgate.config import Settings
-from headgate.run import OnProgress, RunProgress, RunResult, run_judged
 from headgate.telemetry import setup_logging
+
+if TYPE_CHECKING:
+    import polars as pl
 
 JUDGED_COLUMNS = (
     "model",
@@ -78,11 +80,13 @@ def judge(
     return STOPPED_EARLY if result.stopped_early else NOT_SCORED if is_unscored(matrix) else 0
 
 
-async def _judged_matrix(settings: Settings, result: RunResult) -> pl.DataFrame:
+async def _judged_matrix(settings: Settings, result: runs.RunResult) -> pl.DataFrame:
     """Return the last sample of each task of the run's models and environments, what an earlier run took included.
 
     A task that was judged in vain is taken again as another sample, which is the one that counts.
     """
+    import polars as pl  # noqa: PLC0415 - `--help` waits for no tables
+
     samples = await matrix_of(settings)
     pairs = pl.DataFrame(
         [(pair.model, pair.environment) for pair in result.progress.pairs],
@@ -94,7 +98,7 @@ async def _judged_matrix(settings: Settings, result: RunResult) -> pl.DataFrame:
     return by_worth.unique(["model", "environment", "sequence"], keep="last", maintain_order=True)
 
 
-def _show_agreement(result: RunResult) -> None:
+def _show_agreement(result: runs.RunResult) -> None:
     """Print how far repeated judgements agree, where there are any."""
     if result.agreements:
         columns = ["environment", *AGREEMENT_COLUMNS]
@@ -102,14 +106,14 @@ def _show_agreement(result: RunResult) -> None:
         print_table("agreement of judgements (Krippendorff's alpha)", columns, rows, right=range(1, len(columns)))
 
 
-async def _run(settings: Settings, instances: int, limits: str, *, is_live: bool) -> RunResult:
+async def _run(settings: Settings, instances: int, limits: str, *, is_live: bool) -> runs.RunResult:
     async with at_hand(settings, limits) as given:
         with progress_shown(is_live=is_live) as show:
-            return await run_judged(settings, instances=instances, on_progress=show, **given)
+            return await runs.run_judged(settings, instances=instances, on_progress=show, **given)
 
 
 @contextmanager
-def progress_shown(*, is_live: bool) -> Iterator[OnProgress | None]:
+def progress_shown(*, is_live: bool) -> Iterator[runs.OnProgress | None]:
     """Give what moves the bar of a run with a judge; nothing where nobody looks."""
     if not is_live:
         yield None
@@ -118,14 +122,14 @@ def progress_shown(*, is_live: bool) -> Iterator[OnProgress | None]:
     with Progress(*columns, console=console(), transient=True) as bar:
         task = bar.add_task("starting", total=None)
 
-        async def show(progress: RunProgress) -> None:
+        async def show(progress: runs.RunProgress) -> None:
             said = f"{progress.state}: {progress.rollouts} rollouts, {progress.unjudged} with the judge"
             bar.update(task, description=said, completed=progress.recorded, total=progress.samples)
 
         yield show
 
 
-def judged_document(result: RunResult) -> dict[str, Any]:
+def judged_document(result: runs.RunResult) -> dict[str, Any]:
     """Return a result as `--json` prints it."""
     return {
         **ending(result),

@@ -9,15 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from cyclopts import Parameter
 
+from headgate import storage
 from headgate.config import LoadedSettings, load_settings
 from headgate.core.errors import InvalidInputError, InvalidSettingError
-
-if TYPE_CHECKING:
-    from headgate.storage import Chosen
 
 NOT_SCORED: Final = 4
 """Exit status of a command none of whose samples has a score."""
@@ -168,17 +166,15 @@ class SampleChoices(NamedStoreChoices):
     since: Annotated[str, Parameter(help=f"Only samples that ended since: {_TIMES}.")] = ""
     until: Annotated[str, Parameter(help="Only samples that ended before, in the same forms.")] = ""
 
-    def chosen(self, **further: Any) -> Chosen:
+    def chosen(self, **further: Any) -> storage.Chosen:
         """Return which samples are chosen.
 
         Raises:
             InvalidInputError: if a time is none, or the span is empty.
         """
-        from headgate.storage import Chosen  # noqa: PLC0415 - who only shows settings waits for no store
-
         now = time.time()
         campaign, _ = self._campaign_and_file()
-        return Chosen(
+        return storage.Chosen(
             models=frozenset(names_in(self.model)),
             environments=frozenset(self._environments(self.environment) or ()),
             campaign=campaign,

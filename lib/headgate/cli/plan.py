@@ -9,15 +9,13 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from headgate import run as runs
+from headgate import sampling, storage
 from headgate.cli.options import Choices
 from headgate.cli.output import AsJson, console, print_json, print_table
 from headgate.config import Settings
 from headgate.core import Model
 from headgate.core.errors import InvalidInputError, StoreError
-from headgate.run import capacity_plan, rates_of, roster_of, sampled_environments
-from headgate.run.budgets import budget_plan
-from headgate.sampling import CapacityCheck, capacity_check
-from headgate.storage import PairSummary, sample_store
 from headgate.telemetry import json_safe
 
 ASSUMED_EPISODE_S = 30.0
@@ -45,7 +43,7 @@ def plan(
     found, models, unknown = asyncio.run(_plan(settings, ASSUMED_EPISODE_S if episode_s is None else episode_s))
     if as_json:
         print_json(
-            _document(found) | {"unknown_budgets": unknown, "capacity": json_safe(capacity_plan(settings, models))}
+            _document(found) | {"unknown_budgets": unknown, "capacity": json_safe(runs.capacity_plan(settings, models))}
         )
     else:
         _print(found)
@@ -54,14 +52,14 @@ def plan(
     return 0 if found.fits else 4
 
 
-async def _plan(settings: Settings, assumed_s: float) -> tuple[CapacityCheck, Sequence[Model], Sequence[str]]:
-    models = (await roster_of(settings).load()).models
-    environments = sampled_environments(settings)
+async def _plan(settings: Settings, assumed_s: float) -> tuple[sampling.CapacityCheck, Sequence[Model], Sequence[str]]:
+    models = (await runs.roster_of(settings).load()).models
+    environments = runs.sampled_environments(settings)
     pairs = await _stored_pairs(settings)
     measured = _measured_s(pairs)
-    rates = rates_of(settings, environments)
-    budgets = budget_plan(models, settings, rates, _tokens_per_sample(pairs))
-    check = capacity_check(
+    rates = runs.rates_of(settings, environments)
+    budgets = runs.budgets.budget_plan(models, settings, rates, _tokens_per_sample(pairs))
+    check = sampling.capacity_check(
         models,
         rates,
         workers=settings.num_evaluation_workers,
@@ -73,15 +71,15 @@ async def _plan(settings: Settings, assumed_s: float) -> tuple[CapacityCheck, Se
     return check, models, budgets.unknown
 
 
-async def _stored_pairs(settings: Settings) -> Sequence[PairSummary]:
+async def _stored_pairs(settings: Settings) -> Sequence[storage.PairSummary]:
     """Return what the store has of each model and environment; nothing where it cannot be read."""
     try:
-        return (await sample_store(settings).summary(time.time())).pairs
+        return (await storage.sample_store(settings).summary(time.time())).pairs
     except StoreError:
         return ()
 
 
-def _tokens_per_sample(pairs: Sequence[PairSummary]) -> dict[tuple[str, str], float]:
+def _tokens_per_sample(pairs: Sequence[storage.PairSummary]) -> dict[tuple[str, str], float]:
     """Return the mean tokens of a sample by model and environment, those without a score included."""
     return {
         (pair.model, pair.environment): (pair.prompt_tokens + pair.completion_tokens) / (pair.count + pair.unscored)
@@ -90,7 +88,7 @@ def _tokens_per_sample(pairs: Sequence[PairSummary]) -> dict[tuple[str, str], fl
     }
 
 
-def _measured_s(pairs: Sequence[PairSummary]) -> dict[str, float]:
+def _measured_s(pairs: Sequence[storage.PairSummary]) -> dict[str, float]:
     """Return the mean episode of each environment that the store has samples of."""
     seconds: dict[str, float] = {}
     samples: dict[str, int] = {}
@@ -101,7 +99,7 @@ def _measured_s(pairs: Sequence[PairSummary]) -> dict[str, float]:
     return {name: seconds[name] / samples[name] for name in seconds}
 
 
-def _print(found: CapacityCheck) -> None:
+def _print(found: sampling.CapacityCheck) -> None:
     print_table(
         "What is asked for, and what carries it (per day)",
         ("limit", "demanded", "carries", "load"),
@@ -123,7 +121,7 @@ def _print(found: CapacityCheck) -> None:
     )
 
 
-def _document(found: CapacityCheck) -> dict[str, object]:
+def _document(found: sampling.CapacityCheck) -> dict[str, object]:
     return {
         "fits": found.fits,
         "demanded_per_day": found.demanded_per_day,

@@ -8,21 +8,23 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
 
-import polars as pl
 from cyclopts import Parameter
 from rich.live import Live
 
-from headgate import orchestration, reports
+from headgate import orchestration, reports, storage
+from headgate import run as runs
 from headgate.cli.options import NOT_SCORED, Choices, Verbose
 from headgate.cli.output import AsJson, console, counted, print_json, say
 from headgate.config import Settings
 from headgate.core.status import CampaignStatus
-from headgate.run import RunResult, models_at_hand, run_campaign
-from headgate.sampling import RosterSource
-from headgate.storage import sample_store
 from headgate.telemetry import safe_text, setup_logging, status_document
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from headgate.sampling import RosterSource
 
 STOPPED_EARLY: Final = 4
 """Exit status of a campaign that gave up because its samples kept failing."""
@@ -92,7 +94,7 @@ def run(
     return status
 
 
-def _remarks(result: RunResult) -> list[str]:
+def _remarks(result: runs.RunResult) -> list[str]:
     """Return what somebody who expected more samples wants to know."""
     remarks = [
         safe_text(f"{model} given up after {why}; run the same command again to take its other tasks")
@@ -108,8 +110,10 @@ def _remarks(result: RunResult) -> list[str]:
 
 async def matrix_of(settings: Settings) -> pl.DataFrame:
     """Return the samples of a matrix: all of it, also what an earlier run has taken."""
+    import polars as pl  # noqa: PLC0415 - `--help` waits for no tables
+
     columns = [*reports.LEADERBOARD_COLUMNS, "campaign", "sequence", "error_kind", "error"]
-    found = await sample_store(settings).scan(columns=columns)
+    found = await storage.sample_store(settings).scan(columns=columns)
     return found.frame.filter(pl.col("campaign") == settings.campaign)
 
 
@@ -129,6 +133,8 @@ def show_unscored(samples: pl.DataFrame) -> None:
 
     A task that has a score by now is no such task, and one that failed several times is one.
     """
+    import polars as pl  # noqa: PLC0415 - as above
+
     cell = ["model", "environment", "sequence"]
     kinds = (
         samples.sort("finished_at")
@@ -143,16 +149,16 @@ def show_unscored(samples: pl.DataFrame) -> None:
         say(told)
 
 
-async def _run(settings: Settings, duration: float | None, limits: str, *, is_live: bool) -> RunResult:
+async def _run(settings: Settings, duration: float | None, limits: str, *, is_live: bool) -> runs.RunResult:
     async with at_hand(settings, limits) as given:
         if not is_live:
-            return await run_campaign(settings, duration_s=duration, **given)
+            return await runs.run_campaign(settings, duration_s=duration, **given)
         with Live(console=console(), refresh_per_second=4, transient=True) as live:
 
             async def show(status: CampaignStatus) -> None:
                 live.update(reports.live_view(status))
 
-            return await run_campaign(settings, duration_s=duration, on_status=show, **given)
+            return await runs.run_campaign(settings, duration_s=duration, on_status=show, **given)
 
 
 class AtHand(TypedDict):
@@ -169,7 +175,7 @@ async def at_hand(settings: Settings, limits: str) -> AsyncIterator[AtHand]:
     slots = await orchestration.shared_slots(limits) if limits else None  # Prefect is imported by those who need it
     stop = asyncio.Event()
     stop_on_signals(stop, settings.drain_timeout_s)
-    async with models_at_hand(settings) as roster:
+    async with runs.models_at_hand(settings) as roster:
         yield {"roster": roster, "stop": stop, "slots": slots}
 
 
@@ -198,13 +204,13 @@ def stop_on_signals(stop: asyncio.Event, drain_s: float | None = None) -> None:
         loop.add_signal_handler(number, stopped)
 
 
-def ending(result: RunResult) -> dict[str, Any]:
+def ending(result: runs.RunResult) -> dict[str, Any]:
     """Return how a run ended, and the samples that it leaves, as `--json` prints it."""
     names = ("samples", "stored", "spooled", "open_tasks", "stopped_by", "stopped_early")
     return {name: getattr(result, name) for name in names}
 
 
-def result_document(result: RunResult) -> dict[str, Any]:
+def result_document(result: runs.RunResult) -> dict[str, Any]:
     """Return a campaign's result as `--json` prints it."""
     return {
         **ending(result),

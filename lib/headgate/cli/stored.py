@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import polars as pl
-
+from headgate import storage
 from headgate.config import Settings
 from headgate.core import errors
-from headgate.storage import Chosen, Problem, SampleStore, require_named, sample_store
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
-def existing_store(settings: Settings) -> SampleStore:
+def existing_store(settings: Settings) -> storage.SampleStore:
     """Return the sample store that the settings name.
 
     Raises:
         InvalidInputError: if it is a folder, and there is none.
     """
+    sample_store = storage.sample_store  # first: who lacks the packages of a store is told that
     if "://" not in settings.store and not Path(settings.store).expanduser().is_dir():
         raise errors.InvalidInputError(
             f"there is no sample store at {settings.store!r}: the folder does not exist",
@@ -27,21 +30,25 @@ def existing_store(settings: Settings) -> SampleStore:
     return sample_store(settings)
 
 
-async def require_stored(store: SampleStore, *, environments: Iterable[str] = (), campaign: str | None = None) -> None:
+async def require_stored(
+    store: storage.SampleStore, *, environments: Iterable[str] = (), campaign: str | None = None
+) -> None:
     """Return when the store has samples of what was named.
 
     Raises:
         InvalidInputError: if it has none of an environment, or of the campaign.
     """
     if wanted := frozenset(environments):
-        require_named("environment", wanted, {part.environment for part in (await store.visible()).parts})
+        storage.require_named("environment", wanted, {part.environment for part in (await store.visible()).parts})
     if campaign is not None:
-        require_named("campaign", {campaign}, set((await store.scan(columns=["campaign"])).frame["campaign"].unique()))
+        storage.require_named(
+            "campaign", {campaign}, set((await store.scan(columns=["campaign"])).frame["campaign"].unique())
+        )
 
 
 async def chosen_samples(
-    store: SampleStore, chosen: Chosen, columns: Sequence[str] | None = None
-) -> tuple[pl.DataFrame, tuple[Problem, ...]]:
+    store: storage.SampleStore, chosen: storage.Chosen, columns: Sequence[str] | None = None
+) -> tuple[pl.DataFrame, tuple[storage.Problem, ...]]:
     """Return the stored samples that are chosen, and what could not be read.
 
     Raises:
@@ -49,12 +56,12 @@ async def chosen_samples(
     """
     chosen.require_known(await store.visible())
     await require_stored(store, campaign=chosen.campaign)
-    read = None if columns is None else list(dict.fromkeys([*columns, *Chosen.COLUMNS]))
+    read = None if columns is None else list(dict.fromkeys([*columns, *storage.Chosen.COLUMNS]))
     found = await store.scan(chosen.environments or None, chosen.since, chosen.until, read)
     return chosen.rows(found.frame), found.problems
 
 
-async def no_samples(store: SampleStore, settings: Settings) -> errors.NoSamplesError:
+async def no_samples(store: storage.SampleStore, settings: Settings) -> errors.NoSamplesError:
     """Return why a search of the store found nothing: it is empty, or its samples ended at other times."""
     parts = (await store.visible()).parts
     if not parts:
