@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 
-from headgate.orchestration.upkeep import MAX_FIGURE_BYTES, figures_markdown
+from headgate.orchestration.pages import MAX_FIGURE_BYTES, figures_markdown
 
 
 def _svg(size: int) -> str:

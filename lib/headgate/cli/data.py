@@ -90,8 +90,7 @@ def report(
         print_json({"path": str(output.resolve()), "samples": frame.height, "scored": scored})
     else:
         of = "" if scored == frame.height else f", {scored or 'none'} of them scored"
-        told = f"{counted(frame.height, 'sample')}{of}: {output.resolve()}"
-        say(told)
+        say(f"{counted(frame.height, 'sample')}{of}: {output.resolve()}")
     return 0
 
 

@@ -105,8 +105,8 @@ def print_error(error: HeadgateError, *, as_json: bool = False) -> None:
 
 
 def say(text: str, *, stderr: bool = False) -> None:
-    """Print a text as it is, whatever rich reads in it."""
-    console(stderr=stderr).print(text, markup=False, highlight=False)
+    """Print a text as it stands, whatever rich or a terminal reads in it."""
+    console(stderr=stderr).print(safe_lines(text), markup=False, highlight=False)
 
 
 def safe_lines(text: str) -> str:

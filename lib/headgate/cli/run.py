@@ -19,7 +19,7 @@ from headgate.cli.options import NOT_SCORED, Choices, Verbose
 from headgate.cli.output import AsJson, console, counted, print_json, say
 from headgate.config import Settings
 from headgate.core.status import CampaignStatus
-from headgate.telemetry import safe_text, setup_logging, status_document
+from headgate.telemetry import setup_logging, status_document
 
 if TYPE_CHECKING:
     import polars as pl
@@ -97,12 +97,12 @@ def run(
 def _remarks(result: runs.RunResult) -> list[str]:
     """Return what somebody who expected more samples wants to know."""
     remarks = [
-        safe_text(f"{model} given up after {why}; run the same command again to take its other tasks")
+        f"{model} given up after {why}; run the same command again to take its other tasks"
         for model, why in result.given_up.items()
     ]
     if result.empty_because:
         remarks += [
-            safe_text(f"no samples: {result.empty_because}"),
+            f"no samples: {result.empty_because}",
             "`--instances 20` takes 20 tasks of each model in each environment now; --set rates=*=20000 raises rates",
         ]
     return remarks
@@ -145,8 +145,7 @@ def show_unscored(samples: pl.DataFrame) -> None:
         .agg(pl.len().alias("samples"), pl.col("error").first())
     )
     for kind, count, error in kinds.iter_rows():
-        told = safe_text(f"{count} without a score: {kind}, such as {error}")
-        say(told)
+        say(f"{count} without a score: {kind}, such as {error}")
 
 
 async def _run(settings: Settings, duration: float | None, limits: str, *, is_live: bool) -> runs.RunResult:

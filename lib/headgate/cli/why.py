@@ -90,11 +90,20 @@ class MonitorClient:
         found: dict[str, Any] = self._checked(answer)["task"]
         return found
 
-    async def tasks(self, model: str, environment: str) -> list[dict[str, Any]]:
-        """Return the open tasks of a model in an environment, the one that runs next first."""
+    async def next_task(self, model: str, environment: str, campaign: str) -> str:
+        """Return the id of the open task of a model in an environment that runs next.
+
+        Raises:
+            InvalidInputError: if there is none.
+        """
         answer = await self._get("/status/tasks", {"model": model, "environment": environment, "limit": "1"})
-        found: list[dict[str, Any]] = self._checked(answer)["tasks"]
-        return found
+        if not (tasks := self._checked(answer)["tasks"]):
+            raise InvalidInputError(
+                f"campaign {campaign} has no open task of {model} in {environment}",
+                next_step="Check the names with `headgate models` and `headgate environments`, or give the task's "
+                "number.",
+            )
+        return str(tasks[0]["task_id"])
 
     async def _get(self, path: str, query: dict[str, str] | None = None) -> httpx.Response:
         answer = await self._client.get(f"{self.address}{path}", params=query)
@@ -140,17 +149,6 @@ class Answer:
     asked: str
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """A task as it was named: by its id, or by model, environment and number (None: the one that runs next)."""
-
-    task_id: str | None
-    model: str = ""
-    environment: str = ""
-    sequence: int | None = None
-    stage: str = "sample"
-
-
 def why(
     task: Annotated[str, Parameter(help="Id of a task (t-…), or a model as NAME or NAME@REVISION.")],
     environment: Annotated[str | None, Parameter(help="Environment, when the first word is a model.")] = None,
@@ -169,31 +167,19 @@ def why(
 
     Asks the running campaign's monitoring API; if none answers, reads the journal and the store.
     """
+    if environment is None and not _TASK_ID.match(task):
+        raise InvalidInputError(
+            f"{task!r} is no task's id (t- and 24 hex digits)",
+            next_step="Give an id from the log or the file of events, or MODEL ENVIRONMENT [NUMBER].",
+        )
     settings = (choices or JournalChoices()).load().settings
-    answer = asyncio.run(_answer(settings, subject_of(task, environment, sequence, stage), url))
+    answer = asyncio.run(_answer(settings, url, task, environment, sequence, stage))
     if as_json:
         print_json({name: getattr(answer, name) for name in Answer.__slots__})
     else:
         for line in lines_of(answer, time.time()):
             say(line)
     return 0
-
-
-def subject_of(task: str, environment: str | None, sequence: int | None, stage: str) -> Subject:
-    """Return the task that the words name.
-
-    Raises:
-        InvalidInputError: if they name none.
-    """
-    if environment is not None:
-        model = task if "@" in task else f"{task}@main"
-        return Subject(None, model, environment, sequence, stage)
-    if not _TASK_ID.match(task):
-        raise InvalidInputError(
-            f"{task!r} is no task's id (t- and 24 hex digits)",
-            next_step="Give an id from the log or the file of events, or MODEL ENVIRONMENT [NUMBER].",
-        )
-    return Subject(task)
 
 
 def lines_of(answer: Answer, now: float) -> list[str]:
@@ -214,52 +200,29 @@ def _until(until: float | None, now: float) -> str:
     return f", until {at} (in {max(0.0, until - now):,.0f} s)"
 
 
-async def _answer(settings: Settings, subject: Subject, address: str | None) -> Answer:
+async def _answer(
+    settings: Settings, address: str | None, task: str, environment: str | None, sequence: int | None, stage: str
+) -> Answer:
+    model = task if "@" in task else f"{task}@main"
     async with MonitorClient(settings, address) as monitor:
-        campaign = await monitor.campaign()
-        if campaign is not None:
-            named = subject.task_id or await _named_in(monitor, subject, campaign)
-            found = await monitor.task(named)
-            if found is not None:
-                return _of_campaign(found, monitor.address)
-            return await _at_rest(settings, campaign, named)
-    at_rest = settings.campaign
-    return await _at_rest(settings, at_rest, subject.task_id or _named_at_rest(subject, at_rest))
-
-
-async def _named_in(monitor: MonitorClient, subject: Subject, campaign: str) -> str:
-    """Return the id of a task of a running campaign; without a number that of the pair's next one."""
-    if subject.sequence is not None:
-        return task_id_of(subject.model, subject.environment, subject.sequence, subject.stage, campaign)
-    tasks = await monitor.tasks(subject.model, subject.environment)
-    if not tasks:
-        raise InvalidInputError(
-            f"campaign {campaign} has no open task of {subject.model} in {subject.environment}",
-            next_step="Check the names with `headgate models` and `headgate environments`, or give the task's number.",
-        )
-    return str(tasks[0]["task_id"])
-
-
-def _named_at_rest(subject: Subject, campaign: str) -> str:
-    if subject.sequence is None:
-        raise InvalidInputError(
-            "no campaign answers, so the next task of a model and environment is not known",
-            next_step="Give the task's number as a third word, start the campaign with --enable-monitoring, or give "
-            "the --url of its monitoring API.",
-        )
-    return task_id_of(subject.model, subject.environment, subject.sequence, subject.stage, campaign)
-
-
-def _of_campaign(found: dict[str, Any], address: str) -> Answer:
-    return Answer(
-        task_id=str(found["task_id"]),
-        state=str(found["state"]),
-        gate=str(found["gate"]),
-        reason=str(found["reason"]),
-        until=found.get("until"),
-        ahead=int(found.get("ahead") or 0),
-        asked=address,
-    )
+        running = await monitor.campaign()
+        campaign = running or settings.campaign
+        if environment is None:
+            task_id = task
+        elif sequence is not None:
+            task_id = task_id_of(model, environment, sequence, stage, campaign)
+        elif running is not None:
+            task_id = await monitor.next_task(model, environment, campaign)
+        else:
+            raise InvalidInputError(
+                "no campaign answers, so the next task of a model and environment is not known",
+                next_step="Give the task's number as a third word, start the campaign with --enable-monitoring, or "
+                "give the --url of its monitoring API.",
+            )
+        if running is not None and (found := await monitor.task(task_id)) is not None:
+            said = {name: found.get(name) for name in Answer.__slots__}
+            return Answer(**said | {"ahead": said["ahead"] or 0, "asked": monitor.address})
+    return await _at_rest(settings, campaign, task_id)
 
 
 async def _at_rest(settings: Settings, campaign: str, task_id: str) -> Answer:

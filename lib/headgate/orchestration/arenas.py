@@ -3,39 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from prefect import task
-from prefect.cache_policies import NO_CACHE
-
 from blocks import PublishedReport, ReportStore, loaded_block
 from blocks import SampleStore as SampleStoreBlock
 from headgate import reports
-from headgate.core import errors
-from headgate.orchestration.artifacts import Outage, ProgressArtifact
-from headgate.orchestration.inputs import (
-    SamplingOrder,
-    report_store_for,
-    roster_for,
-    settings_of,
-    store_for,
-)
-from headgate.orchestration.judged_artifacts import progress_sentence
+from headgate.config import Settings
+from headgate.orchestration.artifacts import RunArtifacts
+from headgate.orchestration.campaign_task import concluded, run_as_task
+from headgate.orchestration.inputs import SamplingOrder, report_store_for, settings_of
+from headgate.orchestration.judged_rows import progress_sentence
 from headgate.orchestration.judging import judge_for, rubric_block, with_judge
-from headgate.orchestration.limit_choices import slots_for
+from headgate.orchestration.pages import places_of, publish_board
 from headgate.orchestration.run_logs import library_logs_in_run
-from headgate.orchestration.run_state import (
-    artifact_key,
-    ended,
-    heed_state,
-    require_server_clock,
-    run_logger,
-    sole_error,
-)
+from headgate.orchestration.run_state import require_server_clock
 from headgate.orchestration.stop_request import StopRequest, stop_on_signals
-from headgate.orchestration.upkeep import publish_board
 from headgate.run import RunProgress
 from headgate.run.arena import ARENA_FOLDER, ArenaRequest, ArenaResult, run_arena
 from headgate.storage import SampleStore
@@ -65,52 +50,30 @@ async def run_arena_order(
     settings = settings_of(with_judge(sampling, judge_model, judgements))
     judging = await judge_for(judge, settings)
     request = ArenaRequest(tuple(models), instances, comparisons, await rubric_block(rubric))
-    slots = await slots_for(sampling.limits)
     published_in = await report_store_for(sampling.reports)
-    store = await store_for(sampling.store, settings)
-    kept = await _comparison_store(sampling.store)
     stop = StopRequest()
     subject = f"arena-{settings.campaign}"
-    progress = ProgressArtifact(artifact_key("progress", subject), Outage())
+    artifacts = RunArtifacts[RunProgress](subject, stop, sentence=progress_sentence, share=lambda newest: newest.share)
 
-    async def note(newest: RunProgress) -> None:
-        await progress.show(newest.share, progress_sentence(newest))
-        await heed_state(stop)
-
-    @task(name=subject, task_run_name=subject, cache_policy=NO_CACHE, persist_result=False)
-    async def compared() -> ArenaResult:
-        """Ask for the comparisons: the one task of the run, so that its graph shows when it worked."""
-        return await run_arena(
-            settings,
-            request,
-            judge=judging,
-            roster=roster,
-            store=store,
-            comparisons=kept,
-            stop=stop.event,
-            on_progress=note,
-            slots=slots,
-        )
+    async def arena(settings: Settings, **given: Any) -> ArenaResult:
+        kept = await _comparison_store(sampling.store)
+        with contextlib.closing(kept) if kept is not None else contextlib.nullcontext():
+            return await run_arena(
+                settings, request, judge=judging, comparisons=kept, on_progress=artifacts.note, **given
+            )
 
     with stop_on_signals(stop), library_logs_in_run():
-        try:
-            async with roster_for(sampling, settings) as roster:
-                result = await compared()
-        except ExceptionGroup as group:
-            raise sole_error(group) from group
-        finally:
-            store.close()
-            if kept is not None:
-                kept.close()
+        result = await run_as_task(arena, sampling, settings, artifacts, stop, name=subject, is_traced=False)
         board = await asyncio.to_thread(
             reports.build_arena, result.comparisons, judge=result.judge, warnings=result.warnings
         )
         sentence = arena_sentence(board, result)
+        if result.run is not None:
+            await artifacts.finish(result.run.progress, sentence)
         published = await _published(board, published_in, title, sentence)
-        run_logger().info("%s: %s", subject, sentence)
-        if result.run is not None and result.run.stopped_early and stop.reason is None:
-            raise errors.SamplesKeepFailingError(f"stopped early: {result.run.stopped_by}; {sentence}")
-        return await ended(stop, sentence, _data(board, result, published))
+        run = result.run
+        failing = f"stopped early: {run.stopped_by}" if run is not None and run.stopped_early else ""
+        return await concluded(stop, subject, sentence, _data(board, result, published), failing=failing)
 
 
 def arena_sentence(board: reports.ArenaBoard, result: ArenaResult) -> str:
@@ -163,6 +126,5 @@ def _data(board: reports.ArenaBoard, result: ArenaResult, published: PublishedRe
         "why_unjudged": result.why_unjudged,
         "order_changed": board.judge.undecided,
         "warnings": list(board.warnings),
-        "places": dict(published.places),
-        "links": dict(published.links),
+        **places_of(published),
     }

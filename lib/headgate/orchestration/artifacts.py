@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
@@ -20,9 +19,7 @@ from prefect.artifacts import (
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
 
-from headgate.core.status import CampaignStatus
 from headgate.orchestration.run_state import API_ERRORS, artifact_key, heed_state, run_logger, sole_error
-from headgate.orchestration.score_rows import progress_sentence, score_rows
 from headgate.orchestration.stop_request import StopRequest
 
 PUBLISH_EVERY_S: Final = 5.0
@@ -35,8 +32,8 @@ _OUTAGE_TIMEOUT_S: Final = 1.0
 _TABLE_EVERY: Final = 6
 """Every how many publications a table is written, too: it is longer, and read less often."""
 
-Share = Callable[[CampaignStatus], float]
-"""How much of a run is done, from 0 to 1."""
+Rows = Sequence[Mapping[str, str]]
+"""A table, by column, its numbers formatted: the UI formats none."""
 
 
 class Outage:
@@ -95,10 +92,10 @@ class ProgressArtifact(_OneArtifact):
 class TableArtifact(_OneArtifact):
     """A table that grows."""
 
-    async def show(self, rows: list[dict[str, Any]], sentence: str) -> None:
+    async def show(self, rows: Rows, sentence: str) -> None:
         """Publish rows under a sentence."""
         if self._artifact is None:
-            await self._make(acreate_table_artifact(rows, key=self._key, description=sentence))
+            await self._make(acreate_table_artifact([dict(row) for row in rows], key=self._key, description=sentence))
         else:
             await self._outage.guarded(_update_table(self._artifact, rows, sentence))
 
@@ -106,22 +103,38 @@ class TableArtifact(_OneArtifact):
 T = TypeVar("T")
 
 
-class RunArtifacts(ABC, Generic[T]):
-    """The artifacts of one flow run, which follow its newest status. Owned by it; `run` lives as long as its work.
+class RunArtifacts(Generic[T]):
+    """The progress of one flow run, and a table, which follow its newest status. Owned by it.
 
     `note` only remembers the newest status, so a slow or absent API never holds the work up.
     """
 
-    def __init__(self, subject: str, stop: StopRequest) -> None:
+    def __init__(
+        self,
+        subject: str,
+        stop: StopRequest,
+        *,
+        sentence: Callable[[T], str],
+        share: Callable[[T], float] | None,
+        rows: Callable[[T], Rows] | None = None,
+        table: str = "scores",
+    ) -> None:
         """Prepare the artifacts.
 
         Args:
             subject: what the run is about; part of the keys.
             stop: asked when the API says that the run shall end.
+            sentence: says of a status how far the run is.
+            share: how much of it is done, from 0 to 1; None for a run without an end, without progress.
+            rows: the table of a status; None for a run without one.
+            table: what the table shows; part of its key.
         """
+        self.subject = subject
         self._stop = stop
-        self._outage = Outage()
-        self._progress = ProgressArtifact(artifact_key("progress", subject), self._outage)
+        self._sentence, self._share, self._rows = sentence, share, rows
+        outage = Outage()
+        self._progress = ProgressArtifact(artifact_key("progress", subject), outage)
+        self._table = TableArtifact(artifact_key(table, subject), outage)
         self._newest: T | None = None
         self._noted = asyncio.Event()
 
@@ -133,7 +146,7 @@ class RunArtifacts(ABC, Generic[T]):
     @asynccontextmanager
     async def published(self) -> AsyncIterator[None]:
         """Publish while the context lasts; of an error in groups of one each, it raises the error alone."""
-        publisher = asyncio.create_task(self.run())
+        publisher = asyncio.create_task(self._follow())
         try:
             yield
         except ExceptionGroup as group:
@@ -142,66 +155,57 @@ class RunArtifacts(ABC, Generic[T]):
             publisher.cancel()
             await asyncio.wait([publisher])
 
-    async def run(self) -> None:
+    async def finish(self, last: T, sentence: str, *, is_whole: bool = False) -> None:
+        """Publish the last status under a sentence on the whole run; `is_whole` when it did all it was to do."""
+        if self._rows is not None:
+            await self._table.show(self._rows(last), sentence)
+        if self._share is not None:
+            await self._progress.show(1.0 if is_whole else self._share(last), sentence)
+
+    async def _follow(self) -> None:
         """Publish what was noted, at most every `PUBLISH_EVERY_S`, until cancelled; heed the run's state."""
         turn = 0
         while True:
             with suppress(TimeoutError):  # a cancelled run must end also while nothing is noted
                 async with asyncio.timeout(PUBLISH_EVERY_S):
                     await self._noted.wait()
-            if self._newest is not None and self._noted.is_set():
+            if (newest := self._newest) is not None and self._noted.is_set():
                 self._noted.clear()
-                await self._publish(self._newest, with_table=turn % _TABLE_EVERY == 0)
+                if self._share is not None:
+                    await self._progress.show(self._share(newest), self._sentence(newest))
+                if self._rows is not None and turn % _TABLE_EVERY == 0:
+                    await self._table.show(self._rows(newest), self._sentence(newest))
                 turn += 1
                 await heed_state(self._stop)
                 await asyncio.sleep(PUBLISH_EVERY_S)
             else:
                 await heed_state(self._stop)
 
-    @abstractmethod
-    async def _publish(self, newest: T, *, with_table: bool) -> None:
-        """Publish a status; a table is longer than the rest, and read less often."""
 
-
-class CampaignArtifacts(RunArtifacts[CampaignStatus]):
-    """The progress and the scores of one flow run that samples."""
-
-    def __init__(self, subject: str, stop: StopRequest, share: Share | None) -> None:
-        """Prepare the artifacts of what is sampled; `share` is None for a run without an end, without progress."""
-        super().__init__(subject, stop)
-        self._share = share
-        self._scores = TableArtifact(artifact_key("scores", subject), self._outage)
-
-    async def finish(self, status: CampaignStatus, sentence: str, *, is_whole: bool) -> None:
-        """Publish the last status under a sentence on the whole run; `is_whole` when it did all it was to do."""
-        await self._scores.show(score_rows(status), sentence)
-        if self._share is not None:
-            await self._progress.show(1.0 if is_whole else self._share(status), sentence)
-
-    async def _publish(self, newest: CampaignStatus, *, with_table: bool) -> None:
-        sentence = progress_sentence(newest)
-        if self._share is not None:
-            await self._progress.show(self._share(newest), sentence)
-        if with_table:
-            await self._scores.show(score_rows(newest), sentence)
-
-
-async def _update_table(artifact: UUID, rows: list[dict[str, Any]], description: str) -> None:
+async def _update_table(artifact: UUID, rows: Rows, description: str) -> None:
     """Replace the rows and the description of a table that was published."""
     async with get_client() as client:
         await client.update_artifact(artifact, ArtifactUpdate(data=json.dumps(rows), description=description))
 
 
-async def publish_table(key: str, rows: list[dict[str, Any]], description: str) -> None:
-    """Publish a table."""
-    await Outage().guarded(acreate_table_artifact(rows, key=key, description=description))
-
-
-async def publish_markdown(key: str, markdown: str, description: str) -> None:
-    """Publish Markdown."""
-    await Outage().guarded(acreate_markdown_artifact(markdown, key=key, description=description))
+async def publish(key: str, content: Rows | str, description: str) -> None:
+    """Publish a table, or Markdown."""
+    if isinstance(content, str):
+        call = acreate_markdown_artifact(content, key=key, description=description)
+    else:
+        call = acreate_table_artifact([dict(row) for row in content], key=key, description=description)
+    await Outage().guarded(call)
 
 
 async def publish_link(key: str, link: str, text: str, description: str) -> None:
     """Publish a link."""
     await Outage().guarded(acreate_link_artifact(link, link_text=text, key=key, description=description))
+
+
+def markdown_table(rows: Rows, otherwise: str = "") -> str:
+    """Return rows as a table in Markdown; `otherwise` where there are none."""
+    if not rows:
+        return otherwise
+    cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row.values()] for row in rows]
+    lines = [list(rows[0]), ["---"] * len(rows[0]), *cells]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -6,10 +6,9 @@ import asyncio
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -20,11 +19,11 @@ from prefect.states import Failed
 
 from blocks import PublishedReport, ReportStore
 from headgate.core import errors
-from headgate.orchestration.artifacts import Outage, ProgressArtifact, publish_link, publish_markdown, publish_table
+from headgate.orchestration.artifacts import Outage, ProgressArtifact, markdown_table, publish, publish_link
 from headgate.orchestration.inputs import report_store_for
+from headgate.orchestration.pages import figures_markdown, places_of, way_to_page, write_report
 from headgate.orchestration.run_state import ended, heed_state, run_logger
 from headgate.orchestration.stop_request import StopRequest, stop_on_signals
-from headgate.orchestration.upkeep import figures_markdown, how_to_open
 from headgate.processes import child_process
 
 _GRACE_S: Final = 5.0
@@ -85,16 +84,16 @@ class BenchOutcome:
     def rows(self) -> list[dict[str, str]]:
         """Return the table of bars, those that are missed first."""
         rows = [(bar["met"], artifact["scenario"], bar) for artifact in self.artifacts for bar in artifact["bars"]]
-        return [_row(name, bar) for _, name, bar in sorted(rows, key=lambda row: row[0])]
+        return [{"scenario": name, **_row(bar)} for _, name, bar in sorted(rows, key=lambda row: row[0])]
 
     def markdown(self, page: str) -> str:
         """Return the summary; `page` says in Markdown where the page with all figures is."""
         parts = [f"# Benchmarks\n\n{self.sentence()}.", page]
         for artifact in self.artifacts:
             notes = [f"- {note}" for note in artifact["notes"]]
-            rows = [_row(artifact["scenario"], bar) for bar in artifact["bars"]]
+            rows = [_row(bar) for bar in artifact["bars"]]
             parts.append(f"## {artifact['scenario']}\n\n{artifact['what']}")
-            parts.append(_table(("id", "met", "value", "bar", "what", "beside"), rows))
+            parts.append(markdown_table(rows))
             if notes:
                 parts.append("\n".join(notes))
         for name, said in self.failed.items():
@@ -102,9 +101,8 @@ class BenchOutcome:
         return "\n\n".join(parts) + "\n"
 
 
-def _row(scenario: str, bar: Mapping[str, Any]) -> dict[str, str]:
+def _row(bar: Mapping[str, Any]) -> dict[str, str]:
     return {
-        "scenario": scenario,
         "id": bar["id"],
         "met": "met" if bar["met"] else "missed",
         "value": f"{_figure(bar['value'])} {bar['unit']}",
@@ -120,24 +118,11 @@ def _figure(value: object) -> str:
     return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
 
 
-def _table(columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> str:
-    lines = [" | ".join(columns), " | ".join("---" for _ in columns)]
-    lines += [" | ".join(row[column].replace("|", "\\|") for column in columns) for row in rows]
-    return "\n".join(f"| {line} |" for line in lines)
-
-
 @dataclass(frozen=True, slots=True)
 class BenchOrder:
     """What a flow run is asked to measure.
 
-    Attributes:
-        scenarios: by name; all of them when empty.
-        size: of their parameters.
-        seed: of everything random.
-        changes: changed parameters by scenario, each `name=value`.
-        baseline: what the idle suite is compared with: a file, `none`, or empty for the one that Headgate comes with.
-        reports: name of a ReportStore block.
-        fail_on_missed: whether a missed bar makes the run Failed.
+    Its fields are the parameters of the flow `benchmark`.
     """
 
     scenarios: Sequence[str] = ()
@@ -165,8 +150,9 @@ async def run_benchmark(order: BenchOrder) -> Any:
         names = await _names(order, folder)
         outcome = await _Scenarios(order, folder, stop).run(names)
         published = await _publish(outcome, folder, reports) if outcome.artifacts else None
-        await publish_table("benchmark-bars", outcome.rows(), outcome.sentence())
-        await publish_markdown("benchmark", outcome.markdown(_where(published)), "The benchmarks in words and tables")
+        await publish("benchmark-bars", outcome.rows(), outcome.sentence())
+        page = way_to_page(_PAGE, published) if published else "No scenario ended, so there is no page."
+        await publish("benchmark", outcome.markdown(page), "The benchmarks in words and tables")
         run_logger().info("benchmarks: %s", outcome.sentence())
         return await _ended(order, outcome, published, stop)
 
@@ -180,10 +166,9 @@ def _folder() -> Iterator[Path]:
 
 
 async def _ended(order: BenchOrder, outcome: BenchOutcome, published: PublishedReport | None, stop: StopRequest) -> Any:
-    places = {"places": dict(published.places), "links": dict(published.links)} if published else {}
     if stop.reason is None and (outcome.failed or (outcome.missed and order.fail_on_missed)):
         return Failed(message=outcome.sentence())
-    return await ended(stop, outcome.sentence(), outcome.data() | places)
+    return await ended(stop, outcome.sentence(), outcome.data() | places_of(published))
 
 
 async def _names(order: BenchOrder, folder: Path) -> tuple[str, ...]:
@@ -286,9 +271,9 @@ class _Scenarios:
 async def _publish(outcome: BenchOutcome, folder: Path, reports: ReportStore) -> PublishedReport:
     made = orjson.loads(await _headgate(("bench", "report", "--json", "--output", "."), folder))
     files, figures = await asyncio.to_thread(_read, outcome, made, folder)
-    published = await reports.write(f"benchmarks-{datetime.now(UTC):%Y-%m-%dT%H-%M-%SZ}", files)
+    published = await write_report(reports, files, "benchmarks")
     if figures:
-        await publish_markdown("benchmark-figures", figures_markdown(figures), "Figures of the benchmarks")
+        await publish("benchmark-figures", figures_markdown(figures), "Figures of the benchmarks")
     if link := published.links.get(_PAGE):
         await publish_link("benchmark-page", link, "Open the report", "All benchmarks and figures on one page.")
     return published
@@ -305,14 +290,6 @@ def _read(
         for file in artifact["files"]:
             files[f"{name}-{Path(file).name}"] = (folder / file).read_bytes()
     return files, {figure["title"]: Path(figure["path"]).read_text("utf-8") for figure in made["figures"]}
-
-
-def _where(published: PublishedReport | None) -> str:
-    if published is None:
-        return "No scenario ended, so there is no page."
-    if link := published.links.get(_PAGE):
-        return f"[All figures on one page]({link})"
-    return how_to_open(published.places[_PAGE])
 
 
 async def _headgate(arguments: Sequence[str], folder: Path) -> bytes:

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Any
-
-from prefect import task
-from prefect.cache_policies import NO_CACHE
 
 from blocks import JudgeRubric, ModelEndpoint, loaded_block
 from headgate.config import Settings
 from headgate.core import Model, errors
 from headgate.environments.rubric import Rubric
-from headgate.orchestration.inputs import (
-    SamplingOrder,
-    refuse_twice_given,
-    roster_for,
-    settings_of,
-    store_for,
-)
-from headgate.orchestration.judged_artifacts import JudgedArtifacts, judged_sentence
-from headgate.orchestration.limit_choices import slots_for
+from headgate.orchestration.artifacts import RunArtifacts, publish
+from headgate.orchestration.campaign_task import concluded, run_as_task
+from headgate.orchestration.inputs import SamplingOrder, refuse_twice_given, settings_of
+from headgate.orchestration.judged_rows import judged_markdown, judged_rows, judged_sentence, progress_sentence
 from headgate.orchestration.run_logs import library_logs_in_run
-from headgate.orchestration.run_state import ended, require_server_clock, run_logger
-from headgate.orchestration.run_trace import traced
+from headgate.orchestration.run_state import artifact_key, require_server_clock
 from headgate.orchestration.stop_request import StopRequest, stop_on_signals
 from headgate.run import JUDGE_PREFIX, RunResult, judge_of, run_judged
 
@@ -43,41 +34,26 @@ async def run_judging(
     await require_server_clock()
     settings = settings_of(with_judge(sampling, judge_model, judgements))
     judging = await judge_for(judge, settings)
-    judged_by = await rubric_block(rubric)
-    slots = await slots_for(sampling.limits)
-    store = await store_for(sampling.store, settings)
     stop = StopRequest()
     subject = f"judge-{settings.campaign}"
-    artifacts = JudgedArtifacts(subject, judging.request_name, stop)
-
-    @task(name=subject, task_run_name=subject, cache_policy=NO_CACHE, persist_result=False)
-    async def judged() -> RunResult:
-        """Take and judge the samples: the one task of the run, so that its graph shows when it worked."""
-        return await run_judged(
-            told,
-            instances=instances,
-            judge=judging,
-            roster=roster,
-            store=store,
-            stop=stop.event,
-            on_progress=artifacts.note,
-            slots=slots,
-            rubric=judged_by,
-        )
-
-    with stop_on_signals(stop), library_logs_in_run(), closing(store):
-        async with (
-            artifacts.published(),
-            traced(settings, sampling.reports, subject) as told,
-            roster_for(sampling, settings) as roster,
-        ):
-            result = await judged()
+    artifacts = RunArtifacts(
+        subject,
+        stop,
+        sentence=progress_sentence,
+        share=lambda progress: progress.share,
+        rows=lambda progress: judged_rows(progress.pairs),
+    )
+    campaign = partial(
+        run_judged, instances=instances, judge=judging, on_progress=artifacts.note, rubric=await rubric_block(rubric)
+    )
+    with stop_on_signals(stop), library_logs_in_run():
+        result = await run_as_task(campaign, sampling, settings, artifacts, stop, name=subject)
         message = judged_sentence(result)
-        await artifacts.finish(result, message)
-        run_logger().info("%s: %s", subject, message)
-        if result.stopped_early and stop.reason is None:
-            raise errors.SamplesKeepFailingError(f"stopped early: {result.stopped_by}; {message}")
-        return await ended(stop, message, judged_data(result))
+        await artifacts.finish(result.progress, message)
+        page = judged_markdown(judging.request_name, result, message)
+        await publish(artifact_key("judged", result.progress.campaign), page, message)
+        failing = f"stopped early: {result.stopped_by}" if result.stopped_early else ""
+        return await concluded(stop, subject, message, judged_data(result), failing=failing)
 
 
 async def judge_for(block: str, settings: Settings) -> Model:

@@ -13,8 +13,8 @@ from prefect.states import Completed
 from blocks import PublishedReport
 from headgate import reports
 from headgate.orchestration.inputs import SamplingOrder, report_store_for, settings_of, store_for
+from headgate.orchestration.pages import places_of, publish_board
 from headgate.orchestration.run_state import run_logger
-from headgate.orchestration.upkeep import publish_board
 
 _HOUR_S: Final = 3_600.0
 
@@ -101,6 +101,5 @@ def _data(board: reports.Leaderboard, published: PublishedReport) -> dict[str, A
         "models": models,
         "notes": list(reports.leaderboard_notes(board)),
         "problems": len(board.problems()),
-        "places": dict(published.places),
-        "links": dict(published.links),
+        **places_of(published),
     }

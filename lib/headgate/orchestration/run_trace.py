@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 import tempfile
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from headgate.config import Settings
 from headgate.core.errors import StoreNotWritableError
-from headgate.orchestration.artifacts import publish_link, publish_markdown
+from headgate.orchestration.artifacts import publish, publish_link
 from headgate.orchestration.inputs import report_store_for
+from headgate.orchestration.pages import write_report
 from headgate.orchestration.run_state import artifact_key, run_logger
 
 _FILE: Final = "trace.json.gz"
@@ -40,9 +40,8 @@ async def traced(settings: Settings, reports: str, subject: str) -> AsyncIterato
         finally:
             if trace.exists():
                 content = await asyncio.to_thread(trace.read_bytes)
-                name = f"{artifact_key('trace', subject)}-{datetime.now(UTC):%Y-%m-%dT%H-%M-%SZ}"
                 try:
-                    published = await store.write(name, {_FILE: content})
+                    published = await write_report(store, {_FILE: content}, artifact_key("trace", subject))
                 except StoreNotWritableError as error:
                     run_logger().warning("The trace of the run is not kept: %s", error)
                 else:
@@ -54,4 +53,4 @@ async def _publish(link: str | None, place: str, subject: str) -> None:
     if link is not None:
         await publish_link(key, link, "The trace of the run", f"{subject}: {_HOW}")
     else:
-        await publish_markdown(key, f"The trace of the run is at\n\n`{place}`\n\n{_HOW}\n", f"{subject}: its trace.")
+        await publish(key, f"The trace of the run is at\n\n`{place}`\n\n{_HOW}\n", f"{subject}: its trace.")

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from prefect import task
-from prefect.cache_policies import NO_CACHE
-
-from headgate.core.errors import SamplesKeepFailingError
 from headgate.core.status import CampaignStatus
-from headgate.orchestration.artifacts import CampaignArtifacts, Share
-from headgate.orchestration.inputs import SamplingOrder, roster_for, settings_of, store_for
+from headgate.orchestration.artifacts import RunArtifacts
+from headgate.orchestration.campaign_task import concluded, run_as_task
+from headgate.orchestration.inputs import SamplingOrder, settings_of
 from headgate.orchestration.judging import judge_for
-from headgate.orchestration.limit_choices import slots_for
 from headgate.orchestration.run_logs import library_logs_in_run
-from headgate.orchestration.run_state import ended, require_server_clock, run_logger
-from headgate.orchestration.run_trace import traced
-from headgate.orchestration.score_rows import result_sentence
+from headgate.orchestration.run_state import require_server_clock
+from headgate.orchestration.score_rows import progress_sentence, result_sentence, score_rows
 from headgate.orchestration.stop_request import StopRequest, stop_on_signals
 from headgate.run import RunResult, run_campaign, sampled_environments
+
+Share = Callable[[CampaignStatus], float]
+"""How much of a run is done, from 0 to 1."""
 
 
 async def run_sampling(order: SamplingOrder, subject: str, *, duration_s: float | None = None) -> Any:
@@ -58,54 +57,21 @@ async def run_evaluation(order: SamplingOrder, instances: int) -> Any:
     return await _run(order, f"evaluate-{order.campaign}", share, instances=instances)
 
 
-async def _run(
-    order: SamplingOrder,
-    subject: str,
-    share: Share | None,
-    *,
-    duration_s: float | None = None,
-    instances: int | None = None,
-) -> Any:
+async def _run(order: SamplingOrder, subject: str, share: Share | None, **length: Any) -> Any:
     await require_server_clock()
     settings = settings_of(order)
     judge = await judge_for(order.judge, settings) if order.judge else None
     sampled_environments(settings, judge)
-    slots = await slots_for(order.limits)
-    store = await store_for(order.store, settings)
     stop = StopRequest()
-    artifacts = CampaignArtifacts(subject, stop, share)
-
-    @task(name=f"sample {subject}", task_run_name=f"sample {subject}", cache_policy=NO_CACHE, persist_result=False)
-    async def sampled() -> RunResult:
-        """Run the campaign: the one task of the run, so that its graph shows when it sampled."""
-        return await run_campaign(
-            told,
-            roster=roster,
-            store=store,
-            slots=slots,
-            duration_s=duration_s,
-            instances=instances,
-            judge=judge,
-            stop=stop.event,
-            on_status=artifacts.note,
-        )
-
-    with stop_on_signals(stop), library_logs_in_run(), closing(store):
-        async with (
-            artifacts.published(),
-            traced(settings, order.reports, subject) as told,
-            roster_for(order, settings) as roster,
-        ):
-            result = await sampled()
+    artifacts = RunArtifacts(subject, stop, sentence=progress_sentence, share=share, rows=score_rows)
+    campaign = partial(run_campaign, judge=judge, on_status=artifacts.note, **length)
+    with stop_on_signals(stop), library_logs_in_run():
+        result = await run_as_task(campaign, order, settings, artifacts, stop, name=f"sample {subject}")
         message = result_sentence(result)
         await artifacts.finish(result.status, message, is_whole=stop.reason is None)
-        run_logger().info("%s: %s", subject, message)
-        if result.stopped_early and stop.reason is None:
-            raise SamplesKeepFailingError(f"stopped early: {result.stopped_by}; {message}")
-        if result.given_up and stop.reason is None:
-            given_up = "; ".join(f"{model} given up after {why}" for model, why in result.given_up.items())
-            raise SamplesKeepFailingError(f"{given_up}; {message}")
-        return await ended(stop, message, result_data(result))
+        given_up = "; ".join(f"{model} given up after {why}" for model, why in result.given_up.items())
+        failing = f"stopped early: {result.stopped_by}" if result.stopped_early else given_up
+        return await concluded(stop, subject, message, result_data(result), failing=failing)
 
 
 def result_data(result: RunResult) -> dict[str, Any]:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from headgate.core.status import CampaignStatus, ModelStatus, PairStatus
+from headgate.orchestration.pages import MAX_ROWS
 from headgate.reports import percent
 from headgate.run import RunResult
-
-MAX_ROWS: Final = 1_000
-"""Of one table artifact: the API sends all of them whenever artifacts are listed."""
 
 
 def score_rows(status: CampaignStatus) -> list[dict[str, str]]:

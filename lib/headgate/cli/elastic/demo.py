@@ -14,10 +14,9 @@ import httpx
 import yaml
 from cyclopts import Parameter
 
-from headgate.cli.elastic.gateway_client import say
 from headgate.cli.elastic.live_table import followed, logged
 from headgate.cli.elastic.status_table import status_document
-from headgate.cli.output import AsJson, console, print_json
+from headgate.cli.output import AsJson, console, print_json, say
 from headgate.core.errors import InvalidInputError
 from headgate.elastic import ElasticConfig, WorkerState
 from headgate.elastic.engines import EngineSpec, open_engine

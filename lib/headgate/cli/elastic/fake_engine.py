@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headgate.cli.elastic.gateway_client import say
+from headgate.cli.output import say
 from headgate.simulation.engines import Api, EnginePlan, run_engine
 
 

@@ -7,11 +7,9 @@ from typing import Annotated, Final
 
 from cyclopts import Parameter
 
-from headgate.cli.output import console
 from headgate.core import Secret
 from headgate.core.errors import InvalidInputError
 from headgate.elastic.gateway import GatewayClient
-from headgate.telemetry import safe_text
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 URL_VARIABLE: Final = "HEADGATE_ELASTIC_URL"
@@ -37,8 +35,3 @@ def asked(url: str | None) -> GatewayClient:
         )
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
     return GatewayClient(named, Secret(token) if token else None)
-
-
-def say(line: str, *, stderr: bool = False) -> None:
-    """Print a line for people."""
-    console(stderr=stderr).print(safe_text(line), highlight=False, markup=False)

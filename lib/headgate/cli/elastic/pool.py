@@ -7,9 +7,9 @@ from typing import Annotated, Final
 
 from cyclopts import Parameter
 
-from headgate.cli.elastic.gateway_client import Url, Worker, asked, say
+from headgate.cli.elastic.gateway_client import Url, Worker, asked
 from headgate.cli.elastic.status_table import counted, status_document, status_view, watch_pool
-from headgate.cli.output import AsJson, console, print_json
+from headgate.cli.output import AsJson, console, print_json, say
 from headgate.core.errors import InvalidInputError
 from headgate.elastic import EngineError, Pin, WorkerState
 from headgate.elastic.gateway import GatewayClient, GatewayStatus

@@ -13,8 +13,7 @@ import orjson
 from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from headgate.cli.elastic.gateway_client import say
-from headgate.cli.output import AsJson, console, print_json, print_table
+from headgate.cli.output import AsJson, console, print_json, print_table, say
 from headgate.core.errors import InvalidInputError
 from headgate.elastic import ElasticConfig, elastic_config
 from headgate.replay import yaml_settings

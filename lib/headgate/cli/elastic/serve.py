@@ -14,9 +14,8 @@ import orjson
 from cyclopts import Parameter
 from pydantic import SecretStr
 
-from headgate.cli.elastic.gateway_client import say
 from headgate.cli.elastic.live_table import announce, followed, logged
-from headgate.cli.output import AsJson, print_json, print_table
+from headgate.cli.output import AsJson, print_json, print_table, say
 from headgate.cli.placement.ledger import find_actor, require_ray
 from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.elastic import ElasticConfig, EngineError, EngineLoad, NotAnEngineError

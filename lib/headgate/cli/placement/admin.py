@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import yaml
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, print_json, print_table
-from headgate.cli.placement.ledger import Address, joined, say
+from headgate.cli.output import AsJson, print_json, print_table, say
+from headgate.cli.placement.ledger import Address, joined
 from headgate.core import record_change
 from headgate.core.errors import InvalidInputError
 from headgate.placement import InvalidPlacementError, PoolSpec, PreemptionRules, homeless, pool_spec, rules_from

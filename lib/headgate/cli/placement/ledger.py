@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from headgate.cli.output import console
 from headgate.core.errors import InvalidInputError, MissingExtraError
 from headgate.placement import ClusterUnreachableError, LedgerUnreachableError
-from headgate.telemetry import safe_text
 
 if TYPE_CHECKING:
     from headgate.placement import Placement
@@ -95,8 +93,3 @@ def require_ray() -> None:
     """Raise MissingExtraError, which says what to install, where Ray is not installed."""
     if importlib.util.find_spec("ray") is None:
         raise MissingExtraError("Placement on a cluster", "ray")
-
-
-def say(line: str) -> None:
-    """Print a line for people."""
-    console().print(safe_text(line), highlight=False, markup=False)

@@ -8,8 +8,7 @@ from typing import Annotated, Final
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, console, print_json, print_table, write_page
-from headgate.cli.placement.ledger import say
+from headgate.cli.output import AsJson, console, print_json, print_table, say, write_page
 from headgate.placement import GroupShape, PreemptionRules, amounts, rules_from
 from headgate.replay import yaml_settings
 from headgate.replay.placement import (

@@ -17,8 +17,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headgate.cli.output import AsJson, console, counted, drawn_table, print_json, print_table
-from headgate.cli.placement.ledger import Address, joined, say
+from headgate.cli.output import AsJson, console, counted, drawn_table, print_json, print_table, say
+from headgate.cli.placement.ledger import Address, joined
 from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.telemetry import json_safe, safe_text
 

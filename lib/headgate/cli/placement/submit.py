@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, console, print_json
-from headgate.cli.placement.ledger import Address, joined, require_ray, say
+from headgate.cli.output import AsJson, console, print_json, say
+from headgate.cli.placement.ledger import Address, joined, require_ray
 from headgate.core.errors import InvalidInputError
 from headgate.placement import PlacementLostError, Strategy, WorkFailedError, request_spec
 from headgate.telemetry import json_safe, printable, safe_text

@@ -11,8 +11,9 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
+from headgate.cli.output import say
 from headgate.cli.placement.admin import Change, PlacementFile, Scale, open_pools, read_placement_file
-from headgate.cli.placement.ledger import Address, joined, require_ray, say, there_already
+from headgate.cli.placement.ledger import Address, joined, require_ray, there_already
 from headgate.placement import LedgerSettings
 
 _LOOK_S: Final = 2.0

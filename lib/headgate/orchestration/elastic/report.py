@@ -7,17 +7,16 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import orjson
 
 from blocks import PublishedReport, ReportStore
-from headgate.orchestration.artifacts import publish_link, publish_markdown, publish_table
+from headgate.orchestration.artifacts import markdown_table, publish, publish_link
 from headgate.orchestration.inputs import report_store_for
+from headgate.orchestration.pages import figures_markdown, places_of, way_to_page, write_report
 from headgate.orchestration.run_state import artifact_key, ended, heeding, run_logger
 from headgate.orchestration.stop_request import StopRequest, stop_on_signals
-from headgate.orchestration.upkeep import figures_markdown, how_to_open
 from headgate.replay.elastic import (
     COLUMNS,
     DEFINITIONS,
@@ -87,10 +86,9 @@ def _replayed(order: ReplayOrder, load: Load, stop: StopRequest) -> list[Compari
 
 
 async def _published(made: Sequence[Comparison], reports: ReportStore) -> PublishedReport:
-    name = f"elastic-{datetime.now(UTC):%Y-%m-%dT%H-%M-%SZ}"
     page = await asyncio.to_thread(replay_page, made)
     document = orjson.dumps([each.document() for each in made], option=orjson.OPT_INDENT_2).decode()
-    return await reports.write(name, {_PAGE: page, "replay.json": document})
+    return await write_report(reports, {_PAGE: page, "replay.json": document}, "elastic")
 
 
 def _data(load: Load, made: Sequence[Comparison], published: PublishedReport | None) -> dict[str, Any]:
@@ -101,23 +99,20 @@ def _data(load: Load, made: Sequence[Comparison], published: PublishedReport | N
         }
         for each in made
     }
-    places = {"places": dict(published.places), "links": dict(published.links)} if published else {}
-    return {"load": load.name, "requests": len(load.calls), "policies": policies, **places}
+    return {"load": load.name, "requests": len(load.calls), "policies": policies, **places_of(published)}
 
 
 async def publish_comparisons(made: Sequence[Comparison], published: PublishedReport) -> None:
     """Publish the table, the report, the figures of each start time, and where the page is."""
     sentence = replay_sentence(made)
-    await publish_table("elastic-policies", [row for each in made for row in _rows(each)], sentence)
-    link = published.links.get(_PAGE)
-    where = f"[All figures on one page]({link})" if link else how_to_open(published.places[_PAGE])
-    await publish_markdown("elastic-report", replay_markdown(made, where), sentence)
+    await publish("elastic-policies", [row for each in made for row in _rows(each)], sentence)
+    await publish("elastic-report", replay_markdown(made, way_to_page(_PAGE, published)), sentence)
     for each in made:
         said = f"{each.load.name}, {each.site.start_s:g} s to start"
         for name, figure in _figures(each).items():
             key = artifact_key(name, f"{each.site.start_s:g} s")
-            await publish_markdown(key, figures_markdown(figure), said)
-    if link:
+            await publish(key, figures_markdown(figure), said)
+    if link := published.links.get(_PAGE):
         await publish_link("elastic-page", link, "Open the report", "All policies and figures on one page.")
 
 
@@ -151,7 +146,12 @@ def replay_markdown(made: Sequence[Comparison], where: str) -> str:
     parts = ["# Elastic policies replayed", f"{replay_sentence(made)}.", where]
     for each in made:
         said = f"{each.says} {_highest(each)}"
-        parts += [f"## {each.load.name}, {each.site.start_s:g} s to start", said, _table(each), each.limits]
+        parts += [
+            f"## {each.load.name}, {each.site.start_s:g} s to start",
+            said,
+            markdown_table(_rows(each)),
+            each.limits,
+        ]
     parts += ["## Policies", _list(f"**{one.policy}**: {one.says}" for one in made[0].outcomes)]
     parts += ["## Words", _list(f"**{term}**: {meaning}" for term, meaning in DEFINITIONS.items())]
     if made[0].load.notes:
@@ -170,12 +170,6 @@ def _rows(comparison: Comparison) -> list[dict[str, str]]:
     heads = (COLUMNS[0], "start", *COLUMNS[1:])
     start = f"{comparison.site.start_s:g} s"
     return [dict(zip(heads, (row[0], start, *row[1:]), strict=True)) for row in comparison.rows]
-
-
-def _table(comparison: Comparison) -> str:
-    rows = _rows(comparison)
-    lines = [list(rows[0]), ["---"] * len(rows[0]), *(list(row.values()) for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def _list(lines: Iterable[str]) -> str:

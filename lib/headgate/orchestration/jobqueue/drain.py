@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,12 @@ from headgate.core import SystemClock
 from headgate.jobqueue import JobState
 from headgate.jobqueue.generator import ResultFolder
 from headgate.jobqueue.worker import CommandJobs, CommandRules, JobQueueClient, ReserveMode, Worker
-from headgate.orchestration.artifacts import RunArtifacts, TableArtifact
+from headgate.orchestration.artifacts import RunArtifacts
 from headgate.orchestration.inputs import SamplingOrder, settings_of, store_for
 from headgate.orchestration.jobqueue.inputs import checked_command, job_queue_for
 from headgate.orchestration.jobqueue.rows import drain_sentence, progress_rows, progress_sentence
 from headgate.orchestration.run_logs import library_logs_in_run
-from headgate.orchestration.run_state import artifact_key, ended, run_logger, sole_error
+from headgate.orchestration.run_state import ended, run_logger
 from headgate.orchestration.stop_request import StopRequest, stop_on_signals
 from headgate.run import (
     DrainResult,
@@ -60,7 +61,9 @@ async def run_drain(
     samples = await store_for(store, resolved)
     stop, clock = StopRequest(), SystemClock()
     subject = f"jobqueue-{queue.queue}"
-    artifacts = QueueArtifacts(subject, stop)
+    artifacts = RunArtifacts[QueueProgress](
+        subject, stop, sentence=progress_sentence, share=lambda newest: newest.share, rows=progress_rows, table="jobs"
+    )
     drained_at = DrainRules(
         poll_s=poll_s,
         store_every_s=min(resolved.sink_max_wait, 60.0),
@@ -87,18 +90,10 @@ async def run_drain(
         return result
 
     with stop_on_signals(stop), library_logs_in_run():
-        try:
-            publisher = asyncio.create_task(artifacts.run())
-            try:
+        with closing(samples):
+            async with artifacts.published():
                 result = await drained()
-            except ExceptionGroup as group:
-                raise sole_error(group) from group
-            finally:
-                publisher.cancel()
-                await asyncio.wait([publisher])
-            await artifacts.finish(result)
-        finally:
-            samples.close()
+            await artifacts.finish(result.progress, drain_sentence(result))
         message = drain_sentence(result)
         run_logger().info("%s: %s", subject, message)
         if stop.reason is None and fail_on_dead and result.progress.count(JobState.DEAD):
@@ -132,23 +127,3 @@ def drain_data(result: DrainResult) -> dict[str, Any]:
         "stopped_by": result.stopped_by,
         "is_drained": result.is_drained,
     }
-
-
-class QueueArtifacts(RunArtifacts[QueueProgress]):
-    """The progress and the jobs of one flow run that drains a queue."""
-
-    def __init__(self, subject: str, stop: StopRequest) -> None:
-        super().__init__(subject, stop)
-        self._jobs = TableArtifact(artifact_key("jobs", subject), self._outage)
-
-    async def finish(self, result: DrainResult) -> None:
-        """Publish how it ended."""
-        sentence = drain_sentence(result)
-        await self._jobs.show(list(progress_rows(result.progress)), sentence)
-        await self._progress.show(result.progress.share, sentence)
-
-    async def _publish(self, newest: QueueProgress, *, with_table: bool) -> None:
-        sentence = progress_sentence(newest)
-        await self._progress.show(newest.share, sentence)
-        if with_table:
-            await self._jobs.show(list(progress_rows(newest)), sentence)

@@ -20,7 +20,7 @@ from headgate.jobqueue.generator import (
     json_bytes,
     write_files,
 )
-from headgate.orchestration.artifacts import publish_table
+from headgate.orchestration.artifacts import publish
 from headgate.orchestration.jobqueue.inputs import job_queue_for
 from headgate.orchestration.jobqueue.rows import generation_rows
 from headgate.orchestration.run_logs import library_logs_in_run
@@ -63,7 +63,7 @@ async def run_generation(
             files = await asyncio.to_thread(_write, made, Path(output_dir))
         taken = await _send(queue, jobs, made.resource_specs()) if queue is not None else None
     message = _sentence(made, taken, files, is_dry=is_dry)
-    await publish_table("generated-jobs", generation_rows(made), message)
+    await publish("generated-jobs", generation_rows(made), message)
     run_logger().info("%s", message)
     data = {
         "jobs": len(made.jobs),

@@ -7,7 +7,7 @@ from typing import Any
 from prefect.states import Completed
 
 from headgate.jobqueue.wire import MOST_AT_ONCE, RequeueIn
-from headgate.orchestration.artifacts import publish_table
+from headgate.orchestration.artifacts import publish
 from headgate.orchestration.jobqueue.inputs import job_queue_for
 from headgate.orchestration.jobqueue.rows import dead_rows
 from headgate.orchestration.run_logs import library_logs_in_run
@@ -35,6 +35,6 @@ async def run_requeueing(*, jobqueue: str, team: str, task: str, error_contains:
     message = f"{len(matching):,} dead jobs match; {len(requeued):,} wait again"
     if is_dry:
         message += " (dry run)"
-    await publish_table("requeued-jobs", dead_rows(shown), message)
+    await publish("requeued-jobs", dead_rows(shown), message)
     run_logger().info("%s", message)
     return Completed(message=message, data={"matching": len(matching), "requeued": sorted(requeued)})

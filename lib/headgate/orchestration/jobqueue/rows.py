@@ -8,7 +8,7 @@ from headgate.core import redacted
 from headgate.jobqueue import JobState
 from headgate.jobqueue.generator import Generation
 from headgate.jobqueue.wire import JobOut
-from headgate.orchestration.score_rows import MAX_ROWS
+from headgate.orchestration.pages import MAX_ROWS
 from headgate.run import DrainResult, QueueProgress
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 from blocks import RayCluster, loaded_block
 from headgate.core.errors import HeadgateError
-from headgate.orchestration.artifacts import publish_markdown, publish_table
+from headgate.orchestration.artifacts import markdown_table, publish
+from headgate.orchestration.pages import figures_markdown
 from headgate.orchestration.placement.pool_leases import PoolLeases, open_pool_leases
 from headgate.orchestration.placement.rounds import Learned, PlacedTraining, PlacingOrder, RoleStoppedError
 from headgate.orchestration.placement.runner import PlacementTaskRunner
@@ -17,7 +18,6 @@ from headgate.orchestration.placement.tenures import Stop, Tenure, TenureEnd, pr
 from headgate.orchestration.run_logs import library_logs_in_run
 from headgate.orchestration.run_state import artifact_key, ended, heeding, run_logger
 from headgate.orchestration.stop_request import StopRequest, stop_on_signals
-from headgate.orchestration.upkeep import figures_markdown
 from headgate.reports import COLOURS, INK, blank_figure, clipped, drawing, inline_svg, legend_above, quiet_grid
 
 CAPTION: Final = "Who held what: a line for each placement group; a cross is where work was stopped for other work"
@@ -97,13 +97,13 @@ async def _running(
 async def publish_placing(name: str, learned: Learned, tenures: Sequence[Tenure], stops: Sequence[Stop]) -> None:
     """Publish everything about a training, whether it came to its end or not."""
     sentence = training_sentence(learned, tenures)
-    await publish_table(artifact_key("placement-roles", name), role_rows(tenures), sentence)
+    await publish(artifact_key("placement-roles", name), role_rows(tenures), sentence)
     cut = preemption_rows(tenures, stops)
-    await publish_table(artifact_key("placement-preemptions", name), cut, sentence if cut else _NONE)
-    await publish_markdown(artifact_key("placement", name), placing_markdown(name, learned, tenures, stops), sentence)
+    await publish(artifact_key("placement-preemptions", name), cut, sentence if cut else _NONE)
+    await publish(artifact_key("placement", name), placing_markdown(name, learned, tenures, stops), sentence)
     figure = timeline_svg(tenures)
     if figure is not None:
-        await publish_markdown(artifact_key("placement-timeline", name), figures_markdown({CAPTION: figure}), sentence)
+        await publish(artifact_key("placement-timeline", name), figures_markdown({CAPTION: figure}), sentence)
 
 
 def _stops(tenures: Sequence[Tenure]) -> int:
@@ -132,22 +132,14 @@ def placing_markdown(name: str, learned: Learned, tenures: Sequence[Tenure], sto
         f"# Training {name}",
         f"{training_sentence(learned, tenures)}.",
         "## Learning",
-        _table(rounds, "No round came to its end."),
+        markdown_table(rounds, "No round came to its end."),
         "## Roles",
-        _table(role_rows(tenures), "Nothing was placed."),
+        markdown_table(role_rows(tenures), "Nothing was placed."),
         "## Preemptions",
-        _table(preemption_rows(tenures, stops), _NONE),
+        markdown_table(preemption_rows(tenures, stops), _NONE),
         _COST,
     ]
     return "\n\n".join(sections) + "\n"
-
-
-def _table(rows: Sequence[Mapping[str, Any]], otherwise: str) -> str:
-    if not rows:
-        return otherwise
-    cells = [[value.replace("|", "\\|") for value in row.values()] for row in rows]
-    lines = [list(rows[0]), ["---"] * len(rows[0]), *cells]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def timeline_svg(tenures: Sequence[Tenure]) -> str | None:
