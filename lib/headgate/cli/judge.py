@@ -12,9 +12,9 @@ from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from headgate import run as runs
-from headgate.cli.options import NOT_SCORED, JudgeChoices, Verbose
+from headgate.cli.options import NOT_SCORED, EnableMonitoring, JudgeChoices, MonitorPort, Verbose
 from headgate.cli.output import AsJson, console, counted, print_json, print_table
-from headgate.cli.run import STOPPED_EARLY, Limits, at_hand, ending, is_unscored, matrix_of, show_unscored
+from headgate.cli.run import STOPPED_EARLY, Limits, at_hand, is_unscored, matrix_of, show_unscored
 from headgate.config import Settings
 from headgate.telemetry import setup_logging
 
@@ -43,8 +43,8 @@ def judge(
     choices: JudgeChoices | None = None,
     *,
     instances: Annotated[int, Parameter(help="Tasks per model and environment, each once.")] = 10,
-    enable_monitoring: Annotated[bool | None, Parameter(negative="", help="Serve the monitoring API.")] = None,
-    monitor_port: Annotated[int | None, Parameter(help="Port of the monitoring API; 0 takes a free one.")] = None,
+    enable_monitoring: EnableMonitoring = None,
+    monitor_port: MonitorPort = None,
     limits: Limits = "",
     verbose: Verbose = 0,
     as_json: AsJson = False,
@@ -132,8 +132,7 @@ def progress_shown(*, is_live: bool) -> Iterator[runs.OnProgress | None]:
 def judged_document(result: runs.RunResult) -> dict[str, Any]:
     """Return a result as `--json` prints it."""
     return {
-        **ending(result),
-        "scored": result.scored,
+        **result.ending(),
         "pairs": [{column: getattr(pair, column) for column in JUDGED_COLUMNS} for pair in result.progress.pairs],
         "agreements": {
             name: {column: getattr(one, column) for column in AGREEMENT_COLUMNS} for name, one in result.agreements

@@ -43,6 +43,10 @@ Verbose = Annotated[
     int, Parameter(name=("--verbose", "-v"), count=True, negative="", help="More log lines; twice for all.")
 ]
 
+EnableMonitoring = Annotated[bool | None, Parameter(negative="", help="Serve the monitoring API.")]
+
+MonitorPort = Annotated[int | None, Parameter(help="Port of the monitoring API; 0 takes a free one.")]
+
 MissingChoice = Annotated[
     Literal["bound", "exclude", "zero"],
     Parameter(help="What samples without a score count as: 0 where models are ranked, nothing, or 0 everywhere."),

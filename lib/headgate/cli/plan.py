@@ -122,21 +122,12 @@ def _print(found: sampling.CapacityCheck) -> None:
 
 
 def _document(found: sampling.CapacityCheck) -> dict[str, object]:
+    of_check = ("fits", "demanded_per_day", "boosted_per_day", "workers_needed")
+    of_limit = ("name", "demanded_per_day", "carries_per_day", "load")
     return {
-        "fits": found.fits,
-        "demanded_per_day": found.demanded_per_day,
-        "boosted_per_day": found.boosted_per_day,
-        "workers_needed": found.workers_needed,
+        **{name: getattr(found, name) for name in of_check},
         "binding": found.binding.name,
-        "limits": [
-            {
-                "name": x.name,
-                "demanded_per_day": x.demanded_per_day,
-                "carries_per_day": x.carries_per_day,
-                "load": x.load,
-            }
-            for x in found.limits
-        ],
+        "limits": [{name: getattr(limit, name) for name in of_limit} for limit in found.limits],
         "episode_s": dict(found.episode_s),
         "is_measured": dict(found.is_measured),
     }

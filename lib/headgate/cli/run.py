@@ -15,7 +15,7 @@ from rich.live import Live
 
 from headgate import orchestration, reports, storage
 from headgate import run as runs
-from headgate.cli.options import NOT_SCORED, Choices, Verbose
+from headgate.cli.options import NOT_SCORED, Choices, EnableMonitoring, MonitorPort, Verbose
 from headgate.cli.output import AsJson, console, counted, print_json, say
 from headgate.config import Settings
 from headgate.core.status import CampaignStatus
@@ -45,8 +45,8 @@ def run(
     instances: Annotated[
         int | None, Parameter(help="Run this many tasks per model and environment once, instead of sampling by rates.")
     ] = None,
-    enable_monitoring: Annotated[bool | None, Parameter(negative="", help="Serve the monitoring API.")] = None,
-    monitor_port: Annotated[int | None, Parameter(help="Port of the monitoring API; 0 takes a free one.")] = None,
+    enable_monitoring: EnableMonitoring = None,
+    monitor_port: MonitorPort = None,
     trace: Annotated[
         Path | None, Parameter(help="Write a trace for Perfetto to this file at the end; .gz compresses it.")
     ] = None,
@@ -203,16 +203,10 @@ def stop_on_signals(stop: asyncio.Event, drain_s: float | None = None) -> None:
         loop.add_signal_handler(number, stopped)
 
 
-def ending(result: runs.RunResult) -> dict[str, Any]:
-    """Return how a run ended, and the samples that it leaves, as `--json` prints it."""
-    names = ("samples", "stored", "spooled", "open_tasks", "stopped_by", "stopped_early")
-    return {name: getattr(result, name) for name in names}
-
-
 def result_document(result: runs.RunResult) -> dict[str, Any]:
     """Return a campaign's result as `--json` prints it."""
     return {
-        **ending(result),
+        **result.ending(),
         "given_up": dict(result.given_up),
         "empty_because": result.empty_because,
         "status": status_document(result.status),

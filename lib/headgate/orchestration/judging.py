@@ -87,15 +87,9 @@ def judged_data(result: RunResult) -> dict[str, Any]:
     """Return a result as a flow returns it."""
     pairs = result.progress.pairs
     return {
-        "samples": result.samples,
-        "scored": result.scored,
+        **result.ending(),
         "judge_errors": sum(pair.judge_errors for pair in pairs),
         "errors": sum(pair.errors for pair in pairs),
-        "stored": result.stored,
-        "spooled": result.spooled,
-        "open_tasks": result.open_tasks,
-        "stopped_by": result.stopped_by,
-        "stopped_early": result.stopped_early,
         "alpha": {name: one.alpha for name, one in result.agreements},
     }
 

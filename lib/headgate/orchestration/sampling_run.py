@@ -76,13 +76,6 @@ async def _run(order: SamplingOrder, subject: str, share: Share | None, **length
 
 def result_data(result: RunResult) -> dict[str, Any]:
     """Return a campaign's result as a flow returns it."""
-    return {
-        "samples": result.samples,
-        "scored": sum(pair.scored for pair in result.status.pairs),
-        "errors": sum(pair.errors for pair in result.status.pairs),
-        "stored": result.stored,
-        "spooled": result.spooled,
-        "open_tasks": result.open_tasks,
-        "stopped_by": result.stopped_by,
-        "stopped_early": result.stopped_early,
-    }
+    pairs = result.status.pairs
+    counts = {"scored": sum(pair.scored for pair in pairs), "errors": sum(pair.errors for pair in pairs)}
+    return result.ending() | counts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from headgate.core.status import CampaignStatus, ModelStatus, QueueStatus
 from headgate.run.judging import JudgedPair
@@ -77,6 +78,11 @@ class RunResult:
     given_up: Mapping[str, str] = field(default_factory=dict)
     empty_because: str = ""
     agreements: tuple[tuple[str, Agreement], ...] = ()
+
+    def ending(self) -> dict[str, Any]:
+        """Return how it ended, and the samples that it leaves, as `--json` and flows tell it."""
+        names = ("samples", "scored", "stored", "spooled", "open_tasks", "stopped_by", "stopped_early")
+        return {name: getattr(self, name) for name in names}
 
 
 def why_no_samples(status: CampaignStatus, next_due_at: float | None) -> str:

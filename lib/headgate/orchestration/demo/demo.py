@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -96,28 +95,14 @@ def _cancelled_by_signals() -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-@dataclass(slots=True)
-class _Steps:
-    """Tells what is being done, and how long it took."""
-
-    console: Console
-    began: float
-
-    def tell(self, what: str) -> None:
-        self.console.print(
-            f"[dim]{time.monotonic() - self.began:5.1f} s[/dim]  {what}", highlight=False, soft_wrap=True
-        )
-
-
 class _Demo:
     """One run of the demo."""
 
     def __init__(self, choices: DemoChoices, console: Console) -> None:
         self._choices = choices
         self._console = console
-        self._steps = _Steps(console, time.monotonic())
         self._folder = choices.folder.absolute()
-        self._began = time.time()
+        self._began, self._began_at = time.time(), time.monotonic()
 
     async def run(self) -> int:
         """Run it, and return the exit status."""
@@ -125,9 +110,9 @@ class _Demo:
         self._folder.mkdir(parents=True, exist_ok=True)
         file = demo_deployments(_deployment_file(), self._choices)
         async with AsyncExitStack() as stack:
-            self._steps.tell("starting a Prefect server of its own")
+            self._tell("starting a Prefect server of its own")
             server = await stack.enter_async_context(private_server(self._folder / "prefect"))
-            self._steps.tell(f"Prefect server and UI: {server.url}")
+            self._tell(f"Prefect server and UI: {server.url}")
             stack.enter_context(server.as_client())
             environ = worker_environ(server.environ())
             await clear_leftovers()
@@ -140,22 +125,27 @@ class _Demo:
             async with _cancelled_with_this(ids):
                 await stack.enter_async_context(self._endpoint(port, ids))
                 await self._follow(ids)
-            self._steps.tell("all windows are over, drained and stored")
+            self._tell("all windows are over, drained and stored")
             page = await self._report()
             return await self._conclude(server, page)
+
+    def _tell(self, what: str) -> None:
+        """Say what is being done, and when."""
+        seconds = time.monotonic() - self._began_at
+        self._console.print(f"[dim]{seconds:5.1f} s[/dim]  {what}", highlight=False, soft_wrap=True)
 
     async def _check_roster(self) -> None:
         """Read the user's own roster before anything is started."""
         if self._choices.uses_baselines():
             return
         roster = await roster_source(str(self._choices.roster or "")).load()
-        self._steps.tell(f"{len(roster)} models of your own: {', '.join(model.key for model in roster)}")
+        self._tell(f"{len(roster)} models of your own: {', '.join(model.key for model in roster)}")
 
     async def _deploy(self, file: DeploymentFile, environ: dict[str, str]) -> None:
         path = self._folder / "prefect.yaml"
         path.write_text(file.as_yaml(), encoding="utf-8")
         await deploy_all(path, self._folder, environ)
-        self._steps.tell(f"{len(file.deployments)} deployments of prefect.yaml deployed, a worker waits for runs")
+        self._tell(f"{len(file.deployments)} deployments of prefect.yaml deployed, a worker waits for runs")
 
     @asynccontextmanager
     async def _endpoint(self, port: int, ids: Sequence[UUID]) -> AsyncIterator[None]:
@@ -165,7 +155,7 @@ class _Demo:
             return
         await awaited_runs(ids, lambda runs: any(_runs(run) for run in runs), START_S, every_s=_LOOK_EVERY_S)
         async with serve(faults(self._choices.window_s), port=port) as endpoint:
-            self._steps.tell(f"{len(MODELS)} baseline agents (not language models) answer at {endpoint.base_url}")
+            self._tell(f"{len(MODELS)} baseline agents (not language models) answer at {endpoint.base_url}")
             yield
 
     async def _local_model(self, stack: AsyncExitStack, environ: dict[str, str]) -> str:
@@ -173,7 +163,7 @@ class _Demo:
         if not self._choices.uses_local_model():
             return ""
         address = await stack.enter_async_context(served_local_model(self._folder, environ))
-        self._steps.tell(f"{LOCAL_MODEL}, a small real language model, answers at {address}")
+        self._tell(f"{LOCAL_MODEL}, a small real language model, answers at {address}")
         return address
 
     async def _save_blocks(self, base_url: str, local_model: str) -> None:
@@ -196,7 +186,7 @@ class _Demo:
         """Start one window of each environment at once."""
         names = [f"sample-environment/{d.name}" for d in file.deployments if d.parameters.get("environment")]
         ids = [(await start_run(name)).id for name in names]
-        self._steps.tell(f"{len(ids)} flow runs started: {', '.join(ENVIRONMENTS)}")
+        self._tell(f"{len(ids)} flow runs started: {', '.join(ENVIRONMENTS)}")
         return ids
 
     async def _follow(self, ids: Sequence[UUID]) -> None:
@@ -221,7 +211,7 @@ class _Demo:
                 if time.monotonic() - told >= _LINE_EVERY_S:
                     told = time.monotonic()
                     self._console.print(
-                        journal.progress(time.time()).line(told - self._steps.began), highlight=False, soft_wrap=True
+                        journal.progress(time.time()).line(told - self._began_at), highlight=False, soft_wrap=True
                     )
 
             yield tell
@@ -237,7 +227,7 @@ class _Demo:
                 f"the report ended as {ended.state_name}: {ended.state and ended.state.message}",
                 next_step=f"Its log is in {self._folder / 'worker.log'}.",
             )
-        self._steps.tell("report made by its own deployment")
+        self._tell("report made by its own deployment")
         return max((self._folder / "reports").glob("*/report.html"), key=lambda path: path.stat().st_mtime)
 
     async def _conclude(self, server: PrivateServer, page: Path) -> int:
@@ -253,7 +243,7 @@ class _Demo:
         if self._choices.uses_local_model() and (missing := missing_local_model(scored, self._choices)):
             self._console.print(missing, highlight=False, soft_wrap=True, markup=False)
         self._tell_places(server, page)
-        self._steps.tell(
+        self._tell(
             f"{scored.height} scored samples, {goal} wanted: " + ("done" if is_reached else "[red]too few[/red]")
         )
         if self._choices.keep_serving:
@@ -292,16 +282,12 @@ async def _cancelled_with_this(ids: Sequence[UUID]) -> AsyncIterator[None]:
     try:
         yield
     except asyncio.CancelledError:
-        await _cancel(ids)
+        try:
+            async with asyncio.timeout(_CANCEL_WITHIN_S):
+                await cancel_runs(ids)
+        except Exception as error:  # noqa: BLE001 - the demo is ending; what cannot be told to the server is said here
+            Console(stderr=True).print(f"The flow runs could not be marked as cancelled: {error}", markup=False)
         raise
-
-
-async def _cancel(ids: Sequence[UUID]) -> None:
-    try:
-        async with asyncio.timeout(_CANCEL_WITHIN_S):
-            await cancel_runs(ids)
-    except Exception as error:  # noqa: BLE001 - the demo is ending; what cannot be told to the server is said here
-        Console(stderr=True).print(f"The flow runs could not be marked as cancelled: {error}", markup=False)
 
 
 def _deployment_file() -> DeploymentFile:
