@@ -93,12 +93,8 @@ def told(result: runs.arena.ArenaResult) -> str:
 def arena_run_document(result: runs.arena.ArenaResult) -> dict[str, Any]:
     """Return what a run did as `--json` prints it beside the ratings."""
     return {
-        "comparisons": len(result.comparisons),
-        "possible": result.possible,
-        "new": result.run.scored if result.run is not None else 0,
-        "unjudged": result.unjudged,
+        **result.counts(),
         "stopped_by": result.run.stopped_by if result.run is not None else "nothing was left to ask",
-        "why_unjudged": result.why_unjudged,
         "stopped_early": result.run is not None and result.run.stopped_early,
     }
 

@@ -119,11 +119,7 @@ def _data(board: reports.ArenaBoard, result: ArenaResult, published: PublishedRe
             one.model: {"rank": one.rank, "groups": list(one.groups), "rating": round(one.rating, 1)}
             for one in board.models
         },
-        "comparisons": len(result.comparisons),
-        "possible": result.possible,
-        "new": result.run.scored if result.run is not None else 0,
-        "unjudged": result.unjudged,
-        "why_unjudged": result.why_unjudged,
+        **result.counts(),
         "order_changed": board.judge.undecided,
         "warnings": list(board.warnings),
         **places_of(published),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Unpack
+from typing import Any, Final, Unpack
 
 import polars as pl
 
@@ -87,6 +87,16 @@ class ArenaResult:
             return ""
         why = f" ({safe_text(self.why_unjudged, limit_chars=200)})" if self.why_unjudged else ""
         return f"{self.unjudged:,} without a verdict{why}"
+
+    def counts(self) -> dict[str, Any]:
+        """Return what it knows and did in numbers, as `--json` and the flow tell it."""
+        return {
+            "comparisons": len(self.comparisons),
+            "possible": self.possible,
+            "new": self.run.scored if self.run is not None else 0,
+            "unjudged": self.unjudged,
+            "why_unjudged": self.why_unjudged,
+        }
 
 
 async def run_arena(
