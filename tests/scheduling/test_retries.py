@@ -8,8 +8,7 @@ import pytest
 
 from headgate.core import Task, TaskId
 from headgate.scheduling import RetryRules
-from headgate.scheduling.retries import Retries
-from headgate.scheduling.verdicts import RetryLaterError
+from headgate.scheduling.retries import Retries, RetryLaterError
 
 TASK = Task(TaskId("t-1"), "a@main", "affine:sat", 0, 0, 0, stage="sample", group="a@main", due_at=0.0)
 

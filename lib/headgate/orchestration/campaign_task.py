@@ -1,25 +1,32 @@
-"""A campaign as the one task of a flow run, whatever kind of campaign it is."""
+"""A campaign as the one task of a flow run, whatever kind of campaign it is, and the trace that it leaves."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import closing
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 
 from headgate.config import Settings
-from headgate.core.errors import SamplesKeepFailingError
-from headgate.orchestration.artifacts import RunArtifacts
-from headgate.orchestration.inputs import SamplingOrder, roster_for, store_for
+from headgate.core.errors import SamplesKeepFailingError, StoreNotWritableError
+from headgate.orchestration.artifacts import RunArtifacts, publish, publish_link
+from headgate.orchestration.inputs import SamplingOrder, report_store_for, roster_for, store_for
 from headgate.orchestration.limit_choices import slots_for
-from headgate.orchestration.run_state import ended, run_logger
-from headgate.orchestration.run_trace import traced
+from headgate.orchestration.pages import write_report
+from headgate.orchestration.run_state import artifact_key, ended, run_logger
 from headgate.orchestration.stop_request import StopRequest
 
 R = TypeVar("R")
+
+_FILE: Final = "trace.json.gz"
+_HOW: Final = "Open <https://ui.perfetto.dev> and drop the file on it; it is read in the browser and sent nowhere."
 
 
 async def run_as_task(
@@ -52,7 +59,7 @@ async def run_as_task(
     with closing(await store_for(order.store, settings)) as store:
         async with (
             artifacts.published(),
-            traced(settings, order.reports if is_traced else "", artifacts.subject) as told,
+            _traced(settings, order.reports if is_traced else "", artifacts.subject) as told,
             roster_for(order, settings) as roster,
         ):
             return await worked()
@@ -70,3 +77,39 @@ async def concluded(
     if failing and stop.reason is None:
         raise SamplesKeepFailingError(f"{failing}; {message}")
     return await ended(stop, message, data)
+
+
+@contextlib.asynccontextmanager
+async def _traced(settings: Settings, reports: str, subject: str) -> AsyncIterator[Settings]:
+    """Give settings under which a run leaves its trace, and publish it when the block is left.
+
+    Without the name of a ReportStore block, or with a trace file in the settings, they are given as they are.
+
+    Raises:
+        InvalidInputError: if there is no such block.
+    """
+    if not reports or settings.trace_file:
+        yield settings
+        return
+    store = await report_store_for(reports)
+    with tempfile.TemporaryDirectory(prefix="headgate-trace-") as folder:
+        trace = Path(folder) / _FILE
+        try:
+            yield settings.model_copy(update={"trace_file": str(trace)})
+        finally:
+            if trace.exists():
+                content = await asyncio.to_thread(trace.read_bytes)
+                try:
+                    published = await write_report(store, {_FILE: content}, artifact_key("trace", subject))
+                except StoreNotWritableError as error:
+                    run_logger().warning("The trace of the run is not kept: %s", error)
+                else:
+                    await _publish_trace(published.links.get(_FILE), published.places[_FILE], subject)
+
+
+async def _publish_trace(link: str | None, place: str, subject: str) -> None:
+    key = artifact_key("trace", subject)
+    if link is not None:
+        await publish_link(key, link, "The trace of the run", f"{subject}: {_HOW}")
+    else:
+        await publish(key, f"The trace of the run is at\n\n`{place}`\n\n{_HOW}\n", f"{subject}: its trace.")

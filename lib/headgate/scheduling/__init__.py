@@ -16,15 +16,15 @@ from headgate.scheduling.policies import (
     TaskPolicy,
 )
 from headgate.scheduling.pressure import PressureRules
-from headgate.scheduling.retries import RetryRules
-from headgate.scheduling.row_groups import RowGroup
-from headgate.scheduling.stages import Dropped, Progress, StageGraph, StageState
-from headgate.scheduling.trace import Trace
-from headgate.scheduling.verdicts import (
+from headgate.scheduling.retries import (
     RetryLaterError,
+    RetryRules,
     TaskFailedError,
     is_defect,
 )
+from headgate.scheduling.row_groups import RowGroup
+from headgate.scheduling.stages import Dropped, Progress, StageGraph, StageState
+from headgate.scheduling.trace import Trace
 
 __all__ = [
     "AdaptiveFrontier",

@@ -12,11 +12,10 @@ from headgate.core.errors import InvalidInputError
 from headgate.scheduling.dispatcher import Dispatch, Dispatcher
 from headgate.scheduling.explanation import Explanation
 from headgate.scheduling.frontier import AdaptiveFrontier, BlockReason, FrontierRules, FrontierView
-from headgate.scheduling.retries import Retries, RetryRules
+from headgate.scheduling.retries import Retries, RetryLaterError, RetryRules, TaskFailedError, is_defect
 from headgate.scheduling.row_groups import RowGroup, RowGroups, RowGroupSource, taken_from
 from headgate.scheduling.stages import Progress, StageGraph
 from headgate.scheduling.trace import Trace
-from headgate.scheduling.verdicts import RetryLaterError, TaskFailedError, is_defect
 
 Work = Callable[[Task], Awaitable[object]]
 """Does one task's work under its lease. What it raises puts it off (`RetryLaterError`), is a defect (`is_defect`) that

@@ -1,4 +1,4 @@
-"""Retries: tasks that failed for now wait for the time of their next run, without a lease."""
+"""Retries: what an exception of a task's work means, and tasks that wait for their next run without a lease."""
 
 from __future__ import annotations
 
@@ -6,8 +6,40 @@ import heapq
 import itertools
 from dataclasses import dataclass, replace
 
-from headgate.core import Task, TaskId
-from headgate.scheduling.verdicts import RetryLaterError
+from headgate.core import ChatError, Task, TaskId
+from headgate.core.errors import HeadgateError
+
+
+class RetryLaterError(Exception):
+    """The work could not be done now and may be later: after a provider's cooldown, say.
+
+    Attributes:
+        reason: why, in a few words.
+        wait_s: seconds after which it may be tried again; None leaves it to the run's rules.
+        is_failure: False where nothing went wrong, and it waits for as long as it takes: for a new day's budget, say.
+    """
+
+    def __init__(self, reason: str, wait_s: float | None = None, *, is_failure: bool = True) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.wait_s = wait_s
+        self.is_failure = is_failure
+
+
+class TaskFailedError(HeadgateError):
+    """A task's work failed for good, by its provider or its answer's form: this sample fails, the run goes on."""
+
+    code = "task_failed"
+    next_step = "The sample is recorded as failed; its cause is in the message."
+
+
+def is_defect(error: Exception) -> bool:
+    """Return whether an exception of a task's work stops the run.
+
+    An error that Headgate raises on purpose, or a failed chat, is the sample's. Anything else (a `TypeError`, a
+    `KeyError`) is a mistake in the code that runs the sample, and would hit the next one as well.
+    """
+    return not isinstance(error, RetryLaterError | HeadgateError | ChatError)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Annotated, Final
 
 from cyclopts import Parameter
 
-from headgate.cli.elastic.gateway_client import Url, Worker, asked
 from headgate.cli.elastic.status_table import counted, status_document, status_view, watch_pool
 from headgate.cli.output import AsJson, console, print_json, say
+from headgate.core import Secret
 from headgate.core.errors import InvalidInputError
 from headgate.elastic import EngineError, Pin, WorkerState
 from headgate.elastic.gateway import GatewayClient, GatewayStatus
 from headgate.elastic.service import WorkerView
+
+_DEFAULT_URL: Final = "http://127.0.0.1:8080"
+_URL_VARIABLE: Final = "HEADGATE_ELASTIC_URL"
+_TOKEN_VARIABLE: Final = "HEADGATE_ELASTIC_TOKEN"  # noqa: S105 - the name of a variable
+
+Url = Annotated[
+    str | None, Parameter(help=f"The gateway; also {_URL_VARIABLE}, with {_TOKEN_VARIABLE}. By default {_DEFAULT_URL}.")
+]
+Worker = Annotated[str, Parameter(help="The worker's id, or a part of it that no other one has, such as its port.")]
 
 _WAKE_ALL_S: Final = 600.0
 _LONGEST_S: Final = 7 * 86_400.0
@@ -32,7 +42,7 @@ def status(
     """Show the workers of a pool and their states, the load, how many workers are wanted and why, and the counts."""
     if watch and as_json:
         raise InvalidInputError("--watch shows tables; it cannot be combined with --json")
-    with asked(url) as client:
+    with _client_of(url) as client:
         if watch:
             watch_pool(client)
         elif as_json:
@@ -53,7 +63,7 @@ def scale(
     The number holds until it is changed or the gateway ends, and must lie within the pool's bounds.
     """
     number = _number(workers)
-    with asked(url) as client:
+    with _client_of(url) as client:
         if number is not None:
             _check_there_are(number, client.status())
         now = client.scale(number)
@@ -70,7 +80,7 @@ def drain(worker: Worker, *, wait: Wait = False, url: Url = None, as_json: AsJso
 
     It takes no new request and answers those it has; requests whose answer has not begun in time move to other workers.
     """
-    with asked(url) as client:
+    with _client_of(url) as client:
         now = client.drain(worker)
         if wait:
             now = _awaited(client, worker, WorkerState.INACTIVE)
@@ -101,7 +111,7 @@ def wake(
         )
     if for_s is not None and not 0 < for_s <= _LONGEST_S:
         raise InvalidInputError(f"--for must be above 0 and at most {_LONGEST_S:g} seconds (got {for_s:g})")
-    with asked(url) as client:
+    with _client_of(url) as client:
         if worker is None:
             return _wake_all(client, _WAKE_ALL_S if for_s is None else for_s, wait=wait, as_json=as_json)
         now = client.wake(worker)
@@ -112,7 +122,7 @@ def wake(
 
 def release(worker: Worker, *, url: Url = None, as_json: AsJson = False) -> int:
     """Let a worker that was drained or woken by hand follow the load again."""
-    with asked(url) as client:
+    with _client_of(url) as client:
         now = client.unpin(worker)
     found = _one(now, worker)
     return _told(now, f"{found.worker_id} follows the load again; it is {found.state} now.", as_json=as_json)
@@ -120,7 +130,7 @@ def release(worker: Worker, *, url: Url = None, as_json: AsJson = False) -> int:
 
 def resume(*, url: Url = None, as_json: AsJson = False) -> int:
     """Follow the load again: end `wake --all` and `scale`. Single workers kept asleep or awake stay so."""
-    with asked(url) as client:
+    with _client_of(url) as client:
         now = client.resume()
     kept = sum(worker.pin is not None for worker in now.pool.workers)
     still = f" {counted(kept, 'worker')} kept by hand stay so until `headgate elastic release`." if kept else ""
@@ -205,3 +215,19 @@ def _told(status: GatewayStatus, sentence: str, *, as_json: bool) -> int:
     else:
         say(sentence)
     return 0
+
+
+def _client_of(url: str | None) -> GatewayClient:
+    """Return a client of the gateway at an address, or of the one that the environment names.
+
+    Raises:
+        InvalidInputError: the address is none.
+    """
+    named = url or os.environ.get(_URL_VARIABLE, "").strip() or _DEFAULT_URL
+    if not named.startswith(("http://", "https://")):
+        raise InvalidInputError(
+            f"a gateway's address must be http://host:port (got {named!r})",
+            next_step=f"Correct --url or {_URL_VARIABLE}.",
+        )
+    token = os.environ.get(_TOKEN_VARIABLE, "").strip()
+    return GatewayClient(named, Secret(token) if token else None)
