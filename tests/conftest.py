@@ -13,6 +13,7 @@ from typing import Any, Final
 import hypothesis
 import pytest
 
+from headgate.core import secrets
 from tests.spreading import Spreading, longest_first
 from tests.turns import Turns, is_alone
 
@@ -39,6 +40,16 @@ end of the run names it with its traceback. What is named there time and again i
 def _own_audit_trail(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep what tests change out of the trail of this folder."""
     os.environ["HEADGATE_AUDIT_FILE"] = str(tmp_path_factory.mktemp("audit") / "audit.jsonl")
+
+
+@pytest.fixture(autouse=True)
+def _own_secrets() -> Iterator[None]:
+    """Forget the secrets of a test with its end: their digits would be masked in what other tests print."""
+    before = secrets._known.copy()
+    yield
+    if secrets._known != before:
+        secrets._known.intersection_update(before)
+        secrets._forms = secrets._Forms.of(secrets._known.copy())
 
 
 @pytest.fixture
