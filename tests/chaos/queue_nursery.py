@@ -97,7 +97,7 @@ def serve_queue(order: dict[str, Any]) -> None:
 
 
 def _kill_at(place: str, number: int) -> None:
-    """Have this process killed at the n-th `statement` or `commit` that it begins, or `answer` after a commit."""
+    """Have this process killed at the n-th `statement` or `commit`, or `answer` after a commit."""
     left = number
 
     def counted(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -111,7 +111,7 @@ def _kill_at(place: str, number: int) -> None:
         return call
 
     if place == "statement":
-        sqlite._write = counted(sqlite._write)
+        sqlite.check_found = counted(sqlite.check_found)
         postgres.columns_of = counted(postgres.columns_of)
     elif place == "commit":
         sqlite.SqliteStore.commit = counted(sqlite.SqliteStore.commit)
