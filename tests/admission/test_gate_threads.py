@@ -98,15 +98,22 @@ def test_an_interrupt_while_waiting_leaks_nothing_and_the_others_wait_on() -> No
         except AdmissionDeniedError as error:
             denied.append(error.reason)
 
+    interrupted = threading.Event()
+
     def interrupts() -> None:
         until(lambda: gate.waiting() == 2)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        # Pressed until it is heard: a signal that comes between a thread's last look at signals and its sleep in the
+        # kernel is seen when the sleep ends, and here nothing else would end it.
+        while not interrupted.is_set():
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            interrupted.wait(1.0)
 
     threads = [threading.Thread(target=other), threading.Thread(target=interrupts)]
     for thread in threads:
         thread.start()
     with pytest.raises(KeyboardInterrupt):
         gate.acquire_blocking(ITEM)
+    interrupted.set()
     for thread in threads:
         thread.join(20)
     assert denied == ["queue_timeout"], "the other one waited on"
