@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Literal
 from prefect.blocks.core import Block
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from headgate.admission import MOST_SLOTS, BankRules, LimitRule, Outage, limit_rule
+from headgate.admission import MOST_SLOTS, LimitRule, limit_rule
+from headgate.admission.bank import BankRules, Outage
 
 
 class EndpointLimit(BaseModel):

@@ -107,7 +107,8 @@ async def _told() -> None:
 @pytest.fixture(scope="session")
 def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """A real Prefect server with the work pool of `prefect.yaml`; starting it takes about ten seconds, once."""
-    from headgate.orchestration import ensure_pool, private_server
+    from headgate.orchestration import private_server
+    from headgate.orchestration.work_pool import ensure_pool
 
     with asyncio.Runner() as runner:
         running = private_server(tmp_path_factory.mktemp("prefect"))
@@ -139,7 +140,9 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def prefect_worker(prefect_server: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of a real worker that has the deployments of `prefect.yaml`, their schedules off."""
-    from headgate.orchestration import deploy_all, read_deployment_file, worker
+    from headgate.orchestration.deployment_file import read_deployment_file
+    from headgate.orchestration.deployments import deploy_all
+    from headgate.orchestration.work_pool import worker
     from tests.house.tree import ROOT
 
     folder = tmp_path_factory.mktemp("worker")

@@ -12,8 +12,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from headgate.core import did_you_mean
-from headgate.core.errors import InvalidInputError
+from headgate.core.errors import InvalidInputError, did_you_mean
 from headgate_bench.artifact import Bar
 
 

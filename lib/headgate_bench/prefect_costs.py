@@ -19,14 +19,8 @@ from prefect.events.worker import EventsWorker
 from prefect.logging.handlers import APILogHandler
 
 from blocks import AdmissionLimits, EndpointLimit
-from headgate.admission import (
-    AdmissionController,
-    ProviderModel,
-    RequestAdmission,
-    RequestItem,
-    RequestKey,
-    law_factory,
-)
+from headgate.admission import AdmissionController, ProviderModel, RequestAdmission, RequestItem, RequestKey
+from headgate.admission.laws import law_factory
 from headgate.config import AdmissionSettings
 from headgate.core import SystemClock
 from headgate.core.events import Event, SlotsLeased

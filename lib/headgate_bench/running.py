@@ -16,8 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from headgate.core import did_you_mean
-from headgate.core.errors import InvalidInputError
+from headgate.core.errors import InvalidInputError, did_you_mean
 from headgate_bench import scenarios
 from headgate_bench.artifact import FORMAT, bar_document, load, machine, versions, write_artifact, write_files
 from headgate_bench.definition import Bench, Progress, Scenario, Size, changed

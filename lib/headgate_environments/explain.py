@@ -10,19 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.core import Message
-from headgate.environments import (
-    BaselineKind,
-    EnvironmentSpec,
-    ForJudge,
-    Judgement,
-    Score,
-    failed,
-    is_echo,
-    judge_question,
-    mean_verdict,
-    read_judgement,
-    without_thinking,
-)
+from headgate.environments import BaselineKind, EnvironmentSpec, ForJudge, Judgement, Score, failed
+from headgate.environments.answers import without_thinking
+from headgate.environments.judge_questions import is_echo, judge_question, mean_verdict, read_judgement
 
 PARTS: Final = (
     "backup server", "billing service", "cache cluster", "certificate store", "chat gateway", "chart renderer",

@@ -8,18 +8,18 @@ from collections.abc import Callable
 from headgate.admission import (
     SUCCESS,
     AdmissionController,
-    BreakerRule,
     Domain,
-    LimitLaw,
     OutcomeKind,
-    PressureChanged,
     ProviderModel,
     RequestItem,
     RequestKey,
     RequestLease,
     RequestOutcome,
-    Ticket,
 )
+from headgate.admission.breaker import BreakerRule
+from headgate.admission.items import PressureChanged
+from headgate.admission.laws import LimitLaw
+from headgate.admission.leases import Ticket
 from headgate.core import events
 from tests.admission.toy_laws import FixedLaw
 

@@ -9,10 +9,8 @@ from typing import Any, Literal, TypeVar
 
 from headgate.admission import (
     AdmissionController,
-    Admitted,
     CallWatch,
     Correlation,
-    LimitChange,
     ProviderModel,
     RequestAdmission,
     RequestExecutor,
@@ -21,6 +19,7 @@ from headgate.admission import (
     RequestOutcome,
     RetryBudget,
 )
+from headgate.admission.laws import Admitted, LimitChange
 from headgate.core import Clock, events
 from headgate.models import RetryPolicy
 from tests.admission.toy_laws import FixedLaw

@@ -6,8 +6,7 @@ import itertools
 import random
 from dataclasses import dataclass, field
 
-from headgate.admission.bank import SlotBank
-from headgate.admission.bank_terms import (
+from headgate.admission.bank import (
     BankCall,
     BankRules,
     LeaseBlock,
@@ -16,6 +15,7 @@ from headgate.admission.bank_terms import (
     Peer,
     RenewBlock,
     ReturnBlock,
+    SlotBank,
 )
 
 

@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from headgate.admission.bank import SlotBank
-from headgate.admission.bank_terms import BankRules, LeaseBlock, LimitSeen, LookAtLimit, Outage, RenewBlock
+from headgate.admission.bank import BankRules, LeaseBlock, LimitSeen, LookAtLimit, Outage, RenewBlock, SlotBank
 from headgate.core.events import SlotLimitChanged, SlotsLost
 from tests.admission.slot_world import World
 

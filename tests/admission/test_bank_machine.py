@@ -10,8 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from headgate.admission.bank import SlotBank
-from headgate.admission.bank_terms import BankCall, BankRules, Peer
+from headgate.admission.bank import BankCall, BankRules, Peer, SlotBank
 from tests.admission.slot_world import LimitServer, Process
 
 Pending = tuple[int, BankCall, float]

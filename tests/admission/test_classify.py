@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.admission import OutcomeKind, classify, error_kind
+from headgate.admission import OutcomeKind
+from headgate.admission.classify import classify, error_kind
 from headgate.core import ChatError, ErrorKind
 
 REQUEST = httpx.Request("POST", "http://one/v1/chat/completions")

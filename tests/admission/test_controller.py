@@ -9,17 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.admission import (
-    SUCCESS,
-    Denied,
-    DenyReason,
-    Domain,
-    ProviderModel,
-    RequestItem,
-    RequestKey,
-    RequestLease,
-    Ticket,
-)
+from headgate.admission import SUCCESS, Denied, Domain, ProviderModel, RequestItem, RequestKey, RequestLease
+from headgate.admission.items import DenyReason
+from headgate.admission.leases import Ticket
 from headgate.core import ReleaseOutcome, events
 from headgate.core.errors import InvalidSettingError
 from tests.admission.admission_world import CHAT, EMBEDDING, OTHER, REFUSED, A, B, World

@@ -11,25 +11,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headgate.admission import (
-    AdaptiveLaw,
-    AdaptiveSettings,
     AdmissionController,
-    AimdLaw,
-    AimdSettings,
-    BreakerRule,
-    DenyReason,
     Domain,
-    LimitLaw,
     OutcomeKind,
-    PressureChanged,
     PressureReason,
     ProviderModel,
     RequestItem,
     RequestKey,
     RequestLease,
     RequestOutcome,
-    Ticket,
 )
+from headgate.admission.breaker import BreakerRule
+from headgate.admission.items import DenyReason, PressureChanged
+from headgate.admission.laws import AdaptiveLaw, AdaptiveSettings, AimdLaw, AimdSettings, LimitLaw
+from headgate.admission.leases import Ticket
 from headgate.core import ReleaseOutcome
 from tests.admission.toy_laws import FixedLaw, ToyLaw
 

@@ -7,16 +7,8 @@ import json
 
 import pytest
 
-from headgate.admission import (
-    Correlation,
-    Denied,
-    DenyReason,
-    OutcomeKind,
-    Pressure,
-    PressureReason,
-    RequestItem,
-    RequestOutcome,
-)
+from headgate.admission import Correlation, Denied, OutcomeKind, Pressure, PressureReason, RequestItem, RequestOutcome
+from headgate.admission.items import DenyReason
 from headgate.core import events
 from tests.admission.admission_world import CHAT, EMBEDDING, FAILED, OTHER, REFUSED, A, B, World, refused
 from tests.admission.toy_laws import FixedLaw, ToyLaw

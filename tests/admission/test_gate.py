@@ -13,7 +13,6 @@ from headgate.admission import (
     SUCCESS,
     AdmissionController,
     Denied,
-    LimitLaw,
     OutcomeKind,
     Pressure,
     PressureReason,
@@ -22,6 +21,7 @@ from headgate.admission import (
     RequestKey,
     RequestOutcome,
 )
+from headgate.admission.laws import LimitLaw
 from headgate.core import ReleaseOutcome, SystemClock, events
 from headgate.core.errors import AdmissionDeniedError
 from headgate.simulation import LoopClock, run_virtual

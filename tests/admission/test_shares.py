@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.admission import fair_shares, split_slots
+from headgate.admission.bank import fair_shares, split_slots
 
 WANTS = st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 40), min_size=1)
 USES = st.dictionaries(st.sampled_from("abcdef"), st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from headgate.admission import Admitted, LimitChange, OutcomeKind, RequestOutcome
+from headgate.admission import OutcomeKind, RequestOutcome
+from headgate.admission.laws import Admitted, LimitChange
 
 
 class FixedLaw:

@@ -18,9 +18,12 @@ import pytest
 
 from headgate.core import ChatReply, Message, Model
 from headgate.core.errors import InvalidInputError, StoreError
-from headgate.environments import Limits, Outcome, ProgramRun
+from headgate.environments import Limits
+from headgate.environments.sandbox import Outcome, ProgramRun
 from headgate.models import ChatClient
-from headgate.storage import Journal, Repaired, SampleStore, Scan
+from headgate.storage import Journal, SampleStore
+from headgate.storage.query import Scan
+from headgate.storage.recovery import Repaired
 from headgate_bench import Bench
 from headgate_bench.echo_environment import Echo
 from headgate_bench.hostile import models as models_module

@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from blocks import AdmissionLimits, EndpointLimit
-from headgate.admission import Outage
+from headgate.admission.bank import Outage
 
 
 def test_a_limit_without_a_name_is_called_by_the_host_of_its_endpoint() -> None:

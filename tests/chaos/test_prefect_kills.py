@@ -13,14 +13,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from headgate.orchestration import (
-    deploy_all,
-    ensure_pool,
-    private_server,
-    read_deployment_file,
-    start_run,
-    worker,
-)
+from headgate.orchestration import private_server
+from headgate.orchestration.deployment_file import read_deployment_file
+from headgate.orchestration.deployments import deploy_all, start_run
+from headgate.orchestration.work_pool import ensure_pool, worker
 from headgate.storage import open_store
 from tests.chaos.campaign_process import Place
 from tests.chaos.test_runner_kills import endpoint

@@ -9,7 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
-from headgate.core import Denied, HolderId, Lease, LeaseBook, LeaseId, ReleaseOutcome
+from headgate.core import Denied, HolderId, Lease, LeaseBook, ReleaseOutcome
+from headgate.core.ids import LeaseId
 
 ME = HolderId("h-me")
 NAMES = ("workers", "gpu", "policy")

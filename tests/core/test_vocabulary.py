@@ -7,8 +7,9 @@ import inspect
 
 import pytest
 
-from headgate.core import ONE_WORKER, ErrorKind, Model, SystemClock, errors, events, sample_task
+from headgate.core import ErrorKind, Model, SystemClock, errors, events, sample_task
 from headgate.core.errors import HeadgateError, InvalidNameError
+from headgate.core.sample import ONE_WORKER
 from headgate.core.status import PairStatus, QueueStatus
 from headgate.simulation.virtual_time import run_virtual
 

@@ -7,15 +7,8 @@ import random
 from collections.abc import Iterable, Iterator
 
 from headgate.core import ChatReply, seed_of
-from headgate.environments import (
-    Environment,
-    EpisodeResult,
-    JudgedEnvironment,
-    converse,
-    coverage_judge,
-    judged_score,
-    read_reply,
-)
+from headgate.environments import Environment, EpisodeResult, JudgedEnvironment, converse, coverage_judge
+from headgate.environments.judge_questions import judged_score, read_reply
 
 
 async def score_of(environment: Environment, index: int, replies: Iterable[str]) -> float:

@@ -8,18 +8,8 @@ import random
 import pytest
 
 from headgate.core import ChatError, ChatReply, ErrorKind, Message, errors, seed_of
-from headgate.environments import (
-    EnvironmentSpec,
-    ForJudge,
-    Judgement,
-    Score,
-    converse,
-    coverage_judge,
-    judge_question,
-    judged_score,
-    measure,
-    read_reply,
-)
+from headgate.environments import EnvironmentSpec, ForJudge, Judgement, Score, converse, coverage_judge, measure
+from headgate.environments.judge_questions import judge_question, judged_score, read_reply
 from headgate_environments.explain import ANSWER_CHARS, FAULTS, PARTS, explain, incident, points_of, reference_of
 
 NAME = "headgate:explain"

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.core import Message
-from headgate.environments import coverage_judge, is_echo, judge_question
-from headgate.environments.judge_questions import read_question
+from headgate.environments import coverage_judge
+from headgate.environments.judge_questions import is_echo, judge_question, read_question
 
 POINTS = ('says that the "ledger" "was empty"', 'says that "rain" fell', 'blames "nobody"')
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.environments import Judgement, mean_verdict, read_judgement
+from headgate.environments import Judgement
+from headgate.environments.judge_questions import mean_verdict, read_judgement
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headgate.core import errors
-from headgate.environments import baseline_episode, environment, measure
+from headgate.environments import environment, measure
+from headgate.environments.measurement import baseline_episode
 
 
 @pytest.mark.parametrize("name", ["affine:sat", "affine:sat-hard", "agentgym:babyai", "agentgym:textcraft"])

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from headgate.core import errors
-from headgate.environments import SANDBOX, Limits, Outcome, Sandbox
+from headgate.environments import SANDBOX, Limits, Sandbox
 from headgate.environments import sandbox as sandbox_module
 from headgate.environments import sandbox_launcher as launcher
+from headgate.environments.sandbox import Outcome
 from headgate.environments.shares import MODEL, FairSlots
 from headgate_environments.affine.codeio import data_path
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.environments import baseline_episode, environment
+from headgate.environments import environment
+from headgate.environments.measurement import baseline_episode
 from headgate_environments.affine.sat import Formula, planted_formula, read_assignment
 
 SHAPES = {"affine:sat": (15, 10), "affine:sat-hard": (20, 3)}

@@ -10,7 +10,8 @@ import openai
 import pytest
 
 from headgate.core import errors
-from headgate.environments import Environment, judge_question
+from headgate.environments import Environment
+from headgate.environments.judge_questions import judge_question
 from headgate.models import FaultPlan, SimulationPlan, serve
 from tests.models.doubles import EchoEnvironment
 

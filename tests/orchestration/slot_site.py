@@ -14,14 +14,13 @@ from prefect.exceptions import PrefectHTTPStatusError
 from headgate.admission import (
     SUCCESS,
     AdmissionController,
-    BankRules,
-    LimitSeen,
     ProviderModel,
     RequestAdmission,
     RequestItem,
     RequestKey,
     limit_rule,
 )
+from headgate.admission.bank import BankRules, LimitSeen
 from headgate.core.events import Event
 from headgate.orchestration import SlotBroker, open_slot_service
 from headgate.orchestration.slots.service import SlotService, SlotServiceBusyError

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate.config import load_settings
-from headgate.orchestration import DemoChoices, DeploymentFile, read_deployment_file
+from headgate.orchestration import DemoChoices
 from headgate.orchestration.demo.plan import (
     BLOCK,
     ENVIRONMENTS,
@@ -19,6 +19,7 @@ from headgate.orchestration.demo.plan import (
     faults,
     worker_environ,
 )
+from headgate.orchestration.deployment_file import DeploymentFile, read_deployment_file
 from tests.house.tree import ROOT
 
 REAL = read_deployment_file(ROOT / "prefect.yaml")

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from headgate.core import errors
-from headgate.orchestration import checked_deployments, read_deployment_file
+from headgate.orchestration import checked_deployments
+from headgate.orchestration.deployment_file import read_deployment_file
 from tests.house.tree import ROOT
 
 GOOD: dict[str, Any] = {

@@ -9,7 +9,7 @@ from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.states import Late, Pending, Running, Scheduled
 
-from headgate.orchestration import clear_leftovers
+from headgate.orchestration.own_server import clear_leftovers
 
 
 @flow

@@ -14,7 +14,8 @@ from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import TaskRun
 
-from headgate.orchestration import Demand, PlacementTaskRunner, TenureEnd, placed
+from headgate.orchestration import Demand, PlacementTaskRunner, placed
+from headgate.orchestration.placement.tenures import TenureEnd
 from headgate.placement import amounts, connect
 from headgate.placement.errors import CannotFitError
 from tests.orchestration import placed_tasks as tasks

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.orchestration import Demand, Tenure, TenureEnd, placed
+from headgate.orchestration import Demand, placed
 from headgate.orchestration.placement.demand import demand_now
 from headgate.orchestration.placement.place_roles import placing_markdown, timeline_svg
 from headgate.orchestration.placement.rounds import Learned
-from headgate.orchestration.placement.tenures import Stop, preemption_rows, role_rows
+from headgate.orchestration.placement.tenures import Stop, Tenure, TenureEnd, preemption_rows, role_rows
 from headgate.placement.amounts import amounts
 
 

@@ -18,7 +18,10 @@ from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.states import Pending
 
 from headgate.environments import available
-from headgate.orchestration import QUEUES, SEED_ENVIRONMENTS, Deployment, checked_deployments, read_deployment_file
+from headgate.orchestration import checked_deployments
+from headgate.orchestration.deployment_file import Deployment, read_deployment_file
+from headgate.orchestration.sampling_windows import SEED_ENVIRONMENTS
+from headgate.orchestration.work_pool import QUEUES
 from tests.house.tree import ROOT
 
 FILE = ROOT / "prefect.yaml"

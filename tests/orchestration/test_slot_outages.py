@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.admission import BankRules, Outage
+from headgate.admission.bank import BankRules, Outage
 from headgate.orchestration import PrivateServer, private_server
 from tests.orchestration.slot_site import Site, busy, limit_now, set_limit, unique_host, until
 

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from headgate.core import errors, wilson_limits
+from headgate.core import errors
 from headgate.reports import (
     build_leaderboard,
     cell_rows,
@@ -16,6 +16,7 @@ from headgate.reports import (
     standing_rows,
     versus_rows,
 )
+from headgate.statistics.limits import wilson_limits
 from tests.reports.factories import frame, lost, row
 
 BEST, NEXT, WORST = "acme/a@main", "acme/b@main", "acme/c@main"

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from headgate.config import Settings, load_settings, setting_fields
-from headgate.core import CapacitySource, Model
+from headgate.core import Model
+from headgate.core.events import CapacitySource
 from headgate.core.status import RequestStatus
 from headgate.run.capacity import CAPACITY_SETTINGS, MAX_NAMED, CapacityPeaks, capacity_plan
 

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from headgate.admission import Admitted, AimdLaw, LimitChange, OutcomeKind, RequestOutcome
+from headgate.admission import OutcomeKind, RequestOutcome
+from headgate.admission.laws import Admitted, AimdLaw, LimitChange
 from headgate.core.errors import InvalidSettingError
 from headgate.simulation.providers import Agenda, ProviderScript, load, server
 from headgate_bench.rivals.limit_rules import FixedRule, InspectRule, OracleRule

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.core import wilson_limits
 from headgate.statistics import ConfidenceSequence
+from headgate.statistics.limits import wilson_limits
 
 
 def capital_of(scores: list[float], mean: float) -> float:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from headgate.core import student_limits, wilson_limits
 from headgate.statistics import clustered_mean, t_point
+from headgate.statistics.limits import student_limits, wilson_limits
 from headgate.statistics.means import _variance_by_task
 from headgate.storage.summary import interval_of
 

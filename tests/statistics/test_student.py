@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.core import t_975
 from headgate.statistics import t_point, two_sided_p
+from headgate.statistics.limits import t_975
 
 
 def integrated(t: float, degrees: float) -> float:

@@ -9,16 +9,10 @@ from typing import Any
 import orjson
 import pytest
 
-from headgate.core import Sample, audit_entries, errors
-from headgate.storage import (
-    ImportFormat,
-    Miner,
-    SampleStore,
-    export_samples,
-    import_samples,
-    open_store,
-)
-from headgate.storage.exchange.affine_results import samples_of_shard
+from headgate.core import Sample, errors
+from headgate.core.audit import audit_entries
+from headgate.storage import ImportFormat, SampleStore, export_samples, import_samples, open_store
+from headgate.storage.exchange.affine_results import Miner, samples_of_shard
 from tests.storage.samples import START, failed, many, sample
 
 

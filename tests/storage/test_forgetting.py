@@ -7,7 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from headgate.core import DAY_S, audit_entries, errors
+from headgate.core import DAY_S, errors
+from headgate.core.audit import audit_entries
 from headgate.reports import build_leaderboard, leaderboard_document
 from headgate.storage import Chosen, CompactionPolicy, SampleStore
 from headgate.storage.objects import MANIFESTS, QUARANTINE, SAMPLES, FolderObjects, ObjectStore

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from headgate.core import errors
-from headgate.storage import COLUMNS, QUERY_COLUMNS, CompactionPolicy, SampleStore, open_store
+from headgate.storage import CompactionPolicy, SampleStore, open_store
 from headgate.storage.objects import ObjectStore
+from headgate.storage.query import QUERY_COLUMNS
+from headgate.storage.schema import COLUMNS
 from tests.storage.places import IN_BOTH
 from tests.storage.samples import DAY, START, failed, many, sample
 

@@ -14,8 +14,7 @@ from pandera.config import config_context
 from pandera.errors import SchemaErrors
 
 from headgate.core import ErrorKind, Sample, checked_name, errors
-from headgate.storage import COLUMNS, frame_of, sample_schema, validated
-from headgate.storage.schema import FRAME_SCHEMA, framed
+from headgate.storage.schema import COLUMNS, FRAME_SCHEMA, frame_of, framed, sample_schema, validated
 from tests.storage.samples import START, failed, many, sample
 
 

@@ -12,10 +12,10 @@ import polars as pl
 import pytest
 
 from headgate.core import Sample, Secret, errors
-from headgate.storage import Probe, SampleStore, StoredBatch, StoreLocation, open_store
+from headgate.storage import SampleStore, StoredBatch, StoreLocation, open_store
 from headgate.storage.batches import put_batch
 from headgate.storage.objects import ObjectStore
-from headgate.storage.store import open_objects
+from headgate.storage.store import Probe, open_objects
 from tests.storage.crashes import DyingObjects, Killed
 from tests.storage.places import IN_BOTH
 from tests.storage.samples import DAY, START, failed, many, sample

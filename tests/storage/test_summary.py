@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.core import Sample
-from headgate.storage import PairSummary, SampleStore, Summary, frame_of
+from headgate.storage import PairSummary, SampleStore
 from headgate.storage.objects import ObjectStore
-from headgate.storage.summary import history_of, summary_of
+from headgate.storage.schema import frame_of
+from headgate.storage.summary import Summary, history_of, summary_of
 from headgate.storage.tally import Tally
 from tests.storage.places import IN_BOTH
 from tests.storage.samples import DAY, START, failed, many, sample

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
-from headgate.core import CapacityPlan, CapacitySource, CapacityValue, errors, events
+from headgate.core import errors, events
+from headgate.core.events import CapacityPlan, CapacitySource, CapacityValue
 from headgate.telemetry import Questions, monitor_app, new_registry, serve_monitor
 from tests.telemetry.factories import status
 

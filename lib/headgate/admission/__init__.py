@@ -1,90 +1,40 @@
 """Request admission: adaptive limits, request leases, and the executor around one model call."""
 
-from headgate.admission.bank import SlotBank, fair_shares, split_slots
-from headgate.admission.bank_terms import (
-    BankCall,
-    BankRules,
-    LeaseBlock,
-    LimitSeen,
-    LookAtLimit,
-    Outage,
-    Peer,
-    RenewBlock,
-    ReturnBlock,
-)
-from headgate.admission.breaker import BreakerRule, BreakerState
+from headgate.admission import bank, laws
 from headgate.admission.budget import RetryBudget
-from headgate.admission.classify import SUCCESS, OutcomeKind, RequestOutcome, classify, error_kind
+from headgate.admission.classify import SUCCESS, OutcomeKind, RequestOutcome
 from headgate.admission.controller import AdmissionController
-from headgate.admission.executor import IDLE_AFTER_S, CallWatch, RequestExecutor
-from headgate.admission.gate import AdmittedRequest, RequestAdmission, denied_error
+from headgate.admission.executor import CallWatch, RequestExecutor
+from headgate.admission.gate import RequestAdmission
 from headgate.admission.items import (
-    NO_CORRELATION,
     Correlation,
     Denied,
-    DenyReason,
     Domain,
     Pressure,
-    PressureChanged,
     PressureReason,
     ProviderModel,
     RequestItem,
     RequestKey,
-    provider_of,
     request_key,
 )
-from headgate.admission.laws import (
-    AdaptiveLaw,
-    AdaptiveSettings,
-    Admitted,
-    AimdLaw,
-    AimdSettings,
-    LimitChange,
-    LimitLaw,
-    QueueGuardSettings,
-    law_factory,
-)
-from headgate.admission.leases import RequestLease, Ticket
+from headgate.admission.leases import RequestLease
 from headgate.admission.limit_rules import MOST_SLOTS, NAME_PREFIX, Backlog, LimitRule, SlotSource, limit_rule, rule_for
 
 __all__ = [
-    "IDLE_AFTER_S",
     "MOST_SLOTS",
     "NAME_PREFIX",
-    "NO_CORRELATION",
     "SUCCESS",
-    "AdaptiveLaw",
-    "AdaptiveSettings",
     "AdmissionController",
-    "Admitted",
-    "AdmittedRequest",
-    "AimdLaw",
-    "AimdSettings",
     "Backlog",
-    "BankCall",
-    "BankRules",
-    "BreakerRule",
-    "BreakerState",
     "CallWatch",
     "Correlation",
     "Denied",
-    "DenyReason",
     "Domain",
-    "LeaseBlock",
-    "LimitChange",
-    "LimitLaw",
     "LimitRule",
-    "LimitSeen",
-    "LookAtLimit",
-    "Outage",
     "OutcomeKind",
-    "Peer",
     "Pressure",
-    "PressureChanged",
     "PressureReason",
     "ProviderModel",
-    "QueueGuardSettings",
-    "RenewBlock",
     "RequestAdmission",
     "RequestExecutor",
     "RequestItem",
@@ -92,18 +42,10 @@ __all__ = [
     "RequestLease",
     "RequestOutcome",
     "RetryBudget",
-    "ReturnBlock",
-    "SlotBank",
     "SlotSource",
-    "Ticket",
-    "classify",
-    "denied_error",
-    "error_kind",
-    "fair_shares",
-    "law_factory",
+    "bank",
+    "laws",
     "limit_rule",
-    "provider_of",
     "request_key",
     "rule_for",
-    "split_slots",
 ]

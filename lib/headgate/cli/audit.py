@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from headgate.cli.options import moment_of
 from headgate.cli.output import AsJson, print_json, print_table
-from headgate.core import audit_entries, audit_file
+from headgate.core.audit import audit_entries, audit_file
 from headgate.core.errors import InvalidInputError
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from headgate.core import did_you_mean, errors
+from headgate.core import errors
+from headgate.core.errors import did_you_mean
 from headgate.environments.apart import (
     HOSTS,
     ApartLimits,

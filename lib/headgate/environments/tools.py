@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from headgate.core import did_you_mean
+from headgate.core.errors import did_you_mean
 from headgate.environments.answers import without_thinking
 from headgate.environments.sandbox import SANDBOX, Limits, Sandbox
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from headgate.core import ip_address_of
+from headgate.core.addresses import ip_address_of
 
 
 class ResourceState(StrEnum):

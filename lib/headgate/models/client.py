@@ -17,17 +17,8 @@ import orjson
 from aiohttp.abc import AbstractCookieJar
 
 from headgate import __version__
-from headgate.core import (
-    ChatError,
-    ChatReply,
-    Clock,
-    ErrorKind,
-    Message,
-    Model,
-    SystemClock,
-    is_metadata_address,
-    masked,
-)
+from headgate.core import ChatError, ChatReply, Clock, ErrorKind, Message, Model, SystemClock, masked
+from headgate.core.addresses import is_metadata_address
 from headgate.models.answer import (
     Answer,
     StreamedAnswer,

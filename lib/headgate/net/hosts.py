@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import urlsplit
 
-from headgate.core import ip_address_of
+from headgate.core.addresses import ip_address_of
 from headgate.core.errors import CrossSiteError, MisdirectedError
 
 Header = Callable[[str], str | None]

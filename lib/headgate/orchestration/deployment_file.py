@@ -12,7 +12,8 @@ from typing import Annotated, Any, Final, Literal, Self
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model, model_validator
 
-from headgate.core import did_you_mean, errors
+from headgate.core import errors
+from headgate.core.errors import did_you_mean
 
 Steps = list[dict[str, Any]]
 """Prefect runs a step by the name that is its only key."""

@@ -10,7 +10,8 @@ from prefect.settings import PREFECT_API_URL
 from pydantic import ValidationError
 
 from blocks import AdmissionLimits, loaded_block
-from headgate.core import did_you_mean, errors
+from headgate.core import errors
+from headgate.core.errors import did_you_mean
 from headgate.orchestration.slots.broker import SlotBroker
 
 FILE_SUFFIXES: Final = (".yaml", ".yml", ".json")

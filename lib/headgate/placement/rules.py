@@ -12,7 +12,7 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from headgate.core import did_you_mean
+from headgate.core.errors import did_you_mean
 from headgate.placement.errors import InvalidPlacementError
 
 LabelRules = Mapping[str, Mapping[str, tuple[str, ...]]]

@@ -7,7 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from headgate.config import Settings
-from headgate.core import CapacityPlan, CapacitySource, CapacityValue, Model
+from headgate.core import Model
+from headgate.core.events import CapacityPlan, CapacitySource, CapacityValue
 from headgate.core.status import RequestStatus
 
 CAPACITY_SETTINGS: Final = (

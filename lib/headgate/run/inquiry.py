@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from headgate.core import CapacityPlan, Model, Task, TaskId, events
+from headgate.core import Model, Task, TaskId, events
 from headgate.core.errors import NotFoundError
-from headgate.core.events import HealthReported, RequestKeyHealth
+from headgate.core.events import CapacityPlan, HealthReported, RequestKeyHealth
 from headgate.core.status import RequestStatus
 from headgate.run.capacity import CapacityPeaks, capacity_plan, key_name
 from headgate.run.dispatch import JUDGE, WORKERS

@@ -14,16 +14,8 @@ from headgate.config import Settings
 from headgate.core import Chat, ErrorKind, Model, ModelBudget, Sample, Secret, Task
 from headgate.core.errors import InvalidSettingError
 from headgate.core.events import Emit
-from headgate.environments import (
-    REMINDER,
-    JudgedEnvironment,
-    Judgement,
-    Registry,
-    Score,
-    judged_score,
-    read_reply,
-    registry_with,
-)
+from headgate.environments import JudgedEnvironment, Judgement, Registry, Score, registry_with
+from headgate.environments.judge_questions import REMINDER, judged_score, read_reply
 from headgate.environments.rubric import Rubric, RubricEnvironment, load_rubric
 from headgate.run.dispatch import ROLLOUT
 from headgate.run.judge_needed import judged_environments, usable_environments

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from headgate.config import Settings
-from headgate.core import Model, did_you_mean
-from headgate.core.errors import InvalidSettingError
+from headgate.core import Model
+from headgate.core.errors import InvalidSettingError, did_you_mean
 from headgate.environments import registry_of
 from headgate.models import BASELINES, serve
 from headgate.sampling import BASELINE_ROSTER, BaselineRoster, RosterSource, roster_source

@@ -11,7 +11,6 @@ from headgate.admission import (
     AdmissionController,
     Correlation,
     Domain,
-    LimitLaw,
     Pressure,
     PressureReason,
     ProviderModel,
@@ -21,9 +20,9 @@ from headgate.admission import (
     RequestKey,
     RetryBudget,
     SlotSource,
-    law_factory,
     request_key,
 )
+from headgate.admission.laws import LimitLaw, law_factory
 from headgate.config import Settings
 from headgate.core import Clock, Model
 from headgate.core.events import Emit

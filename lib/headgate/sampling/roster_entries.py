@@ -11,7 +11,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from headgate.core import Model, ModelBudget, Secret, did_you_mean, errors, is_metadata_host, redacted
+from headgate.core import Model, ModelBudget, Secret, errors, redacted
+from headgate.core.addresses import is_metadata_host
+from headgate.core.errors import did_you_mean
 
 _RESERVED_OPTIONS: Final = frozenset({"model", "messages"})
 _OWN_OPTIONS: Final = ("headgate_task_header",)

@@ -25,3 +25,4 @@ from .paired import (
     mean_difference as mean_difference,
     task_pairs as task_pairs,
 )
+from .limits import student_limits as student_limits, wilson_limits as wilson_limits

@@ -12,8 +12,8 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from headgate.core import student_limits, t_975, wilson_limits
 from headgate.core.errors import InvalidInputError
+from headgate.statistics.limits import student_limits, t_975, wilson_limits
 
 _TINY: Final = 1e-300
 _STEPS: Final = 500

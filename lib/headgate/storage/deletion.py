@@ -12,7 +12,8 @@ from typing import Final
 
 import polars as pl
 
-from headgate.core import DAY_S, record_change
+from headgate.core import DAY_S
+from headgate.core.audit import record_change
 from headgate.storage.batches import encoded_parts
 from headgate.storage.compaction import merged_manifest
 from headgate.storage.manifest import Part, Problem, Visible, manifest_bytes, read_manifests

@@ -9,7 +9,8 @@ from typing import ClassVar, Final
 
 import polars as pl
 
-from headgate.core import did_you_mean, errors
+from headgate.core import errors
+from headgate.core.errors import did_you_mean
 from headgate.storage.manifest import Part, Visible
 
 _LISTED: Final = 10

@@ -16,7 +16,8 @@ from typing import Final, TypeVar
 import polars as pl
 
 from headgate.config import Settings
-from headgate.core import CLOCK_TOLERANCE_S, DAY_S, Sample, Secret, errors, record_change, require_agreement
+from headgate.core import CLOCK_TOLERANCE_S, DAY_S, Sample, Secret, errors, require_agreement
+from headgate.core.audit import record_change
 from headgate.storage import compaction, deletion, query
 from headgate.storage.batches import StoredBatch, put_batch
 from headgate.storage.manifest import ManifestLog, Visible

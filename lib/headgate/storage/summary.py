@@ -9,7 +9,8 @@ from typing import Any, Final, Literal
 
 import polars as pl
 
-from headgate.core import errors, student_limits, wilson_limits
+from headgate.core import errors
+from headgate.statistics import student_limits, wilson_limits
 from headgate.storage.manifest import FORMAT, Manifest, Part, Problem, Visible, sealed, unsealed
 from headgate.storage.objects import SUMMARY_KEY, MissingObjectError, ObjectStore
 from headgate.storage.query import read_parts

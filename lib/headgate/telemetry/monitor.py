@@ -19,8 +19,9 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headgate.core import CapacityPlan, Secret, errors, events
+from headgate.core import Secret, errors, events
 from headgate.core import status as campaign_status
+from headgate.core.events import CapacityPlan
 from headgate.net.asgi import serving
 from headgate.net.hosts import HostNames, check_site
 from headgate.net.listener import bound, url_of

@@ -11,7 +11,6 @@ from typing import Final
 from headgate.admission import (
     SUCCESS,
     AdmissionController,
-    AimdLaw,
     Correlation,
     Denied,
     OutcomeKind,
@@ -23,6 +22,7 @@ from headgate.admission import (
     RequestKey,
     RequestOutcome,
 )
+from headgate.admission.laws import AimdLaw
 from headgate.core import Clock, Task, TaskId
 from headgate.scheduling import DispatchLoop, RetryLaterError, RowGroup
 from headgate_bench.idle.cases import Case

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from headgate.admission import Admitted, LimitChange, OutcomeKind, RequestOutcome
+from headgate.admission import OutcomeKind, RequestOutcome
+from headgate.admission.laws import Admitted, LimitChange
 from headgate.simulation.providers import ProviderScript
 
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
 from headgate.admission import (
-    AdaptiveLaw,
-    AdaptiveSettings,
     AdmissionController,
     OutcomeKind,
     ProviderModel,
@@ -22,6 +20,7 @@ from headgate.admission import (
     RequestLease,
     RequestOutcome,
 )
+from headgate.admission.laws import AdaptiveLaw, AdaptiveSettings
 from headgate.core import SystemClock
 from headgate.core.events import Event
 from headgate_bench.artifact import Bar, at_least, at_most

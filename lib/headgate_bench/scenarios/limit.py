@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Final
 
-from headgate.admission import AdaptiveLaw, AimdLaw, LimitLaw
+from headgate.admission.laws import AdaptiveLaw, AimdLaw, LimitLaw
 from headgate.simulation.providers import LoadRecord, ProviderScript, SlotPolicy, load
 from headgate_bench.artifact import Bar, at_least, at_most
 from headgate_bench.definition import Bench, Chart, Outcome, Scenario, Spread, spread_of

@@ -7,16 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headgate.core import Message
-from headgate.environments import (
-    SANDBOX,
-    BaselineKind,
-    Score,
-    failed,
-    last_tagged,
-    normalised_output,
-    passed,
-    without_thinking,
-)
+from headgate.environments import SANDBOX, BaselineKind, Score, failed, passed
+from headgate.environments.answers import last_tagged, normalised_output, without_thinking
 from headgate_environments.affine.codeio import Case, Problem, ProgramEnvironment, draw, problem_at
 
 GUESSES = 20

@@ -12,16 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.core import Message, errors
-from headgate.environments import (
-    SANDBOX,
-    BaselineKind,
-    Score,
-    failed,
-    last_python_fence,
-    normalised_output,
-    passed,
-    without_thinking,
-)
+from headgate.environments import SANDBOX, BaselineKind, Score, failed, passed
+from headgate.environments.answers import last_python_fence, normalised_output, without_thinking
 from headgate_environments.affine.codeio import Case, Problem, ProgramEnvironment, draw, problem_at
 
 Given = dict[str, Any]

@@ -8,15 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from headgate.core import Message
-from headgate.environments import (
-    ONE_ACTION,
-    BaselineKind,
-    EnvironmentSpec,
-    Score,
-    failed,
-    only_action,
-    passed,
-)
+from headgate.environments import BaselineKind, EnvironmentSpec, Score, failed, passed
+from headgate.environments.answers import ONE_ACTION, only_action
 from headgate_environments.alfworld.kinds import OPENABLE, kind_of
 from headgate_environments.alfworld.plan import Search, planned_actions
 from headgate_environments.alfworld.tasks import HouseholdTask, household_task

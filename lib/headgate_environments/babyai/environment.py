@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate.core import Message, errors
-from headgate.environments import ONE_ACTION, BaselineKind, EnvironmentSpec, Score, failed, only_action
+from headgate.environments import BaselineKind, EnvironmentSpec, Score, failed
+from headgate.environments.answers import ONE_ACTION, only_action
 from headgate_environments.babyai.view import DONE, FORWARD, LEFT, RIGHT, Pose, View, moved
 from headgate_environments.text_game import GameEpisode, TextGame, next_action
 

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError
-from headgate.environments import BaselineKind, Continue, EnvironmentSpec, Score, named_actions, without_thinking
+from headgate.environments import BaselineKind, Continue, EnvironmentSpec, Score
+from headgate.environments.answers import named_actions, without_thinking
 from headgate_environments.collections.gymnasium_toys import GAMES, Game, basic_strategy, best_actions, plain_game
 from headgate_environments.collections.members import member_of, required, unknown
 

@@ -10,9 +10,9 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from headgate.core import nearest_name
-from headgate.core.errors import MissingExtraError, UnknownEnvironmentError
-from headgate.environments import Environment, last_tagged, without_thinking
+from headgate.core.errors import MissingExtraError, UnknownEnvironmentError, nearest_name
+from headgate.environments import Environment
+from headgate.environments.answers import last_tagged, without_thinking
 
 _GLOBAL_DICE: Final = threading.Lock()
 """Protects Python's and numpy's global generators while a block has put its own state there."""

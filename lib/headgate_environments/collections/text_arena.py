@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError
-from headgate.environments import BaselineKind, Continue, EnvironmentSpec, Score, failed, without_thinking
+from headgate.environments import BaselineKind, Continue, EnvironmentSpec, Score, failed
+from headgate.environments.answers import without_thinking
 from headgate_environments.collections.members import ListedCollection, OwnDice, required
 
 CHANCE: Final[Mapping[str, float]] = {

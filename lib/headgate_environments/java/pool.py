@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Generic, Protocol, TypeVar
 
 from headgate.core import errors
-from headgate.environments import MODEL, FairSlots, Hold
+from headgate.environments.shares import MODEL, FairSlots, Hold
 
 T = TypeVar("T")
 

@@ -10,19 +10,9 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from headgate.core import Message
-from headgate.environments import (
-    BaselineKind,
-    Continue,
-    EnvironmentSpec,
-    Score,
-    Toolbox,
-    failed,
-    last_tagged,
-    passed,
-    python_tool,
-    tool_call,
-    without_thinking,
-)
+from headgate.environments import BaselineKind, Continue, EnvironmentSpec, Score, failed, passed
+from headgate.environments.answers import last_tagged, without_thinking
+from headgate.environments.tools import Toolbox, python_tool, tool_call
 
 CUSTOMERS: Final = tuple(f"{first} {last}" for first in ("Ada", "Ben", "Cleo", "Dan", "Eve", "Finn") for last in (
     "Abel", "Brook", "Castle", "Dahl", "Engel"

@@ -14,15 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.core import Message
-from headgate.environments import (
-    ONE_ACTION,
-    BaselineKind,
-    EnvironmentSpec,
-    Score,
-    failed,
-    only_action,
-    passed,
-)
+from headgate.environments import BaselineKind, EnvironmentSpec, Score, failed, passed
+from headgate.environments.answers import ONE_ACTION, only_action
 from headgate_environments.text_game import GameEpisode, TextGame, next_action
 from headgate_environments.textcraft.recipes import (
     LICENCE,

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.core import Message
-from headgate.environments import ONE_ACTION, BaselineKind, EnvironmentSpec, Score, failed, only_action
+from headgate.environments import BaselineKind, EnvironmentSpec, Score, failed
+from headgate.environments.answers import ONE_ACTION, only_action
 from headgate_environments.text_game import GameEpisode, TextGame, next_action
 from headgate_environments.webshop.catalogue import Product, catalogue, kinds, load_shop, search
 from headgate_environments.webshop.pages import (

@@ -6,16 +6,8 @@ import math
 
 import pytest
 
-from headgate.admission import (
-    SUCCESS,
-    AdaptiveLaw,
-    AdaptiveSettings,
-    Admitted,
-    LimitChange,
-    LimitLaw,
-    OutcomeKind,
-    RequestOutcome,
-)
+from headgate.admission import SUCCESS, OutcomeKind, RequestOutcome
+from headgate.admission.laws import AdaptiveLaw, AdaptiveSettings, Admitted, LimitChange, LimitLaw
 
 LIMITED = RequestOutcome(OutcomeKind.RATE_LIMITED)
 

@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from headgate.admission import SUCCESS, Admitted, AimdLaw, AimdSettings, LimitChange, OutcomeKind, RequestOutcome
+from headgate.admission import SUCCESS, OutcomeKind, RequestOutcome
+from headgate.admission.laws import Admitted, AimdLaw, AimdSettings, LimitChange
 
 LIMITED = RequestOutcome(OutcomeKind.RATE_LIMITED)
 

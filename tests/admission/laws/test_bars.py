@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.admission import AdaptiveLaw
+from headgate.admission.laws import AdaptiveLaw
 from headgate.simulation.providers import ProviderScript, SlotPolicy, load
 
 CASES = {

@@ -9,17 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.admission import (
-    SUCCESS,
-    AdaptiveLaw,
-    AdaptiveSettings,
-    Admitted,
-    AimdLaw,
-    AimdSettings,
-    LimitLaw,
-    OutcomeKind,
-    RequestOutcome,
-)
+from headgate.admission import SUCCESS, OutcomeKind, RequestOutcome
+from headgate.admission.laws import AdaptiveLaw, AdaptiveSettings, Admitted, AimdLaw, AimdSettings, LimitLaw
 
 MakeLaw = Callable[[int], LimitLaw]
 

@@ -8,7 +8,8 @@ import random
 
 import pytest
 
-from headgate.admission import AdaptiveLaw, Admitted, OutcomeKind, RequestOutcome
+from headgate.admission import OutcomeKind, RequestOutcome
+from headgate.admission.laws import AdaptiveLaw, Admitted
 from headgate.simulation.providers import ProviderScript, load
 
 

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from headgate.admission import AdaptiveLaw, AdaptiveSettings, AimdLaw, AimdSettings, QueueGuardSettings, law_factory
+from headgate.admission.laws import (
+    AdaptiveLaw,
+    AdaptiveSettings,
+    AimdLaw,
+    AimdSettings,
+    QueueGuardSettings,
+    law_factory,
+)
 from headgate.config import Settings
 from headgate.core.errors import InvalidSettingError
 

@@ -9,7 +9,6 @@ from functools import partial
 import pytest
 
 from headgate.admission import (
-    AdaptiveLaw,
     AdmissionController,
     OutcomeKind,
     ProviderModel,
@@ -18,6 +17,7 @@ from headgate.admission import (
     RequestLease,
     RequestOutcome,
 )
+from headgate.admission.laws import AdaptiveLaw
 from headgate.simulation.providers import Agenda, ProviderScript, server
 
 MODEL = ProviderModel("https://api.example.com/v1", "m")

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.core import Message
-from headgate.environments import Continue, Score, baseline_episode, environment
+from headgate.environments import Continue, Score, environment
+from headgate.environments.measurement import baseline_episode
 from headgate_environments.alfworld import AlfworldEnvironment, alfworld
 from headgate_environments.alfworld.environment import DATA_LENGTH, MAX_ROUNDS, plain_action
 from headgate_environments.alfworld.plan import Search, planned_actions

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from headgate.core import ChatReply
-from headgate.environments import COLLECTION_GROUP, GROUP, ApartLimits, Registry, end_idle_processes
-from headgate.environments.apart import HOSTS
+from headgate.environments import GROUP, Registry, end_idle_processes
+from headgate.environments.apart import HOSTS, ApartLimits
+from headgate.environments.protocol import COLLECTION_GROUP
 
 SINGLES = {"single:apart": "single_apart", "single:judged": "single_judged", "odd:here": "single_here"}
 COLLECTIONS = {"odd": "Behaviours", "dead": "CannotStart", "misnamed": "Behaviours"}

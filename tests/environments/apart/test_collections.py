@@ -8,7 +8,8 @@ import pytest
 
 from headgate.config import Settings
 from headgate.core import errors
-from headgate.environments import HostedEnvironment, Registry, selected
+from headgate.environments import Registry, selected
+from headgate.environments.apart import HostedEnvironment
 from headgate.run import rates_of
 from headgate.run.judge_needed import judged_environments, scoring_environments
 

@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from headgate.core import ChatReply, ErrorKind, Message
-from headgate.environments import Continue, HostedEnvironment, Score, converse
+from headgate.environments import Continue, Score, converse
+from headgate.environments.apart import HostedEnvironment
 
 
 @pytest.fixture(params=["in this process", "in another process"])

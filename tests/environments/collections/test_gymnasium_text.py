@@ -9,7 +9,8 @@ import gymnasium
 import pytest
 
 from headgate.core import Message, errors
-from headgate.environments import Continue, Score, baseline_episode
+from headgate.environments import Continue, Score
+from headgate.environments.measurement import baseline_episode
 from headgate.environments.protocol import Collection
 from headgate_environments.collections.gymnasium_text import gymnasium_text
 

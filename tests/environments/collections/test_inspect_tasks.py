@@ -10,7 +10,8 @@ import sys
 import pytest
 
 from headgate.core import ChatReply, ErrorKind, Message, errors
-from headgate.environments import Continue, Score, baseline_episode, converse, end_idle_processes, environment
+from headgate.environments import Continue, Score, converse, end_idle_processes, environment
+from headgate.environments.measurement import baseline_episode
 from headgate.environments.protocol import Collection
 from headgate_environments.collections.inspect_tasks import inspect_tasks
 

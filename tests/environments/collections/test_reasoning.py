@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from headgate.core import errors
-from headgate.environments import baseline_episode
+from headgate.environments.measurement import baseline_episode
 from headgate.environments.protocol import Collection
 from headgate_environments.collections.reasoning import LEFT_OUT, reasoning
 

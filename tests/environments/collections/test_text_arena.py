@@ -12,7 +12,8 @@ import sys
 import pytest
 
 from headgate.core import errors
-from headgate.environments import Continue, Score, baseline_episode
+from headgate.environments import Continue, Score
+from headgate.environments.measurement import baseline_episode
 from headgate.environments.protocol import Collection
 from headgate_environments.collections.text_arena import GAMES, MAX_ROUNDS, text_arena
 

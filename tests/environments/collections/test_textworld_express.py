@@ -8,8 +8,9 @@ import random
 import pytest
 
 from headgate.core import errors
-from headgate.environments import Score, baseline_episode
+from headgate.environments import Score
 from headgate.environments.java import java_runtime
+from headgate.environments.measurement import baseline_episode
 from headgate.environments.protocol import Collection
 from headgate_environments.collections.textworld_express import RULES, textworld_express
 

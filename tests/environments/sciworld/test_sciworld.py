@@ -10,8 +10,9 @@ import signal
 import pytest
 
 from headgate.core import Message, errors
-from headgate.environments import Continue, Score, baseline_episode
+from headgate.environments import Continue, Score
 from headgate.environments.java import java_runtime
+from headgate.environments.measurement import baseline_episode
 from headgate.environments.shares import MODEL
 from headgate_environments.java.pool import Pool
 from headgate_environments.sciworld import sciworld

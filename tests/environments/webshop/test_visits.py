@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.core import Message
-from headgate.environments import Continue, Score, baseline_episode, environment
+from headgate.environments import Continue, Score, environment
+from headgate.environments.measurement import baseline_episode
 from headgate_environments.webshop.environment import MAX_ROUNDS, WebShopEpisode, shopping_task
 from headgate_environments.webshop.pages import ItemPage, Purchase, SectionPage, observation, results_of
 

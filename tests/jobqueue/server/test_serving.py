@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from headgate.core import audit_entries
+from headgate.core.audit import audit_entries
 from headgate.core.errors import InvalidInputError, InvalidSettingError
 from headgate.jobqueue.errors import JobConflictError, StoreInUseError
 from headgate.jobqueue.server import ServerSettings, read_imports, running_server

@@ -19,7 +19,7 @@ from headgate.run.job_samples import (
     stored_name,
     with_result_of_file,
 )
-from headgate.storage import frame_of, validated
+from headgate.storage.schema import frame_of, validated
 from tests.run.jobs.values import BEGAN, job
 
 RULES = JobSampleRules()

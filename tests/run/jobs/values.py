@@ -10,7 +10,8 @@ from headgate.core.errors import StoreError
 from headgate.jobqueue import Happening, JobState
 from headgate.jobqueue.wire import EntryOut, FinishedOut, HistoryOut, JobOut, ResultsOut
 from headgate.jobqueue.wire_servers import LaneOut, StatisticsOut
-from headgate.storage import SampleStore, Scan, StoredBatch
+from headgate.storage import SampleStore, StoredBatch
+from headgate.storage.query import Scan
 
 BEGAN = 1_767_225_600.0
 

@@ -23,7 +23,8 @@ from headgate.core.events import (
     SampleAccepted,
     SchedulerJobStarted,
 )
-from headgate.environments import REMINDER, coverage_judge
+from headgate.environments import coverage_judge
+from headgate.environments.judge_questions import REMINDER
 from headgate.environments.shares import MODEL
 from headgate.run import Run
 from tests.run.judged.judged_world import JUDGE, JudgedWorld, Providers, always, model, storm

@@ -13,7 +13,8 @@ from typing import Annotated, Any, Final
 from cyclopts import Parameter
 
 from headgate.cli.output import AsJson, print_json, print_line, print_table, utc_time
-from headgate.core import DAY_S, Secret, record_change
+from headgate.core import DAY_S, Secret
+from headgate.core.audit import record_change
 from headgate.core.errors import InvalidInputError, NotFoundError
 from headgate.net.authority import REVOCATION_BOUND_S
 from headgate.net.token_stores import TokenStore, open_tokens

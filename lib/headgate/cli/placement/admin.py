@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from headgate.cli.output import AsJson, print_json, print_table, say
 from headgate.cli.placement.ledger import Address, joined
-from headgate.core import record_change
+from headgate.core.audit import record_change
 from headgate.core.errors import InvalidInputError
 from headgate.placement import InvalidPlacementError, PoolSpec, PreemptionRules, homeless, pool_spec, rules_from
 from headgate.telemetry import json_safe

@@ -11,7 +11,6 @@ from headgate.admission import (
     MOST_SLOTS,
     SUCCESS,
     AdmissionController,
-    AimdLaw,
     Correlation,
     Denied,
     Domain,
@@ -23,6 +22,7 @@ from headgate.admission import (
     RequestLease,
     RequestOutcome,
 )
+from headgate.admission.laws import AimdLaw
 from headgate.core import Clock
 from headgate.core.errors import AdmissionDeniedError
 from headgate.core.events import Emit

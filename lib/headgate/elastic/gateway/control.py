@@ -13,7 +13,8 @@ import orjson
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from headgate.core import ANYBODY, Clock, record_change
+from headgate.core import Clock
+from headgate.core.audit import ANYBODY, record_change
 from headgate.core.errors import InvalidInputError
 from headgate.elastic.errors import UnknownWorkerError
 from headgate.elastic.gateway.access import Callers

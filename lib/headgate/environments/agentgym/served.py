@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import Final
 
 from headgate.config import Settings
-from headgate.core import Message, did_you_mean
-from headgate.core.errors import EnvironmentFailedError, InvalidSettingError
+from headgate.core import Message
+from headgate.core.errors import EnvironmentFailedError, InvalidSettingError, did_you_mean
 from headgate.environments.agentgym.server import DIALECTS, AgentGymServer, Dialect, Step
 from headgate.environments.answers import named_actions
 from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score

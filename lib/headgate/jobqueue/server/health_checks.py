@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
-from headgate.core import IPAddress, ip_address_of, is_metadata_address, is_metadata_host
+from headgate.core.addresses import IPAddress, ip_address_of, is_metadata_address, is_metadata_host
 from headgate.jobqueue.errors import InvalidJobError, StoreFailedError, UnknownResourceError
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.outcomes import Instant

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, get_args, get_type_
 from pydantic import BaseModel
 from starlette.requests import Request
 
-from headgate.core import ANYBODY, record_change
+from headgate.core.audit import ANYBODY, record_change
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.outcomes import Instant
 from headgate.jobqueue.server.answers import Answer, ModelT

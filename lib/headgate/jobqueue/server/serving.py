@@ -17,7 +17,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headgate.core import SystemClock, record_change
+from headgate.core import SystemClock
+from headgate.core.audit import record_change
 from headgate.core.errors import HeadgateError
 from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.generator.exchange import Imports

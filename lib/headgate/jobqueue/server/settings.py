@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from headgate.core import did_you_mean, redacted
-from headgate.core.errors import InvalidSettingError
+from headgate.core import redacted
+from headgate.core.errors import InvalidSettingError, did_you_mean
 from headgate.net.tls import CERTIFICATE_VARIABLE, KEY_VARIABLE
 
 PREFIX: Final = "HEADGATE_JOBQUEUE_"

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.admission import NAME_PREFIX, LimitRule, LimitSeen
-from headgate.core import record_change
+from headgate.admission import NAME_PREFIX, LimitRule
+from headgate.admission.bank import LimitSeen
+from headgate.core.audit import record_change
 from headgate.orchestration.slots.register import Holder, known_slots
 from headgate.orchestration.slots.service import SlotService
 

@@ -12,19 +12,15 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Final
 
-from headgate.admission import (
-    Backlog,
+from headgate.admission import Backlog, LimitRule, ProviderModel, RequestAdmission, rule_for
+from headgate.admission.bank import (
     BankCall,
     BankRules,
     LeaseBlock,
-    LimitRule,
     LookAtLimit,
-    ProviderModel,
     RenewBlock,
-    RequestAdmission,
     ReturnBlock,
     SlotBank,
-    rule_for,
     split_slots,
 )
 from headgate.core import Clock, SystemClock, errors

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from headgate.admission import Peer
+from headgate.admission.bank import Peer
 
 REGISTER_PREFIX: Final = "headgate_slots_"
 """Variables of the register begin with it."""

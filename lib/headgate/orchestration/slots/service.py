@@ -25,8 +25,9 @@ from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, GlobalC
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound, PrefectException
 from prefect.settings import get_current_settings
 
-from headgate.admission import LimitSeen
-from headgate.core import errors, record_change
+from headgate.admission.bank import LimitSeen
+from headgate.core import errors
+from headgate.core.audit import record_change
 from headgate.durable.locks import FileLock
 from headgate.orchestration.slots.register import REGISTER_PREFIX, Holder, holder_of
 

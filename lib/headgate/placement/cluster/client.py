@@ -10,7 +10,8 @@ from typing import Any, Self
 
 import ray
 
-from headgate.core import ReleaseOutcome, new_holder_id, record_change
+from headgate.core import ReleaseOutcome, new_holder_id
+from headgate.core.audit import record_change
 from headgate.core.errors import HeadgateError, JournalError
 from headgate.placement.amounts import Amounts, amounts
 from headgate.placement.backfill import PoolUsage

@@ -10,7 +10,8 @@ from typing import Any, Self
 
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from headgate.core import ReleaseOutcome, nearest_name
+from headgate.core import ReleaseOutcome
+from headgate.core.errors import nearest_name
 from headgate.placement.amounts import Amounts
 from headgate.placement.checks import RequestSpec, request_spec
 from headgate.placement.cluster.link import Heartbeat, LedgerLink

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.core import did_you_mean
+from headgate.core.errors import did_you_mean
 from headgate.elastic import ElasticConfig, Policy
 from headgate.elastic.policies import policy_of
 from headgate.replay.elastic.bounds import fewest_fixed

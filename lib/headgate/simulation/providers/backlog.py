@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal
 
-from headgate.admission import Admitted, LimitLaw, OutcomeKind, RequestOutcome
+from headgate.admission import OutcomeKind, RequestOutcome
+from headgate.admission.laws import Admitted, LimitLaw
 from headgate.simulation.providers.servers import Agenda, ProviderScript, server
 
 SlotPolicy = Literal["held", "released"]

@@ -10,7 +10,8 @@ from typing import Any, Final, Literal, get_args
 
 import orjson
 
-from headgate.core import ErrorKind, did_you_mean, errors, redacted
+from headgate.core import ErrorKind, errors, redacted
+from headgate.core.errors import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)

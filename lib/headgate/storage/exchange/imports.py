@@ -12,7 +12,8 @@ from typing import Final
 
 import orjson
 
-from headgate.core import Sample, errors, json_value, record_change
+from headgate.core import Sample, errors, json_value
+from headgate.core.audit import record_change
 from headgate.storage.exchange.affine_results import samples_of_shard
 from headgate.storage.exchange.formats import IMPORT_FORMATS, ImportFormat, checked_format, missing_inspect
 from headgate.storage.exchange.parquet_files import samples_of_parquet

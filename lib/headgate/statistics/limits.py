@@ -1,4 +1,4 @@
-"""The 95 % limits of a mean score, in one place: summaries and reports take them from here."""
+"""The 95 % limits of a mean score of independent samples: summaries and reports take them from here."""
 
 from __future__ import annotations
 

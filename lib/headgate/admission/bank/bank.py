@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from headgate.admission.bank_terms import (
+from headgate.admission.bank.terms import (
     BankCall,
     BankRules,
     HeldBlock,
