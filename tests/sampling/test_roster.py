@@ -149,7 +149,7 @@ def test_everything_that_is_wrong_is_told_at_once_with_entry_field_value_and_rul
         "entry 2 (b), max_parallel: Input should be greater than or equal to 1 (got 0)",
         "entry 3 (c), api_key: environment variable ABSENT is not set",
         "entry 3 (c), base_url: must be http://host/v1 or https://host/v1 (got 'ftp://host/v1')",
-        "entry 4: must be a mapping with name and base_url (got 'nonsense')",
+        "entry 4: must be a mapping of name and base_url or serve (got 'nonsense')",
         "entry 5 (no spaces): model name 'no spaces' is not a usable name",
     ):
         assert line in text

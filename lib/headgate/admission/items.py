@@ -55,7 +55,7 @@ def provider_of(model: Model) -> str:
     Quota belongs to an account, not to the name that people give a model: equal addresses in other spellings are one
     provider, and two keys at one address are two. The key itself cannot be read from the name.
     """
-    parts = urlsplit(model.base_url)
+    parts = urlsplit(model.endpoint)
     host = (parts.hostname or "").lower()
     port = parts.port if parts.port not in (None, _DEFAULT_PORTS.get(parts.scheme)) else None
     address = f"{parts.scheme.lower()}://{host}{f':{port}' if port else ''}{parts.path.rstrip('/')}"

@@ -78,7 +78,7 @@ async def _roster(settings: Settings) -> str:
 async def _endpoints(settings: Settings) -> str:
     """Ask each endpoint for its list of models: any answer of HTTP says that something is there."""
     async with runs.models_at_hand(settings) as source, httpx.AsyncClient(timeout=5.0) as client:
-        urls = sorted({model.base_url for model in (await source.load()).models})
+        urls = sorted({model.base_url for model in (await source.load()).models if model.serve is None})
         for url in urls:
             try:
                 await client.get(f"{url.rstrip('/')}/models")

@@ -14,7 +14,7 @@ def models(choices: RosterChoices | None = None, *, as_json: AsJson = False) -> 
     settings = (choices or RosterChoices()).load().settings
     roster = asyncio.run(roster_source(settings.roster).load())
     rows = [
-        (m.uid, m.name, m.revision, m.request_name, m.base_url, "yes" if m.api_key else "no", m.weight, m.max_parallel)
+        (m.uid, m.name, m.revision, m.request_name, m.endpoint, "yes" if m.api_key else "no", m.weight, m.max_parallel)
         for m in roster.models
     ]
     columns = ("uid", "name", "revision", "served as", "endpoint", "has key", "weight", "parallel")

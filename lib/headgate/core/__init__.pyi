@@ -26,6 +26,7 @@ from .ids import (
 )
 from .lease import Denied as Denied, Lease as Lease, LeaseBook as LeaseBook, ReleaseOutcome as ReleaseOutcome
 from .sample import ErrorKind as ErrorKind, Sample as Sample, Task as Task, sample_task as sample_task
+from .serving import ENGINE_PRIORITY as ENGINE_PRIORITY, Launch as Launch, Program as Program, Serving as Serving
 from .secrets import Secret as Secret, masked as masked, redacted as redacted, secrets_known as secrets_known
 from .flaws import flaws_in_words as flaws_in_words, text_like as text_like
 from .ids import MAX_NAME_CHARS as MAX_NAME_CHARS

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from headgate.core.ids import checked_name
 from headgate.core.secrets import Secret
+from headgate.core.serving import Serving
 
 
 class Spending(NamedTuple):
@@ -91,7 +92,7 @@ class Model:
     Attributes:
         name: what people call it; the fairness group.
         revision: version of its weights or prompt; part of its identity.
-        base_url: OpenAI-compatible endpoint, up to and including `/v1`.
+        base_url: OpenAI-compatible endpoint, up to and including `/v1`; empty for a model that Headgate serves.
         served_name: what the endpoint calls it; `name` when empty.
         api_key: sent as a bearer token; never shown.
         uid: number of the model in Affine's API; position in the roster when it gives none.
@@ -99,6 +100,7 @@ class Model:
         max_parallel: requests of this model in flight at most.
         options: further fields of the chat request (temperature, max_tokens, …).
         budget: what it may spend per sample and per day, and what its tokens cost.
+        serve: how Headgate serves it from weights; None for a model with an endpoint.
     """
 
     name: str
@@ -111,6 +113,7 @@ class Model:
     max_parallel: int = 8
     options: tuple[tuple[str, object], ...] = ()
     budget: ModelBudget = field(default_factory=ModelBudget)
+    serve: Serving | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         checked_name(self.name, "model name")
@@ -120,6 +123,11 @@ class Model:
     def key(self) -> str:
         """`name@revision`, the identity that tasks and samples carry."""
         return f"{self.name}@{self.revision}"
+
+    @property
+    def endpoint(self) -> str:
+        """Where it is asked: `base_url`, or a name for the engines that Headgate starts for it alone."""
+        return self.base_url if self.serve is None else f"engines:///{self.key}"
 
     @property
     def request_name(self) -> str:

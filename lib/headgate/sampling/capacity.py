@@ -83,8 +83,8 @@ def capacity_check(
     wanted: dict[str, float] = {}
     for model in models:
         limits.append(CapacityLimit(f"model {model.key}", per_model, model.max_parallel * per_slot))
-        parallel[model.base_url] = parallel.get(model.base_url, 0) + model.max_parallel
-        wanted[model.base_url] = wanted.get(model.base_url, 0.0) + per_model
+        parallel[model.endpoint] = parallel.get(model.endpoint, 0) + model.max_parallel
+        wanted[model.endpoint] = wanted.get(model.endpoint, 0.0) + per_model
     limits.extend(CapacityLimit(f"endpoint {url}", wanted[url], parallel[url] * per_slot) for url in parallel if url)
     limits.extend(further)
     ranked = tuple(sorted(limits, key=lambda limit: -limit.load))

@@ -189,7 +189,8 @@ class FileRoster:
 class HttpRoster:
     """A roster in JSON behind an http(s) address, fetched only when its ETag changed.
 
-    It is written by somebody else, so its keys are `env:` variables that begin with `HEADGATE_KEY_` and nothing more.
+    It is written by somebody else, so its keys are `env:` variables that begin with `HEADGATE_KEY_` and nothing more,
+    and no entry of it starts programs.
     Redirects are not followed.
     """
 
@@ -197,7 +198,10 @@ class HttpRoster:
         self._url = url
         self._timeout_s = timeout_s
         self._keys = KeyRules(
-            os.environ if environ is None else environ, variable_prefix=REMOTE_KEY_PREFIX, allow_files=False
+            os.environ if environ is None else environ,
+            variable_prefix=REMOTE_KEY_PREFIX,
+            allow_files=False,
+            allow_programs=False,
         )
         self._etag = ""
         self._document: Any = None

@@ -11,9 +11,10 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from headgate.core import Model, ModelBudget, Secret, errors, redacted
+from headgate.core import Model, ModelBudget, Secret, Serving, errors, redacted
 from headgate.core.addresses import is_metadata_host
 from headgate.core.errors import did_you_mean
+from headgate.sampling.roster_serving import read_serving
 
 _RESERVED_OPTIONS: Final = frozenset({"model", "messages"})
 _OWN_OPTIONS: Final = ("headgate_task_header",)
@@ -28,11 +29,12 @@ class RosterEntry(BaseModel):
         name: what people call it.
         revision: version of its weights or prompt; another revision is another model.
         base_url: OpenAI-compatible endpoint, up to and including `/v1`.
+        serve: in its place, how Headgate serves the model from weights; see `ServeSection`.
         model: what the endpoint calls it; the name when absent.
         api_key: where its key is: `env:NAME` or `file:/path`.
         uid: its number; its position in the roster, from 0, when absent.
         weight: share of the workers under contention.
-        max_parallel: requests in flight at most.
+        max_parallel: requests in flight at most; of a model that is served, by default what its engines run at once.
         options: further fields of the chat request.
     """
 
@@ -40,7 +42,8 @@ class RosterEntry(BaseModel):
 
     name: str
     revision: str = "main"
-    base_url: str
+    base_url: str = ""
+    serve: dict[str, Any] | None = None
     model: str = ""
     api_key: str = ""
     uid: int | None = Field(None, ge=0, lt=2**31)
@@ -70,12 +73,14 @@ class KeyRules:
         environ: for `env:NAME`.
         variable_prefix: names must begin with it.
         allow_files: whether `file:/path` is read.
+        allow_programs: whether it may say by which programs models are served.
         allow_plain: whether a key may stand in the roster itself.
     """
 
     environ: Mapping[str, str]
     variable_prefix: str = ""
     allow_files: bool = True
+    allow_programs: bool = True
     allow_plain: bool = False
 
     def key(self, reference: str) -> Secret:
@@ -180,12 +185,15 @@ def _models(document: object, keys: KeyRules, problems: list[str]) -> Iterator[M
 
 def _model(position: int, entry: object, defaults: dict[Any, Any], keys: KeyRules, problems: list[str]) -> Model | None:
     if not isinstance(entry, dict):
-        problems.append(f"entry {position + 1}: must be a mapping with name and base_url (got {_shown(entry)})")
+        problems.append(f"entry {position + 1}: must be a mapping of name and base_url or serve (got {_shown(entry)})")
         return None
     place = f"entry {position + 1} ({entry['name']})" if isinstance(entry.get("name"), str) else f"entry {position + 1}"
     before = len(problems)
     _refuse_unknown(place, entry, ENTRY_FIELDS, problems)
-    checked = _checked_fields(place, _merged(entry, defaults), problems)
+    merged = _merged(entry, defaults)
+    if not merged.get("base_url") and merged.get("serve") is None:
+        problems.append(f"{place}, base_url: is missing; every entry needs one, or `serve`")
+    checked = _checked_fields(place, merged, problems)
     if checked is None:
         return None
     api_key = Secret("")
@@ -193,11 +201,13 @@ def _model(position: int, entry: object, defaults: dict[Any, Any], keys: KeyRule
         api_key = keys.key(checked.api_key)
     except ValueError as error:
         problems.append(f"{place}, api_key: {error}")
-    if (problem := base_url_problem(checked.base_url)) is not None:
+    serve = _serving(place, checked, keys, problems)
+    if checked.base_url and (problem := base_url_problem(checked.base_url)) is not None:
         problems.append(f"{place}, base_url: {problem}")
     _check_options(place, checked.options, problems)
     if checked.daily_cost is not None and not (checked.price_in or checked.price_out):
         problems.append(f"{place}, daily_cost: needs price_in and price_out (got {checked.daily_cost:g} and no prices)")
+    is_stated = "max_parallel" in checked.model_fields_set
     try:
         model = Model(
             name=checked.name,
@@ -207,9 +217,10 @@ def _model(position: int, entry: object, defaults: dict[Any, Any], keys: KeyRule
             api_key=api_key,
             uid=position if checked.uid is None else checked.uid,
             weight=checked.weight,
-            max_parallel=checked.max_parallel,
+            max_parallel=checked.max_parallel if serve is None or is_stated else serve.launch.slots * serve.most,
             options=tuple(checked.options.items()),
             budget=ModelBudget(**{each.name: getattr(checked, each.name) for each in fields(ModelBudget)}),
+            serve=serve,
         )
     except errors.InvalidNameError as error:
         problems.append(f"{place}: {error}")
@@ -217,11 +228,34 @@ def _model(position: int, entry: object, defaults: dict[Any, Any], keys: KeyRule
     return model if len(problems) == before else None
 
 
+def _serving(place: str, checked: RosterEntry, keys: KeyRules, problems: list[str]) -> Serving | None:
+    """Return how a model is served, None where it has an endpoint; each entry has one of both."""
+    if checked.serve is None:
+        return None
+    if checked.base_url or checked.api_key:
+        problems.append(f"{place}, serve: takes the place of base_url and api_key, and stands beside neither")
+    if not keys.allow_programs:
+        problems.append(
+            f"{place}, serve: a roster from elsewhere may not start programs; name it in a file of your own"
+        )
+        return None
+    try:
+        return read_serving(checked.serve, checked.model or checked.name)
+    except errors.InvalidInputError as error:
+        problems.append(f"{place}, serve: {error.message}")
+        return None
+
+
 def _merged(entry: dict[Any, Any], defaults: dict[Any, Any]) -> dict[str, Any]:
-    merged = {k: v for k, v in (defaults | entry).items() if k in ENTRY_FIELDS}
-    ours, theirs = defaults.get("options"), entry.get("options")
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        merged["options"] = ours | theirs
+    other = {"base_url": "serve", "serve": "base_url"}  # an entry's own goes before the default of the other
+    kept = {
+        k: v for k, v in defaults.items() if other.get(k) not in entry and not (k == "api_key" and "serve" in entry)
+    }
+    merged = {k: v for k, v in (kept | entry).items() if k in ENTRY_FIELDS}
+    for name in ("options", "serve"):
+        ours, theirs = kept.get(name), entry.get(name)
+        if isinstance(ours, dict) and isinstance(theirs, dict):
+            merged[name] = ours | theirs
     return merged
 
 

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from headgate.core import Launch
 from headgate.core.errors import InvalidInputError
-from headgate.elastic.engines import EngineProcess, Launch
+from headgate.elastic.engines import EngineProcess, command_line
 from headgate.elastic.errors import EngineError
 
 BASELINES = f"{sys.executable} -m headgate.cli serve-baselines --port {{port}}"
@@ -54,7 +55,7 @@ CHAT = "/v1/chat/completions"
     ids=lambda value: value.program if isinstance(value, Launch) else "",
 )
 def test_a_command_line_has_the_weights_the_name_the_port_and_the_options(launch: Launch, line: str) -> None:
-    assert " ".join(launch.arguments(7)) == line
+    assert " ".join(command_line(launch, 7)) == line
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from .spec import (
     NamedEngine as NamedEngine,
     open_engine as open_engine,
 )
-from .process import EngineProcess as EngineProcess, Launch as Launch, Program as Program
+from .process import EngineProcess as EngineProcess, command_line as command_line
 from .ray_actor import EngineActor as EngineActor, RayActorEngine as RayActorEngine
 from .sglang import SGLangEngine as SGLangEngine
 from .smg import SmgEngine as SmgEngine

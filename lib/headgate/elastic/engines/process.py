@@ -13,19 +13,15 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final
 
 import aiohttp
 
-from headgate.core.errors import InvalidInputError
+from headgate.core import Launch
 from headgate.elastic.errors import EngineError
 from headgate.net.listener import free_port
 from headgate.processes import ChildProcess, child_process
-
-Program = Literal["llama.cpp", "vllm", "sglang", "command"]
-PROGRAMS: Final[tuple[str, ...]] = get_args(Program)
 
 _ASK_EVERY_S: Final = 0.05
 _GRACE_S: Final = 10.0
@@ -35,64 +31,26 @@ _ANSWER_S: Final = 600.0
 _MOST_PARTS: Final = 64
 _TOLD_LINES: Final = 3
 _READY: Final = {"llama.cpp": "/health", "vllm": "/health", "sglang": "/ready", "command": "/v1/models"}
-_WEIGHTS: Final = {"llama.cpp": "a GGUF file", "vllm": "a folder or name", "sglang": "a folder or name"}
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """How an engine is started. The same on every node; what differs there is put in when it starts.
-
-    Attributes:
-        program: whose command line it is.
-        weights: file or folder, as the program takes it, at the same place on every node; empty for a command that
-            names its own.
-        name: that requests call the model by.
-        gpus: over which the program spreads the model.
-        slots: requests that it runs at once.
-        options: further flags, `max-model-len: 4096` becoming `--max-model-len 4096` and `enable-x: true` `--enable-x`.
-        command: of the program `command`; `{port}`, `{weights}` and `{name}` are put in.
-        environ: variables besides those of the node.
-        start_s: how long it may take to answer.
-    """
-
-    program: Program
-    weights: str = ""
-    name: str = "model"
-    gpus: int = 0
-    slots: int = 8
-    options: Mapping[str, str | int | float | bool] = field(default_factory=dict)
-    command: str = ""
-    environ: Mapping[str, str] = field(default_factory=dict)
-    start_s: float = 600.0
-
-    def __post_init__(self) -> None:
-        if self.program not in PROGRAMS:
-            raise InvalidInputError(f"an engine must be one of {', '.join(PROGRAMS)} (got {self.program!r})")
-        if (self.program == "command") != bool(self.command):
-            raise InvalidInputError("`command` says how an engine `command` is started, and only that one has it")
-        if self.program in _WEIGHTS and not self.weights:
-            raise InvalidInputError(f"an engine of {self.program} needs its weights, {_WEIGHTS[self.program]}")
-        if self.command and "{port}" not in self.command:
-            raise InvalidInputError(f"the command of an engine must take its {{port}} (got {self.command!r:.200})")
-
-    def arguments(self, port: int) -> list[str]:
-        """Return the command line of the engine on this node."""
-        place = ["--host", "127.0.0.1", "--port", str(port)]
-        match self.program:
-            case "llama.cpp":
-                start = [sys.executable, "-m", "headgate.cli", "serve-model", "--weights", self.weights]
-                start += ["--name", self.name, "--parallel", str(self.slots), *place]
-            case "vllm":
-                start = ["vllm", "serve", self.weights, "--served-model-name", self.name, *place]
-                start += ["--tensor-parallel-size", str(max(1, self.gpus)), "--max-num-seqs", str(self.slots)]
-            case "sglang":
-                start = [sys.executable, "-m", "sglang.launch_server", "--model-path", self.weights, *place]
-                start += ["--served-model-name", self.name, "--tp-size", str(max(1, self.gpus))]
-                start += ["--max-running-requests", str(self.slots)]
-            case _:
-                told = {"{port}": str(port), "{weights}": self.weights, "{name}": self.name}
-                start = [_put_in(part, told) for part in shlex.split(self.command)]
-        return start + _flags(self.options)
+def command_line(launch: Launch, port: int) -> list[str]:
+    """Return the command line of an engine on this node."""
+    place = ["--host", "127.0.0.1", "--port", str(port)]
+    match launch.program:
+        case "llama.cpp":
+            start = [sys.executable, "-m", "headgate.cli", "serve-model", "--weights", launch.weights]
+            start += ["--name", launch.name, "--parallel", str(launch.slots), *place]
+        case "vllm":
+            start = ["vllm", "serve", launch.weights, "--served-model-name", launch.name, *place]
+            start += ["--tensor-parallel-size", str(max(1, launch.gpus)), "--max-num-seqs", str(launch.slots)]
+        case "sglang":
+            start = [sys.executable, "-m", "sglang.launch_server", "--model-path", launch.weights, *place]
+            start += ["--served-model-name", launch.name, "--tp-size", str(max(1, launch.gpus))]
+            start += ["--max-running-requests", str(launch.slots)]
+        case _:
+            told = {"{port}": str(port), "{weights}": launch.weights, "{name}": launch.name}
+            start = [_put_in(part, told) for part in shlex.split(launch.command)]
+    return start + _flags(launch.options)
 
 
 class EngineProcess:
@@ -122,7 +80,7 @@ class EngineProcess:
         if launch.weights.startswith("/") and not await asyncio.to_thread(Path(launch.weights).exists):
             raise EngineError(f"the weights {launch.weights} are not on this node", is_final=True)
         port = free_port()
-        command = launch.arguments(port)
+        command = command_line(launch, port)
         if shutil.which(command[0]) is None:
             raise EngineError(f"{command[0]!r}, which {launch.program} is started by, is not installed", is_final=True)
         folder = Path(self._exits.enter_context(tempfile.TemporaryDirectory(prefix="headgate-engine-")))

@@ -8,18 +8,15 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from headgate.core import flaws_in_words, text_like
+from headgate.core import ENGINE_PRIORITY, Launch, Program, flaws_in_words, text_like
 from headgate.core.errors import InvalidInputError
 from headgate.elastic import InvalidElasticError
-from headgate.elastic.engines import EngineProcess, Launch, Program
+from headgate.elastic.engines import EngineProcess
 from headgate.orchestration.placement.demand import Demand
 from headgate.placement import InvalidPlacementError, checked_request
 
 ROLE: Final = "rollout"
 """Label of workers that nobody labels otherwise: training and scoring go before it."""
-
-PRIORITY: Final = 1.0
-"""Of workers, below that of every role of a training."""
 
 _DECIDED: Final = frozenset(
     {
@@ -122,7 +119,7 @@ class WorkerPlacement(_Form):
     address: str | None = None
     pool: str = "main"
     quota: dict[str, Any] | None = None
-    priority: float = PRIORITY
+    priority: float = ENGINE_PRIORITY
     labels: dict[str, str] = Field(default_factory=dict)
     resources: dict[str, Any] = Field(default_factory=lambda: {"gpu": 1})
     start_s: float = Field(default=30.0, ge=0, allow_inf_nan=False)
