@@ -92,9 +92,9 @@ def test_a_check_finds_what_serving_the_file_would_refuse(headgate: Command, tmp
 @pytest.mark.parametrize(
     ("written", "more", "says"),
     [
-        (None, (), "it cannot be read: No such file or directory"),
+        (None, (), "cannot be read: No such file or directory"),
         ("pool: {engnes: []}", (), "there is no setting pool.engnes; did you mean 'engines'?"),
-        ("pool: [", (), "it is not YAML"),
+        ("pool: [", (), "cannot be read: line 1, column 8"),
         (
             "pool: {engines: [http://127.0.0.1:9]}",
             ("--port", "99999"),

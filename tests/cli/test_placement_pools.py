@@ -66,7 +66,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_what_is_wrong_in_a_file_is_told_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(InvalidPlacementError, match=r"cannot be read: line 2: [^\n]*$"):
+    with pytest.raises(InvalidPlacementError, match=r"cannot be read: line 2, column 1: [^\n]*$"):
         read_placement_file(_file(tmp_path, "pools: [\n"))
     with pytest.raises(InvalidPlacementError, match=r"cannot be read: No such file or directory\."):
         read_placement_file(tmp_path / "nowhere.yaml")

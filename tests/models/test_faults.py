@@ -47,7 +47,7 @@ rules:
         ("rate_limit", "needs concurrency or per_second"),
         ("slow:mean_s=nan", "nan"),
         ("slow", "mean_s"),
-        ("rules: [", "neither YAML nor JSON"),
+        ("rules: [", "cannot be read: line 1"),
         ("missing.yaml", "missing.yaml"),
         ("42", "42"),
     ],

@@ -109,11 +109,11 @@ async def test_a_roster_without_models_is_an_error(tmp_path: Path, text: str) ->
 @pytest.mark.parametrize(
     ("name", "text", "what"),
     [
-        ("r.yaml", "models: [", "cannot be parsed"),
-        ("r.json", "{", "cannot be parsed"),
-        ("r.yaml", "models:\n  - {name: a, name: b}", "'name' stands twice"),
-        ("r.json", '{"models": [], "models": []}', "'models' stands twice"),
-        ("r.json", "[" * 100_000, "cannot be parsed"),
+        ("r.yaml", "models: [", "cannot be read"),
+        ("r.json", "{", "cannot be read"),
+        ("r.yaml", "models:\n  - {name: a, name: b}", "'name' is given twice"),
+        ("r.json", '{"models": [], "models": []}', "'models' is given twice"),
+        ("r.json", "[" * 100_000, "cannot be read"),
     ],
 )
 async def test_a_file_that_cannot_be_parsed_says_so_with_its_name(
@@ -371,9 +371,9 @@ async def test_a_roster_from_elsewhere_may_name_no_file_and_no_other_variable() 
         (500, b"", "answered HTTP 500"),
         (302, b"", "answered HTTP 302"),
         (304, b"", "answered HTTP 304"),
-        (200, b"models: []", "cannot be parsed"),
+        (200, b"models: []", "cannot be read"),
         (200, b"\xff", "UTF-8"),
-        (200, b" " * 5_000_001, "larger than 5000000 bytes"),
+        (200, b" " * 5_000_001, "larger than 5,000,000 bytes"),
     ],
     ids=["500", "302", "304", "yaml", "binary", "huge"],
 )

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
 from pydantic import SecretStr, ValidationError
 
 from headgate.config.renamed import FORMER_NAMES, advice_for, variables_of
 from headgate.config.settings import Settings, setting_fields
-from headgate.core import errors, redacted
+from headgate.core import errors, read_document, redacted
 from headgate.core.errors import did_you_mean
 
 _log: Final = logging.getLogger("headgate")
@@ -88,12 +87,7 @@ def load_settings(
 
 
 def _read(file: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise errors.InvalidSettingError(f"configuration file {file} cannot be read: {error}") from None
-    except yaml.YAMLError as error:
-        raise errors.InvalidSettingError(f"configuration file {file} cannot be read: {_place(error)}") from None
+    content = read_document(file, errors.InvalidSettingError, what="configuration file")
     if content is None:
         return {}
     if not isinstance(content, dict):
@@ -108,13 +102,6 @@ def _with_present_names(given: Mapping[str, Any]) -> dict[str, Any]:
     for name in FORMER_NAMES.keys() & given.keys():
         _log.warning("setting %s is called %s now", name, FORMER_NAMES[name])
     return {FORMER_NAMES.get(name, name): value for name, value in given.items()}
-
-
-def _place(error: yaml.YAMLError) -> str:
-    """Return what is wrong with a file and where, without the line itself: it may hold a secret."""
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it is not YAML"
-    return f"{problem} at line {mark.line + 1}, column {mark.column + 1}" if mark else str(problem)
 
 
 def _refuse_unknown(given: Mapping[str, Any], where: str) -> None:

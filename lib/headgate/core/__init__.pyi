@@ -11,6 +11,11 @@ from .clock import (
     require_agreement as require_agreement,
 )
 from .decoding import check_msgpack as check_msgpack, json_value as json_value
+from .documents import (
+    MAX_DOCUMENT_BYTES as MAX_DOCUMENT_BYTES,
+    document_of as document_of,
+    read_document as read_document,
+)
 from .extras import missing_extra as missing_extra
 from .ids import (
     BatchId as BatchId,

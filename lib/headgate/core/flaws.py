@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from types import UnionType
-from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from headgate.core.errors import did_you_mean
 
@@ -59,9 +58,17 @@ def _in_words(flaw: Any, model: type[BaseModel]) -> str:
     return f"{place} {said}" if "(got " in said else f"{place} {said} (got {shown})"
 
 
-def _fields_at(model: Any, place: Sequence[str | int]) -> list[str]:
-    for part in place:
-        if isinstance(part, str):
-            inner = model.model_fields[part].annotation
-            model = get_args(inner)[0] if get_origin(inner) in {tuple, Union, UnionType} else inner
-    return [field.alias or name for name, field in model.model_fields.items()]
+def _fields_at(model: type[BaseModel], place: Sequence[str | int]) -> list[str]:
+    models = [model]
+    for part in filter(lambda part: isinstance(part, str), place):
+        fields = [one.model_fields[part] for one in models if part in one.model_fields]
+        of_union = [one for one in models if part in (one.__name__, *(f.default for f in one.model_fields.values()))]
+        models = [inner for field in fields for inner in _models_in(field.annotation)] or of_union or models
+    return list(dict.fromkeys(field.alias or name for one in models for name, field in one.model_fields.items()))
+
+
+def _models_in(annotation: Any) -> list[Any]:
+    """Return the models that a value may be, or be a list of."""
+    if hasattr(annotation, "model_fields"):
+        return [annotation]
+    return [model for inner in get_args(annotation) for model in _models_in(inner)]

@@ -11,9 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
-from headgate.core import Message, checked_name, seed_of
+from headgate.core import Message, checked_name, read_document, seed_of
 from headgate.core.errors import InvalidInputError
 from headgate.environments.answers import without_thinking
 from headgate.environments.judge_questions import judge_question, mean_verdict, read_judgement
@@ -115,12 +113,7 @@ def load_rubric(path: Path) -> Rubric:
     Raises:
         InvalidInputError: if the file cannot be read, or breaks a rule of rubrics.
     """
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise InvalidInputError(f"rubric {path} cannot be read: {reason}", next_step=_NEXT) from error
-    return rubric_of(document)
+    return rubric_of(read_document(path, what="rubric", next_step=_NEXT))
 
 
 def _criterion(value: Any) -> Criterion:

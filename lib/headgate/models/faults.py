@@ -12,10 +12,9 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Annotated, Any, Final, Literal, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from headgate.core import errors, unit_hash
+from headgate.core import document_of, errors, flaws_in_words, read_document, unit_hash
 
 _Share = Annotated[float, Field(ge=0, le=1)]
 _Seconds = Annotated[float, Field(ge=0)]
@@ -132,7 +131,7 @@ class FaultPlan(BaseModel):
         try:
             return cls.model_validate(_document(text.strip()))
         except ValidationError as error:
-            raise errors.InvalidInputError(f"fault plan: {_problems(error)}", next_step=_HELP) from None
+            raise errors.InvalidInputError(f"fault plan: {flaws_in_words(error, cls)}", next_step=_HELP) from None
 
 
 _HELP = "Kinds are rate_limit, error, slow, hang, cut, key and garbage; docs/models.md lists their fields."
@@ -143,16 +142,14 @@ def _document(text: str) -> Any:
     if not text:
         return {}
     if text.endswith((".yaml", ".yml", ".json")) and "\n" not in text:
-        try:
-            text = Path(text).read_text("utf-8")
-        except OSError as error:
-            raise errors.InvalidInputError(f"fault plan {text!r} cannot be read: {error.strerror}") from None
+        document = read_document(Path(text), what="fault plan", next_step=_HELP)
     elif _SHORT.match(text) and not text.startswith(("rules:", "seed:")):
         return _short_form(text)
-    try:
-        document = yaml.safe_load(text)  # JSON is YAML
-    except yaml.YAMLError as error:
-        raise errors.InvalidInputError(f"fault plan is neither YAML nor JSON: {error}", next_step=_HELP) from None
+    else:
+        try:
+            document = document_of(text.encode())
+        except ValueError as error:
+            raise errors.InvalidInputError(f"the fault plan cannot be read: {error}", next_step=_HELP) from None
     return {"rules": document} if isinstance(document, list) else document
 
 
@@ -166,15 +163,6 @@ def _short_form(text: str) -> dict[str, Any]:
         pairs = [pair.partition("=") for pair in filter(None, fields.split(","))]
         plan["rules"].append({"kind": kind} | {name.strip(): value.strip() for name, _, value in pairs})
     return plan
-
-
-def _problems(error: ValidationError) -> str:
-    def one(problem: Any) -> str:
-        place = ".".join(str(part) for part in problem["loc"]) or "plan"
-        shown = "" if problem["type"] == "missing" or "key" in problem["loc"] else f" (got {problem['input']!r:.80})"
-        return f"{place}: {problem['msg']}{shown}"
-
-    return "; ".join(one(problem) for problem in error.errors())
 
 
 _NORMAL: Final = NormalDist()

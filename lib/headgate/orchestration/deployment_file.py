@@ -5,14 +5,13 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model, model_validator
 
-from headgate.core import errors
+from headgate.core import errors, flaws_in_words, read_document
 from headgate.core.errors import did_you_mean
 
 Steps = list[dict[str, Any]]
@@ -20,6 +19,7 @@ Steps = list[dict[str, Any]]
 
 _TEMPLATE: Final = re.compile(r"\{\{.*\}\}", re.DOTALL)
 _OUR_FLOWS: Final = "flows."
+_NEXT: Final = "Correct the file; `headgate config check --deployments FILE` checks it."
 
 
 class _Strict(BaseModel):
@@ -127,17 +127,11 @@ def read_deployment_file(path: Path) -> DeploymentFile:
     Raises:
         InvalidInputError: naming every key that is unknown, with the nearest known one, and every impossible value.
     """
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise errors.InvalidInputError(f"{path} cannot be read: {error}") from None
+    content = read_document(path, next_step=_NEXT)
     try:
         return DeploymentFile.model_validate(content)
     except ValidationError as error:
-        problems = "; ".join(_sentence(problem) for problem in error.errors())
-        raise errors.InvalidInputError(
-            f"{path}: {problems}", next_step="Correct the file; `headgate config check --deployments FILE` checks it."
-        ) from None
+        raise errors.InvalidInputError(f"{path}: {flaws_in_words(error, DeploymentFile)}", next_step=_NEXT) from None
 
 
 def checked_deployments(path: Path) -> tuple[str, ...]:
@@ -186,32 +180,4 @@ def _validate_parameters(deployment: Deployment, flow: Any) -> None:
     try:
         model.model_validate(deployment.parameters)
     except ValidationError as error:
-        problems = "; ".join(_sentence(problem) for problem in error.errors())
-        raise errors.InvalidInputError(f"deployment {deployment.name!r}: {problems}") from None
-
-
-def _sentence(problem: Any) -> str:
-    place = ".".join(str(part) for part in problem["loc"]) or "the file"
-    if problem["type"] == "extra_forbidden":
-        return f"{place}: unknown key{did_you_mean(str(problem['loc'][-1]), _known_keys(problem['loc']))}"
-    if problem["type"] == "missing":
-        return f"{place}: is missing"
-    message = str(problem["msg"]).removeprefix("Value error, ")
-    shown = "" if isinstance(problem["input"], dict | list) else f" (got {problem['input']!r:.80})"
-    return f"{place}: {message}{shown}"
-
-
-_KEYS_BELOW: Final[dict[str, type[BaseModel]]] = {
-    "deployments": Deployment,
-    "schedules": Schedule,
-    "work_pool": WorkPool,
-    "concurrency_limit": ConcurrencyLimit,
-}
-
-
-def _known_keys(place: Iterable[int | str]) -> set[str]:
-    """Return the keys that may stand at a place; the innermost section that it goes through decides."""
-    model: type[BaseModel] = DeploymentFile
-    for part in list(place)[:-1]:
-        model = _KEYS_BELOW.get(str(part), model)
-    return {field.alias or name for name, field in model.model_fields.items()}
+        raise errors.InvalidInputError(f"deployment {deployment.name!r}: {flaws_in_words(error, model)}") from None

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import yaml
 from prefect.settings import PREFECT_API_URL
 from pydantic import ValidationError
 
 from blocks import AdmissionLimits, loaded_block
-from headgate.core import errors
+from headgate.core import errors, flaws_in_words, read_document
 from headgate.core.errors import did_you_mean
 from headgate.orchestration.slots.broker import SlotBroker
 
@@ -68,12 +67,7 @@ def require_api(what: str) -> None:
 
 
 def _from_file(path: Path) -> AdmissionLimits:
-    try:
-        document: Any = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise errors.InvalidInputError(f"{path} cannot be read: {error.strerror}") from None
-    except yaml.YAMLError as error:
-        raise errors.InvalidInputError(f"{path} is neither YAML nor JSON: {error}") from None
+    document = read_document(path)
     if not isinstance(document, dict):
         raise errors.InvalidInputError(f"{path} must hold `limits: […]` (got {type(document).__name__})")
     known = ("limits", "block_slots", "lease_s", "outage")
@@ -83,6 +77,4 @@ def _from_file(path: Path) -> AdmissionLimits:
     try:
         return AdmissionLimits(**document)
     except ValidationError as error:
-        problem = error.errors()[0]
-        place = ".".join(str(part) for part in problem["loc"])
-        raise errors.InvalidInputError(f"{path}: {place}: {problem['msg']} (got {problem['input']!r:.80})") from None
+        raise errors.InvalidInputError(f"{path}: {flaws_in_words(error, AdmissionLimits)}") from None

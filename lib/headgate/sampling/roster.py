@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 from collections import Counter
@@ -13,31 +12,21 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import httpx
-import yaml
 
-from headgate.core import Model, Secret, errors, redacted
+from headgate.core import MAX_DOCUMENT_BYTES, Model, Secret, document_of, errors, read_document, redacted
 from headgate.models import BASELINES, TASK_HEADER_OPTION
 from headgate.sampling.roster_entries import KeyRules, base_url_problem, read_entries
-
-MAX_ROSTER_BYTES: Final = 5_000_000
 
 _UNREADABLE: Final = "Check the address and that it answers; a campaign that runs keeps its last good roster."
 
 
-def parsed_document(data: bytes, source: str, *, is_json: bool | None = None) -> Any:
-    """Return the document in `data`: JSON, or YAML where `source` does not end with `.json`."""
-    if len(data) > MAX_ROSTER_BYTES:
-        raise errors.InvalidRosterError(f"{source}: is larger than {MAX_ROSTER_BYTES} bytes")
+def served_document(data: bytes, source: str) -> Any:
+    """Return the document in JSON that an address serves."""
     try:
-        text = data.decode("utf-8")
-        if source.endswith(".json") if is_json is None else is_json:
-            return json.loads(text, object_pairs_hook=_unique)
-        return yaml.load(text, _UniqueLoader)  # noqa: S506 - a SafeLoader with one rule more
-    except UnicodeDecodeError:
-        raise errors.InvalidRosterError(f"{source}: is not UTF-8 text") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        said = redacted(" ".join(str(error).split()), limit_chars=300)
-        raise errors.InvalidRosterError(f"{source}: cannot be parsed: {said}") from None
+        return document_of(data, is_json=True)
+    except ValueError as error:
+        said = redacted(str(error), limit_chars=300)
+        raise errors.InvalidRosterError(f"{source} cannot be read: {said}") from None
 
 
 async def fetched(url: str, token: Secret, timeout_s: float, etag: str = "") -> tuple[bytes | None, str]:
@@ -71,34 +60,13 @@ async def fetched(url: str, token: Secret, timeout_s: float, etag: str = "") -> 
 
 
 async def read_up_to_limit(response: httpx.Response) -> bytes:
-    """Return the body of an answer, or its beginning, of which no more than `MAX_ROSTER_BYTES` are of use."""
+    """Return the body of an answer, or its beginning, of which no more than `MAX_DOCUMENT_BYTES` are of use."""
     data = bytearray()
     async for piece in response.aiter_bytes():
         data += piece
-        if len(data) > MAX_ROSTER_BYTES:  # refused when it is parsed; the rest is not read
+        if len(data) > MAX_DOCUMENT_BYTES:  # refused when it is parsed; the rest is not read
             break
     return bytes(data)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    document = dict(pairs)
-    if len(document) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"field {next(name for name in names if names.count(name) > 1)!r} stands twice in one mapping")
-    return document
-
-
-class _UniqueLoader(yaml.SafeLoader):
-    """YAML in which a field that stands twice is an error: the first one would be lost without a word."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        names = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and names.count(key.value) > 1:
-                raise yaml.MarkedYAMLError(
-                    problem=f"field {key.value!r} stands twice in one mapping", problem_mark=key.start_mark
-                )
-        return super().construct_mapping(node, deep)
 
 
 REMOTE_KEY_PREFIX: Final = "HEADGATE_KEY_"
@@ -177,13 +145,8 @@ class FileRoster:
         return await asyncio.to_thread(self._read)
 
     def _read(self) -> Roster:
-        source = str(self._path)
-        try:
-            with self._path.open("rb") as opened:
-                data = opened.read(MAX_ROSTER_BYTES + 1)
-        except OSError as error:
-            raise errors.InvalidRosterError(f"{source}: cannot be read: {error.strerror}") from None
-        return Roster(read_entries(parsed_document(data, source), source, self._keys))
+        document = read_document(self._path, errors.InvalidRosterError)
+        return Roster(read_entries(document, str(self._path), self._keys))
 
 
 class HttpRoster:
@@ -211,7 +174,7 @@ class HttpRoster:
         source = redacted(self._url, limit_chars=200)
         data, etag = await fetched(self._url, Secret(""), self._timeout_s, self._etag)
         if data is not None:
-            document = parsed_document(data, source, is_json=True)
+            document = served_document(data, source)
             models = read_entries(document, source, self._keys)
             # Kept only when it is good: a bad one must be told again at the next refresh.
             self._document, self._etag = document, etag
@@ -255,7 +218,7 @@ class OpenAIRoster:
     async def _listed(self, url: str, key: Secret) -> list[str]:
         source = f"{url}/models"
         data, _ = await fetched(source, key, self._timeout_s)
-        document = parsed_document(data or b"", source, is_json=True)
+        document = served_document(data or b"", source)
         listed = document.get("data") if isinstance(document, dict) else None
         names = [item["id"] for item in listed or () if isinstance(item, dict) and isinstance(item.get("id"), str)]
         if not 1 <= len(names) <= _MAX_LISTED_MODELS:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-import yaml
 from cyclopts import Parameter
 
 from headgate.cli.output import AsJson, print_json, print_table, say
 from headgate.cli.placement.ledger import Address, joined
+from headgate.core import read_document
 from headgate.core.audit import record_change
 from headgate.core.errors import InvalidInputError
 from headgate.placement import InvalidPlacementError, PoolSpec, PreemptionRules, homeless, pool_spec, rules_from
@@ -41,10 +41,7 @@ def read_placement_file(path: Path) -> PlacementFile:
     Raises:
         InvalidPlacementError: it cannot be read, or what it says cannot be used.
     """
-    try:
-        written: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InvalidPlacementError(f"{path} cannot be read: {_reason(error)}") from error
+    written = read_document(path, InvalidPlacementError)
     if not isinstance(written, Mapping) or not written.keys() <= {"pools", "rules"} or "pools" not in written:
         keys = ", ".join(map(str, written)) if isinstance(written, Mapping) else type(written).__name__
         raise InvalidPlacementError(f"{path} must have `pools` and may have `rules` (got {keys})")
@@ -58,15 +55,6 @@ def read_placement_file(path: Path) -> PlacementFile:
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InvalidPlacementError(f"{path} has the pool {twice[0]} twice")
     return PlacementFile(specs, None if rules is None else rules_from(rules))
-
-
-def _reason(error: OSError | UnicodeDecodeError | yaml.YAMLError) -> str:
-    """Return what is wrong with a file, in one line."""
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        return f"line {error.problem_mark.line + 1}: {error.problem}"
-    return " ".join(str(error).split())
 
 
 def cancel(

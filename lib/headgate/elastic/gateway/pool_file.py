@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from headgate.core import flaws_in_words, text_like
+from headgate.core import flaws_in_words, read_document, text_like
 from headgate.elastic.engines import EngineSpec, NamedEngine
 from headgate.elastic.errors import InvalidElasticError
 from headgate.elastic.gateway.settings import GatewaySettings, Variable, secret_of
@@ -121,8 +120,9 @@ def load_pool_file(path: Path) -> PoolFile:
     Raises:
         InvalidElasticError: it cannot be read, has a setting that there is not, or a value that breaks a rule.
     """
+    written = read_document(path, InvalidElasticError)
     try:
-        return read_pool_document(_document(path))
+        return read_pool_document(written)
     except InvalidElasticError as error:
         raise type(error)(f"{path}: {error.message}", next_step=error.next_step) from None
 
@@ -146,34 +146,3 @@ def read_pool_document(written: object) -> PoolFile:
         return PoolFile.model_validate(sections)
     except ValidationError as error:
         raise InvalidElasticError(flaws_in_words(error, PoolFile)) from None
-
-
-class _UniqueLoader(yaml.SafeLoader):
-    """Refuses a mapping that has a key twice, of which YAML would silently take the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[object] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, Hashable) and key in seen:
-                raise yaml.MarkedYAMLError(problem=f"{key!r} is given twice", problem_mark=key_node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep=deep)
-
-
-def _document(path: Path) -> object:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InvalidElasticError(f"it cannot be read: {error.strerror or error}") from None
-    if len(data) > MAX_FILE_BYTES:
-        raise InvalidElasticError(f"it must be at most {MAX_FILE_BYTES} bytes (got {len(data)})")
-    try:
-        return yaml.load(data.decode("utf-8"), _UniqueLoader)  # noqa: S506 - a SafeLoader with one rule more
-    except UnicodeDecodeError:
-        raise InvalidElasticError("it is not UTF-8 text") from None
-    except yaml.MarkedYAMLError as error:
-        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise InvalidElasticError(f"it is not YAML: {line}{error.problem}") from None
-    except (yaml.YAMLError, RecursionError) as error:
-        raise InvalidElasticError(f"it is not YAML: {' '.join(str(error).split())[:300]}") from None

@@ -1,0 +1,83 @@
+"""Documents that somebody wrote, in YAML or in JSON: read whole, or refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from headgate.core.errors import HeadgateError, InvalidInputError
+
+MAX_DOCUMENT_BYTES: Final = 5_000_000
+
+
+class _UniqueLoader(yaml.SafeLoader):
+    """YAML in which a key that stands twice is an error: the first one would be lost without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise yaml.MarkedYAMLError(problem=f"{key.value!r} is given twice", problem_mark=key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is given twice")
+    return document
+
+
+def document_of(data: bytes, *, is_json: bool = False) -> Any:
+    """Return the value that a document in YAML or in JSON holds, None for an empty one in YAML.
+
+    Raises:
+        ValueError: saying what is wrong and where, without the line itself: it may hold a secret.
+    """
+    if len(data) > MAX_DOCUMENT_BYTES:
+        raise ValueError(f"it is larger than {MAX_DOCUMENT_BYTES:,} bytes")
+    try:
+        text = data.decode("utf-8")
+        if is_json:
+            return json.loads(text, object_pairs_hook=_unique)
+        return yaml.load(text, _UniqueLoader)  # noqa: S506 - a SafeLoader with one rule more
+    except UnicodeDecodeError:
+        flaw = "it is not UTF-8 text"
+    except RecursionError:
+        flaw = "its values lie too deep"
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        flaw = f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}" if mark else f"{error.problem}"
+    except (yaml.YAMLError, ValueError) as error:
+        flaw = " ".join(str(error).split())[:300]
+    raise ValueError(flaw) from None
+
+
+def read_document(
+    path: Path, refused: type[HeadgateError] = InvalidInputError, *, what: str = "", next_step: str | None = None
+) -> Any:
+    """Return the value that a file holds, None for an empty one.
+
+    Args:
+        path: of the file, which is in JSON where it ends with `.json`, and in YAML else.
+        refused: the error that is raised.
+        what: the file is called in it, such as `the rules`.
+        next_step: of the error, in place of its own.
+
+    Raises:
+        HeadgateError: of the type `refused`, if it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return document_of(file.read(MAX_DOCUMENT_BYTES + 1), is_json=path.suffix == ".json")
+    except OSError as error:
+        flaw = error.strerror or str(error)
+    except ValueError as error:
+        flaw = str(error)
+    raise refused(f"{what} {path} cannot be read: {flaw}".lstrip(), next_step=next_step)
