@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from prefect import flow
 
 from flows import parameters as p
 from headgate import orchestration
-from headgate.replay.elastic import ReplayOrder
+from headgate_replay.elastic import ReplayOrder
+from headgate_replay.elastic.findings import replay_findings, replay_steps
 
 
 @flow(name="elastic-report", flow_run_name="elastic policies on {trace}")
@@ -71,4 +73,4 @@ async def elastic_report(
         scale=scale,
         seed=seed,
     )
-    return await orchestration.run_elastic_report(order, reports)
+    return await orchestration.run_findings(partial(replay_steps, order), replay_findings, reports)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.replay.agenda import Agenda
+from headgate_replay.agenda import Agenda
 
 
 def test_what_is_planned_happens_by_time_and_then_in_the_order_of_planning() -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Final
 
 GROUP: Final = "headgate.commands"
-"""Entry points of this group add commands: `name = "module:function"`, the module's first line being its help."""
+"""Entry points of this group add commands: `name = "module:function"`, the module's first line being its help.
+
+A name of two words, such as `elastic replay`, is a command of a group."""
 
 GROUPS: Final = {
     "config": "Show and check settings.",
@@ -99,7 +101,6 @@ COMMANDS: Final = {
     "placement apply": ("placement.admin:apply", "Open or change the pools and rules of a file."),
     "placement close": ("placement.admin:close", "Close a pool: stop its work and remove its groups."),
     "placement audit": ("placement.admin:audit", "Compare the ledger with Ray, and remove leaks."),
-    "placement simulate": ("placement.simulate:simulate", "Replay job traces under different placement rules."),
     "elastic serve": ("elastic.serve:serve", "Serve a pool of engines behind one OpenAI-compatible gateway."),
     "elastic status": ("elastic.pool:status", "Show workers, load, how many workers are wanted, and why."),
     "elastic scale": ("elastic.pool:scale", "Keep this many workers awake whatever the load, or return to auto."),
@@ -108,7 +109,6 @@ COMMANDS: Final = {
     "elastic release": ("elastic.pool:release", "Let a worker follow the load again."),
     "elastic resume": ("elastic.pool:resume", "Follow the load again after scale, or wake --all."),
     "elastic check": ("elastic.serve:check", "Ask engines what they are, and whether they can be put to sleep."),
-    "elastic replay": ("elastic.replay:replay", "Replay a load under Headgate's policies and those of other systems."),
     "elastic fake-engine": (
         "elastic.fake_engine:fake_engine",
         "Serve a simulated engine, to try a pool without a GPU.",

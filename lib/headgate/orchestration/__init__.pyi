@@ -1,10 +1,11 @@
 from .arenas import run_arena_order as run_arena_order
+from .artifacts import markdown_table as markdown_table
 from .benchmarks import BenchOrder as BenchOrder, run_benchmark as run_benchmark
 from .demo.demo import run_demo as run_demo
 from .demo.plan import DemoChoices as DemoChoices
 from .deployment_file import checked_deployments as checked_deployments
 from .elastic.workers import placed_engines as placed_engines
-from .elastic.report import run_elastic_report as run_elastic_report
+from .findings import Findings as Findings, run_findings as run_findings
 from .inputs import SamplingOrder as SamplingOrder, settings_of as settings_of
 from .jobqueue.drain import run_drain as run_drain
 from .jobqueue.generate import run_generation as run_generation

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from headgate.reports.svg import inline_svg
@@ -95,15 +95,18 @@ def moment(at: float | None) -> str:
     return "–" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def template(name: str) -> Template:
-    """Return a template of this room; what it shows is escaped, and what it is not given is an error."""
-    return _environment().get_template(name)
+def template(name: str, package: str = "headgate.reports") -> Template:
+    """Return a template of this room, or of a package; what it shows is escaped, what it is not given is an error.
+
+    A package's template may extend `base.html.j2`, and use `parts.html.j2`.
+    """
+    return _environment(package).get_template(name)
 
 
 @cache
-def _environment() -> Environment:
+def _environment(package: str) -> Environment:
     environment = Environment(
-        loader=PackageLoader("headgate.reports"),
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader("headgate.reports")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from headgate.replay.elastic import OURS, asked_course, awake_course
 from headgate_bench.definition import Chart
 from headgate_bench.elastic.replaying import Played
+from headgate_replay.elastic import OURS, asked_course, awake_course
 
 _SHORTEST_S: Final = 0.01
 _DRAWN: Final = (OURS, "verl", "clairvoyant")
@@ -53,4 +53,4 @@ def _cost(played: Played) -> Chart:
 
 
 def _on(played: Played) -> str:
-    return f"{played.comparison.load.name}, {played.comparison.site.start_s:g} s to start"
+    return f"{played.comparison.load.name}, {played.comparison.site.start_text}"

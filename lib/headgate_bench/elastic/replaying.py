@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Final
 
 from headgate.core.errors import InvalidInputError
-from headgate.replay.elastic import (
+from headgate_bench.definition import Bench
+from headgate_replay.elastic import (
     OURS,
     Comparison,
     Hardware,
@@ -28,7 +29,6 @@ from headgate.replay.elastic import (
     terms_of,
     traced_load,
 )
-from headgate_bench.definition import Bench
 
 STARTS: Final[Mapping[str, float]] = MappingProxyType({"1s": 1.0, "30s": 30.0})
 """Name -> seconds that a worker takes to start: an engine that sleeps, and one that is started anew."""
@@ -130,7 +130,7 @@ def _compared(parameters: ElasticParameters, load: Load, site: Site, tell: Tell)
         site,
         policies=(OURS, *(name for name in parameters.rivals if name != OURS)),
         frontiers=parameters.frontiers,
-        tell=lambda what: tell(f"{load.name}, {site.start_s:g} s to start: {what}"),
+        tell=lambda what: tell(f"{load.name}, {site.start_text}: {what}"),
     )
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Final
 
-from headgate.replay.elastic import CONTENDERS, OURS, replay_page
 from headgate_bench.artifact import Bar, at_least, at_most
 from headgate_bench.definition import Bench, Outcome, Scenario, Spread, spread_of
 from headgate_bench.elastic.charts import charts_of
 from headgate_bench.elastic.replaying import ElasticParameters, Played, Probes, probes, ramps, traces
+from headgate_replay.elastic import CONTENDERS, OURS, replay_page
 
 
 def measure(parameters: ElasticParameters, bench: Bench) -> Outcome:

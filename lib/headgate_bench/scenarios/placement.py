@@ -9,11 +9,11 @@ from typing import Final
 import numpy as np
 
 from headgate.placement.rules import checked_rules
-from headgate.replay.placement import Comparison, Measures, cluster_of, compared, generated
 from headgate_bench.artifact import Bar, at_least, at_most
 from headgate_bench.definition import Bench, Chart, Outcome, Scenario
 from headgate_bench.placement.site import PlainRay, plain_ray, site
 from headgate_bench.placement.stops import Cycles, Stops, cycles, starts, stops
+from headgate_replay.placement import Comparison, Measures, cluster_of, compared, generated
 
 POLICIES: Final = ("headgate", "ray", "fifo", "single-victim-requeued", "clairvoyant")
 

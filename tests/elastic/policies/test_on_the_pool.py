@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.replay.elastic import (
+from headgate_replay.elastic import (
     Site,
     contender,
     drained_with_a_backlog,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.replay.elastic import Call, Site, load_of, measured, played, ramp
-from headgate.replay.elastic.bounds import Stretch, certain, least_worker_s, least_worker_s_but, needed
-from headgate.replay.elastic.peers import Clairvoyant
+from headgate_replay.elastic import Call, Site, load_of, measured, played, ramp
+from headgate_replay.elastic.bounds import Stretch, certain, least_worker_s, least_worker_s_but, needed
+from headgate_replay.elastic.peers import Clairvoyant
 from tests.replay.elastic.conftest import Plan, config
 
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from headgate.elastic.settings import ElasticConfig
-from headgate.replay import elastic as replay
-from headgate.replay.elastic import (
+from headgate_replay import elastic as replay
+from headgate_replay.elastic import (
     COLUMNS,
     CONTENDERS,
     OURS,
@@ -25,9 +25,9 @@ from headgate.replay.elastic import (
     steady,
     terms_of,
 )
-from headgate.replay.elastic.bounds import fewest_fixed
-from headgate.replay.elastic.outcome import wait_course
-from headgate.replay.elastic.page import replay_page
+from headgate_replay.elastic.bounds import fewest_fixed
+from headgate_replay.elastic.outcome import wait_course
+from headgate_replay.elastic.page import replay_page
 
 SHORT = ramp(seed=3, scale=0.01)
 

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from headgate.replay.elastic import Call, Site, load_of, measured, played, ramp
-from headgate.replay.elastic.outcome import waits_s
+from headgate_replay.elastic import Call, Site, load_of, measured, played, ramp
+from headgate_replay.elastic.outcome import waits_s
 from tests.replay.elastic.conftest import Plan, config
 
 

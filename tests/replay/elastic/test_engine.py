@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.replay.elastic import ReplayFailedError
-from headgate.replay.elastic.driver import SimulatedEngine
+from headgate_replay.elastic import ReplayFailedError
+from headgate_replay.elastic.driver import SimulatedEngine
 
 
 def engine(*step_s: float, is_asleep: bool = False) -> SimulatedEngine:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.replay.elastic import Call, InvalidLoadError, backlog, load_of, ramp, steady, step
-from headgate.replay.elastic.bounds import stretches
+from headgate_replay.elastic import Call, InvalidLoadError, backlog, load_of, ramp, steady, step
+from headgate_replay.elastic.bounds import stretches
 
 
 def in_flight_at(load, at: float) -> int:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.replay.elastic import Hardware, InvalidLoadError
-from headgate.replay.elastic.traces import Trace, TracedRequest, interpolated, read_service_times
+from headgate_replay.elastic import Hardware, InvalidLoadError
+from headgate_replay.elastic.traces import Trace, TracedRequest, interpolated, read_service_times
 
 HEAD = "model,hardware,prompt_size,batch_size,token_size,prompt_time,token_time,tensor_parallel\n"
 ROWS = """small,gpu,100,1,128,50,20,1

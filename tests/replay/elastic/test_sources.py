@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.replay.elastic import Call, Hardware, load_of, roomy_site, traced_load
+from headgate_replay.elastic import Call, Hardware, load_of, roomy_site, traced_load
 
 TIMES = """model,hardware,prompt_size,batch_size,token_size,prompt_time,token_time,tensor_parallel
 small,gpu,100,1,128,1000,10,1

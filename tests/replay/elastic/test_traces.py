@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.replay.elastic import InvalidLoadError
-from headgate.replay.elastic.traces import Trace, TracedRequest, read_trace, superposed
+from headgate_replay.elastic import InvalidLoadError
+from headgate_replay.elastic.traces import Trace, TracedRequest, read_trace, superposed
 
 HEAD = "TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
 FIRST = "2023-11-16 18:17:03.9799600,4808,10\r\n"

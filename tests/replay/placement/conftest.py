@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from headgate.placement.amounts import amounts
-from headgate.replay.placement import Cluster, Job, Latencies, Outcome, Trace, cluster_of, trace_of, waited_s
-from headgate.replay.placement.engine import Policy, replayed
+from headgate_replay.placement import Cluster, Job, Latencies, Outcome, Trace, cluster_of, trace_of, waited_s
+from headgate_replay.placement.engine import Policy, replayed
 
 AT_ONCE = Latencies(create_s=0.0, start_s=0.0, stop_s=0.0, remove_s=0.0, untuned_s=0.0)
 

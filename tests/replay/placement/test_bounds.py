@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.replay.placement import HIGH_FROM, Trace, least_waiting_s, waited_s
-from headgate.replay.placement.bounds import must_wait
-from headgate.replay.placement.engine import replayed
-from headgate.replay.placement.peers import Easy, PlainRay, StrictFifo, clairvoyant
-from headgate.replay.placement.single_victim import SingleVictim
+from headgate_replay.placement import HIGH_FROM, Trace, least_waiting_s, waited_s
+from headgate_replay.placement.bounds import must_wait
+from headgate_replay.placement.engine import replayed
+from headgate_replay.placement.peers import Easy, PlainRay, StrictFifo, clairvoyant
+from headgate_replay.placement.single_victim import SingleVictim
 from tests.replay.placement.conftest import job, small, trace, waits_of
 
 JOBS = st.lists(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate.placement.amounts import CPU, GPU
-from headgate.replay.placement import InvalidTraceError, read_json_lines
+from headgate_replay.placement import InvalidTraceError, read_json_lines
 
 
 def written(folder: Path, *lines: str) -> Path:

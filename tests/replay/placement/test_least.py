@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from headgate.placement.amounts import amounts
 from headgate.placement.request import Strategy
-from headgate.replay.placement import bounds as module
-from headgate.replay.placement.bounds import Stoppable, fractional_bound, least_lost
-from headgate.replay.placement.engine import Room, Shape, place_in
+from headgate_replay.placement import bounds as module
+from headgate_replay.placement.bounds import Stoppable, fractional_bound, least_lost
+from headgate_replay.placement.engine import Room, Shape, place_in
 from tests.replay.placement.conftest import small
 
 ROOM = Room(small(nodes=3, gpus=4).nodes)

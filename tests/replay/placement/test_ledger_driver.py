@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from headgate.placement.amounts import amounts
 from headgate.placement.pool import GroupShape
 from headgate.placement.rules import PreemptionRules
-from headgate.replay.placement import Cluster, Outcome, Trace, cluster_of, generated, measured, through_ledger
-from headgate.replay.placement.engine import replayed
-from headgate.replay.placement.peers import Easy
-from headgate.replay.placement.single_victim import SingleVictim
+from headgate_replay.placement import Cluster, Outcome, Trace, cluster_of, generated, measured, through_ledger
+from headgate_replay.placement.engine import replayed
+from headgate_replay.placement.peers import Easy
+from headgate_replay.placement.single_victim import SingleVictim
 from tests.replay.placement.conftest import job, small, trace, waits_of
 
 ROLES = {"role": {"train": ("reward", "rollout"), "reward": ("rollout",), "urgent": ("batch",)}}

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from headgate.replay.placement import Decision, Outcome, measured
-from headgate.replay.placement.engine import Attempt
-from headgate.replay.placement.figure import blocks, held_by_kind
+from headgate_replay.placement import Decision, Outcome, measured
+from headgate_replay.placement.engine import Attempt
+from headgate_replay.placement.figure import blocks, held_by_kind
 from tests.replay.placement.conftest import job, small, trace
 
 JOBS = trace(

@@ -6,8 +6,8 @@ import pytest
 
 from headgate.placement.amounts import amounts
 from headgate.placement.errors import CannotFitError
-from headgate.replay.placement import MIXES, InvalidTraceError, cluster_of, generated
-from headgate.replay.placement.comparison import check_fits
+from headgate_replay.placement import MIXES, InvalidTraceError, cluster_of, generated
+from headgate_replay.placement.comparison import check_fits
 from tests.replay.placement.conftest import job, small, trace
 
 

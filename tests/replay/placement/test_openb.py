@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate.placement.amounts import GPU, MEMORY
-from headgate.replay.placement import InvalidTraceError, read_openb
+from headgate_replay.placement import InvalidTraceError, read_openb
 
 HEAD = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
 

@@ -6,10 +6,10 @@ import pytest
 
 from headgate.placement.amounts import amounts
 from headgate.placement.pool import GroupShape
-from headgate.replay.placement import Latencies
-from headgate.replay.placement.engine import replayed
-from headgate.replay.placement.peers import Easy, PlainRay, StrictFifo
-from headgate.replay.placement.single_victim import SingleVictim
+from headgate_replay.placement import Latencies
+from headgate_replay.placement.engine import replayed
+from headgate_replay.placement.peers import Easy, PlainRay, StrictFifo
+from headgate_replay.placement.single_victim import SingleVictim
 from tests.replay.placement.conftest import job, small, trace, waits
 
 ROLES = {"role": {"train": ("rollout",)}}

@@ -6,8 +6,8 @@ import pytest
 
 from headgate.placement.amounts import amounts
 from headgate.placement.request import Strategy
-from headgate.replay.placement import OvercommittedError
-from headgate.replay.placement.engine import Room
+from headgate_replay.placement import OvercommittedError
+from headgate_replay.placement.engine import Room
 from tests.replay.placement.conftest import small
 
 ONE = amounts(gpu=1)

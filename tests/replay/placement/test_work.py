@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.replay.placement.engine import Work
+from headgate_replay.placement.engine import Work
 from tests.replay.placement.conftest import job
 
 

@@ -1,1 +1,1 @@
-"""`headgate elastic`: serving an elastic pool, steering it, and replaying loads."""
+"""`headgate elastic`: serving an elastic pool, and steering it."""

@@ -1,1 +1,1 @@
-"""Elastic pools on a Ray cluster, and the flow that reports on scaling policies."""
+"""Elastic pools on a Ray cluster."""

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from headgate.elastic import ElasticConfig
-from headgate.replay.elastic.bounds import Bound, bounds
-from headgate.replay.elastic.contenders import Terms, contender, terms_of
-from headgate.replay.elastic.load import SLOTS, Load, Site, backlog, steady, step
-from headgate.replay.elastic.outcome import Measures, Outcome, measured
+from headgate_replay.elastic.bounds import Bound, bounds
+from headgate_replay.elastic.contenders import Terms, contender, terms_of
+from headgate_replay.elastic.load import SLOTS, Load, Site, backlog, steady, step
+from headgate_replay.elastic.outcome import Measures, Outcome, measured
 
 
 @dataclass(frozen=True, slots=True)

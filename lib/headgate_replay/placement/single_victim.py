@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from headgate.replay.placement.bounds import Stoppable, judged
-from headgate.replay.placement.engine import Engine, Policy, Shape
-from headgate.replay.placement.jobs import HIGH_FROM
+from headgate_replay.placement.bounds import Stoppable, judged
+from headgate_replay.placement.engine import Engine, Policy, Shape
+from headgate_replay.placement.jobs import HIGH_FROM
 
 LabelRules = Mapping[str, Mapping[str, tuple[str, ...]]]
 

@@ -14,9 +14,9 @@ import numpy as np
 from headgate.core import events
 from headgate.core.events import Event
 from headgate.elastic import WorkerState
-from headgate.replay.elastic.bounds import stretches
-from headgate.replay.elastic.load import Load, Site
-from headgate.replay.measures import quantiles
+from headgate_replay.elastic.bounds import stretches
+from headgate_replay.elastic.load import Load, Site
+from headgate_replay.measures import quantiles
 
 
 @dataclass(slots=True)

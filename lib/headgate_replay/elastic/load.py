@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.replay.errors import InvalidLoadError
+from headgate_replay.errors import InvalidLoadError
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +116,11 @@ class Site:
             )
         if self.start_s < 0 or self.sleep_s < 0:
             raise InvalidLoadError(f"start_s and sleep_s must be >= 0 (got {self.start_s:g} and {self.sleep_s:g})")
+
+    @property
+    def start_text(self) -> str:
+        """How long a start takes, as headings have it."""
+        return f"{self.start_s:g} s to start"
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -11,12 +11,12 @@ from typing import Final
 from headgate.core.errors import did_you_mean
 from headgate.elastic import ElasticConfig, Policy
 from headgate.elastic.policies import policy_of
-from headgate.replay.elastic.bounds import fewest_fixed
-from headgate.replay.elastic.driver import played
-from headgate.replay.elastic.load import Load, Site
-from headgate.replay.elastic.outcome import Outcome
-from headgate.replay.elastic.peers import Clairvoyant, Fixed, Knative, Serve, Verl
-from headgate.replay.errors import InvalidLoadError
+from headgate_replay.elastic.bounds import fewest_fixed
+from headgate_replay.elastic.driver import played
+from headgate_replay.elastic.load import Load, Site
+from headgate_replay.elastic.outcome import Outcome
+from headgate_replay.elastic.peers import Clairvoyant, Fixed, Knative, Serve, Verl
+from headgate_replay.errors import InvalidLoadError
 
 _NO_BOUND: Final = 1_000_000
 _BARE: Final = {"min_stable_period": 0.0}

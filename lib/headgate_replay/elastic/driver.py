@@ -31,10 +31,10 @@ from headgate.elastic import (
     Sleep,
     Wake,
 )
-from headgate.replay.agenda import Agenda
-from headgate.replay.elastic.load import Load, Site
-from headgate.replay.elastic.outcome import Outcome, Stay
-from headgate.replay.errors import ReplayFailedError
+from headgate_replay.agenda import Agenda
+from headgate_replay.elastic.load import Load, Site
+from headgate_replay.elastic.outcome import Outcome, Stay
+from headgate_replay.errors import ReplayFailedError
 
 _ROUNDS: Final = 1_000
 """So often the pool may want something more at one moment; a pool that never comes to rest is an error."""

@@ -14,8 +14,8 @@ from typing import ClassVar, Final
 
 from headgate.elastic import Demand, Desired
 from headgate.elastic.policies.history import Total
-from headgate.replay.elastic.bounds import Stretch, levels, needed, on_stretches, stretches
-from headgate.replay.elastic.load import Load
+from headgate_replay.elastic.bounds import Stretch, levels, needed, on_stretches, stretches
+from headgate_replay.elastic.load import Load
 
 _ROUNDING: Final = 1e-6
 

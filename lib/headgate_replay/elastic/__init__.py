@@ -1,6 +1,6 @@
 """Loads replayed through the elastic pool in virtual time, beside the rules of other systems and bounds."""
 
-from headgate.replay.elastic.comparison import (
+from headgate_replay.elastic.comparison import (
     COLUMNS,
     DEFINITIONS,
     USUAL,
@@ -11,14 +11,14 @@ from headgate.replay.elastic.comparison import (
     operations_when_steady,
     starts_until_served,
 )
-from headgate.replay.elastic.contenders import CONTENDERS, OURS, contender, terms_of
-from headgate.replay.elastic.driver import played
-from headgate.replay.elastic.load import SLOTS, Call, Load, Site, backlog, load_of, ramp, steady, step
-from headgate.replay.elastic.order import RAMP_NAME, ReplayOrder, roomy_site
-from headgate.replay.elastic.outcome import Measures, asked_course, awake_course, measured
-from headgate.replay.elastic.page import replay_figures, replay_page
-from headgate.replay.elastic.traces import Hardware, traced_load
-from headgate.replay.errors import InvalidLoadError, ReplayFailedError
+from headgate_replay.elastic.contenders import CONTENDERS, OURS, contender, terms_of
+from headgate_replay.elastic.driver import played
+from headgate_replay.elastic.load import SLOTS, Call, Load, Site, backlog, load_of, ramp, steady, step
+from headgate_replay.elastic.order import RAMP_NAME, ReplayOrder, roomy_site
+from headgate_replay.elastic.outcome import Measures, asked_course, awake_course, measured
+from headgate_replay.elastic.page import replay_figures, replay_page
+from headgate_replay.elastic.traces import Hardware, traced_load
+from headgate_replay.errors import InvalidLoadError, ReplayFailedError
 
 __all__ = [
     "COLUMNS",

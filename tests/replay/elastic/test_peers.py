@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.replay.elastic.peers import Fixed, Knative, Serve, Verl
+from headgate_replay.elastic.peers import Fixed, Knative, Serve, Verl
 from tests.elastic.policies.conftest import Flow, demand, wanted
 
 

@@ -12,14 +12,14 @@ import numpy as np
 from headgate.placement.amounts import MILLI
 from headgate.placement.errors import CannotFitError
 from headgate.placement.rules import PreemptionRules
-from headgate.replay.errors import InvalidTraceError
-from headgate.replay.measures import QUANTILES, quantiles
-from headgate.replay.placement.bounds import least_waiting_s
-from headgate.replay.placement.engine import Decision, Outcome, Room, Shape, replayed
-from headgate.replay.placement.jobs import HIGH_FROM, Cluster, Trace
-from headgate.replay.placement.ledger_driver import through_ledger
-from headgate.replay.placement.peers import Easy, PlainRay, StrictFifo, clairvoyant
-from headgate.replay.placement.single_victim import SingleVictim
+from headgate_replay.errors import InvalidTraceError
+from headgate_replay.measures import QUANTILES, quantiles
+from headgate_replay.placement.bounds import least_waiting_s
+from headgate_replay.placement.engine import Decision, Outcome, Room, Shape, replayed
+from headgate_replay.placement.jobs import HIGH_FROM, Cluster, Trace
+from headgate_replay.placement.ledger_driver import through_ledger
+from headgate_replay.placement.peers import Easy, PlainRay, StrictFifo, clairvoyant
+from headgate_replay.placement.single_victim import SingleVictim
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""`headgate elastic replay`: a load through the elastic pool in virtual time, beside the rules of others."""
+"""Replay a load under Headgate's policies and those of other systems."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ import orjson
 from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from headgate.cli.output import AsJson, console, print_json, print_table, say
+from headgate.cli import AsJson, console, print_json, print_table, say
 from headgate.core.errors import InvalidInputError
 from headgate.elastic import ElasticConfig, elastic_config
-from headgate.replay import yaml_settings
-from headgate.replay.elastic import (
+from headgate_replay.elastic import (
     COLUMNS,
     CONTENDERS,
     DEFINITIONS,
@@ -30,6 +29,7 @@ from headgate.replay.elastic import (
     replay_figures,
     replay_page,
 )
+from headgate_replay.files import yaml_settings
 
 WORKERS: Final = 16
 """Of a site, where nobody says how many."""
@@ -115,7 +115,7 @@ def _shown(name: str, total: int) -> Iterator[Callable[[Site, str], None]]:
     )
     with Progress(*columns, console=console(stderr=True), transient=True, refresh_per_second=4) as progress:
         task = progress.add_task(name, total=total, what="", completed=-1)  # what is told has not been done
-        yield lambda site, what: progress.update(task, advance=1, what=f"{site.start_s:g} s to start: {what}")
+        yield lambda site, what: progress.update(task, advance=1, what=f"{site.start_text}: {what}")
 
 
 def _written(made: Sequence[Comparison], folder: Path) -> list[Path]:
@@ -140,7 +140,7 @@ def _print(made: Sequence[Comparison]) -> None:
         say(f"  {note}")
     for each in made:
         say(f"{load.name}: {each.says}")
-        print_table(f"{each.site.start_s:g} s to start", COLUMNS, each.rows, right=tuple(range(1, len(COLUMNS))))
+        print_table(each.site.start_text, COLUMNS, each.rows, right=tuple(range(1, len(COLUMNS))))
         say(each.limits)
         for line in each.frontiers:
             points = "; ".join(

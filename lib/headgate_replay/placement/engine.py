@@ -11,9 +11,9 @@ from functools import partial
 from headgate.placement.amounts import Amounts
 from headgate.placement.pool import NodeView
 from headgate.placement.request import Strategy
-from headgate.replay.agenda import Agenda
-from headgate.replay.errors import OvercommittedError
-from headgate.replay.placement.jobs import Cluster, Job, Trace
+from headgate_replay.agenda import Agenda
+from headgate_replay.errors import OvercommittedError
+from headgate_replay.placement.jobs import Cluster, Job, Trace
 
 Units = tuple[int, ...]
 Free = list[list[int]]

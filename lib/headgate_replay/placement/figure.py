@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headgate.placement.amounts import MILLI
-from headgate.replay.placement.comparison import Comparison
-from headgate.replay.placement.engine import Attempt, Outcome
-from headgate.replay.placement.jobs import Cluster, Trace
 from headgate.reports import COLOURS, blank_figure, clipped, drawing, inline_svg, legend_above, quiet_grid
+from headgate_replay.placement.comparison import Comparison
+from headgate_replay.placement.engine import Attempt, Outcome
+from headgate_replay.placement.jobs import Cluster, Trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

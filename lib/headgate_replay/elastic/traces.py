@@ -24,9 +24,9 @@ from typing import Annotated, Final
 import polars as pl
 from pydantic import BaseModel, Field
 
-from headgate.replay.elastic.load import SLOTS, Call, Load, load_of
-from headgate.replay.errors import InvalidLoadError
-from headgate.replay.files import Form
+from headgate_replay.elastic.load import SLOTS, Call, Load, load_of
+from headgate_replay.errors import InvalidLoadError
+from headgate_replay.files import Form
 
 _MOVED_S: Final = 60.0
 """Copies of a request arrive up to so much later or earlier."""

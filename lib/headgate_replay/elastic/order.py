@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Final
 
 from headgate.elastic import ElasticConfig
-from headgate.replay.elastic.bounds import fewest_fixed
-from headgate.replay.elastic.comparison import USUAL, Comparison, compared
-from headgate.replay.elastic.contenders import contender, terms_of
-from headgate.replay.elastic.load import SLOTS, Load, Site, ramp
-from headgate.replay.elastic.outcome import asked_course
-from headgate.replay.elastic.traces import Hardware, traced_load
-from headgate.replay.errors import InvalidLoadError
+from headgate_replay.elastic.bounds import fewest_fixed
+from headgate_replay.elastic.comparison import USUAL, Comparison, compared
+from headgate_replay.elastic.contenders import contender, terms_of
+from headgate_replay.elastic.load import SLOTS, Load, Site, ramp
+from headgate_replay.elastic.outcome import asked_course
+from headgate_replay.elastic.traces import Hardware, traced_load
+from headgate_replay.errors import InvalidLoadError
 
 RAMP_NAME: Final = "ramp"
 """In place of a trace: an hour that is made up."""

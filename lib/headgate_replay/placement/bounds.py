@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.replay.placement.engine import Decision, Free, Shape, Units, place_in
-from headgate.replay.placement.jobs import Cluster, Trace
+from headgate_replay.placement.engine import Decision, Free, Shape, Units, place_in
+from headgate_replay.placement.jobs import Cluster, Trace
 
 _PRECISION_S: Final = 0.5
 _LONGEST_S: Final = 1e8

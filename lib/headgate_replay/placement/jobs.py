@@ -12,7 +12,7 @@ from typing import Final
 from headgate.placement.amounts import CPU, GPU, MEBIBYTE, MEMORY, MILLI, Amounts, amounts, total
 from headgate.placement.pool import GroupShape, NodeView
 from headgate.placement.request import PlacementRequest, Strategy
-from headgate.replay.errors import InvalidTraceError
+from headgate_replay.errors import InvalidTraceError
 
 HIGH_FROM: Final = 8.0
 """Work of this priority and above is called high-priority in every table."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from headgate.replay.elastic.load import Load
+from headgate_replay.elastic.load import Load
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from headgate.placement.amounts import CPU, GPU, MEBIBYTE, MEMORY, MILLI, amounts, of_units
 from headgate.placement.request import Strategy
-from headgate.replay.errors import InvalidTraceError
-from headgate.replay.files import Form
-from headgate.replay.placement.jobs import Job, Trace, trace_of
+from headgate_replay.errors import InvalidTraceError
+from headgate_replay.files import Form
+from headgate_replay.placement.jobs import Job, Trace, trace_of
 
 _JOBS: Final = Form("file of jobs", InvalidTraceError)
 _PODS: Final = Form(

@@ -8,8 +8,8 @@ import math
 import time
 from typing import Final
 
-from headgate.replay.placement.engine import Attempt, Engine, Free, Outcome, Policy, Room, Shape, Units, place_in
-from headgate.replay.placement.jobs import Cluster, Trace
+from headgate_replay.placement.engine import Attempt, Engine, Free, Outcome, Policy, Room, Shape, Units, place_in
+from headgate_replay.placement.jobs import Cluster, Trace
 
 _BACKFILL_DEPTH: Final = 500
 """Waiting jobs that backfill looks at; Slurm's default for the same."""

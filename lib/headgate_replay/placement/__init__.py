@@ -1,11 +1,11 @@
 """Job traces replayed through the placement ledger in virtual time, beside other policies and bounds."""
 
-from headgate.replay.errors import InvalidTraceError, OvercommittedError
-from headgate.replay.placement.bounds import least_waiting_s
-from headgate.replay.placement.comparison import POLICIES, Comparison, Measures, Waiting, compared, measured, waited_s
-from headgate.replay.placement.engine import Decision, Outcome
-from headgate.replay.placement.figure import timeline_svg
-from headgate.replay.placement.jobs import (
+from headgate_replay.errors import InvalidTraceError, OvercommittedError
+from headgate_replay.placement.bounds import least_waiting_s
+from headgate_replay.placement.comparison import POLICIES, Comparison, Measures, Waiting, compared, measured, waited_s
+from headgate_replay.placement.engine import Decision, Outcome
+from headgate_replay.placement.figure import timeline_svg
+from headgate_replay.placement.jobs import (
     HIGH_FROM,
     MIXES,
     Cluster,
@@ -16,8 +16,8 @@ from headgate.replay.placement.jobs import (
     generated,
     trace_of,
 )
-from headgate.replay.placement.ledger_driver import through_ledger
-from headgate.replay.placement.traces import read_json_lines, read_openb
+from headgate_replay.placement.ledger_driver import through_ledger
+from headgate_replay.placement.traces import read_json_lines, read_openb
 
 __all__ = [
     "HIGH_FROM",

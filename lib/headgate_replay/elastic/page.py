@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from markupsafe import Markup
 
-from headgate.replay.elastic.comparison import COLUMNS, DEFINITIONS, Comparison
-from headgate.replay.elastic.outcome import asked_course, awake_course, wait_course
 from headgate.reports import COLOURS, INK, blank_figure, drawing, inline_svg, legend_above, quiet_grid, template
+from headgate_replay.elastic.comparison import COLUMNS, DEFINITIONS, Comparison
+from headgate_replay.elastic.outcome import asked_course, awake_course, wait_course
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +45,7 @@ def replay_page(comparisons: Sequence[Comparison], title: str = "Elastic policie
     """Return a page about comparisons: tables, figures, and what was assumed."""
     sections = [
         {
-            "name": f"{each.load.name}, {each.site.start_s:g} s to start",
+            "name": f"{each.load.name}, {each.site.start_text}",
             "says": each.says,
             "first": COLUMNS[0],
             "rows": [
@@ -68,7 +68,8 @@ def replay_page(comparisons: Sequence[Comparison], title: str = "Elastic policie
         }
         for number, each in enumerate(comparisons)
     ]
-    return template("elastic.html.j2").render(title=title, sections=sections, definitions=DEFINITIONS)
+    page = template("elastic.html.j2", "headgate_replay")
+    return page.render(title=title, sections=sections, definitions=DEFINITIONS)
 
 
 def workers_figure(comparison: Comparison) -> Figure:

@@ -1,4 +1,4 @@
-"""`headgate placement simulate`: a trace of jobs through the placement ledger and its rivals, in virtual time."""
+"""Replay job traces under different placement rules."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Annotated, Final
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, console, print_json, print_table, say, write_page
+from headgate.cli import AsJson, console, print_json, print_table, say, write_page
 from headgate.placement import GroupShape, PreemptionRules, amounts, rules_from
-from headgate.replay import yaml_settings
-from headgate.replay.placement import (
+from headgate_replay.files import yaml_settings
+from headgate_replay.placement import (
     MIXES,
     POLICIES,
     Comparison,

@@ -1,0 +1,94 @@
+"""A flow run that computes step by step in a thread, and publishes what came of the steps that were done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from headgate.orchestration.artifacts import Rows, publish, publish_link
+from headgate.orchestration.inputs import report_store_for
+from headgate.orchestration.pages import figures_markdown, places_of, way_to_page, write_report
+from headgate.orchestration.run_state import artifact_key, ended, heeding, run_logger
+from headgate.orchestration.stop_request import StopRequest, stop_on_signals
+
+Step = TypeVar("Step")
+Tell = Callable[[str], None]
+
+_PAGE: Final = "report.html"
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a computation found, as its flow run publishes it.
+
+    Attributes:
+        kind: what the report and its artifacts are called by, e.g. `elastic`.
+        sentence: the whole of it in one sentence.
+        data: what the flow returns, beside the places of the report.
+        page: HTML that needs nothing else; `files` lie beside it in the report, by name.
+        rows: the table; its artifact is called `table`.
+        markdown: the same as Markdown, given the way to the page.
+        figures: caption -> SVG of each artifact of figures, by the artifact's name, each with what it shows.
+    """
+
+    kind: str
+    sentence: str
+    data: Mapping[str, Any]
+    page: str
+    files: Mapping[str, bytes]
+    table: str
+    rows: Rows
+    markdown: Callable[[str], str]
+    figures: Mapping[str, tuple[str, Mapping[str, str]]]
+
+
+class _StoppedError(Exception):
+    """The run was asked to stop; raised where the computation tells what it does."""
+
+
+async def run_findings(
+    steps: Callable[[Tell], Iterator[Step]], findings: Callable[[Sequence[Step]], Findings], reports: str
+) -> Any:
+    """Compute, publish what was found into a report store and artifacts, and return the state in which the run ends.
+
+    `steps` uses the processor in a thread of its own and tells what it does next; the run's log has it. A run that is
+    stopped ends there, and publishes the steps that are whole.
+
+    Raises:
+        HeadgateError: something that was given cannot be used.
+    """
+    store = await report_store_for(reports)
+    stop = StopRequest()
+    with stop_on_signals(stop):
+        async with heeding(stop):
+            done = await asyncio.to_thread(_done, steps, stop)
+        if not done:
+            return await ended(stop, "Stopped before anything was whole", {})
+        found = await asyncio.to_thread(findings, done)
+        published = await write_report(store, {_PAGE: found.page, **found.files}, found.kind)
+        await publish(f"{found.kind}-{found.table}", found.rows, found.sentence)
+        await publish(f"{found.kind}-report", found.markdown(way_to_page(_PAGE, published)), found.sentence)
+        for name, (says, figures) in found.figures.items():
+            await publish(artifact_key(name), figures_markdown(figures), says)
+        if link := published.links.get(_PAGE):
+            await publish_link(f"{found.kind}-page", link, "Open the report", "Everything on one page.")
+        run_logger().info("%s", found.sentence)
+        return await ended(stop, found.sentence, {**found.data, **places_of(published)})
+
+
+def _done(steps: Callable[[Tell], Iterator[Step]], stop: StopRequest) -> list[Step]:
+    logger = run_logger()
+
+    def tell(what: str) -> None:
+        if stop.reason is not None:
+            raise _StoppedError
+        logger.info("%s", what)
+
+    done: list[Step] = []
+    with suppress(_StoppedError):
+        for step in steps(tell):
+            done.append(step)  # noqa: PERF402 - what was done before a stop is kept
+    return done
