@@ -102,12 +102,9 @@ async def _published(board: reports.ArenaBoard, pages: ReportStore, title: str, 
     return await publish_board(
         "arena",
         pages,
-        page=await asyncio.to_thread(view.page),
+        view,
         document=reports.arena_document(board),
         rows=reports.rating_rows(board),
-        markdown=view.markdown(),
-        figures=await asyncio.to_thread(view.figures),
-        title=title,
         sentence=sentence,
         moment=moment,
     )

@@ -61,12 +61,9 @@ async def run_leaderboard(
     published = await publish_board(
         "leaderboard",
         pages,
-        page=await asyncio.to_thread(view.page),
+        view,
         document=reports.leaderboard_document(board),
         rows=reports.standing_rows(board),
-        markdown=view.markdown(),
-        figures=await asyncio.to_thread(view.figures),
-        title=title,
         sentence=sentence,
         moment=moment,
     )

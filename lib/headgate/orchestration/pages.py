@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ import orjson
 
 from blocks import PublishedReport, ReportStore
 from headgate.orchestration.artifacts import Rows, publish, publish_link
-from headgate.reports import FIGURES
+from headgate.reports import FIGURES, Compared
 
 _FIRST_FIGURES: Final = ("scores", "errors", "activity")
 
@@ -41,24 +42,22 @@ async def publish_page(kind: str, page: str, published: PublishedReport, title: 
 async def publish_board(
     kind: str,
     store: ReportStore,
+    view: Compared,
     *,
-    page: str,
     document: Mapping[str, Any],
     rows: Rows,
-    markdown: str,
-    figures: Mapping[str, str],
-    title: str,
     sentence: str,
     moment: datetime,
 ) -> PublishedReport:
     """Write a table of models as `kind.html` and `kind.json`, publish it as artifacts, and return its places."""
+    page, figures = await asyncio.to_thread(lambda: (view.page(), view.figures()))
     content = orjson.dumps(document, option=orjson.OPT_INDENT_2)
     published = await write_report(store, {f"{kind}.html": page, f"{kind}.json": content}, kind, moment)
     await publish(f"{kind}-models", rows[:MAX_ROWS], sentence)
-    await publish(kind, markdown, sentence)
+    await publish(kind, view.markdown(), sentence)
     if figures:
         await publish(f"{kind}-figure", figures_markdown(figures), sentence)
-    await publish_page(kind, f"{kind}.html", published, title)
+    await publish_page(kind, f"{kind}.html", published, view.title)
     return published
 
 

@@ -18,12 +18,11 @@ from .leaderboard_rows import (
     standing_rows as standing_rows,
     versus_rows as versus_rows,
 )
-from .live import live_view as live_view, status_line as status_line, status_lines as status_lines
-from .compared import template as template
-from .report import FIGURES as FIGURES, MAX_SCORE_ROWS as MAX_SCORE_ROWS, Report as Report, build_report as build_report
-from .leaderboard import MISSING_RULES as MISSING_RULES, MissingRule as MissingRule
+from .live import live_view as live_view, status_lines as status_lines
+from .compared import Compared as Compared, template as template
+from .report import FIGURES as FIGURES, Report as Report, build_report as build_report
+from .leaderboard import MissingRule as MissingRule
 from .leaderboard_views import ScoreTable as ScoreTable, leaderboard_view as leaderboard_view
-from .statistics import distinct as distinct
 from .svg import COLOURS as COLOURS, clipped as clipped, legend_above as legend_above, quiet_grid as quiet_grid
 from .svg import INK as INK, blank_figure as blank_figure, drawing as drawing, inline_svg as inline_svg
-from .compared import DEFINITIONS as DEFINITIONS, percent as percent
+from .compared import percent as percent

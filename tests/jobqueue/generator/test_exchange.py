@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -117,35 +117,42 @@ class _Server:
         self._jobs: dict[str, Job] = {}
         self._resources: dict[str, Resource] = {}
 
-    def submit(self, specs: Iterable[JobSpec], /) -> SubmitOut:
+    async def __aenter__(self) -> _Server:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.calls.append("close")
+
+    async def submit(self, specs: Iterable[JobSpec], /) -> SubmitOut:
         self.calls.append("submit")
         new = [JobIn.of(spec).spec for spec in specs if spec.job_id not in self._jobs]
         self._jobs |= {spec.job_id: Job(spec, len(self._jobs) + n, 1.0) for n, spec in enumerate(new)}
         return SubmitOut(added=len(new), existing=0)
 
-    def register(self, specs: Sequence[ResourceSpec], /) -> None:
+    async def register(self, specs: Sequence[ResourceSpec], /) -> None:
         self.calls.append("register")
         self._resources |= {spec.host: Resource(ResourceIn.of(spec).spec, n) for n, spec in enumerate(specs)}
 
-    def all_jobs(self) -> Iterable[JobOut]:
-        return [JobOut.of(job) for job in self._jobs.values()]
+    async def all_jobs(self) -> AsyncIterator[JobOut]:
+        for job in self._jobs.values():
+            yield JobOut.of(job)
 
-    def resources(self) -> Iterable[ResourceOut]:
+    async def resources(self) -> Iterable[ResourceOut]:
         return [ResourceOut.of(resource) for resource in self._resources.values()]
 
 
-def test_policy_servers_are_sent_before_jobs(site: Site) -> None:
+async def test_policy_servers_are_sent_before_jobs(site: Site) -> None:
     generation, queue = site.generate(), _Server()
-    assert send(queue, generation.job_specs(), generation.resource_specs()) == Taken(2, 0, 1, 0)
-    assert queue.calls == ["register", "submit"]
-    assert send(_Server(), generation.job_specs(), []) == Taken(2, 0, 0, 2)
+    assert await send(queue, generation.job_specs(), generation.resource_specs()) == Taken(2, 0, 1, 0)
+    assert queue.calls == ["register", "submit", "close"]
+    assert await send(_Server(), generation.job_specs(), []) == Taken(2, 0, 0, 2)
 
 
-def test_what_was_sent_is_what_a_server_tells_again() -> None:
+async def test_what_was_sent_is_what_a_server_tells_again() -> None:
     queue, jobs = _Server(), imported_jobs(_DOCUMENT)
     servers = resources_of(_SERVERS, [job.spec for job in jobs])
-    send(queue, [job.spec for job in jobs], servers)
-    found, resources = contents_of_server(queue)
+    await send(queue, [job.spec for job in jobs], servers)
+    found, resources = await contents_of_server(queue)
     assert [job.spec for job in found] == [job.spec for job in jobs]
     assert resources == servers
     assert legacy_documents(found, resources)[1] == _SERVERS

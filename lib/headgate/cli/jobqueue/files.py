@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections import Counter
@@ -40,7 +41,7 @@ from headgate.jobqueue.generator import (
     write_files,
 )
 from headgate.jobqueue.stores import open_store
-from headgate.jobqueue.worker import SyncJobQueueClient
+from headgate.jobqueue.worker import JobQueueClient
 
 _say = partial(print_line, stderr=True)
 
@@ -106,8 +107,7 @@ def generate(
         jobs = made.job_specs()
         files = {}
         if not dry_run:
-            with SyncJobQueueClient(url) as server:
-                taken = send(server, jobs, made.resource_specs())
+            taken = asyncio.run(send(JobQueueClient(url), jobs, made.resource_specs()))
     elif not dry_run:
         write_files(files)
     if as_json:
@@ -149,8 +149,7 @@ def import_(
     else:
         open_jobs = [job.spec for job in jobs if not job.is_done]
         done = len(jobs) - len(open_jobs)
-        with SyncJobQueueClient(url) as server:
-            taken = send(server, open_jobs, servers)
+        taken = asyncio.run(send(JobQueueClient(url), open_jobs, servers))
     if as_json:
         print_json(asdict(taken) | {"done_left_out": done})
         return 0
@@ -223,8 +222,7 @@ def _read_files(jobs_file: Path | None, resources_file: Path | None) -> tuple[li
 def _contents(database: str | None, url: str | None, command: str) -> tuple[list[Job], list[ResourceSpec]]:
     if database is not None:
         return contents_of(_store(database, url), f"headgate jobqueue {command}")
-    with SyncJobQueueClient(url) as server:
-        return contents_of_server(server)
+    return asyncio.run(contents_of_server(JobQueueClient(url)))
 
 
 def _store(database: str, url: str | None) -> Store:

@@ -21,7 +21,7 @@ from headgate.jobqueue.wire import JobOut
 from headgate.jobqueue.wire_servers import ResourceIn, ResourceOut
 
 if TYPE_CHECKING:
-    from headgate.jobqueue.worker import SyncJobQueueClient  # a server that imports files asks nobody
+    from headgate.jobqueue.worker import JobQueueClient  # a server that imports files asks nobody
 
 
 _PAGE: Final = 5_000
@@ -116,7 +116,7 @@ def unserved_jobs(jobs: Iterable[JobSpec], resources: Iterable[ResourceSpec]) ->
     return found
 
 
-def send(server: SyncJobQueueClient, jobs: Sequence[JobSpec], resources: Sequence[ResourceSpec]) -> Taken:
+async def send(client: JobQueueClient, jobs: Sequence[JobSpec], resources: Sequence[ResourceSpec]) -> Taken:
     """Send policy servers and jobs, in this order: whoever gets a job finds them.
 
     Sending the same again changes nothing, so what broke off half-way is simply sent again.
@@ -125,17 +125,20 @@ def send(server: SyncJobQueueClient, jobs: Sequence[JobSpec], resources: Sequenc
         InvalidJobError: a job or policy server breaks a rule.
         JobConflictError: a job exists with other contents.
     """
-    if resources:
-        server.register(resources)
-    taken = server.submit(jobs)
-    known = _specs_told(server.resources()) if jobs else ()
+    async with client:
+        if resources:
+            await client.register(resources)
+        taken = await client.submit(jobs)
+        known = _specs_told(await client.resources()) if jobs else ()
     registered = len({spec.address for spec in resources})
     return Taken(taken.added, taken.existing, registered, len(unserved_jobs(jobs, known)))
 
 
-def contents_of_server(server: SyncJobQueueClient) -> tuple[list[Job], list[ResourceSpec]]:
+async def contents_of_server(client: JobQueueClient) -> tuple[list[Job], list[ResourceSpec]]:
     """Return all jobs by submission and all policy servers, as each pool names them, when they were read."""
-    return [job_of(job) for job in server.all_jobs()], sorted(_specs_told(server.resources()), key=lambda s: s.pool)
+    async with client:
+        jobs = [job_of(job) async for job in client.all_jobs()]
+        return jobs, sorted(_specs_told(await client.resources()), key=lambda spec: spec.pool)
 
 
 def job_of(body: JobOut) -> Job:

@@ -9,15 +9,14 @@ from typing import Any
 
 from prefect.states import Completed
 
-from blocks import JobQueueServer
 from headgate.core import errors
-from headgate.jobqueue import JobSpec, ResourceSpec
 from headgate.jobqueue.generator import (
     Generation,
     Rules,
     Taken,
     generated_from,
     json_bytes,
+    send,
     write_files,
 )
 from headgate.orchestration.artifacts import publish
@@ -61,7 +60,7 @@ async def run_generation(
         files: list[str] = []
         if output_dir and not is_dry:
             files = await asyncio.to_thread(_write, made, Path(output_dir))
-        taken = await _send(queue, jobs, made.resource_specs()) if queue is not None else None
+        taken = await send(queue.client(), jobs, made.resource_specs()) if queue is not None else None
     message = _sentence(made, taken, files, is_dry=is_dry)
     await publish("generated-jobs", generation_rows(made), message)
     run_logger().info("%s", message)
@@ -85,16 +84,6 @@ def _write(made: Generation, folder: Path) -> list[str]:
     return [str(path.absolute()) for path in files]
 
 
-async def _send(queue: JobQueueServer, jobs: Sequence[JobSpec], servers: Sequence[ResourceSpec]) -> Taken:
-    """Send policy servers before the jobs: whoever gets a job finds them."""
-    async with queue.client() as client:
-        if servers:
-            await client.register(servers)
-        taken = await client.submit(jobs)
-        lanes = (await client.statistics()).lanes
-    return Taken(taken.added, taken.existing, len(servers), sum(lane.pending for lane in lanes if not lane.is_served))
-
-
 def _sentence(made: Generation, taken: Taken | None, files: Sequence[str], *, is_dry: bool) -> str:
     parts = [f"{len(made.jobs):,} jobs of {len(made.teams):,} teams"]
     if skipped := sum(one.jobs for one in made.skipped):
@@ -102,7 +91,7 @@ def _sentence(made: Generation, taken: Taken | None, files: Sequence[str], *, is
     if taken is not None:
         parts.append(f"{taken.added:,} are new in the queue, {taken.existing:,} were there")
         if taken.unserved:
-            parts.append(f"{taken.unserved:,} jobs of the queue wait for a policy server that takes them")
+            parts.append(f"{taken.unserved:,} of them wait for a policy server that takes them")
     if files:
         parts.append(f"written to {Path(files[0]).parent}")
     if is_dry:
