@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from headgate.core import ErrorKind, Message, Model, Secret
-from headgate.models import ChatClient, ClientSettings, Endpoint, FaultPlan, SimulationPlan, TaskReference, serve
+from headgate.models import ChatClient, ClientSettings, FaultPlan, SimulationPlan, TaskReference, serve
+from headgate.models.endpoint import Endpoint
 from tests.models.doubles import HELLO, EchoEnvironment, ask_once, failure_of
 
 FAST = SimulationPlan(mean_s=0.0, cv=0.0, reply="a simulated answer")

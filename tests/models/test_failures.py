@@ -9,7 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.core import ErrorKind
-from headgate.models import MAX_RETRY_AFTER_S, kind_of_status, retry_after_s
+from headgate.models import kind_of_status, retry_after_s
+from headgate.models.answer import MAX_RETRY_AFTER_S
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC).timestamp()
 

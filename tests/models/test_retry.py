@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.core import ErrorKind
-from headgate.models import GiveUp, Retry, RetryPolicy
+from headgate.models import GiveUp, RetryPolicy
+from headgate.models.retry import Retry
 
 RETRIED = [
     ErrorKind.RATE_LIMITED,

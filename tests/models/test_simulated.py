@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.models import Simulation, SimulationPlan
+from headgate.models import SimulationPlan
+from headgate.models.simulated import Simulation
 
 
 def test_the_busy_integral_is_exact() -> None:

@@ -14,7 +14,9 @@ from headgate.orchestration.jobqueue.rows import (
     progress_sentence,
 )
 from headgate.orchestration.score_rows import MAX_ROWS
-from headgate.run import DrainResult, QueueProgress, ScoreTally, TaskProgress
+from headgate.run import DrainResult, QueueProgress
+from headgate.run.job_collector import ScoreTally
+from headgate.run.queue_drain import TaskProgress
 from tests.run.jobs.values import job
 
 

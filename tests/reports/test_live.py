@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from headgate.reports import live_view, status_line, status_lines
+from headgate.reports import live_view, status_lines
+from headgate.reports.live import status_line
 from headgate.telemetry import duration
 from tests.telemetry.factories import model, status
 

@@ -11,7 +11,6 @@ from markdown_it import MarkdownIt
 
 from headgate.core.errors import InvalidInputError
 from headgate.reports import (
-    MISSING_RULES,
     MissingRule,
     build_leaderboard,
     build_report,
@@ -21,6 +20,7 @@ from headgate.reports import (
     standing_rows,
     versus_rows,
 )
+from headgate.reports.leaderboard import MISSING_RULES
 from tests.reports.factories import frame, lost, row
 
 A, B, C = "acme/a@main", "acme/b@main", "acme/c@main"

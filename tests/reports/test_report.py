@@ -8,8 +8,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from headgate.core import Secret
-from headgate.reports import DEFINITIONS, FIGURES, build_report
-from headgate.reports.compared import MAX_BYTES
+from headgate.reports import FIGURES, build_report
+from headgate.reports.compared import DEFINITIONS, MAX_BYTES
 from tests.reports.factories import campaign, frame, lost, row
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.reports import distinct
+from headgate.reports.statistics import distinct
 from headgate.statistics import MeanEstimate, clustered_mean, mean_of_means
 from headgate.statistics.limits import t_975
 from tests.reports.factories import START, frame, lost, row

@@ -10,8 +10,8 @@ from headgate.config import LoadedSettings, load_settings
 from headgate.core import ChatReply, HolderId, Model
 from headgate.core.errors import InvalidSettingError
 from headgate.environments.shares import MODEL
-from headgate.run import MatrixTaskProvider
 from headgate.run.dispatch import dispatcher_of
+from headgate.run.matrix import MatrixTaskProvider
 from headgate.scheduling import Dispatch
 from headgate.simulation import ScriptedChats
 from tests.run import run_world

@@ -18,7 +18,8 @@ from headgate.core.events import (
     TaskReturned,
 )
 from headgate.environments import Score
-from headgate.run import MatrixTaskProvider, Run
+from headgate.run import Run
+from headgate.run.matrix import MatrixTaskProvider
 from headgate.simulation import LoopClock, ServiceTime
 from headgate.storage import Journal
 from tests.run.run_world import World, models

@@ -9,7 +9,8 @@ import pytest
 from headgate.config import Settings
 from headgate.core import errors
 from headgate.environments import Sandbox, environment
-from headgate.run import MatrixTaskProvider, RunPlan, judge_needed, sampled_environments
+from headgate.run import RunPlan, judge_needed, sampled_environments
+from headgate.run.matrix import MatrixTaskProvider
 from headgate.sampling import StaticRoster
 from headgate.simulation import LoopClock, MemoryStore, ScriptedChats
 from tests.run.run_world import models

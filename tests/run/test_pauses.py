@@ -9,7 +9,8 @@ import pytest
 
 from headgate.core import ErrorKind, Model
 from headgate.core.events import ModelGivenUp, ModelPaused, ModelResumed, QueuePaused, QueueResumed, QueueWarned
-from headgate.run import MatrixTaskProvider, Run
+from headgate.run import Run
+from headgate.run.matrix import MatrixTaskProvider
 from headgate.simulation import LoopClock, ServiceTime
 from tests.run.run_world import World, models
 

@@ -12,7 +12,8 @@ import pytest
 from headgate.core import Chat, ChatReply, Model, Task
 from headgate.core.events import Emit, PairSettled, TaskReturned
 from headgate.environments import Environment
-from headgate.run import MatrixTaskProvider, Run, RunPlan, RunResult
+from headgate.run import Run, RunPlan, RunResult
+from headgate.run.matrix import MatrixTaskProvider
 from headgate.sampling import StaticRoster
 from headgate.simulation import LoopClock, ScriptedChats, free_environments, run_virtual
 from tests.run.run_world import World, models

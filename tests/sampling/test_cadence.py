@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.sampling import NEW_PAIRS_PER_S, Cadence, ModelSampler, PairHistory, SamplingRules, interval_s, phase_s
+from headgate.sampling import NEW_PAIRS_PER_S, ModelSampler, PairHistory, SamplingRules, interval_s
+from headgate.sampling.sampler import Cadence, phase_s
 from tests.sampling.table import DAY_S, HOUR_S, MODELS, NOW, RATES
 
 rates = st.floats(0.5, 50_000)

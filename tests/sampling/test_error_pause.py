@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from headgate.sampling import ErrorPause, Health
+from headgate.sampling import Health
+from headgate.sampling.sampler import ErrorPause
 
 
 def _pause() -> ErrorPause:

@@ -12,14 +12,8 @@ import httpx
 import pytest
 
 from headgate.core import Model
-from headgate.sampling import (
-    Demand,
-    HttpTaskProvider,
-    LocalTaskProvider,
-    ModelSampler,
-    SamplingRules,
-    TaskProviderError,
-)
+from headgate.sampling import Demand, HttpTaskProvider, LocalTaskProvider, ModelSampler, SamplingRules
+from headgate.sampling.provider import TaskProviderError
 from tests.sampling.table import MODELS, NOW, RATES
 
 MODEL = Model("acme/small", uid=7)

@@ -8,7 +8,9 @@ import orjson
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headgate.telemetry import JsonlSink, Recorded, event_fields, event_name, key_values
+from headgate.telemetry import JsonlSink, Recorded, event_name
+from headgate.telemetry.fields import event_fields
+from headgate.telemetry.log import key_values
 from tests.telemetry.event_strategies import event_classes, instances
 
 ONE_OF_EACH = st.tuples(*(instances(cls) for cls in event_classes()))

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from starlette.testclient import TestClient
 
-from headgate.telemetry import SPECS, monitor_app, new_registry
+from headgate.telemetry import monitor_app, new_registry
+from headgate.telemetry.metrics import SPECS
 from tests.telemetry.factories import status
 
 PAGE = (Path(__file__).parents[2] / "docs" / "monitoring.md").read_text(encoding="utf-8")

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.core import errors, events
-from headgate.telemetry import EventStream, JsonlSink, convert_events, event_fields, event_name
+from headgate.telemetry import EventStream, JsonlSink, convert_events, event_name
+from headgate.telemetry.fields import event_fields
 from tests.telemetry.event_strategies import event_classes, instances
 from tests.telemetry.factories import START, sample
 from tests.telemetry.trace_format import name_of_process, read_trace, slices

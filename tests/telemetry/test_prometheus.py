@@ -8,8 +8,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.core import events
 from headgate.core.status import BudgetStatus
-from headgate.telemetry import METRICS, EventStream, PrometheusSink, StatusCollector, new_registry, register_losses
+from headgate.telemetry import METRICS, EventStream, PrometheusSink, new_registry, register_losses
 from headgate.telemetry.metrics import SPECS, STATUS_NAMES
+from headgate.telemetry.prometheus import StatusCollector
 from tests.telemetry.factories import START, FixedClock, request_status, sample, status
 
 ATTEMPT = ("http://one/v1", "m", "chat", "m@main", "r-1", 1, "t-1", "0" * 32)

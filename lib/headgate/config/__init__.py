@@ -1,7 +1,7 @@
 """Settings: names, defaults, bounds, and where a value came from."""
 
 from headgate.config.budget_settings import EVERYWHERE, BudgetSettings, meaningless, value_for
-from headgate.config.loading import OTHER_VARIABLES, LoadedSettings, load_settings
+from headgate.config.loading import LoadedSettings, load_settings
 from headgate.config.renamed import variables_of
 from headgate.config.sections import AdmissionSettings
 from headgate.config.settings import MAX_DAILY_RATE, Settings, checked_rate, setting_fields
@@ -9,7 +9,6 @@ from headgate.config.settings import MAX_DAILY_RATE, Settings, checked_rate, set
 __all__ = [
     "EVERYWHERE",
     "MAX_DAILY_RATE",
-    "OTHER_VARIABLES",
     "AdmissionSettings",
     "BudgetSettings",
     "LoadedSettings",

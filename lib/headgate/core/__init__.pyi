@@ -16,7 +16,7 @@ from .documents import (
     document_of as document_of,
     read_document as read_document,
 )
-from .extras import missing_extra as missing_extra
+from .extras import missing_extra as missing_extra, names_by_stub as names_by_stub
 from .ids import (
     BatchId as BatchId,
     HolderId as HolderId,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
+
+import lazy_loader  # type: ignore[import-untyped]
 
 from headgate.core.errors import MissingExtraError
 
@@ -48,3 +51,20 @@ def missing_extra(error: ImportError, feature: str) -> MissingExtraError | None:
         return None
     words = feature.replace(".", " ").split()
     return MissingExtraError(feature, next((extra for extra in extras if extra in words), extras[0]))
+
+
+def names_by_stub(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` of a package whose stub lists its names.
+
+    A name is loaded when it is first asked for; where a package of an extra is missing for it, `MissingExtraError` says
+    which.
+    """
+    attribute, names, exported = lazy_loader.attach_stub(package, file)
+
+    def loaded(name: str) -> Any:
+        try:
+            return attribute(name)
+        except ModuleNotFoundError as missing:
+            raise missing_extra(missing, f"{package}.{name}") or missing from missing
+
+    return loaded, names, exported

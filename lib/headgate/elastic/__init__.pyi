@@ -1,5 +1,6 @@
 from . import (
     engines as engines,
+    errors as errors,
     gateway as gateway,
     policies as policies,
     service as service,
@@ -18,33 +19,12 @@ from .outbox import (
 )
 from .demand import Demand as Demand, Desired as Desired, Policy as Policy
 from .errors import (
-    BodyTooLargeError as BodyTooLargeError,
-    ForbiddenError as ForbiddenError,
-    InvalidRequestError as InvalidRequestError,
-    UnknownModelError as UnknownModelError,
     EngineError as EngineError,
     GatewayUnreachableError as GatewayUnreachableError,
     InvalidElasticError as InvalidElasticError,
     NotAnEngineError as NotAnEngineError,
-    PoolClosedError as PoolClosedError,
-    PoolFullError as PoolFullError,
-    RequestLostError as RequestLostError,
-    UnknownWorkerError as UnknownWorkerError,
-    WorkerClaimedError as WorkerClaimedError,
 )
 from .pool import ElasticPool as ElasticPool
-from .queue import (
-    Accepted as Accepted,
-    ElasticRequest as ElasticRequest,
-    OpenRequest as OpenRequest,
-    Refused as Refused,
-    RequestState as RequestState,
-)
+from .queue import Accepted as Accepted, ElasticRequest as ElasticRequest
 from .settings import ElasticConfig as ElasticConfig, elastic_config as elastic_config
-from .worker import (
-    DrainStage as DrainStage,
-    EngineLoad as EngineLoad,
-    Pin as Pin,
-    Worker as Worker,
-    WorkerState as WorkerState,
-)
+from .worker import EngineLoad as EngineLoad, Pin as Pin, WorkerState as WorkerState

@@ -12,20 +12,9 @@ missing. Some parts are offered as modules, too: `roles` (a small training), `sc
 system), `cluster` (the ledger on Ray), and those that hold the values and rules which a replay of the ledger needs.
 """
 
-from typing import Any
-
-import lazy_loader
-
-from headgate.core import missing_extra
+from headgate.core import names_by_stub
 
 # At once and not when asked for: the function has the name of its module, which any import of that would put here.
 from headgate.placement.amounts import amounts as amounts
 
-_attribute, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-
-
-def __getattr__(name: str) -> Any:
-    try:
-        return _attribute(name)
-    except ModuleNotFoundError as missing:
-        raise missing_extra(missing, f"{__name__}.{name}") or missing from missing
+__getattr__, __dir__, __all__ = names_by_stub(__name__, __file__)

@@ -13,7 +13,6 @@ from . import (
 from .amounts import Amounts as Amounts, amounts as amounts
 from .checks import (
     PoolSpec as PoolSpec,
-    RequestSpec as RequestSpec,
     checked_pool as checked_pool,
     checked_request as checked_request,
     pool_spec as pool_spec,
@@ -21,12 +20,11 @@ from .checks import (
 )
 from .cluster.client import Placement as Placement, connect as connect
 from .cluster.command import CommandWork as CommandWork
-from .cluster.connection import Connection as Connection, Found as Found, connect_ray as connect_ray
+from .cluster.connection import Found as Found, connect_ray as connect_ray
 from .cluster.link import has_ledger as has_ledger
 from .cluster.pools import PlacementLease as PlacementLease, PlacementPool as PlacementPool
 from .cluster.work import PlacedWork as PlacedWork
 from .cluster.tuning import LocalCluster as LocalCluster
-from .cluster.occupant import placement_context as placement_context
 from .errors import (
     ClusterUnreachableError as ClusterUnreachableError,
     InvalidPlacementError as InvalidPlacementError,
@@ -35,15 +33,9 @@ from .errors import (
     WorkFailedError as WorkFailedError,
 )
 from .ledger import PlacementLedger as PlacementLedger
-from .outcomes import LedgerSettings as LedgerSettings, Why as Why
-from .pool import GroupShape as GroupShape, Pool as Pool
-from .request import PlacementRequest as PlacementRequest, Strategy as Strategy
-from .rules import (
-    Aggressiveness as Aggressiveness,
-    PreemptionRules as PreemptionRules,
-    checked_rules as checked_rules,
-    rules_from as rules_from,
-)
-from .backfill import PoolUsage as PoolUsage
+from .outcomes import LedgerSettings as LedgerSettings
+from .pool import GroupShape as GroupShape
+from .request import Strategy as Strategy
+from .rules import PreemptionRules as PreemptionRules, checked_rules as checked_rules, rules_from as rules_from
 from .scaling import homeless as homeless
 from .service.protocol import WorkView as WorkView

@@ -1,7 +1,6 @@
 from . import arena as arena, budgets as budgets
 from .assembly import (
     OnProgress as OnProgress,
-    OnStatus as OnStatus,
     roster_of as roster_of,
     run_campaign as run_campaign,
     run_judged as run_judged,
@@ -10,29 +9,15 @@ from .assembly import (
 from .capacity import capacity_plan as capacity_plan
 from .endpoints import ChatSender as ChatSender, EndpointChats as EndpointChats
 from .garbage import rare_collections as rare_collections
-from .job_collector import JobCollector as JobCollector, ScoreTally as ScoreTally
-from .job_samples import (
-    SCORE_FIELD as SCORE_FIELD,
-    JobSampleRules as JobSampleRules,
-    model_of_team as model_of_team,
-    sample_of_job as sample_of_job,
-    stored_name as stored_name,
-)
-from .judging import JUDGE_PREFIX as JUDGE_PREFIX, JudgedPair as JudgedPair, Judging as Judging, judge_of as judge_of
-from .matrix import MatrixTaskProvider as MatrixTaskProvider
-from .models_at_hand import model_at_hand as model_at_hand, models_at_hand as models_at_hand
-from .plan import (
-    ChatSource as ChatSource,
-    ChosenModels as ChosenModels,
-    RunPlan as RunPlan,
-    RunStore as RunStore,
-    rates_of as rates_of,
-)
+from .job_collector import JobCollector as JobCollector
+from .job_samples import SCORE_FIELD as SCORE_FIELD, JobSampleRules as JobSampleRules
+from .judging import JUDGE_PREFIX as JUDGE_PREFIX, JudgedPair as JudgedPair, judge_of as judge_of
+from .models_at_hand import models_at_hand as models_at_hand
+from .plan import ChatSource as ChatSource, RunPlan as RunPlan, rates_of as rates_of
 from .queue_drain import (
     DrainResult as DrainResult,
     DrainRules as DrainRules,
     QueueProgress as QueueProgress,
-    TaskProgress as TaskProgress,
     drain_queue as drain_queue,
 )
 from .request_side import RequestSide as RequestSide

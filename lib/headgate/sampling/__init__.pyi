@@ -4,15 +4,10 @@ from .provider import (
     HttpTaskProvider as HttpTaskProvider,
     LocalTaskProvider as LocalTaskProvider,
     TaskProvider as TaskProvider,
-    TaskProviderError as TaskProviderError,
 )
 from .sampler import (
-    GOLDEN as GOLDEN,
     NEW_PAIRS_PER_S as NEW_PAIRS_PER_S,
-    Cadence as Cadence,
     interval_s as interval_s,
-    phase_s as phase_s,
-    ErrorPause as ErrorPause,
     Health as Health,
     Demand as Demand,
     ModelSampler as ModelSampler,
@@ -24,13 +19,12 @@ from .capacity import (
     CapacityLimit as CapacityLimit,
     capacity_check as capacity_check,
 )
-from .precision import Known as Known, PrecisionStop as PrecisionStop
+from .precision import PrecisionStop as PrecisionStop
 from .roster import (
     BASELINE_ROSTER as BASELINE_ROSTER,
     BaselineRoster as BaselineRoster,
     FileRoster as FileRoster,
     HttpRoster as HttpRoster,
-    OpenAIRoster as OpenAIRoster,
     Roster as Roster,
     RosterSource as RosterSource,
     StaticRoster as StaticRoster,

@@ -8,9 +8,4 @@ from .doubles import (
     free_environments as free_environments,
     never_fails as never_fails,
 )
-from .virtual_time import (
-    EPOCH as EPOCH,
-    LoopClock as LoopClock,
-    VirtualTimeLoop as VirtualTimeLoop,
-    run_virtual as run_virtual,
-)
+from .virtual_time import EPOCH as EPOCH, LoopClock as LoopClock, run_virtual as run_virtual

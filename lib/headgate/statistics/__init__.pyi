@@ -21,7 +21,6 @@ from .means import (
 from .paired import (
     MIN_COMMON_TASKS as MIN_COMMON_TASKS,
     PairedDifference as PairedDifference,
-    TaskPairs as TaskPairs,
     mean_difference as mean_difference,
     task_pairs as task_pairs,
 )

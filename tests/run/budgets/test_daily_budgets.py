@@ -13,14 +13,8 @@ import pytest
 from headgate.config import Settings
 from headgate.core import ChatError, ChatReply, ErrorKind, Message, Model, ModelBudget
 from headgate.core.events import DailyBudgetFreed, DailyBudgetSpent, Event, TaskDeferred, UsageMissing
-from headgate.run import (
-    EndpointChats,
-    MatrixTaskProvider,
-    RequestSide,
-    Run,
-    RunPlan,
-    RunResult,
-)
+from headgate.run import EndpointChats, RequestSide, Run, RunPlan, RunResult
+from headgate.run.matrix import MatrixTaskProvider
 from headgate.sampling import StaticRoster, TaskProvider
 from headgate.simulation import LoopClock, MemoryStore, free_environments, run_virtual
 

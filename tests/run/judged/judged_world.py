@@ -15,16 +15,10 @@ from headgate.core import ChatError, ChatReply, ErrorKind, Message, Model, Sampl
 from headgate.core.events import Event
 from headgate.environments import BaselineKind, Environment, coverage_judge, environment
 from headgate.models import TaskReference
-from headgate.run import (
-    ChosenModels,
-    EndpointChats,
-    Judging,
-    MatrixTaskProvider,
-    RequestSide,
-    Run,
-    RunPlan,
-    RunResult,
-)
+from headgate.run import EndpointChats, RequestSide, Run, RunPlan, RunResult
+from headgate.run.judging import Judging
+from headgate.run.matrix import MatrixTaskProvider
+from headgate.run.plan import ChosenModels
 from headgate.simulation import LoopClock, MemoryStore, run_virtual
 
 Script = Callable[[float], ErrorKind | None]
