@@ -127,7 +127,7 @@ def test_a_command_without_its_extra_says_how_to_install_it(
     [
         ("import headgate; headgate.evaluate", {"polars"}, "run"),
         ("from headgate import open_store", {"polars"}, "run"),
-        ("from headgate.orchestration import ensure_pool", {"prefect"}, "prefect"),
+        ("from headgate.orchestration import run_server", {"prefect"}, "prefect"),
         ("from headgate.placement import connect; connect()", {"ray"}, "ray"),
         ("from headgate.reports import build_report", {"jinja2", "markupsafe"}, "reports"),
     ],

@@ -50,7 +50,7 @@ class LimitRule:
     model_caps: Mapping[str, int] = field(default_factory=lambda: _NO_CAPS)
 
     def covers(self, provider: str) -> bool:
-        """Return whether a provider (`headgate.admission.provider_of`) is bounded by this limit."""
+        """Return whether a provider (`headgate.admission.items.provider_of`) is bounded by this limit."""
         address = provider.partition("#")[0]
         pattern = self.endpoint.lower().rstrip("/")
         if "://" not in pattern:

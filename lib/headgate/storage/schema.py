@@ -210,7 +210,7 @@ def validated(frame: pl.DataFrame) -> Validated:
     if frame.schema != FRAME_SCHEMA:
         raise errors.InvalidInputError(
             f"the frame's columns are not those of a sample: {_difference(frame.schema)}",
-            next_step="Build the frame with headgate.storage.frame_of.",
+            next_step="Build the frame with headgate.storage.schema.frame_of.",
         )
     checks = row_checks()
     from pandera.config import ValidationDepth, config_context  # noqa: PLC0415 - imported by now

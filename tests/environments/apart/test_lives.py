@@ -119,7 +119,8 @@ SCRIPT = """
 import asyncio, os, signal, sys
 from importlib.metadata import EntryPoint
 from headgate.core import ChatReply
-from headgate.environments import COLLECTION_GROUP, Registry, converse
+from headgate.environments import Registry, converse
+from headgate.environments.protocol import COLLECTION_GROUP
 from headgate.environments.apart import HOSTS
 
 async def chat(messages):

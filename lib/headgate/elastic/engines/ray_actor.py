@@ -89,7 +89,7 @@ class RayActorEngine:
         if missing := [method for method in _METHODS if not hasattr(getattr(self._handle, method, None), "remote")]:
             raise NotAnEngineError(
                 f"the actor {self._name!r} has no method {', '.join(missing)}",
-                next_step="Give its class the methods of headgate.elastic.EngineActor.",
+                next_step="Give its class the methods of headgate.elastic.engines.EngineActor.",
             )
         try:
             told = await self._told()
