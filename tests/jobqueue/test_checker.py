@@ -201,7 +201,7 @@ def test_a_wrong_history_is_found_out(lines: list[tuple[str, str]], stored: Job 
 def test_a_missing_entry_is_found_out() -> None:
     entries = history(*START, ("completed", "j", 1, "a"))
     assert violations(entries, [DONE]) == []
-    late = [*entries[:2], replace(entries[2], entry=7)]
+    late = [*entries[:2], entries[2]._replace(entry=7)]
     assert violations(late, [DONE]) == ["entry 7, completed j: follows entry 1"]
 
 

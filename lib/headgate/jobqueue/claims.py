@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from headgate.jobqueue.deadlines import Deadlines
@@ -142,8 +141,7 @@ class Claims:
             return Unknown(ref.job_id)
         if not _is_running(job, ref):
             return self._late(job, ref, completion, at)
-        done = replace(
-            job,
+        done = job._replace(
             state=JobState.DONE,
             finished_at=at.wall,
             result=completion.result,
@@ -165,7 +163,7 @@ class Claims:
         job = self.running(ref)
         if not isinstance(job, Job):
             return job
-        return Ended(self._end(replace(job, state=JobState.PENDING), Happening.GIVEN_BACK, at, note=reason))
+        return Ended(self._end(job._replace(state=JobState.PENDING), Happening.GIVEN_BACK, at, note=reason))
 
     def withdraw(self, dead: Job, reason: str, at: Instant) -> Job:
         """End the claim of a running job that is to be dead; return the job as it is now."""
@@ -250,8 +248,7 @@ class Claims:
 
     def _start(self, job: Job, request: ClaimRequest, at: Instant) -> Job:
         epoch = job.epoch + 1
-        running = replace(
-            job,
+        running = job._replace(
             state=JobState.IN_PROGRESS,
             epoch=epoch,
             lease_id=request.lease_id(job.job_id, epoch)
@@ -283,8 +280,7 @@ class Claims:
     def _failed(self, job: Job, error: str, what: Happening, at: Instant, *, retry: bool = True) -> Job:
         failures = job.failures + 1
         is_dead = not retry or failures >= job.spec.max_attempts
-        ended = replace(
-            job,
+        ended = job._replace(
             state=JobState.DEAD if is_dead else JobState.PENDING,
             failures=failures,
             last_error=error[:ERROR_CHARS],
@@ -297,18 +293,19 @@ class Claims:
 
     def _end(self, job: Job, what: Happening, at: Instant, *, note: str = "", keep_server: bool = False) -> Job:
         """End the running claim of a job, given in its new state; return it as it is from now on."""
-        held = self._servers.held_by(job.job_id)
+        job_id = job.job_id
+        held = self._servers.held_by(job_id)
         self._working_set.note_job(what, job, at.wall, note, resource_id=held.resource_id if held else "")
-        self._deadlines.drop(job.job_id)
+        self._deadlines.drop(job_id)
         self._told_again.discard(job.lease_id)
-        _discard(self._by_worker, job.worker, job.job_id)
-        _discard(self._by_request, request_mark(job.lease_id), job.job_id)
+        _discard(self._by_worker, job.worker, job_id)
+        _discard(self._by_request, request_mark(job.lease_id), job_id)
         self._servers.job_ended(job, at, keep_server=keep_server)
         if job.state is JobState.PENDING:
-            job = replace(job, lease_id="", worker="", lease_s=0.0)
+            job = job._replace(lease_id="", worker="", lease_s=0.0)
             self.has_returned = True
         elif job.state is JobState.DEAD:
-            job = replace(job, lease_id="", lease_s=0.0)  # on whose node it died is worth knowing
+            job = job._replace(lease_id="", lease_s=0.0)  # on whose node it died is worth knowing
         self._working_set.put(job, JobState.IN_PROGRESS)
         return job
 
@@ -321,7 +318,7 @@ class Claims:
         if job.state is JobState.DONE and (job.lease_id, job.epoch) == (ref.lease_id, ref.epoch) and is_same:
             return Repeated(job)
         if self._keeps_late_result(ref):
-            late = replace(job, epoch=ref.epoch, lease_id=ref.lease_id)
+            late = job._replace(epoch=ref.epoch, lease_id=ref.lease_id)
             self._working_set.note_job(Happening.LATE_RESULT, late, at.wall, completion.result[:ERROR_CHARS])
         return Stale(ref.job_id, _why_stale(job))
 

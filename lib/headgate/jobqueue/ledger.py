@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import count
 
 from headgate.jobqueue.claims import ERROR_CHARS, Claims
@@ -167,7 +166,7 @@ class Ledger:
             return Unknown(job_id)
         if job.state is not JobState.DEAD:
             raise WrongStateError(f"job {job_id!r} is {job.state}; only dead jobs can be requeued")
-        again = replace(job, state=JobState.PENDING, failures=0, finished_at=0.0, worker="")
+        again = job._replace(state=JobState.PENDING, failures=0, finished_at=0.0, worker="")
         self._working_set.put(again, JobState.DEAD)
         self._working_set.note_job(Happening.REQUEUED, again, at.wall)
         self._has_news = True
@@ -184,7 +183,7 @@ class Ledger:
             return Unknown(job_id)
         if job.state in (JobState.DONE, JobState.DEAD):
             raise WrongStateError(f"job {job_id!r} is {job.state}; only pending and running jobs can be withdrawn")
-        dead = replace(job, state=JobState.DEAD, finished_at=at.wall, last_error=f"withdrawn: {reason}"[:ERROR_CHARS])
+        dead = job._replace(state=JobState.DEAD, finished_at=at.wall, last_error=f"withdrawn: {reason}"[:ERROR_CHARS])
         if job.state is JobState.IN_PROGRESS:
             return Ended(self.claims.withdraw(dead, reason, at))
         self._working_set.lanes.drop(job)

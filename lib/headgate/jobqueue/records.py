@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from headgate.jobqueue.job import Job, JobState, Lane
 from headgate.jobqueue.resource import Resource
@@ -35,8 +35,7 @@ class Happening(StrEnum):
     RESOURCE_REMOVED = "resource_removed"
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryEntry:
+class HistoryEntry(NamedTuple):
     """One line of the append-only history.
 
     Attributes:

@@ -12,9 +12,11 @@ from headgate.jobqueue.records import Changes, Happening, HistoryEntry, Snapshot
 from headgate.jobqueue.resource import Resource
 from headgate.jobqueue.stores.sql import Store
 
-_FETCHED: Final = 64
+_FETCHED: Final = 128
+"""Heads of a lane that are read at once, each with its payload: a batch of claims is seldom of more."""
+
 _KEPT: Final = 128
-"""Heads of a lane that stay in memory once they are stored; each has its payload."""
+"""Heads of a lane that stay in memory once they are stored."""
 
 
 class Fetched(NamedTuple):
@@ -236,14 +238,12 @@ class WorkingSet:
 
     def put(self, job: Job, before: JobState) -> None:
         """Take in a job that has changed; `before` is the state that it had."""
-        if job.job_id in self._changes.new_jobs:
-            self._changes.new_jobs[job.job_id] = job
-        else:
-            self._changes.changed_jobs[job.job_id] = job
+        job_id, changes = job.job_id, self._changes
+        (changes.new_jobs if job_id in changes.new_jobs else changes.changed_jobs)[job_id] = job
         if job.state is JobState.IN_PROGRESS:
-            self.running[job.job_id] = job
+            self.running[job_id] = job
         else:
-            self.running.pop(job.job_id, None)
+            self.running.pop(job_id, None)
         self._line_up(job)
         self.lanes.moved(job, before)
 
@@ -293,5 +293,5 @@ class WorkingSet:
     def _line_up(self, job: Job) -> None:
         if job.state is JobState.PENDING:
             self._lined_up.setdefault(job.spec.lane, {})[job.job_id] = job
-        elif (jobs := self._lined_up.get(job.spec.lane)) is not None:
+        elif self._lined_up and (jobs := self._lined_up.get(job.spec.lane)) is not None:
             jobs.pop(job.job_id, None)

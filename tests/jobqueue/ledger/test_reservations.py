@@ -381,7 +381,7 @@ def earlier(*servers: Resource) -> Queue:
     store = MemoryStore().own("earlier")
     jobs = [Job(spec(one.job_id, pool=one.spec.pool), n, 0.0) for n, one in enumerate(servers) if one.job_id]
     running = [
-        replace(job, state=JobState.IN_PROGRESS, epoch=1, lease_id=f"l-{job.job_id}", worker="w", lease_s=90.0)
+        job._replace(state=JobState.IN_PROGRESS, epoch=1, lease_id=f"l-{job.job_id}", worker="w", lease_s=90.0)
         for job in jobs
     ]
     store.commit(

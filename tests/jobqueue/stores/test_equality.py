@@ -66,7 +66,7 @@ def histories(draw: st.DrawFn) -> list[Changes]:
         changes = Changes()
         for job_id in draw(st.lists(st.sampled_from(IDS), max_size=5, unique=True)):
             if job_id in known:
-                changes.changed_jobs[job_id] = replace(known[job_id], **draw(PROGRESS))
+                changes.changed_jobs[job_id] = known[job_id]._replace(**draw(PROGRESS))
             else:
                 spec = replace(draw(SPECS), job_id=job_id)
                 job = Job(spec, len(known) + len(changes.new_jobs), draw(TIMES), **draw(PROGRESS))
@@ -74,7 +74,7 @@ def histories(draw: st.DrawFn) -> list[Changes]:
         entry = last_entry
         for one in draw(st.lists(ENTRIES, max_size=5)):
             entry += one.entry  # gaps are legal
-            changes.history.append(replace(one, entry=entry))
+            changes.history.append(one._replace(entry=entry))
         changes.resources = {server.resource_id: server for server in draw(st.lists(SERVERS, max_size=3))}
         changes.removed_resources = draw(st.sets(st.sampled_from(["/0", "p/0", "p/3", "p/q/1"]), max_size=2))
         changes.replies = {reply.key: reply for reply in draw(st.lists(REPLIES, max_size=2))}

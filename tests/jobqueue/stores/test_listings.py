@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -86,7 +85,7 @@ def test_a_job_that_was_completed_twice_shows_once_at_the_latter(store: Store, r
 def test_a_job_that_was_completed_and_is_changed_later_stays_completed(store: Store, reader: Reader) -> None:
     store.commit(submitted(a_job(0)))
     store.commit(completed(a_job(0), first_entry=1))
-    store.commit(changed(replace(done(a_job(0)), checksum="sha256:1")))
+    store.commit(changed(done(a_job(0))._replace(checksum="sha256:1")))
     assert [(one.entry, one.job.checksum) for one in reader.finished(-1, 9)] == [(1, "sha256:1")]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -25,7 +24,7 @@ def test_a_commit_of_many_megabytes_goes_through_a_socket_that_takes_little_at_o
     own_server: PrivatePostgres,
 ) -> None:
     store = open_store(own_server.socket_url()).own("me")
-    jobs = [replace(a_job(number), last_error="x" * 1_000) for number in range(10_000)]
+    jobs = [a_job(number)._replace(last_error="x" * 1_000) for number in range(10_000)]
     store.commit(submitted(*jobs))
     store.commit(changed(*map(claimed, jobs)))
     assert len(store.load().in_progress) == 10_000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 from headgate.jobqueue import Store
 from headgate.jobqueue.job import Lane, Place
@@ -13,7 +12,7 @@ LANE = Lane("red", "p", "t")
 
 
 def test_priority_comes_before_failures_and_those_before_submission(store: Store) -> None:
-    jobs = [a_job(0), a_job(1, priority=5), replace(a_job(2, priority=5), failures=1), a_job(3), a_job(4, priority=-1)]
+    jobs = [a_job(0), a_job(1, priority=5), a_job(2, priority=5)._replace(failures=1), a_job(3), a_job(4, priority=-1)]
     store.commit(submitted(*jobs))
     assert [job.seq for job in store.pending(LANE, None, 9)] == [1, 2, 0, 3, 4]
 
@@ -45,14 +44,14 @@ def test_a_job_that_comes_back_takes_its_place_again(store: Store) -> None:
     store.commit(submitted(*jobs))
     store.commit(changed(claimed(jobs[0]), claimed(jobs[1])))
     assert [job.seq for job in store.pending(LANE, None, 9)] == [2]
-    store.commit(changed(jobs[0], replace(jobs[1], failures=1)))
+    store.commit(changed(jobs[0], jobs[1]._replace(failures=1)))
     assert [job.seq for job in store.pending(LANE, None, 9)] == [0, 2, 1]
 
 
 def test_reading_a_lane_page_by_page_gives_each_job_once_in_order(store: Store) -> None:
     numbers = random.Random(7)
     jobs = [
-        replace(a_job(number, priority=numbers.randint(-2, 2)), failures=numbers.randint(0, 2)) for number in range(300)
+        a_job(number, priority=numbers.randint(-2, 2))._replace(failures=numbers.randint(0, 2)) for number in range(300)
     ]
     store.commit(submitted(*jobs))
     gone = set(numbers.sample(range(300), 200))

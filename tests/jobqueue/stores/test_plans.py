@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +51,7 @@ def a_long_queue() -> Changes:
 def _varied(number: int) -> Job:
     job = a_job(number, team="red" if number % 50 else "blue", task="t" if number % 3 else "u")
     if number % 500 == 1:
-        return replace(job, state=JobState.DEAD)
+        return job._replace(state=JobState.DEAD)
     if number % 4 == 0:
         return done(job)
     return claimed(job) if number % 100 == 1 else job

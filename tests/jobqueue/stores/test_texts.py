@@ -32,24 +32,23 @@ ODD = [
 
 def test_odd_texts_come_back_as_they_are(store: Store) -> None:
     jobs = [
-        replace(
-            a_job(number),
+        a_job(number)._replace(
             spec=replace(a_job(number).spec, job_id=f"{number}{text}", team=text, payload=text),
             last_error=text,
         )
         for number, text in enumerate(ODD)
     ]
     store.commit(submitted(*jobs))
-    store.commit(changed(*(replace(job, worker=job.spec.team, result=job.spec.payload) for job in jobs)))
+    store.commit(changed(*(job._replace(worker=job.spec.team, result=job.spec.payload) for job in jobs)))
     for text, job in zip(ODD, jobs, strict=True):
-        expected = replace(job, worker=text, result=text)
+        expected = job._replace(worker=text, result=text)
         assert store.pending(Lane(text, "p", "t"), None, 9) == [expected]
         assert store.jobs([job.job_id]) == {job.job_id: expected}
 
 
 def test_texts_of_many_kilobytes_come_back(store: Store) -> None:
     payload = '{"x":"' + "ä\\" * 128_000 + '"}'
-    job = replace(a_job(0), spec=replace(a_job(0).spec, payload=payload), result=payload, last_error=payload)
+    job = a_job(0)._replace(spec=replace(a_job(0).spec, payload=payload), result=payload, last_error=payload)
     store.commit(submitted(job))
     store.commit(Changes(history=[entry(1, note=payload)], replies={"k": replace(a_reply("k"), body=payload)}))
     assert store.jobs(["job-0"]) == {"job-0": job}
@@ -62,7 +61,7 @@ def test_names_as_long_as_allowed_fit_into_the_indexes(store: Store) -> None:
     numbers = random.Random(1)  # nothing that a database could compress
     names = ["".join(chr(numbers.randint(0x20000, 0x2A6DF)) for _ in range(200)) for _ in range(4)]
     spec = replace(a_job(0).spec, job_id=names[0], team=names[1], pool=names[2], task=names[3])
-    job = replace(a_job(0), spec=spec)
+    job = a_job(0)._replace(spec=spec)
     store.commit(submitted(job))
     assert store.pending(spec.lane, None, 1) == [job]
 
@@ -72,7 +71,7 @@ def test_what_no_database_takes_is_replaced_and_the_rest_is_kept(sql_store: Stor
     sql_store.commit(submitted(a_job(0), a_job(1)))
     sql_store.commit(
         Changes(
-            changed_jobs={"job-0": replace(a_job(0), last_error=bad), "job-1": replace(a_job(1), last_error="ä🦊")},
+            changed_jobs={"job-0": a_job(0)._replace(last_error=bad), "job-1": a_job(1)._replace(last_error="ä🦊")},
             resources={"p/0": replace(a_server(0), note=bad)},
             history=[entry(2, Happening.FAILED, "job-0", note=bad)],
             replies={"k": replace(a_reply("k"), body=bad)},

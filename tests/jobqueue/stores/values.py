@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from headgate.jobqueue import Changes, Happening, HistoryEntry, Job, JobSpec, JobState, ResourceSpec
 from headgate.jobqueue.records import Reply
 from headgate.jobqueue.resource import Resource
@@ -18,8 +16,7 @@ def a_job(number: int, *, team: str = "red", pool: str = "p", task: str = "t", p
 
 def claimed(job: Job) -> Job:
     """The job in the hands of a worker."""
-    return replace(
-        job,
+    return job._replace(
         state=JobState.IN_PROGRESS,
         epoch=job.epoch + 1,
         lease_id=f"lease-{job.seq}",
@@ -31,7 +28,7 @@ def claimed(job: Job) -> Job:
 
 def done(job: Job) -> Job:
     """The job with a result."""
-    return replace(job, state=JobState.DONE, finished_at=NOW, result='{"score":1}')
+    return job._replace(state=JobState.DONE, finished_at=NOW, result='{"score":1}')
 
 
 def a_server(index: int, pool: str = "p") -> Resource:
@@ -41,7 +38,7 @@ def a_server(index: int, pool: str = "p") -> Resource:
 
 def entry(number: int, what: Happening = Happening.SUBMITTED, job_id: str = "", **fields: object) -> HistoryEntry:
     """An entry of the history."""
-    return replace(HistoryEntry(number, NOW + number, what, job_id), **fields)
+    return HistoryEntry(number, NOW + number, what, job_id)._replace(**fields)
 
 
 def a_reply(key: str, at: float = NOW) -> Reply:
