@@ -8,7 +8,7 @@ import gc
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import hypothesis
 import pytest
@@ -16,6 +16,9 @@ import pytest
 from headgate.core import secrets
 from tests.spreading import Spreading, longest_first
 from tests.turns import Turns, is_alone
+
+if TYPE_CHECKING:
+    from headgate_bench.postgres import PrivatePostgres
 
 # Laws are checked by what they say and not by the clock: tests share their machine.
 hypothesis.settings.register_profile(
@@ -218,3 +221,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | Non
         return None
     config.option.loadscopereorder = False
     return Spreading(config, log)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PrivatePostgres]:
+    """A PostgreSQL server that belongs to this run of the tests; it takes about two seconds to make, once."""
+    from headgate_bench.postgres import PrivatePostgres
+
+    with PrivatePostgres() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PrivatePostgres) -> Iterator[str]:
+    """The address of an empty database; nobody is connected to it after the test."""
+    with postgres_server.fresh_database() as url:
+        yield url

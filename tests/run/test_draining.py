@@ -233,8 +233,8 @@ def test_a_task_that_was_only_queued_when_processes_died_is_no_poison(world: Wor
 
 def die(journal: Journal) -> None:
     """What the operating system does when a process is killed: free its locks, and nothing else."""
-    journal._db.close()
-    os.close(journal._holders._lock._handle)
+    journal._db._db.close()
+    os.close(journal._db.holders._lock._handle)
 
 
 def test_a_defect_of_our_own_stops_the_run_with_its_traceback(world: World, monkeypatch) -> None:

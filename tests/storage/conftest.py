@@ -10,16 +10,57 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import boto3
+import psycopg
 import pytest
 
 from headgate.core import Secret
+from headgate.durable.databases import PostgresAddress
 from headgate.storage import SampleStore, StoreLocation
+from headgate.storage.journal_database import JournalPlace
 from headgate.storage.objects import ObjectStore
 from headgate.storage.store import open_objects
+from headgate_bench.postgres import PrivatePostgres
 from tests.storage.faults import Proxy, proxy_before
 
 BUCKET = "headgate-tests"
 KEY, SECRET = "testing-access-key", "testing-secret-key"
+
+
+@pytest.fixture(scope="module")
+def journal_database(postgres_server: PrivatePostgres) -> Iterator[str]:
+    """The address of a database for the journals of a module."""
+    with postgres_server.fresh_database() as url:
+        yield url
+
+
+@pytest.fixture
+def postgres_place(journal_database: str) -> Iterator[PostgresAddress]:
+    """A database whose journals are empty: making their tables takes longer than most tests."""
+    yield PostgresAddress(journal_database)
+    with psycopg.connect(journal_database, autocommit=True) as connection:
+        connection.execute(_EMPTY)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
+def place(request: pytest.FixtureRequest) -> JournalPlace:
+    """An empty place for journals: a folder, or a database."""
+    found: JournalPlace = request.getfixturevalue({"sqlite": "tmp_path", "postgres": "postgres_place"}[request.param])
+    return found
+
+
+_EMPTY = """
+DO $$
+DECLARE place text; name text;
+BEGIN
+  FOR place, name IN SELECT schemaname, tablename FROM pg_tables WHERE schemaname LIKE 'headgate_journal_%' LOOP
+    EXECUTE format(CASE name
+      WHEN 'turn' THEN $a$UPDATE %I.%I SET holder = '', last_position = 0, buried = 0$a$
+      WHEN 'meta' THEN $a$DELETE FROM %I.%I WHERE key NOT IN ('schema_version', 'campaign', 'journal_id')$a$
+      ELSE 'DELETE FROM %I.%I' END, place, name);
+  END LOOP;
+END
+$$
+"""
 
 
 _SERVER = """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from headgate.core import Sample, Task
 from headgate.storage import AlreadyTaken, Journal, Opening
 
@@ -56,3 +58,15 @@ def spool(journal: Journal, rows: int, *, first: int = 0, now: float = NOW) -> l
     samples = [sample(task) for task in opened(journal, *(opening(first + i) for i in range(rows)))]
     assert len(journal.accept(samples, now)) == rows
     return samples
+
+
+def die(journal: Journal) -> None:
+    """What is left of a journal whose process was killed: the system, or its lease's end, tells others of it."""
+    database: Any = journal._db
+    if journal.renew_every_s is None:
+        database.close()
+        return
+    journal.renew()  # connected
+    with database._db as connection:
+        connection.execute("DELETE FROM holders WHERE holder = %s", (journal.holder,))
+        connection.execute("UPDATE turn SET buried = buried + 1")

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from headgate.core import sample_task
-from headgate.core.errors import JournalError
 from headgate.storage import AlreadyTaken, Journal, TaskState
-from tests.storage.journals import NOW, SAT, SMALL, opened, opening, sample, spool
+from headgate.storage.journal_database import JournalPlace
+from tests.storage.journals import NOW, SAT, SMALL, die, opened, opening, sample, spool
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Iterator[Journal]:
-    made = Journal(tmp_path, "main")
+def journal(place: JournalPlace) -> Iterator[Journal]:
+    made = Journal(place, "main")
     yield made
     made.close()
 
 
 @pytest.fixture
-def other(journal: Journal, tmp_path: Path) -> Iterator[Journal]:
-    made = Journal(tmp_path, "main")
+def other(journal: Journal, place: JournalPlace) -> Iterator[Journal]:
+    made = Journal(place, "main")
     yield made
     made.close()
 
@@ -181,26 +179,14 @@ def test_the_state_of_the_spool_tells_rows_the_oldest_without_a_batch_and_those_
     assert (state.rows, state.oldest_at, state.assigned) == (3, NOW + 5, 2)
 
 
-def test_a_batch_survives_its_process_with_its_id(journal: Journal, tmp_path: Path) -> None:
+def test_a_batch_survives_its_process_with_its_id(journal: Journal, place: JournalPlace) -> None:
     spool(journal, 3)
     batch = journal.next_batch(2)
     journal.close()
-    heir = Journal(tmp_path, "main")
+    heir = Journal(place, "main")
     heir.adopt([], [])
     assert heir.next_batch(100) == batch
     heir.close()
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["spool_state", "assigned_batch", "free_chunks", "batch_positions", "remove_batch", "holders", "abandon_samples"],
-)
-def test_a_spool_of_days_is_not_read_through_for_one_batch(journal: Journal, name: str) -> None:
-    values = {"holder": "h"} if ":holder" in journal._sql[name] else ["h"] * journal._sql[name].count("?")
-    plan = [row[3] for row in journal._db.execute("EXPLAIN QUERY PLAN " + journal._sql[name], values)]
-    of_spool = [step for step in plan if "spool" in step]
-    assert of_spool
-    assert [step for step in of_spool if "INDEX" not in step and "PRIMARY KEY" not in step] == []
 
 
 # History.
@@ -214,10 +200,10 @@ def test_counts_are_those_of_the_last_24_hours_by_the_minute(journal: Journal) -
     assert journal.history(NOW + 86_400).counts == {}
 
 
-def test_the_next_sequence_and_the_last_due_time_are_remembered(journal: Journal, tmp_path: Path) -> None:
+def test_the_next_sequence_and_the_last_due_time_are_remembered(journal: Journal, place: JournalPlace) -> None:
     opened(journal, opening(0), opening(1))
     journal.close()
-    heir = Journal(tmp_path, "main")
+    heir = Journal(place, "main")
     pair = heir.history(NOW).pairs[SMALL, SAT]
     assert (pair.next_sequence, pair.last_due) == (2, NOW + 60)
     assert isinstance(heir.open([opening(1)])[0], AlreadyTaken)
@@ -268,10 +254,10 @@ def test_two_journals_on_one_folder_never_give_a_due_time_or_a_number_twice(jour
     assert [task.sequence for task in taken] == list(range(30))
 
 
-def test_what_a_closed_journal_leaves_is_adopted_once_and_is_no_attempt(journal: Journal, tmp_path: Path) -> None:
+def test_what_a_closed_journal_leaves_is_adopted_once_and_is_no_attempt(journal: Journal, place: JournalPlace) -> None:
     left = opened(journal, opening(1), opening(2))
     journal.close()
-    heirs = [Journal(tmp_path, "main") for _ in range(2)]
+    heirs = [Journal(place, "main") for _ in range(2)]
     adopted = [heir.adopt([SAT], [SMALL]) for heir in heirs]
     assert [task.task_id for task in adopted[0]] == [task.task_id for task in left]
     assert [task.attempt for task in adopted[0]] == [1, 1]
@@ -299,30 +285,27 @@ def test_tasks_of_other_models_and_environments_wait_for_a_campaign_that_has_the
     assert [task.model for task in other.adopt([SAT], ["gone@main"])] == ["gone@main"]
 
 
-def test_a_death_is_counted_on_the_tasks_that_had_begun_and_on_no_others(tmp_path: Path) -> None:
-    first = Journal(tmp_path, "main")
+def test_a_death_is_counted_on_the_tasks_that_had_begun_and_on_no_others(place: JournalPlace) -> None:
+    first = Journal(place, "main")
     begun, waiting = opened(first, opening(0), opening(1))
     journals = [first]
     attempts = []
     for _ in range(3):
         dying = journals[-1]
         assert dying.accept([], NOW, started=[begun.task_id]) == set()
-        dying._holders.leave()  # what the system does when the process dies
-        journals.append(Journal(tmp_path, "main"))
+        die(dying)
+        journals.append(Journal(place, "main"))
         adopted = {task.task_id: task.attempt for task in journals[-1].adopt([SAT], [SMALL])}
         attempts.append((adopted[begun.task_id], adopted[waiting.task_id]))
     assert attempts == [(2, 1), (3, 1), (4, 1)]
-    for journal in journals:
-        journal._db.close()
-    journals[-1]._holders.leave()
+    journals[-1].close()
 
 
-def test_the_spool_of_a_dead_process_is_stored_by_its_heir(tmp_path: Path) -> None:
-    dead = Journal(tmp_path, "main")
+def test_the_spool_of_a_dead_process_is_stored_by_its_heir(place: JournalPlace) -> None:
+    dead = Journal(place, "main")
     samples = spool(dead, 3)
-    dead._db.close()
-    dead._holders.leave()  # what the system does when the process dies
-    heir = Journal(tmp_path, "main")
+    die(dead)
+    heir = Journal(place, "main")
     assert heir.spool_state().rows == 0
     heir.adopt([], [])
     assert heir.spool_state().rows == 3
@@ -330,77 +313,6 @@ def test_the_spool_of_a_dead_process_is_stored_by_its_heir(tmp_path: Path) -> No
     assert batch is not None
     assert list(batch.samples) == samples
     heir.close()
-
-
-def test_closing_twice_is_legal_and_leaves_no_lock_behind(journal: Journal) -> None:
-    journal.close()
-    journal.close()
-    assert list((journal.path / "holders").iterdir()) == []
-
-
-# Names and files.
-
-
-@pytest.mark.parametrize("campaign", ["a/b", "a:b", "a@b", "a+b", "Ab", "x" * 200, "/".join("x" * 100)])
-def test_a_campaign_with_an_odd_name_has_a_journal_of_its_own(tmp_path: Path, campaign: str) -> None:
-    names = ["a~b", "a-b", "a.b", "a_b", campaign]
-    journals = [Journal(tmp_path, name) for name in names]
-    tasks = [opened(journal, opening(0))[0] for journal in journals]
-    assert len({journal.path for journal in journals}) == len(names)
-    assert {journal.path.parent for journal in journals} == {tmp_path}
-    assert [task.campaign for task in tasks] == names
-    assert [task.sequence for task in tasks] == [0] * len(names)
-    for journal in journals:
-        journal.close()
-    heir = Journal(tmp_path, campaign)
-    assert [task.task_id for task in heir.adopt([SAT], [SMALL])] == [tasks[-1].task_id]
-    heir.close()
-
-
-def test_the_journal_of_another_campaign_is_refused(tmp_path: Path) -> None:
-    Journal(tmp_path, "main").close()
-    (tmp_path / "main").rename(tmp_path / "moved")
-    with pytest.raises(JournalError, match="belongs to campaign 'main', not 'moved'"):
-        Journal(tmp_path, "moved")
-
-
-def test_a_journal_of_a_newer_version_is_refused_and_left_as_it_is(journal: Journal, tmp_path: Path) -> None:
-    opened(journal, opening(0))
-    journal.close()
-    file = journal.path / "journal.db"
-    with sqlite3.connect(file) as db:
-        db.execute("UPDATE meta SET value = '3' WHERE key = 'schema_version'")
-        db.execute("DROP TABLE pauses")
-    db.close()
-    with pytest.raises(JournalError, match="has format 3, this version reads 2"):
-        Journal(tmp_path, "main")
-    db = sqlite3.connect(file)
-    assert "pauses" not in {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
-    db.close()
-    assert list((journal.path / "holders").iterdir()) == []
-
-
-def test_a_file_that_is_no_journal_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
-    file = tmp_path / "main" / "journal.db"
-    file.parent.mkdir()
-    file.write_bytes(b"not a database, but long enough to be taken for one" * 100)
-    with pytest.raises(JournalError, match="cannot be opened: file is not a database"):
-        Journal(tmp_path, "main")
-    assert file.read_bytes().startswith(b"not a database")
-    assert list((file.parent / "holders").iterdir()) == []
-
-
-@pytest.mark.parametrize("folder", ["/proc/headgate", "/dev/null/journal"])
-def test_a_folder_that_cannot_be_written_is_an_error_with_a_next_step(folder: str) -> None:
-    with pytest.raises(JournalError, match="cannot be opened") as refused:
-        Journal(Path(folder), "main")
-    assert "--journal" in str(refused.value)
-
-
-def test_a_journal_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "main" / "journal.db").mkdir(parents=True)
-    with pytest.raises(JournalError, match="unable to open"):
-        Journal(tmp_path, "main")
 
 
 def test_where_a_task_is_can_be_asked_whoever_holds_it(journal: Journal, other: Journal) -> None:
@@ -419,3 +331,17 @@ def test_a_journal_that_restores_after_another_has_opened_tasks_opens_its_own_be
     second = opened(other, opening(2), opening(3))
     assert journal.accept([sample(task) for task in first], NOW) == {task.task_id for task in first}
     assert other.accept([sample(task) for task in second], NOW) == {task.task_id for task in second}
+
+
+@pytest.mark.parametrize("campaign", ["a/b", "a:b", "a@b", "a+b", "Ab", "x" * 200, "/".join("x" * 100)])
+def test_a_campaign_with_an_odd_name_has_a_journal_of_its_own(place: JournalPlace, campaign: str) -> None:
+    names = ["a~b", "a-b", "a.b", "a_b", campaign]
+    journals = [Journal(place, name) for name in names]
+    tasks = [opened(journal, opening(0))[0] for journal in journals]
+    assert [task.campaign for task in tasks] == names
+    assert [task.sequence for task in tasks] == [0] * len(names)
+    for journal in journals:
+        journal.close()
+    heir = Journal(place, campaign)
+    assert [task.task_id for task in heir.adopt([SAT], [SMALL])] == [tasks[-1].task_id]
+    heir.close()

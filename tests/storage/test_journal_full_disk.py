@@ -21,7 +21,7 @@ from tests.storage.journals import *
 journal = Journal(Path(sys.argv[1]), "main")
 tasks = opened(journal, *(opening(i) for i in range(200)))
 accepted = journal.accept([sample(task) for task in tasks[:50]], NOW)
-size = (journal.path / "journal.db-wal").stat().st_size
+size = (Path(journal.place) / "journal.db-wal").stat().st_size
 hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
 resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20_000, hard))
 failures = []
@@ -45,8 +45,8 @@ journal.close()
 
 
 def _room_for(journal: Journal, pages: int) -> None:
-    used = journal._db.execute("PRAGMA page_count").fetchone()[0]
-    journal._db.execute(f"PRAGMA max_page_count = {used + pages}")
+    used = journal._db._db.execute("PRAGMA page_count").fetchone()[0]
+    journal._db._db.execute(f"PRAGMA max_page_count = {used + pages}")
 
 
 def test_a_transaction_that_finds_no_room_changes_nothing_and_says_why(tmp_path: Path) -> None:

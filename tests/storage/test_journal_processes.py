@@ -99,7 +99,7 @@ def test_a_holder_that_stands_still_is_alive_and_one_that_was_killed_is_not(nurs
     assert journal.adopt([SAT], [SMALL]) == []
     nursery.kill(pid)
     assert [task.task_id for task in journal.adopt([SAT], [SMALL])] == [task_id]
-    assert [file.name for file in (journal.path / "holders").iterdir()] == [journal.holder]
+    assert [file.name for file in (Path(journal.place) / "holders").iterdir()] == [journal.holder]
     journal.close()
 
 
@@ -136,7 +136,7 @@ def test_processes_that_are_killed_lose_nothing_accepted_and_give_nothing_twice(
     assert open_tasks.isdisjoint(spooled | set(accepted))
     # Every task that was ever opened is open, spooled, or was in a batch that was to be removed.
     assert 0 <= ever_opened - len(open_tasks) - len(spooled) <= len(stored)
-    assert journal._db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert journal._db._db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     journal.close()
 
 

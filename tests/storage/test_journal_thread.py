@@ -39,7 +39,7 @@ async def test_an_error_of_a_call_reaches_its_caller_and_no_other(tmp_path: Path
     thread = JournalThread(Journal(tmp_path, "main"), inline=inline)
     (task,) = opened(thread.journal, opening(0))
     with pytest.raises(sqlite3.ProgrammingError):
-        await thread.call(thread.journal._db.execute, "SELECT ?", ())
+        await thread.call(thread.journal._db._db.execute, "SELECT ?", ())
     assert await thread.call(thread.journal.accept, [sample(task)], NOW) == {task.task_id}
     thread.close()
 
@@ -79,9 +79,9 @@ async def test_closing_waits_for_calls_and_is_legal_twice(tmp_path: Path, inline
 
 async def test_an_error_of_closing_is_not_swallowed(tmp_path: Path) -> None:
     thread = JournalThread(Journal(tmp_path, "main"))
-    thread.journal._db.close()
-    (thread.journal.path / "holders" / thread.journal.holder).unlink()
-    (thread.journal.path / "holders").rmdir()
-    (thread.journal.path / "holders").write_text("in the way")
+    thread.journal._db._db.close()
+    (Path(thread.journal.place) / "holders" / thread.journal.holder).unlink()
+    (Path(thread.journal.place) / "holders").rmdir()
+    (Path(thread.journal.place) / "holders").write_text("in the way")
     with pytest.raises(OSError, match="Not a directory"):
         thread.close()

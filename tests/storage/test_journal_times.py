@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from headgate.core import CLOCK_TOLERANCE_S, DAY_S, NO_SPENDING, Spending, errors
 from headgate.sampling.budgets import SpendingWindow
 from headgate.storage import Journal, SpendingReport
+from headgate.storage.journal_database import JournalPlace
 from tests.storage.journals import NOW, SAT, SMALL, opened, opening, sample, spool
 
 LIMIT = 60
@@ -21,7 +21,7 @@ STEPS = st.one_of(
 )
 
 
-def _spend(folder: Path, now: float, wanted: int = LIMIT) -> int:
+def _spend(folder: JournalPlace, now: float, wanted: int = LIMIT) -> int:
     """Start by the clock `now`, spend what is left of a day's requests, and end; return what was spent."""
     journal = Journal(folder, "c", fsync=False)
     try:
@@ -44,9 +44,9 @@ def test_starts_by_wrong_clocks_never_free_what_was_spent_by_the_right_one(
 ) -> None:
     folder = tmp_path_factory.mktemp("journal")
     assert _spend(folder, NOW) == LIMIT
-    for place, step in enumerate(steps):
-        _spend(folder, NOW + 60.0 * place + step, 0)
-        assert _spend(folder, NOW + 60.0 * place) == 0
+    for number, step in enumerate(steps):
+        _spend(folder, NOW + 60.0 * number + step, 0)
+        assert _spend(folder, NOW + 60.0 * number) == 0
     assert _spend(folder, NOW + HOUR_S) == 0
     assert _spend(folder, NOW + 2 * HOUR_S) == 0
 
@@ -73,31 +73,31 @@ def test_what_a_clock_ahead_has_spent_is_free_a_day_after_it_was_corrected(
     assert _spend(folder, NOW + DAY_S + HOUR_S) == LIMIT
 
 
-def test_a_journal_that_lay_idle_for_days_has_its_budget_again(tmp_path: Path) -> None:
-    assert _spend(tmp_path, NOW) == LIMIT
-    assert _spend(tmp_path, NOW + 3 * DAY_S) == LIMIT
+def test_a_journal_that_lay_idle_for_days_has_its_budget_again(place: JournalPlace) -> None:
+    assert _spend(place, NOW) == LIMIT
+    assert _spend(place, NOW + 3 * DAY_S) == LIMIT
 
 
-def test_what_is_old_is_deleted_once_the_journal_has_lived_for_a_day(tmp_path: Path) -> None:
-    _spend(tmp_path, NOW, 1)
+def test_what_is_old_is_deleted_once_the_journal_has_lived_for_a_day(place: JournalPlace) -> None:
+    _spend(place, NOW, 1)
     for hours in range(0, 24 * 5, 6):
-        _spend(tmp_path, NOW + 4 * DAY_S + hours * HOUR_S, 1)
-    with _opened(tmp_path) as journal:
+        _spend(place, NOW + 4 * DAY_S + hours * HOUR_S, 1)
+    with _opened(place) as journal:
         assert min(at for at, _ in _news(journal, NOW + 9 * DAY_S)) > NOW + 5 * DAY_S
 
 
-def test_samples_that_wait_for_a_store_wait_no_longer_because_the_clock_was_set_back(tmp_path: Path) -> None:
-    with _opened(tmp_path) as journal:
+def test_samples_that_wait_for_a_store_wait_no_longer_because_the_clock_was_set_back(place: JournalPlace) -> None:
+    with _opened(place) as journal:
         spool(journal, 3, now=NOW + 400 * DAY_S)
-    with _opened(tmp_path) as journal:
+    with _opened(place) as journal:
         ahead_s, times = journal.reconcile(NOW, {})
         journal.adopt([], [])
         assert (times > 0, journal.spool_state().oldest_at) == (True, NOW)
         assert ahead_s == pytest.approx(400 * DAY_S, abs=60)
 
 
-def test_a_due_time_that_may_be_to_come_is_left_as_it_is(tmp_path: Path) -> None:
-    with _opened(tmp_path) as journal:
+def test_a_due_time_that_may_be_to_come_is_left_as_it_is(place: JournalPlace) -> None:
+    with _opened(place) as journal:
         opened(journal, opening(600))
         assert journal.reconcile(NOW + 600 * 60.0 - HOUR_S, {SAT: 2 * HOUR_S})[1] == 1  # the task's
         assert journal.history(NOW).pairs[SMALL, SAT].last_due == NOW + 600 * 60.0
@@ -105,8 +105,8 @@ def test_a_due_time_that_may_be_to_come_is_left_as_it_is(tmp_path: Path) -> None
         assert journal.history(NOW).pairs[SMALL, SAT].last_due == NOW
 
 
-def test_a_journal_is_not_repaired_under_a_process_that_goes_by_the_other_clock(tmp_path: Path) -> None:
-    with _opened(tmp_path) as ahead, _opened(tmp_path) as other:
+def test_a_journal_is_not_repaired_under_a_process_that_goes_by_the_other_clock(place: JournalPlace) -> None:
+    with _opened(place) as ahead, _opened(place) as other:
         spool(ahead, 1, now=NOW + 2 * DAY_S)
         with pytest.raises(errors.ClockDisagreesError, match="another process"):
             other.reconcile(NOW, {})
@@ -115,8 +115,8 @@ def test_a_journal_is_not_repaired_under_a_process_that_goes_by_the_other_clock(
         assert other.reconcile(NOW, {})[1]
 
 
-def test_clocks_that_differ_by_minutes_agree(tmp_path: Path) -> None:
-    with _opened(tmp_path) as journal:
+def test_clocks_that_differ_by_minutes_agree(place: JournalPlace) -> None:
+    with _opened(place) as journal:
         task = opened(journal, opening())[0]
         journal.accept([sample(task)], NOW + CLOCK_TOLERANCE_S - 60.0)
         assert journal.reconcile(NOW, {})[1] == 0
@@ -125,7 +125,7 @@ def test_clocks_that_differ_by_minutes_agree(tmp_path: Path) -> None:
 class _opened:  # noqa: N801 - reads as a function
     """A journal that is closed at the end."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: JournalPlace) -> None:
         self._open: Callable[[], Journal] = lambda: Journal(folder, "c", fsync=False)
 
     def __enter__(self) -> Journal:

@@ -54,7 +54,7 @@ async def test_a_second_journal_is_refused_while_the_first_samples_the_same_envi
     await store.renew(*other, ["z"], is_new=True)
     with pytest.raises(errors.CampaignInUseError, match="samples y of this campaign") as told:
         await store.renew(*other, ["y", "z"], is_new=True)
-    assert str(journals[0].path) in told.value.message
+    assert str(journals[0].place) in told.value.message
     await store.give_back(first[0])
     await store.give_back(same[0])
     await store.renew(*other, ["y", "z"], is_new=True)

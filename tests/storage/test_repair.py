@@ -30,7 +30,7 @@ def _filled(folder: Path) -> tuple[Path, list[str]]:
     journal.record_pause("acme/small@main", 2, NOW + DAY_S)
     journal.exchange_spending({"acme/small@main": SpendingReport(Spending(7, 7, 7))}, NOW)
     journal.close()
-    return journal.file, ids
+    return Path(journal.place) / "journal.db", ids
 
 
 def _damage(path: Path, holding: bytes, garbage: Callable[[bytes], bytes]) -> None:

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from headgate.core import DAY_S, NO_SPENDING, Spending
 from headgate.storage import Journal, SpendingNeed, SpendingReport
+from headgate.storage.journal_database import JournalPlace
 from headgate.storage.spending import Others
 
 START = 1_767_225_600.0
@@ -105,8 +106,8 @@ TestProcesses.settings = settings(max_examples=25, stateful_step_count=25, deadl
 
 
 @pytest.fixture
-def two(tmp_path: Path):
-    one, other = Journal(tmp_path, "c"), Journal(tmp_path, "c")
+def two(place: JournalPlace):
+    one, other = Journal(place, "c"), Journal(place, "c")
     yield one, other
     one.close()
     other.close()
@@ -146,11 +147,11 @@ def test_what_others_spend_is_told_once_and_in_its_minute(two) -> None:
     assert other.exchange_spending({}, START + 64)["a"].news == ((START + 60, Spending(1)),)
 
 
-def test_nobody_hears_of_its_own_spending_but_after_a_restart(tmp_path: Path, two) -> None:
+def test_nobody_hears_of_its_own_spending_but_after_a_restart(place: JournalPlace, two) -> None:
     one, _ = two
     one.exchange_spending({"a": needs(0, spent=70)}, START)
     assert one.exchange_spending({"a": needs(0)}, START + 5)["a"].news == ()
-    again = Journal(tmp_path, "c")
+    again = Journal(place, "c")
     assert again.exchange_spending({}, START + 10)["a"].news == ((START, Spending(70)),)
     again.close()
 

@@ -60,9 +60,9 @@ def test_an_accepted_batch_that_was_rolled_back_leaves_nothing_in_memory(
 def test_fields_of_a_later_version_are_left_out(tmp_path: Path) -> None:
     journal = Journal(tmp_path, "main")
     kept = spool(journal, 2)
-    ((position, chunk),) = journal._db.execute("SELECT position, samples FROM spooled_samples").fetchall()
+    ((position, chunk),) = journal._db._db.execute("SELECT position, samples FROM spooled_samples").fetchall()
     rows = [row | {"mood": "good"} for row in orjson.loads(chunk)]
-    journal._db.execute("UPDATE spooled_samples SET samples = ? WHERE position = ?", (orjson.dumps(rows), position))
+    journal._db._db.execute("UPDATE spooled_samples SET samples = ? WHERE position = ?", (orjson.dumps(rows), position))
     assert journal.spooled() == kept
     journal.close()
 

@@ -254,7 +254,12 @@ def repair_(file: Path | None = None, choices: JournalChoices | None = None, *, 
     campaign; a job queue's file, its tokens' or a placement's journal is repaired alike.
     """
     settings = (choices or JournalChoices()).load().settings
-    path = file or storage.Journal.file_of(settings.journal, settings.campaign)
+    if file is None and not isinstance(settings.journal, Path):
+        raise InvalidInputError(
+            f"the journal is in {settings.journal}, where PostgreSQL looks after it",
+            next_step="Name a FILE; a damaged database is restored from its backup.",
+        )
+    path = file or storage.Journal.file_of(Path(str(settings.journal)), settings.campaign)
     done = storage.repair(path, time.time())
     if as_json:
         print_json({"path": str(path), "kept_as": str(done.kept_as or ""), "saved": done.rows, "lost": done.lost})

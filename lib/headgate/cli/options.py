@@ -198,7 +198,7 @@ class SampleChoices(NamedStoreChoices):
 class JournalChoices(NamedStoreChoices):
     """For commands that look for what a campaign has in progress."""
 
-    journal: Annotated[Path | None, Parameter(help="Folder of the journal.")] = None
+    journal: Annotated[str | None, Parameter(help="Folder of the journal, or its postgresql:// address.")] = None
 
 
 @Parameter(name="*")

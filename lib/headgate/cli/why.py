@@ -17,7 +17,6 @@ from headgate.cli.output import AsJson, print_json, say
 from headgate.config import Settings
 from headgate.core import task_id_of
 from headgate.core.errors import HeadgateError, InvalidInputError, StoreError, UnauthorizedError
-from headgate.durable.sqlite import damage_told
 from headgate.storage import Journal, TaskState, sample_store
 
 _TIMEOUT_S: Final = 5.0
@@ -240,11 +239,11 @@ async def _at_rest(settings: Settings, campaign: str, task_id: str) -> Answer:
 
 
 def _journaled(settings: Settings, campaign: str, task_id: str) -> TaskState:
-    if not settings.journal.exists():
+    if not Journal.is_there(settings.journal, campaign):
         return TaskState.UNKNOWN  # asking makes no journal
     journal = Journal(settings.journal, campaign)
     try:
-        with damage_told(journal.file):
+        with journal.told():
             return journal.state_of(task_id)
     finally:
         journal.close()

@@ -136,7 +136,9 @@ def _sentence(error: Any, origins: Mapping[str, str]) -> str:
         return message
     name = str(error["loc"][0])
     value = error.get("input")
-    is_secret = "Secret" in str(setting_fields()[name].annotation)
+    is_secret = (
+        "Secret" in str(setting_fields()[name].annotation) or name == "journal"
+    )  # it may be an address with a password
     shown = "" if is_secret or isinstance(value, dict) else f", got {redacted(repr(value))}"
     return f"{'.'.join(map(str, error['loc']))}: {message}{shown} ({origins[name]})"
 

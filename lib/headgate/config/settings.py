@@ -7,7 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, PrivateAttr, SecretStr, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    PrivateAttr,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
 from headgate.config.budget_settings import Address, BudgetSettings, Names, names_in, paired
@@ -21,6 +31,7 @@ from headgate.config.sections import (
 )
 from headgate.core import checked_name
 from headgate.core.errors import InvalidNameError
+from headgate.durable.databases import PostgresAddress, place_of
 
 MAX_DAILY_RATE: Final = 8_640_000.0
 """One sample each 10 ms per model and environment; beyond it a rate is a typing error."""
@@ -38,6 +49,17 @@ def checked_rate(value: float) -> float:
 
 
 DailyRate = Annotated[float, Field(allow_inf_nan=True), AfterValidator(checked_rate)]  # which the check itself refuses
+
+
+def _journal_place(value: object) -> object:
+    if not isinstance(value, str) or "://" not in value:
+        return value
+    if not value.startswith(("postgresql://", "postgres://")):
+        raise ValueError("a journal must be in a folder, or at a postgresql:// address")
+    return place_of(value)
+
+
+JournalPlace = Annotated[Path | InstanceOf[PostgresAddress], BeforeValidator(_journal_place)]
 
 
 class Settings(
@@ -71,9 +93,17 @@ class Settings(
         "by a pattern of names, too, of which the longest counts: reasoning-gym:*=20,*=50.",
     )
     store: str = Field(".headgate/samples", description="Sample store: a folder, or s3://bucket/prefix.")
-    journal: Path = Field(
+    journal: JournalPlace = Field(
         Path(".headgate/journal"),
-        description="Folder of the local journal: open tasks, spooled samples and due times of the campaign.",
+        description="Journal: open tasks, spooled samples and due times of the campaign. A folder of this machine, or "
+        "postgresql://USER:PASSWORD@HOST:PORT/DATABASE for one that machines share.",
+    )
+    journal_lease_s: float = Field(
+        30.0,
+        ge=1,
+        le=3_600,
+        description="A process that shares a journal in PostgreSQL counts as dead when it was not heard of for so "
+        "long; others take over its tasks.",
     )
     s3_endpoint_url: str = Field(
         "", description="Endpoint of an S3-compatible service such as R2 or MinIO. Empty: AWS."

@@ -28,6 +28,10 @@ _DEFAULTS: Final = {
 }
 
 
+class DatabaseAwayError(Exception):
+    """A database cannot be reached, or not written for now; nothing of the transaction has happened."""
+
+
 class PostgresAddress:
     """Where a PostgreSQL database is. Its text is for messages: no password."""
 
@@ -42,7 +46,7 @@ class PostgresAddress:
             import psycopg  # noqa: PLC0415 - of an optional extra
             from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415
         except ImportError as error:
-            raise MissingExtraError("A job queue in PostgreSQL", "postgres") from error
+            raise MissingExtraError("A PostgreSQL database", "postgres") from error
         try:
             parts = conninfo_to_dict(url)
         except psycopg.ProgrammingError:
@@ -103,8 +107,8 @@ def statements(package: str, file_name: str, *, for_postgres: bool = False) -> M
 
 
 def in_postgres(sql: str) -> str:
-    """Return a statement with `:parameter` in the form that psycopg reads."""
-    return _PARAMETER.sub(r"%(\1)s", sql)
+    """Return a statement with `:parameter` or `?` in the form that psycopg reads."""
+    return _PARAMETER.sub(r"%(\1)s", sql).replace("?", "%s")
 
 
 def _path_of(rest: str, url: str) -> Path:

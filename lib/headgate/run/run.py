@@ -77,7 +77,7 @@ class Run:
         self._epoch_offset = clock.wall() - clock.monotonic()
         rates = plan.rates() if plan.provider is None else {}
         judge = plan.judging.judge if plan.judging is not None else None
-        journal = Journal(settings.journal, settings.campaign, fsync=not inline)
+        journal = Journal(settings.journal, settings.campaign, fsync=not inline, lease_s=settings.journal_lease_s)
         self.lease = journal.lease()
         self._journal = JournalThread(journal, inline=inline, clock=clock, emit=emit)
         self.samplers: dict[str, ModelSampler] = {}
@@ -218,6 +218,7 @@ class Run:
                 acceptance = group.create_task(self._acceptance.run())
                 sink = group.create_task(self._sink.run())
                 beside = [self._demand.run(), self._membership.keep(), self._report(), self._stop_in_time()]
+                beside.append(self._journal.keep())
                 if self._parts.requests is not None:
                     beside.append(self._parts.requests.budgets.keep_in_step())
                 loops = [group.create_task(loop) for loop in beside]

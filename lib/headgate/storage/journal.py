@@ -1,23 +1,20 @@
-"""The journal: what a campaign owes and what it has, in one local SQLite file that survives any kill.
+"""The journal: what a campaign owes and what it has, in a database that survives any kill.
 
 It holds the due times and sequence numbers of every model and environment, the *open tasks* (given out, no sample yet)
 and the *spool* (samples accepted, not yet visible in the store). A sample is accepted by one transaction that closes
 its task and spools its row: either both happen or neither, so a task yields one sample at most, and a killed process
-leaves its unfinished tasks open for the next one. Several processes may share a journal; each is a *holder* with a
-locked file, and the operating system frees that lock when the process dies, however it dies.
+leaves its unfinished tasks open for the next one. Several processes may share a journal; each is a *holder*, and the
+database knows which of them live: by a locked file each on one machine (SQLite), by leases on many (PostgreSQL).
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
-import re
 import socket
-import sqlite3
-import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -31,14 +28,14 @@ from headgate.core import (
     Spending,
     Task,
     credible,
-    errors,
     new_holder_id,
     sample_task,
     task_id_of,
 )
-from headgate.durable import sqlite
-from headgate.durable.databases import statements
-from headgate.durable.locks import Holders, folder_locked
+from headgate.core.errors import JournalError
+from headgate.durable.databases import PostgresAddress
+from headgate.storage.journal_database import JOURNAL_REFUSED, JournalDatabase, JournalPlace, meta_of, plain_name
+from headgate.storage.journal_sqlite import SqliteJournal
 from headgate.storage.journal_times import JournalTimes
 from headgate.storage.objects import LEASES
 from headgate.storage.pairs import AlreadyTaken, Opening, PairBook, PairRecord
@@ -70,7 +67,8 @@ class TaskState(StrEnum):
     UNKNOWN = "unknown"
 
 
-SCHEMA_VERSION: Final = "2"
+JOURNAL_LEASE_S: Final = 30.0
+"""A holder of a journal that machines share is dead when it has not been heard of for so long."""
 
 NOTHING_SPENT: Final[Mapping[str, Spending]] = {}
 
@@ -81,68 +79,79 @@ class Journal:
     Lives from `__init__` to `close`. Not closing it is legal: the next holder takes over what this one left.
     """
 
-    def __init__(self, folder: Path, campaign: str, *, fsync: bool = True) -> None:
-        """Open the journal of `campaign` in `folder`, which is made when it is missing.
+    def __init__(
+        self, place: JournalPlace, campaign: str, *, fsync: bool = True, lease_s: float = JOURNAL_LEASE_S
+    ) -> None:
+        """Open the journal of `campaign` at `place`, which is made when it is missing.
 
         Args:
-            folder: holds the journals of all campaigns.
+            place: a folder, or a PostgreSQL database, that holds the journals of all campaigns.
             campaign: part of every task's identity.
             fsync: wait for the disk when samples are accepted. Without it a kill still loses nothing, a power cut may.
+            lease_s: in a database, how long this holder counts as alive after it was last heard of.
 
         Raises:
-            JournalError: if the folder cannot be used, the file is no journal, or a newer version wrote it.
+            JournalError: if the place cannot be used, is no journal, or another version wrote it.
         """
         self.campaign = campaign
         self.holder: HolderId = new_holder_id()
-        self._fsync = fsync
-        self._sql = statements("headgate.storage", "journal.sql")
         self._positions: dict[str, int] = {}
         self._next_position = 1
-        self.file = Journal.file_of(folder, campaign)
-        self._folder = self.file.parent
-        said = f"journal {self._folder} cannot be opened"
-        with sqlite.failing_as(errors.JournalError, said, self.file), contextlib.ExitStack() as undo:
-            self._holders = Holders(self._folder / "holders", self.holder)
-            undo.callback(self._holders.leave)
-            # SQLite lets nobody wait who makes a new file a WAL database.
-            with folder_locked(self._folder):
-                self._db = sqlite.connected(self.file, synchronous="NORMAL", busy_s=30.0)
-                undo.callback(self._db.close)
-                self._prepare()
-            self._pairs = PairBook(self._db)
-            self._spool = Spool(self._db, self.holder)
-            self._times = JournalTimes(self._db, self._holders)
-            self._spending = SpendingBook(self._db, self.holder, self._holders, self._times)
-            undo.pop_all()
+        self._db: JournalDatabase
+        if isinstance(place, PostgresAddress):
+            from headgate.storage.journal_postgres import PostgresJournal  # noqa: PLC0415 - of an optional extra
+
+            self._db = PostgresJournal(place, campaign, self.holder, fsync=fsync, lease_s=lease_s)
+        else:
+            self._db = SqliteJournal(place, campaign, self.holder, fsync=fsync)
+        self._pairs = PairBook(self._db)
+        self._spool = Spool(self._db, self.holder)
+        self._times = JournalTimes(self._db)
+        self._spending = SpendingBook(self._db, self.holder, self._times)
         self._is_open = True
 
     @staticmethod
-    def is_there(folder: Path, campaign: str) -> bool:
-        """Return whether the campaign has a journal in `folder`; opening it would make one."""
-        return (folder / _file_name(campaign)).is_dir()
+    def is_there(place: JournalPlace, campaign: str) -> bool:
+        """Return whether the campaign may have a journal at `place`; opening it would make one."""
+        return isinstance(place, PostgresAddress) or (place / plain_name(campaign)).is_dir()
 
     @property
-    def path(self) -> Path:
-        """The folder that holds this campaign's journal."""
-        return self._folder
+    def place(self) -> str:
+        """Where this campaign's journal is, for people."""
+        return self._db.place
+
+    @property
+    def renew_every_s(self) -> float | None:
+        """How often `renew` is to be called; None where nobody needs it."""
+        return self._db.renew_every_s
 
     @staticmethod
     def file_of(folder: Path, campaign: str) -> Path:
         """Return where the journal of a campaign is, or would be."""
-        return folder / _file_name(campaign) / "journal.db"
+        return SqliteJournal.file_of(folder, campaign)
 
     def lease(self) -> tuple[str, str]:
         """Return the key of this process's lease of the campaign in the store, and where the journal is, for people."""
-        key = f"{LEASES}{_file_name(self.campaign)}/{self._run('meta', key='journal_id').fetchone()[0]}.{self.holder}"
-        return key, f"{self._folder.resolve()} on {socket.gethostname()}"
+        key = f"{LEASES}{plain_name(self.campaign)}/{meta_of(self._db, 'journal_id')}.{self.holder}"
+        return key, f"{self.place} on {socket.gethostname()}"
+
+    def told(self) -> AbstractContextManager[None]:
+        """Raise damage of what is read inside as a `JournalError`; let all other errors pass."""
+        return self._db.told()
 
     def check(self) -> None:
-        """Read all of the file; raises `JournalError` if it is damaged."""
-        with sqlite.damage_told(self.file):
-            (found,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
-            if found != "ok":
-                raise sqlite.DamagedRowError(found)
+        """Read all of it; raises `JournalError` if it is damaged."""
+        with self._db.told():
+            self._db.check()
             self._spool.samples()
+
+    def renew(self) -> None:
+        """Tell the other holders that this one is alive."""
+        self._db.renew()
+
+    def interrupt(self) -> None:
+        """Have a call of another thread that waits for a database fail; safe from any thread."""
+        self._db.interrupt()
 
     # Tasks.
 
@@ -150,10 +159,12 @@ class Journal:
         """Give each opening its sequence number and record it as open, in one transaction; results in order."""
         with self._transaction():
             self._refresh()
+            self._pairs.look_up((opening.model, opening.environment) for opening in openings)
+            given = self._give(openings)
             rows: list[tuple[object, ...]] = []
-            results = [self._open_one(opening, rows) for opening in openings]
+            results = [self._open_one(opening, given, rows) for opening in openings]
             self._pairs.save()
-            self._db.executemany(self._sql["open_task"], rows)
+            self._db.many("open_task", rows)
         opened = [result for result in results if isinstance(result, Task)]
         self._positions.update((task.task_id, self._next_position + n) for n, task in enumerate(opened))
         self._next_position += len(opened)
@@ -163,22 +174,29 @@ class Journal:
         """Close tasks without a sample: their model has left the roster."""
         closed = [task_id for task_id in task_ids if task_id in self._positions]
         with self._transaction():
-            self._db.executemany(self._sql["close_task"], [(self._positions[task_id],) for task_id in closed])
-            self._db.executemany(self._sql["forget_given"], [(task_id,) for task_id in closed])
+            self._db.many("close_task", [(self._positions[task_id],) for task_id in closed])
+            self._db.many("forget_given", [(task_id,) for task_id in closed])
         for task_id in closed:
             del self._positions[task_id]
 
     def adopt(self, environments: Iterable[str], models: Iterable[str]) -> list[Task]:
-        """Take over open tasks of dead or departed holders in these environments and models, and their spool."""
+        """Take over open tasks of dead or departed holders in these environments and models, and their spool.
+
+        Tasks that this holder has in hand, and lost because it was thought dead, are its own again, and not returned.
+        """
         with self._transaction():
             self._bury_dead()
-            self._run("adopt_samples", holder=self.holder)
+            self._db.run("adopt_samples", {"holder": self.holder})
             wanted_models, wanted_environments = set(models), set(environments)
             mine: dict[int, Task] = {}
-            for row in self._run("unheld_tasks").fetchall():
+            in_hand = set(self._positions.values())
+            adopted: list[tuple[object, ...]] = []
+            for row in self._db.run("unheld_tasks").fetchall():
                 position, model, environment, sequence, stage, data_length, due_at, weight, attempt = row
-                if model in wanted_models and environment in wanted_environments:
-                    self._db.execute(self._sql["adopt_task"], (self.holder, position))
+                is_wanted = model in wanted_models and environment in wanted_environments
+                if is_wanted or position in in_hand:
+                    adopted.append((self.holder, position))
+                if is_wanted and position not in in_hand:
                     task = sample_task(
                         campaign=self.campaign,
                         model=model,
@@ -190,12 +208,13 @@ class Journal:
                         weight=weight,
                     )
                     mine[position] = replace(task, attempt=attempt)
+            self._db.many("adopt_task", adopted)
         self._positions.update((task.task_id, position) for position, task in mine.items())
         return list(mine.values())
 
     def state_of(self, task_id: str) -> TaskState:
         """Return where a task is, whoever holds it. O(open tasks and spooled samples): for people who ask."""
-        for model, environment, sequence, stage, started in self._run("open_identities"):
+        for model, environment, sequence, stage, started in self._db.run("open_identities"):
             if task_id_of(model, environment, sequence, stage, self.campaign) == task_id:
                 return TaskState.STARTED if started else TaskState.OPEN
         is_spooled = any(sample.task_id == task_id for sample in self._spool.samples())
@@ -226,7 +245,7 @@ class Journal:
             # An episode that has ended already, most often, need not be noted as begun.
             begun = {self._positions[task_id] for task_id in started if task_id in self._positions}
             begun.difference_update(position for position, _ in found.values())
-            self._db.executemany(self._sql["start_task"], [(position,) for position in begun])
+            self._db.many("start_task", [(position,) for position in begun])
             fresh = self._accept(found, now) if found else []
             counted = self._spending.count(spent, now) if spent else None
         if counted is not None:
@@ -258,7 +277,7 @@ class Journal:
 
     def is_new(self) -> bool:
         """Return whether nothing was ever restored into or sampled from this journal."""
-        return self._run("meta", key="restored_at").fetchone() is None
+        return meta_of(self._db, "restored_at") is None
 
     def reconcile(self, now: float, due_s: Mapping[str, float]) -> tuple[float, int]:
         """Make what lies ahead of wall time `now`, and cannot be true, be now; return how far it lay, and of how many.
@@ -292,39 +311,41 @@ class Journal:
             if not self.is_new():
                 return  # another process that started at the same time was first
             self._refresh()
+            pairs = list(pairs)
+            self._pairs.look_up((model, environment) for model, environment, _, _ in pairs)
             for model, environment, next_sequence, ended_at in pairs:
                 last_due = None if ended_at is None else credible(ended_at, now)
                 self._pairs.raise_to(model, environment, next_sequence, last_due)
             self._pairs.save()
             lived = [count for count in counts if credible(count[2], now) == count[2]]
             self._count((int(at // 60), model, environment, n) for model, environment, at, n in lived)
-            self._run("set_meta", key="restored_at", value=repr(now))
+            self._db.run("set_meta", {"key": "restored_at", "value": repr(now)})
 
     def history(self, now: float) -> JournalHistory:
         """Return sequence numbers, due times, the counts of the last 24 h, and pauses."""
         since = int((now - DAY_S) // 60)
         with self._transaction():
             if (oldest := self._times.oldest_kept(now)) is not None:
-                self._run("forget_counts", minute=oldest)
+                self._db.run("forget_counts", {"minute": oldest})
         counts: dict[tuple[str, str], list[tuple[float, int]]] = {}
-        for model, environment, minute, samples in self._run("counts_since", minute=since):
+        for model, environment, minute, samples in self._db.run("counts_since", {"minute": since}):
             counts.setdefault((model, environment), []).append((minute * 60.0, samples))
         pairs = self._pairs.records()
         return JournalHistory(
             pairs={(pair.model, pair.environment): pair for pair in pairs},
             counts=counts,
-            pauses={model: (level, until) for model, level, until in self._run("pauses")},
+            pauses={model: (level, until) for model, level, until in self._db.run("pauses")},
         )
 
     def record_pause(self, model: str, level: int, until: float) -> None:
         """Remember a pause across restarts."""
         with self._transaction():
-            self._run("set_pause", model=model, level=level, until=until)
+            self._db.run("set_pause", {"model": model, "level": level, "until": until})
 
     def clear_pause(self, model: str) -> None:
         """Forget a pause."""
         with self._transaction():
-            self._run("clear_pause", model=model)
+            self._db.run("clear_pause", {"model": model})
 
     def exchange_spending(self, reports: Mapping[str, SpendingReport], now: float) -> dict[str, SpendingAnswer]:
         """Tell what was spent of models, and ask what may be; return the answer for each that is asked or heard about.
@@ -337,47 +358,37 @@ class Journal:
 
     def open_count(self) -> int:
         """Return how many tasks are open, of all holders."""
-        return int(self._run("open_count").fetchone()[0])
+        return int(self._db.run("open_count").fetchone()[0])
 
     def spool_count(self) -> int:
         """Return how many samples are spooled, of all holders."""
         return self._spool.count()
 
     def scrub(self) -> None:
-        """Have the file hold nothing of what was removed from it; SQLite keeps the bytes until it needs their room."""
-        self._db.execute("VACUUM")
-        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        """Have the disk hold nothing of what was removed."""
+        self._db.scrub()
 
     def close(self) -> None:
         """Leave open tasks and spooled samples to the next holder, and close. Legal more than once."""
         if not self._is_open:
             return
         self._is_open = False
-        with contextlib.suppress(sqlite3.Error), self._transaction(durable=True):
-            # A full disk must not keep the process from ending: the dead holder's lock says the same.
-            self._run("abandon_tasks", holder=self.holder)
-            self._run("abandon_samples", holder=self.holder)
+        with contextlib.suppress(*JOURNAL_REFUSED, JournalError), self._transaction(durable=True):
+            # A full disk must not keep the process from ending: that the holder is gone says the same.
+            self._db.run("abandon_tasks", {"holder": self.holder})
+            self._db.run("abandon_samples", {"holder": self.holder})
             self._spending.leave()
         self._db.close()
-        self._holders.leave()
 
     # Inside.
 
     def _refresh(self) -> None:
         """Take note of what other processes have written: numbers of pairs, and positions of open tasks."""
         if self._pairs.refresh():
-            self._next_position = max(self._next_position, 1 + self._run("last_position").fetchone()[0])
+            self._next_position = max(self._next_position, 1 + self._db.run("last_position").fetchone()[0])
 
-    def _open_one(self, opening: Opening, rows: list[tuple[object, ...]]) -> Task | AlreadyTaken:
-        """Return the task of an opening, with its row added to `rows`."""
-        if opening.sequence is None:
-            taken = self._pairs.take(opening)
-            if isinstance(taken, AlreadyTaken):
-                return taken
-            pair, sequence = taken
-        else:
-            sequence = opening.sequence
-        task = sample_task(
+    def _task_of(self, opening: Opening, sequence: int) -> Task:
+        return sample_task(
             campaign=self.campaign,
             model=opening.model,
             environment=opening.environment,
@@ -387,10 +398,22 @@ class Journal:
             due_at=opening.due_at,
             weight=opening.weight,
         )
+
+    def _open_one(self, opening: Opening, given: set[str], rows: list[tuple[object, ...]]) -> Task | AlreadyTaken:
+        """Return the task of an opening, with its row added to `rows`; one of `given` is taken out of there."""
+        if opening.sequence is None:
+            taken = self._pairs.take(opening)
+            if isinstance(taken, AlreadyTaken):
+                return taken
+            pair, sequence = taken
+        else:
+            sequence = opening.sequence
+        task = self._task_of(opening, sequence)
         if opening.sequence is not None:
-            if not self._give(task):
+            if task.task_id not in given or self._is_open_by_number(task):
                 last_due = self._pairs.last_due(opening.model, opening.environment)
                 return AlreadyTaken(opening.model, opening.environment, last_due)
+            given.remove(task.task_id)
             pair = self._pairs.note(opening, sequence)
         position = self._next_position + len(rows)
         rows.append(
@@ -398,21 +421,24 @@ class Journal:
         )  # fmt: skip
         return task
 
-    def _give(self, task: Task) -> bool:
-        """Note that a task which its source counts was given; False when it was before, or is open by its number."""
-        if self._db.execute(self._sql["give"], (task.task_id,)).rowcount == 0:
-            return False
+    def _give(self, openings: Sequence[Opening]) -> set[str]:
+        """Note that tasks which their source counts are given; return the ids of those that were not before."""
+        counted = [self._task_of(one, one.sequence).task_id for one in openings if one.sequence is not None]
+        return {task_id for (task_id,) in self._db.each("give", [(task_id,) for task_id in counted])}
+
+    def _is_open_by_number(self, task: Task) -> bool:
+        """Return whether a task is open that its source counts, since the sampler has given its number."""
         if not self._pairs.was_numbered(task.model, task.environment, task.sequence):
-            return True
+            return False
         pair = self._pairs.key(task.model, task.environment)
-        return self._db.execute(self._sql["is_open"], (pair, task.sequence, task.stage)).fetchone() is None
+        return self._db.run("is_open", (pair, task.sequence, task.stage)).fetchone() is not None
 
     def _accept(self, found: Mapping[str, tuple[int, Sample]], now: float) -> list[Sample]:
         """Close tasks and spool their samples; return those whose task this holder still holds."""
         positions = json.dumps([position for position, _ in found.values()])
-        held = {row[0] for row in self._run("held_among", holder=self.holder, positions=positions)}
+        held = {row[0] for row in self._db.run("held_among", {"holder": self.holder, "positions": positions})}
         fresh = [sample for position, sample in found.values() if position in held]
-        self._db.executemany(self._sql["close_task"], [(position,) for position in held])
+        self._db.many("close_task", [(position,) for position in held])
         self._spool.add(fresh, now)
         counted = Counter((int(s.finished_at // 60), s.model, s.environment) for s in fresh if s.is_scored)
         self._count((minute, model, environment, n) for (minute, model, environment), n in counted.items())
@@ -420,61 +446,29 @@ class Journal:
 
     def _count(self, counted: Iterable[tuple[int, str, str, int]]) -> None:
         """Add to the scored samples of a minute, model and environment."""
+        counted = list(counted)
+        self._pairs.look_up((model, environment) for _, model, environment, _ in counted)
         key = self._pairs.key
-        self._db.executemany(self._sql["count"], [(minute, key(m, e), samples) for minute, m, e, samples in counted])
-
-    def _prepare(self) -> None:
-        self._db.execute("PRAGMA temp_store = MEMORY")
-        is_made = self._db.execute(self._sql["has_meta"]).fetchone() is not None
-        version = self._run("meta", key="schema_version").fetchone() if is_made else None
-        if version is not None and version[0] != SCHEMA_VERSION:
-            raise errors.JournalError(
-                f"journal {self._folder} has format {version[0]}, this version reads {SCHEMA_VERSION}",
-                next_step="Run the version of Headgate that wrote it, or choose another folder with --journal.",
-            )
-        self._db.executescript(self._sql["schema"])
-        self._run("set_meta_once", key="schema_version", value=SCHEMA_VERSION)
-        self._run("set_meta_once", key="campaign", value=self.campaign)
-        self._run("set_meta_once", key="journal_id", value=uuid.uuid4().hex)
-        owner = self._run("meta", key="campaign").fetchone()[0]
-        if owner != self.campaign:
-            raise errors.JournalError(f"journal {self._folder} belongs to campaign {owner!r}, not {self.campaign!r}")
-
-    def _run(self, name: str, **values: object) -> sqlite3.Cursor:
-        return self._db.execute(self._sql[name], values)
+        self._db.many("count", [(minute, key(m, e), samples) for minute, m, e, samples in counted])
 
     @contextlib.contextmanager
     def _transaction(self, *, durable: bool = False) -> Iterator[None]:
         """One write transaction; `durable` waits for the disk, otherwise a power cut may undo it, a kill may not."""
-        durable = durable and self._fsync
-        if durable:
-            self._db.execute("PRAGMA synchronous = FULL")
         try:
-            with sqlite.transaction(self._db):
+            with self._db.transaction(durable=durable):
                 yield
         except BaseException:
             self._pairs.forget()
             self._spool.forget()
             raise
-        finally:
-            if durable:
-                self._db.execute("PRAGMA synchronous = NORMAL")
 
     def _bury_dead(self) -> None:
         """Free what holders left whose process is gone: their lock can be taken, or their file is missing.
 
         What was running when the process died may be why it died, and is counted.
         """
-        for (holder,) in self._run("holders").fetchall():
-            if self._holders.is_dead(holder):
-                self._run("count_deaths", holder=holder)
-                self._run("abandon_tasks", holder=holder)
-                self._run("abandon_samples", holder=holder)
-
-
-def _file_name(campaign: str) -> str:
-    """Return a folder name for a campaign: another one for every name, and no longer than file systems allow."""
-    plain = re.sub(r"[^A-Za-z0-9._-]", "~", campaign)
-    if plain == campaign and plain.strip("."):
-        return plain
-    return f"{plain}~{hashlib.blake2b(campaign.encode(), digest_size=6).hexdigest()}"
+        for (holder,) in self._db.run("holders").fetchall():
+            if self._db.holders.is_dead(holder):
+                self._db.run("count_deaths", {"holder": holder})
+                self._db.run("abandon_tasks", {"holder": holder})
+                self._db.run("abandon_samples", {"holder": holder})

@@ -1,4 +1,4 @@
--- The local journal of a campaign. One statement per name; `statements.py` loads them by name.
+-- The journal of a campaign, in SQLite and, but for the schema, in PostgreSQL; `journal_postgres.sql` has what differs.
 
 -- name: schema
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -51,10 +51,10 @@ INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO UPDATE 
 INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO NOTHING;
 
 -- name: pair
-SELECT pair, next_sequence, last_due FROM pairs WHERE model = ? AND environment = ?;
+SELECT model, environment, pair, next_sequence, last_due FROM pairs WHERE model = ? AND environment = ?;
 
 -- name: new_pair
-INSERT INTO pairs (model, environment) VALUES (?, ?);
+INSERT INTO pairs (model, environment) VALUES (?, ?) RETURNING pair;
 
 -- name: save_pair
 UPDATE pairs SET next_sequence = ?, last_due = ? WHERE pair = ?;
@@ -70,7 +70,7 @@ INSERT INTO open_tasks (position, pair, sequence, stage, data_length, due_at, we
 VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?);
 
 -- name: give
-INSERT OR IGNORE INTO given (task_id) VALUES (?);
+INSERT OR IGNORE INTO given (task_id) VALUES (?) RETURNING task_id;
 
 -- name: forget_given
 DELETE FROM given WHERE task_id = ?;
@@ -87,7 +87,7 @@ DELETE FROM open_tasks WHERE position = ?;
 
 -- name: count
 INSERT INTO counts (minute, pair, samples) VALUES (?, ?, ?)
-ON CONFLICT (minute, pair) DO UPDATE SET samples = samples + excluded.samples;
+ON CONFLICT (minute, pair) DO UPDATE SET samples = counts.samples + excluded.samples;
 
 -- name: forget_counts
 DELETE FROM counts WHERE minute < :minute;
@@ -135,7 +135,7 @@ FROM spool WHERE holder = ?;
 SELECT coalesce(sum(rows), 0) FROM spool;
 
 -- name: add_chunk
-INSERT INTO spool (holder, rows, accepted_at) VALUES (?, ?, ?);
+INSERT INTO spool (holder, rows, accepted_at) VALUES (?, ?, ?) RETURNING position;
 
 -- name: add_chunk_samples
 INSERT INTO spooled_samples (position, samples) VALUES (?, ?);
@@ -186,20 +186,20 @@ SELECT model, minute, tokens, requests, cost_micro FROM spent WHERE version > ? 
 -- name: count_spent
 INSERT INTO spent (model, minute, tokens, requests, cost_micro, version) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (model, minute) DO UPDATE SET
-  tokens = tokens + excluded.tokens, requests = requests + excluded.requests,
-  cost_micro = cost_micro + excluded.cost_micro, version = excluded.version;
+  tokens = spent.tokens + excluded.tokens, requests = spent.requests + excluded.requests,
+  cost_micro = spent.cost_micro + excluded.cost_micro, version = excluded.version;
 
 -- name: forget_spent
 DELETE FROM spent WHERE minute < :minute;
 
 -- name: spent_moved
-SELECT model, min(minute + :by, :now), tokens, requests, cost_micro, version FROM spent WHERE minute >= :since;
+SELECT model, CASE WHEN minute + :by < :now THEN minute + :by ELSE :now END, tokens, requests, cost_micro, version FROM spent WHERE minute >= :since;
 
 -- name: forget_spent_since
 DELETE FROM spent WHERE minute >= :minute;
 
 -- name: counts_moved
-SELECT min(minute + :by, :now), pair, samples FROM counts WHERE minute >= :since;
+SELECT CASE WHEN minute + :by < :now THEN minute + :by ELSE :now END, pair, samples FROM counts WHERE minute >= :since;
 
 -- name: forget_counts_since
 DELETE FROM counts WHERE minute >= :minute;
@@ -208,8 +208,8 @@ DELETE FROM counts WHERE minute >= :minute;
 SELECT max(at) FROM (
   SELECT max(minute) * 60.0 AS at FROM counts UNION ALL SELECT max(minute) * 60.0 FROM spent
   UNION ALL SELECT max(accepted_at) FROM spool UNION ALL SELECT max(due_at) FROM open_tasks
-  UNION ALL SELECT CAST(value AS REAL) FROM meta WHERE key = 'clock_seen'
-);
+  UNION ALL SELECT CAST(value AS DOUBLE PRECISION) FROM meta WHERE key = 'clock_seen'
+) AS times;
 
 -- name: bring_back_spool
 UPDATE spool SET accepted_at = :now WHERE accepted_at > :limit;
@@ -224,7 +224,7 @@ UPDATE pauses SET until = :now WHERE until > :limit;
 UPDATE pairs SET last_due = :now WHERE environment = :environment AND last_due > :limit;
 
 -- name: move_dues
-UPDATE pairs SET last_due = min(last_due + :by, :now) WHERE last_due >= :since;
+UPDATE pairs SET last_due = CASE WHEN last_due + :by < :now THEN last_due + :by ELSE :now END WHERE last_due >= :since;
 
 -- name: unreadable_samples
 SELECT coalesce(sum(rows), 0) FROM spool LEFT JOIN spooled_samples USING (position)
@@ -251,8 +251,8 @@ UPDATE pairs SET next_sequence = max(
 DELETE FROM meta WHERE key = 'restored_at';
 DELETE FROM counts;
 
--- name: grants_of_others
-SELECT model, holder, tokens, requests, cost_micro FROM grants WHERE holder != :holder;
+-- name: grants
+SELECT model, holder, tokens, requests, cost_micro FROM grants;
 
 -- name: set_grant
 INSERT INTO grants (model, holder, tokens, requests, cost_micro) VALUES (?, ?, ?, ?, ?)

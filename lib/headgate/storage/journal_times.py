@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Mapping
 from typing import Final
 
 from headgate.core import CLOCK_TOLERANCE_S, DAY_S, errors
-from headgate.durable.databases import statements
-from headgate.durable.locks import Holders
+from headgate.storage.journal_database import JournalDatabase, meta_of
 
 _MINUTE_S: Final = 60.0
 
@@ -34,14 +32,12 @@ class JournalTimes:
       is deleted for its age.
     """
 
-    def __init__(self, db: sqlite3.Connection, holders: Holders) -> None:
+    def __init__(self, db: JournalDatabase) -> None:
         self._db = db
-        self._sql = statements("headgate.storage", "journal.sql")
-        self._holders = holders
 
     def latest(self) -> float | None:
         """Return the latest time at which something happened; None when nothing has."""
-        found: float | None = self._db.execute(self._sql["latest_time"]).fetchone()[0]
+        found: float | None = self._db.run("latest_time").fetchone()[0]
         return found
 
     def reconcile(self, now: float, due_s: Mapping[str, float]) -> tuple[float, int]:
@@ -49,7 +45,7 @@ class JournalTimes:
         latest = self.latest()
         times = self._bring_back(now, due_s)
         ahead_s = 0.0 if latest is None else latest - now
-        if times and self._holders.others():
+        if times and self._db.holders.others():
             raise errors.ClockDisagreesError(
                 f"the journal holds times that lie up to {max(ahead_s, CLOCK_TOLERANCE_S):.0f} s ahead of this "
                 "machine's clock, and another process of it is running",
@@ -71,10 +67,10 @@ class JournalTimes:
         times = self._move(int(limit // _MINUTE_S) + 1, 0, now)
         limits = {"bring_back_spool": limit, "bring_back_tasks": limit, "bring_back_pauses": now + DAY_S}
         for name, most in limits.items():
-            times += self._db.execute(self._sql[name], {"now": now, "limit": most}).rowcount
+            times += self._db.run(name, {"now": now, "limit": most}).rowcount
         for environment, most in due_s.items():
             values = {"now": now, "limit": now + max(most, CLOCK_TOLERANCE_S), "environment": environment}
-            times += self._db.execute(self._sql["bring_back_dues"], values).rowcount
+            times += self._db.run("bring_back_dues", values).rowcount
         return times
 
     def _note(self, now: float, latest: float) -> None:
@@ -84,25 +80,25 @@ class JournalTimes:
         idle_s = now - latest
         if idle_s < -CLOCK_TOLERANCE_S:
             at, last_s, total_s = now, -idle_s, total_s - idle_s
-        elif total_s and idle_s >= last_s - CLOCK_TOLERANCE_S and not self._holders.others():
+        elif total_s and idle_s >= last_s - CLOCK_TOLERANCE_S and not self._db.holders.others():
             by_s = min(idle_s, total_s)
             self._move(int((latest - DAY_S) // _MINUTE_S), int(by_s // _MINUTE_S), now)
-            self._db.execute(self._sql["move_dues"], {"since": latest - DAY_S, "by": by_s, "now": now})
+            self._db.run("move_dues", {"since": latest - DAY_S, "by": by_s, "now": now})
             at, total_s, idle_s = at + by_s, 0.0, idle_s - by_s
         if idle_s >= DAY_S:
             at = now
         for key, value in ((_DOUBT, json.dumps([at, last_s, total_s])), (_SEEN, repr(now))):
-            self._db.execute(self._sql["set_meta"], {"key": key, "value": value})
+            self._db.run("set_meta", {"key": key, "value": value})
 
     def _move(self, since: int, by: int, now: float) -> int:
         """Move what was spent and counted since a minute `by` minutes ahead, not beyond now; return the rows."""
         values, moved = {"since": since, "by": by, "now": int(now // _MINUTE_S)}, 0
         for table, put in (("spent", "count_spent"), ("counts", "count")):
-            rows = self._db.execute(self._sql[f"{table}_moved"], values).fetchall()
-            self._db.execute(self._sql[f"forget_{table}_since"], {"minute": since})
-            moved += self._db.executemany(self._sql[put], rows).rowcount if rows else 0
+            rows = self._db.run(f"{table}_moved", values).fetchall()
+            self._db.run(f"forget_{table}_since", {"minute": since})
+            moved += self._db.many(put, rows)
         return moved
 
     def _doubt(self) -> tuple[float, float, float]:
-        found = self._db.execute(self._sql["meta"], {"key": _DOUBT}).fetchone()
-        return (-DAY_S, 0.0, 0.0) if found is None else tuple(json.loads(found[0]))
+        found = meta_of(self._db, _DOUBT)
+        return (-DAY_S, 0.0, 0.0) if found is None else tuple(json.loads(found))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sqlite3
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headgate.durable.databases import statements
+from headgate.storage.journal_database import JournalDatabase
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,31 +60,36 @@ class _Pair:
 class PairBook:
     """Gives out sequence numbers. Owned by a journal; used inside of its write transactions.
 
-    What was read or written last is remembered, and trusted as long as SQLite says that no other process has written
-    since: a task then costs no query. `refresh` begins every transaction, `save` ends it, `forget` follows a rollback.
+    What was read or written last is remembered, and trusted as long as the database says that no other process has
+    changed it since: a task then costs no query. `refresh` begins a transaction that gives numbers, `save` ends it,
+    `forget` follows a rollback.
     """
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: JournalDatabase) -> None:
         self._db = db
-        self._sql = statements("headgate.storage", "journal.sql")
         self._known: dict[tuple[str, str], _Pair] = {}
         self._changed: dict[int, _Pair] = {}
-        self._version: int | None = None
+        self._is_known = False
 
     def refresh(self) -> bool:
         """Forget what another process may have changed; return whether one has written."""
-        version: int = self._db.execute("PRAGMA data_version").fetchone()[0]
-        is_same = version == self._version
-        if not is_same:
+        is_stale = self._db.claim() or not self._is_known
+        if is_stale:
             self.forget()
-            self._version = version
-        return not is_same
+            self._is_known = True
+        return is_stale
+
+    def look_up(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Read what is needed of these pairs at once."""
+        unknown = {pair for pair in pairs if pair not in self._known}
+        for model, environment, *row in self._db.each("pair", sorted(unknown)) if unknown else ():
+            self._known[model, environment] = _Pair(*row)
 
     def forget(self) -> None:
         """Forget everything that is remembered."""
         self._known.clear()
         self._changed.clear()
-        self._version = None
+        self._is_known = False
 
     def key(self, model: str, environment: str) -> int:
         """Return the number of a pair."""
@@ -123,7 +128,7 @@ class PairBook:
         """Write what has changed."""
         rows = [(pair.next_sequence, pair.last_due, pair.key) for pair in self._changed.values()]
         self._changed.clear()
-        self._db.executemany(self._sql["save_pair"], rows)
+        self._db.many("save_pair", rows)
 
     def raise_to(self, model: str, environment: str, next_sequence: int, last_due: float | None) -> None:
         """Take over what the store knows of a pair, as far as it is ahead."""
@@ -134,13 +139,14 @@ class PairBook:
 
     def records(self) -> list[PairRecord]:
         """Return every pair that ever had a due time or a number."""
-        return [PairRecord(*row) for row in self._db.execute(self._sql["pairs"])]
+        return [PairRecord(*row) for row in self._db.run("pairs")]
 
     def _pair(self, model: str, environment: str) -> _Pair:
         pair = self._known.get((model, environment))
         if pair is None:
-            row = self._db.execute(self._sql["pair"], (model, environment)).fetchone()
-            if row is None:
-                row = (self._db.execute(self._sql["new_pair"], (model, environment)).lastrowid, 0, None)
-            pair = self._known[model, environment] = _Pair(*row)
+            self.look_up([(model, environment)])
+            pair = self._known.get((model, environment))
+        if pair is None:
+            ((key,),) = self._db.each("new_pair", [(model, environment)])
+            pair = self._known[model, environment] = _Pair(key, 0, None)
         return pair

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
-import sqlite3
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ from headgate.core.events import (
     RowsQuarantined,
     StoreFailed,
 )
-from headgate.durable.sqlite import damage_told
 from headgate.storage.batches import StoredBatch
 from headgate.storage.journal import Journal
+from headgate.storage.journal_database import JOURNAL_AWAY
 from headgate.storage.spool import SpooledBatch, SpoolState
 
 P = ParamSpec("P")
@@ -70,7 +70,7 @@ class JournalThread:
         """Return what a method of the journal returns; cancelling the caller does not stop a call under way."""
 
         def run() -> T:
-            with damage_told(self.journal.file):
+            with self.journal.told():
                 return function(*args, **kwargs)
 
         if self._pool is None:
@@ -82,12 +82,12 @@ class JournalThread:
 
         Raises:
             JournalError: if the file is damaged.
-            sqlite3.Error: if trying again cannot help: the call is wrong.
+            Exception: of the database's driver, if trying again cannot help: the call is wrong.
         """
         while True:
             try:
                 result = await self.call(function, *args, **kwargs)
-            except sqlite3.OperationalError as error:
+            except JOURNAL_AWAY as error:
                 if not self.is_blocked:
                     self.is_blocked = True
                     self._blocked_at = self._clock.monotonic()
@@ -106,8 +106,16 @@ class JournalThread:
         if times:
             self._emit(ClockStepped(self.journal.campaign, ahead_s, times))
 
+    async def keep(self) -> None:
+        """Tell others that share the journal that this process is alive, where that needs telling, until cancelled."""
+        while (every_s := self.journal.renew_every_s) is not None:
+            await self._clock.sleep(every_s)
+            with contextlib.suppress(*JOURNAL_AWAY):
+                await self.call(self.journal.renew)
+
     def close(self) -> None:
         """Close the journal after the calls so far; blocks for them. Legal more than once."""
+        self.journal.interrupt()
         if self._pool is not None:
             self._pool.shutdown(wait=True)
         self.journal.close()
@@ -192,8 +200,7 @@ class Sink:
 
     async def look(self) -> None:
         """Read the spool's state again: at start, and after another process left its samples."""
-        journal = self._journal
-        self._spool = await journal.call(journal.journal.spool_state)
+        self._spool = await self._journal.write(self._journal.journal.spool_state)
         self._wake.set()
 
     async def run(self) -> None:
@@ -240,7 +247,7 @@ class Sink:
                 await self._journal.call(journal.batch_stored, batch.batch_id)
                 self._tell(stored, self._clock.monotonic() - began)
             self._spool = await self._journal.call(journal.spool_state)
-        except (errors.StoreError, sqlite3.OperationalError) as error:
+        except (errors.StoreError, *JOURNAL_AWAY) as error:
             # A journal on a full disk is like a store that is away: the batch keeps its id, and the store knows it.
             return self._failed(batch, error)
         self._failures = 0

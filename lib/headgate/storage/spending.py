@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Final
 
 from headgate.core import DAY_S, NO_SPENDING, Spending
-from headgate.durable.databases import statements
-from headgate.durable.locks import Holders
+from headgate.storage.journal_database import JournalDatabase, meta_of
 from headgate.storage.journal_times import JournalTimes
 
 _MINUTE_S: Final = 60.0
@@ -94,11 +92,9 @@ class SpendingBook:
     the room that the processes state. Invariant: `_known` is what this process was told of a minute, or told itself.
     """
 
-    def __init__(self, db: sqlite3.Connection, me: str, holders: Holders, times: JournalTimes) -> None:
+    def __init__(self, db: JournalDatabase, me: str, times: JournalTimes) -> None:
         self._db = db
-        self._sql = statements("headgate.storage", "journal.sql")
         self._me = me
-        self._holders = holders
         self._times = times
         self._known: dict[tuple[str, int], Spending] = {}
         self._grants: dict[str, Spending] = {}
@@ -121,27 +117,29 @@ class SpendingBook:
         """Take reports and return what to answer; inside of a write transaction. Call `done` once it is committed."""
         exchange = Exchange(int(now // _MINUTE_S), self._version())
         if exchange.minute != self._swept and (oldest := self._times.oldest_kept(now)) is not None:
-            self._db.execute(self._sql["forget_spent"], {"minute": oldest})
-        for model, minute, *amounts in self._db.execute(self._sql["spent_since"], (self._seen,)):
+            self._db.run("forget_spent", {"minute": oldest})
+        for model, minute, *amounts in self._db.run("spent_since", (self._seen,)):
             total = Spending(*amounts)
             fresh = total.less(self._known.get((model, minute), NO_SPENDING))
             exchange.known[model, minute] = total
             if fresh != NO_SPENDING and minute > exchange.minute - _KEPT_MINUTES:
                 exchange.news.setdefault(model, []).append((minute * _MINUTE_S, fresh))
-        others = self._others()
+        others, mine = self._granted()
         for model, report in reports.items():
             self._count(model, report.spent, exchange)
             if report.need is None:
                 exchange.dropped.append(model)
                 if model in self._grants:
-                    self._db.execute(self._sql["drop_grant"], (model, self._me))
+                    self._db.run("drop_grant", (model, self._me))
                 continue
             rest = exchange.others[model] = others.get(model, NO_OTHERS)
             news = [spent for _, spent in exchange.news.get(model, ())]
-            granted = _grant(report.need, reduce(Spending.plus, news, rest.granted), rest)
+            # One that was thought dead for a while has no grant any more, whatever it remembers.
+            need = report.need if model in mine else replace(report.need, allowed=NO_SPENDING)
+            granted = _grant(need, reduce(Spending.plus, news, rest.granted), rest)
             exchange.granted[model] = granted
-            if self._grants.get(model) != granted:
-                self._db.execute(self._sql["set_grant"], (model, self._me, *granted))
+            if model not in mine or self._grants.get(model) != granted:
+                self._db.run("set_grant", (model, self._me, *granted))
         self._save_version(exchange)
         return exchange
 
@@ -166,15 +164,14 @@ class SpendingBook:
 
     def leave(self) -> None:
         """Give back every grant; inside of a write transaction."""
-        self._db.execute(self._sql["drop_grants"], {"holder": self._me})
+        self._db.run("drop_grants", {"holder": self._me})
 
     def _version(self) -> int:
-        found = self._db.execute(self._sql["meta"], {"key": _VERSION}).fetchone()
-        return 0 if found is None else int(found[0])
+        return int(meta_of(self._db, _VERSION) or 0)
 
     def _save_version(self, exchange: Exchange) -> None:
         if exchange.is_counted:
-            self._db.execute(self._sql["set_meta"], {"key": _VERSION, "value": str(exchange.version)})
+            self._db.run("set_meta", {"key": _VERSION, "value": str(exchange.version)})
 
     def _count(self, model: str, spent: Spending, exchange: Exchange) -> None:
         if spent == NO_SPENDING:
@@ -185,22 +182,26 @@ class SpendingBook:
             exchange.version += 1
         before = exchange.known.get(key, self._known.get(key, NO_SPENDING))
         exchange.known[key] = before.plus(spent)
-        self._db.execute(self._sql["count_spent"], (model, exchange.minute, *spent, exchange.version))
+        self._db.many("count_spent", [(model, exchange.minute, *spent, exchange.version)])
 
-    def _others(self) -> dict[str, Others]:
-        """Return the other processes by model; the dead may spend nothing."""
+    def _granted(self) -> tuple[dict[str, Others], set[str]]:
+        """Return the other processes by model, and the models of which this one has a grant; the dead spend nothing."""
         found: dict[str, Others] = {}
+        mine: set[str] = set()
         dead: dict[str, bool] = {}
-        for model, holder, *amounts in self._db.execute(self._sql["grants_of_others"], {"holder": self._me}).fetchall():
+        for model, holder, *amounts in self._db.run("grants").fetchall():
+            if holder == self._me:
+                mine.add(model)
+                continue
             if holder not in dead:
-                dead[holder] = self._holders.is_dead(holder)
+                dead[holder] = self._db.holders.is_dead(holder)
                 if dead[holder]:
-                    self._db.execute(self._sql["drop_grants"], {"holder": holder})
+                    self._db.run("drop_grants", {"holder": holder})
             if not dead[holder]:
                 rest, granted = found.get(model, NO_OTHERS), Spending(*amounts)
                 spends = granted != NO_SPENDING
                 found[model] = Others(rest.granted.plus(granted), rest.count + 1, rest.spenders + spends)
-        return found
+        return found, mine
 
 
 @dataclass(slots=True)

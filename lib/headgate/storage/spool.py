@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import uuid
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -12,8 +11,8 @@ from typing import Any, Final
 import orjson
 
 from headgate.core import BatchId, HolderId, Sample, masked
-from headgate.durable.databases import statements
 from headgate.durable.sqlite import DamagedRowError
+from headgate.storage.journal_database import JournalDatabase
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +80,9 @@ class Spool:
     so that what is counted and assigned is small however large the samples are.
     """
 
-    def __init__(self, db: sqlite3.Connection, holder: HolderId) -> None:
+    def __init__(self, db: JournalDatabase, holder: HolderId) -> None:
         self._db = db
         self._holder = holder
-        self._sql = statements("headgate.storage", "journal.sql")
         self._recent = RecentChunks()
 
     def add(self, samples: Sequence[Sample], now: float) -> None:
@@ -96,22 +94,22 @@ class Spool:
 
     def state(self) -> SpoolState:
         """Return the state of this holder's spool."""
-        rows, oldest, assigned = self._db.execute(self._sql["spool_state"], (self._holder,)).fetchone()
+        rows, oldest, assigned = self._db.run("spool_state", (self._holder,)).fetchone()
         return SpoolState(rows, oldest, assigned)
 
     def count(self) -> int:
         """Return how many samples are spooled, of all holders."""
-        return int(self._db.execute(self._sql["spool_count"]).fetchone()[0])
+        return int(self._db.run("spool_count").fetchone()[0])
 
     def assign(self, at_most: int) -> BatchId | None:
         """Return the id of an unconfirmed batch, else make one of the oldest chunks; None when there is none."""
-        row = self._db.execute(self._sql["assigned_batch"], (self._holder,)).fetchone()
+        row = self._db.run("assigned_batch", (self._holder,)).fetchone()
         if row is not None:
             return BatchId(row[0])
         taken: list[int] = []
         room = at_most
         too_large: tuple[int, float] | None = None
-        for position, rows, accepted_at in self._db.execute(self._sql["free_chunks"], (self._holder,)):
+        for position, rows, accepted_at in self._db.run("free_chunks", (self._holder,)):
             if rows > room:
                 too_large = position, accepted_at
                 break
@@ -122,22 +120,22 @@ class Spool:
                 return None
             taken.append(self._split(too_large[0], at_most, too_large[1]))
         batch_id = BatchId(f"b-{uuid.uuid4().hex}")
-        self._db.executemany(self._sql["assign_chunk"], [(batch_id, position) for position in taken])
+        self._db.many("assign_chunk", [(batch_id, position) for position in taken])
         return batch_id
 
     def batch(self, batch_id: BatchId) -> SpooledBatch:
         """Return the rows of a batch."""
-        positions = self._db.execute(self._sql["batch_positions"], (batch_id,)).fetchall()
+        positions = self._db.run("batch_positions", (batch_id,)).fetchall()
         return SpooledBatch(batch_id, tuple(sample for (position,) in positions for sample in self._chunk(position)))
 
     def remove(self, batch_id: BatchId) -> None:
         """Forget a batch that the store has."""
-        self._db.execute(self._sql["remove_batch_samples"], (batch_id,))
-        self._db.execute(self._sql["remove_batch"], (batch_id,))
+        self._db.run("remove_batch_samples", (batch_id,))
+        self._db.run("remove_batch", (batch_id,))
 
     def samples(self) -> list[Sample]:
         """Return every spooled sample, of all holders, in the order in which they were accepted."""
-        return [sample for (chunk,) in self._db.execute(self._sql["all_chunks"]) for sample in _samples(chunk)]
+        return [sample for (chunk,) in self._db.run("all_chunks") for sample in _samples(chunk)]
 
     def forget(self) -> None:
         """Forget what is kept in memory: a write of it was undone."""
@@ -148,23 +146,22 @@ class Spool:
         return _samples(self._written(position)) if known is None else known
 
     def _written(self, position: int) -> bytes:
-        found: tuple[bytes] | None = self._db.execute(self._sql["chunk_samples"], (position,)).fetchone()
+        found: tuple[bytes] | None = self._db.run("chunk_samples", (position,)).fetchone()
         if found is None:
             raise DamagedRowError(f"the samples of row {position} of the spool are gone")
         return found[0]
 
     def _add_chunk(self, chunk: bytes, rows: int, accepted_at: float) -> int:
-        position = self._db.execute(self._sql["add_chunk"], (self._holder, rows, accepted_at)).lastrowid
-        assert position is not None, "an insert has a row id"
-        self._db.execute(self._sql["add_chunk_samples"], (position, chunk))
-        return position
+        ((position,),) = self._db.each("add_chunk", [(self._holder, rows, accepted_at)])
+        self._db.run("add_chunk_samples", (position, chunk))
+        return int(position)
 
     def _split(self, position: int, rows: int, accepted_at: float) -> int:
         """Move the first `rows` samples of a chunk into one of their own, and return where that is."""
         samples = _loaded(self._written(position))
         self._recent.take(position)
-        self._db.execute(self._sql["shorten_chunk"], (len(samples) - rows, position))
-        self._db.execute(self._sql["replace_chunk_samples"], (orjson.dumps(samples[rows:]), position))
+        self._db.run("shorten_chunk", (len(samples) - rows, position))
+        self._db.run("replace_chunk_samples", (orjson.dumps(samples[rows:]), position))
         return self._add_chunk(orjson.dumps(samples[:rows]), rows, accepted_at)
 
 

@@ -225,7 +225,7 @@ def _fill_journal(folder: Path) -> Path:
     with closing(Journal(folder, "bench", fsync=False)) as journal:
         for number in range(_SAMPLES):
             _accept(journal, number, _NOW)
-        return journal.file
+    return Journal.file_of(folder, "bench")
 
 
 def _accept(journal: Journal, number: int, now: float) -> None:

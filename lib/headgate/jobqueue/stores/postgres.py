@@ -10,7 +10,9 @@ from typing import Any, Final, Self
 import psycopg
 
 from headgate.core import redacted, require_agreement
+from headgate.durable import postgres
 from headgate.durable.databases import PostgresAddress
+from headgate.durable.postgres import INDEXES_ONLY, Connection, columns_of, texts
 from headgate.jobqueue.errors import StoreFailedError, StoreInUseError
 from headgate.jobqueue.records import Snapshot
 from headgate.jobqueue.stores.rows import Batch, Row
@@ -19,32 +21,16 @@ from headgate.jobqueue.stores.sql import Store, check_found, statements, steps_f
 _LAST_OWNER_GONE_WITHIN_MS: Final = "1000"
 """PostgreSQL takes a moment to see that a killed owner is gone; whoever starts it again need not try twice."""
 
-_SETTINGS: Final = {
-    "search_path": "headgate_jobqueue",
-    "tcp_keepalives_idle": "20",
-    "tcp_keepalives_interval": "5",
-    "tcp_keepalives_count": "4",
-    "client_min_messages": "error",
-    "jit": "off",
-}
 _READERS_SETTINGS: Final = {
     "default_transaction_read_only": "on",
     # Only a plan made for the very state that is asked for can use the index of that state.
     "plan_cache_mode": "force_custom_plan",
 }
-# Every statement of the ledger finds its rows by an index. Its prepared plans live long: one that was made while the
-# table was small would otherwise read the whole table for every commit when it has grown.
 _WRITERS_SETTINGS: Final = {
-    "enable_seqscan": "off",
-    "enable_bitmapscan": "off",
-    "enable_hashjoin": "off",
-    "enable_mergejoin": "off",
-    "enable_sort": "off",
+    **INDEXES_ONLY,
     # Nobody else locks these tables for long; a commit that hangs would hold up every worker.
     "lock_timeout": "20000",
 }
-
-_Connection = psycopg.Connection[tuple[Any, ...]]
 
 
 class PostgresStore(Store):
@@ -89,7 +75,7 @@ class PostgresStore(Store):
             with suppress(psycopg.Error):
                 db.close()
 
-    def _take_ownership(self, db: _Connection) -> None:
+    def _take_ownership(self, db: Connection) -> None:
         try:
             with db.transaction():
                 db.execute("SELECT set_config('lock_timeout', %s, true)", (_LAST_OWNER_GONE_WITHIN_MS,))
@@ -111,19 +97,19 @@ class PostgresStore(Store):
             what = redacted(" ".join(str(error).split()))
             raise StoreFailedError(f"The job queue in {self._address} could not be {done}: {what}") from error
 
-    def _connected_to_read(self) -> _Connection:
+    def _connected_to_read(self) -> Connection:
         return connected(self._address, "headgate jobqueue: reader", writes=False)
 
-    def _version(self, db: _Connection) -> int:
+    def _version(self, db: Connection) -> int:
         return _version_of(db)
 
-    def _selected(self, db: _Connection, name: str, parameters: Mapping[str, Any], filters: str = "") -> list[Row]:
+    def _selected(self, db: Connection, name: str, parameters: Mapping[str, Any], filters: str = "") -> list[Row]:
         return _rows(db, statements("postgres", filters)[name], parameters)
 
     def _array(self, listed: Sequence[str]) -> str:
         return texts(listed)
 
-    def _write(self, db: _Connection, batches: Sequence[Batch]) -> None:
+    def _write(self, db: Connection, batches: Sequence[Batch]) -> None:
         """Write all batches or none.
 
         One after the other, not in libpq's pipeline mode: there, psycopg can wait for an answer while a part of a large
@@ -136,26 +122,17 @@ class PostgresStore(Store):
                 check_found(batch, done.rowcount)
 
 
-def connected(address: PostgresAddress, application_name: str, *, writes: bool) -> _Connection:
+def connected(address: PostgresAddress, application_name: str, *, writes: bool) -> Connection:
     """Return a connection in autocommit mode, prepared for the ledger or for listings.
 
     Raises:
         psycopg.Error: when it cannot be made.
     """
-    # The server cuts a name at 63 bytes, and takes ASCII only.
-    parameters = {**address.parameters(), "application_name": ascii(application_name)[1:-1][:63]}
-    db = psycopg.connect(**parameters, autocommit=True)
-    try:
-        settings = {**_SETTINGS, **(_WRITERS_SETTINGS if writes else _READERS_SETTINGS)}
-        for name, value in settings.items():
-            db.execute("SELECT set_config(%s, %s, false)", (name, value))
-    except psycopg.Error:
-        db.close()
-        raise
-    return db
+    settings = {"search_path": "headgate_jobqueue", **(_WRITERS_SETTINGS if writes else _READERS_SETTINGS)}
+    return postgres.connected(address, application_name, settings)
 
 
-def _migrate(db: _Connection, place: str) -> None:
+def _migrate(db: Connection, place: str) -> None:
     db.execute("CREATE SCHEMA IF NOT EXISTS headgate_jobqueue")
     for step in steps_from(_version_of(db), "postgres", place):
         with db.transaction():
@@ -164,37 +141,11 @@ def _migrate(db: _Connection, place: str) -> None:
             db.execute(statements("postgres")["record_version"], recorded)
 
 
-def _version_of(db: _Connection) -> int:
+def _version_of(db: Connection) -> int:
     named = statements("postgres")
     ((has_tables,),) = _rows(db, named["has_tables"])
     return int(_rows(db, named["version"])[0][0]) if has_tables else 0
 
 
-def _rows(db: _Connection, sql: str, parameters: Mapping[str, Any] | None = None) -> list[Row]:
+def _rows(db: Connection, sql: str, parameters: Mapping[str, Any] | None = None) -> list[Row]:
     return db.execute(sql, parameters).fetchall()
-
-
-def columns_of(rows: Sequence[Row]) -> list[str]:
-    """Return columns of rows as PostgreSQL's array literals; texts must be storable (no NUL).
-
-    Made without a step per value: a driver's own dumper takes a microsecond each, and ten thousand jobs a second are
-    half a million values.
-    """
-    return [_literal(column) for column in zip(*rows, strict=True)]
-
-
-def _literal(column: tuple[Any, ...]) -> str:
-    if isinstance(column[0], str):
-        return texts(column)
-    return "{" + ",".join(map(repr, column)) + "}"
-
-
-def texts(values: Sequence[str]) -> str:
-    """Return an array literal of texts, which must be storable.
-
-    Joined by NUL, which none of them holds, they are escaped as one text.
-    """
-    if not values:
-        return "{}"
-    escaped = "\0".join(values).replace("\\", "\\\\").replace('"', '\\"')
-    return '{"' + escaped.replace("\0", '","') + '"}'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Unpack
 
 import polars as pl
@@ -192,7 +193,9 @@ def _settings_of(settings: Settings, stage: str) -> Settings:
     Budgets of samples and models are left out: the answers are there, and cost nothing again. The judge has its own.
     """
     digest = hashlib.blake2b(stage.encode(), digest_size=6).hexdigest()
-    folder = settings.journal / ARENA_FOLDER / digest
+    # One process runs them, and they can be run again: a journal in a database would be no better.
+    local = settings.journal if isinstance(settings.journal, Path) else Path(".headgate/journal")
+    folder = local / ARENA_FOLDER / digest
     unlimited = {
         name: field.get_default(call_default_factory=True) for name, field in BudgetSettings.model_fields.items()
     }

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from headgate.core import NO_SPENDING, Spending
 from headgate.run.budgets.account import Account
-from headgate.storage import JournalThread, SpendingAnswer, SpendingNeed, SpendingReport
+from headgate.storage import JOURNAL_REFUSED, JournalThread, SpendingAnswer, SpendingNeed, SpendingReport
 
 SHARE_EVERY_S: Final = 5.0
 """How often processes speak of their spending."""
@@ -105,7 +104,7 @@ class SharedBudgets:
     async def end(self) -> None:
         """Report the last of it and give every grant back, if the journal can be written."""
         reports = {account.alias: SpendingReport(account.daily.report()) for account in self._known()}
-        with contextlib.suppress(sqlite3.Error):
+        with contextlib.suppress(*JOURNAL_REFUSED):
             await self._journal.call(self._journal.journal.exchange_spending, reports, self._now())
 
     def _known(self) -> list[Account]:

@@ -1,0 +1,298 @@
+"""A journal in a PostgreSQL database, in a schema of its own: the holders of one campaign may be on many machines."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from typing import Any, Final
+
+import psycopg
+
+from headgate.core import HolderId, errors, redacted, require_agreement
+from headgate.durable import databases, postgres
+from headgate.durable.databases import DatabaseAwayError, PostgresAddress
+from headgate.durable.postgres import Connection, columns_of
+from headgate.storage.journal_database import digest_of, plain_name, prepare
+
+_SESSION: Final = {
+    **postgres.INDEXES_ONLY,
+    # A transaction takes milliseconds. One that waits for its turn so long waits for a machine that has vanished.
+    "lock_timeout": "30000",
+    "idle_in_transaction_session_timeout": "20000",
+}
+_LONGEST_NAME: Final = 63
+_AGAIN_S: Final = 0.5
+_AWAY: Final = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.errors.IdleInTransactionSessionTimeout,
+    psycopg.errors.ReadOnlySqlTransaction,
+)
+"""The connection or the server is gone, refuses for now, has no room, or is not the one that is written to."""
+
+
+@cache
+def _statements() -> Mapping[str, bytes]:
+    package = "headgate.storage"
+    both = databases.statements(package, "journal.sql", for_postgres=True)
+    own = databases.statements(package, "journal_postgres.sql", for_postgres=True)
+    return {name: sql.encode() for name, sql in {**both, **own}.items()}
+
+
+def schema_of(campaign: str) -> str:
+    """Return the schema that holds the journal of a campaign; PostgreSQL cuts a name at 63 bytes."""
+    name = f"headgate_journal_{plain_name(campaign)}"
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 13]}~{digest_of(campaign)}"
+
+
+class PostgresJournal:
+    """Implements `JournalDatabase`. Each holder has a lease, by the clock of the server.
+
+    Write transactions lock the one row of `turn`, so that they run one after the other, as on a file. A connection
+    that breaks is made anew. When it breaks during a commit, the server is asked whether the transaction was committed,
+    for as long as it takes: so nothing is done twice, and nothing is taken for done that is not.
+    """
+
+    def __init__(
+        self, address: PostgresAddress, campaign: str, holder: HolderId, *, fsync: bool, lease_s: float
+    ) -> None:
+        self.place = str(address)
+        self.holders = Leases(self, holder, lease_s)
+        self.renew_every_s = lease_s / 3
+        self._address = address
+        self._me = holder
+        self._schema = schema_of(campaign)
+        self._settings = {
+            **_SESSION,
+            "search_path": f'"{self._schema}"',
+            "synchronous_commit": "on" if fsync else "off",
+        }
+        self._sql = _statements()
+        self._db: Connection | None = None
+        self._interrupted = threading.Event()
+        self._is_changing = False
+        self._writer = ""
+        self._open(campaign)
+
+    def _open(self, campaign: str) -> None:
+        try:
+            db = self._connection()
+            require_agreement(time.time(), self.value("clock"), f"the database of {self.place}")
+            self.run("prepare_alone")
+            if not db.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (self._schema,)).fetchone():
+                db.execute(f'CREATE SCHEMA "{self._schema}"'.encode())
+            prepare(self, campaign)
+            self.run("prepared")
+            self.holders.join()
+        except (psycopg.Error, DatabaseAwayError) as error:
+            self._disconnect()
+            raise errors.JournalError(
+                f"journal {self.place} cannot be opened: {_words(error)}",
+                next_step="Check that the server runs, and that its role may create a schema in this database.",
+            ) from error
+        except BaseException:
+            self._disconnect()
+            raise
+
+    def run(self, name: str, values: Mapping[str, Any] | Sequence[Any] = ()) -> psycopg.Cursor[tuple[Any, ...]]:
+        """Run a statement."""
+        return self._execute(self._sql[name], values)
+
+    def value(self, name: str, values: Mapping[str, Any] | None = None) -> Any:
+        """Return the one value that a statement gives."""
+        ((found,),) = self.run(name, values or {})
+        return found
+
+    def many(self, name: str, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Run a statement for all rows at once."""
+        return self._execute(self._sql[name], columns_of(rows)).rowcount if rows else 0
+
+    def each(self, name: str, rows: Iterable[tuple[Any, ...]]) -> list[Any]:
+        """Return what a statement gives for all rows at once."""
+        listed = list(rows)
+        return self._execute(self._sql[name], columns_of(listed)).fetchall() if listed else []
+
+    @contextlib.contextmanager
+    def transaction(self, *, durable: bool = False) -> Iterator[None]:  # noqa: ARG002 - a crash of the server undoes what is not
+        """Commit what happens inside, and wait for the server's disk."""
+        xid = self._begin()
+        try:
+            yield
+            self._commit(xid)
+        except BaseException:
+            self.holders.forget()
+            raise
+        finally:
+            self._is_changing = False
+            if self._db is not None and self._db.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+                with contextlib.suppress(psycopg.Error):
+                    self._db.execute("ROLLBACK")
+
+    def claim(self) -> bool:
+        """Return whether another holder has given numbers since this one did."""
+        if self._writer == self._me:
+            return False
+        self.run("keep_turn", {"holder": self._me})
+        return True
+
+    def has_tables(self) -> bool:
+        """Return whether the tables are there."""
+        return self.run("has_meta").fetchone() is not None
+
+    def make_tables(self) -> None:
+        """Make them; what is there is in use."""
+        if not self.has_tables():
+            self._connection().execute(self._sql["schema"])
+
+    def told(self) -> AbstractContextManager[None]:
+        """Let all errors pass: PostgreSQL looks after its files."""
+        return nullcontext()
+
+    def check(self) -> None:
+        """Do nothing: what is read is checked by the server."""
+
+    def scrub(self) -> None:
+        """Write the tables of samples anew."""
+        self.run("scrub")
+
+    def renew(self) -> None:
+        """Say that this holder is alive."""
+        self.holders.renew()
+
+    def interrupt(self) -> None:
+        """End the wait for the outcome of a commit."""
+        self._interrupted.set()
+
+    def close(self) -> None:
+        """Leave the holders, and close the connection."""
+        with contextlib.suppress(psycopg.Error, DatabaseAwayError):
+            if self._db is not None:
+                self.run("leave", {"holder": self._me})
+        self._disconnect()
+
+    # Inside.
+
+    def _execute(self, sql: bytes, values: Mapping[str, Any] | Sequence[Any]) -> psycopg.Cursor[tuple[Any, ...]]:
+        try:
+            return self._connection().execute(sql, values)
+        except _AWAY as error:
+            if self._is_changing or self._db is None or not self._db.closed:
+                raise DatabaseAwayError(_words(error)) from error
+        with self._reaching():
+            return self._connection().execute(sql, values)
+
+    def _begin(self) -> str:
+        """Take the turn, and return the number of the transaction."""
+        for is_last in (False, True):
+            try:
+                self._connection().execute("BEGIN")
+                found = self._connection().execute(self._sql["take_turn"]).fetchone()
+                break
+            except _AWAY as error:
+                if is_last or self._db is None or not self._db.closed:
+                    raise DatabaseAwayError(_words(error)) from error
+        assert found is not None, "turn has one row"
+        self._is_changing = True
+        self._writer, buried, xid = found
+        self.holders.noticed(buried)
+        return str(xid)
+
+    def _commit(self, xid: str) -> None:
+        try:
+            self._connection().execute("COMMIT")
+        except _AWAY as error:
+            if not self._was_committed(xid):
+                raise DatabaseAwayError(_words(error)) from error
+
+    def _was_committed(self, xid: str) -> bool:
+        """Return whether a transaction was committed whose commit was not answered; waits until the server can tell."""
+        self._is_changing = False
+        while True:
+            with contextlib.suppress(DatabaseAwayError):
+                status = self.value("was_committed", {"xid": xid})
+                if status != "in progress":
+                    return bool(status == "committed")
+            if self._interrupted.wait(_AGAIN_S):
+                raise errors.JournalError(
+                    f"journal {self.place} went away during a commit, and this process ends before it can be asked",
+                    next_step="Start the campaign again: what is not in the journal is run again.",
+                )
+
+    def _connection(self) -> Connection:
+        if self._db is None or self._db.closed:
+            if self._is_changing:
+                raise DatabaseAwayError("the connection was lost within a transaction")
+            with self._reaching():
+                self._db = postgres.connected(self._address, f"headgate {self._me}", self._settings)
+        return self._db
+
+    @contextlib.contextmanager
+    def _reaching(self) -> Iterator[None]:
+        try:
+            yield
+        except _AWAY as error:
+            raise DatabaseAwayError(_words(error)) from error
+
+    def _disconnect(self) -> None:
+        db, self._db = self._db, None
+        if db is not None:
+            with contextlib.suppress(psycopg.Error):
+                db.close()
+
+
+class Leases:
+    """The holders of a journal that machines share: each is alive while it renews its lease. Owned by its database.
+
+    A holder that was away itself buries nobody for one lease: others may have been cut off with it.
+    """
+
+    def __init__(self, db: PostgresJournal, me: HolderId, lease_s: float) -> None:
+        self._db = db
+        self._me = me
+        self._lease_s = lease_s
+        self._renewed_at = time.monotonic()
+        self._patient_until = 0.0
+        self._buried = 0
+
+    def join(self) -> None:
+        """Become a holder, if this process is none."""
+        self._db.run("join", {"holder": self._me, "machine": socket.gethostname(), "lease_s": self._lease_s})
+
+    def renew(self) -> None:
+        """Renew the lease, if it is there; if not, the next transaction takes a new one."""
+        self._db.run("renew", {"holder": self._me})
+        now = time.monotonic()
+        if now - self._renewed_at > self._lease_s:
+            self._patient_until = now + self._lease_s
+        self._renewed_at = now
+
+    def noticed(self, buried: int) -> None:
+        """Take note of how many holders were buried so far; join again if this one is among them."""
+        if buried != self._buried:
+            self._buried = buried
+            self.join()
+
+    def forget(self) -> None:
+        """Look again at the next transaction: this one was undone."""
+        self._buried = -1
+
+    def is_dead(self, holder: str) -> bool:
+        """Return whether a holder is gone; its lease is taken away then."""
+        now = time.monotonic()
+        is_away = now - self._renewed_at > self._lease_s
+        if holder == self._me or is_away or now < self._patient_until:
+            return False
+        return bool(self._db.value("bury", {"holder": holder}))
+
+    def others(self) -> bool:
+        """Return whether another holder is alive."""
+        return bool(self._db.value("others", {"holder": self._me}))
+
+
+def _words(error: Exception) -> str:
+    return redacted(" ".join(str(error).split()))

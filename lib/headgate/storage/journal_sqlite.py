@@ -1,0 +1,111 @@
+"""A journal in one local SQLite file that survives any kill; its holders are processes of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from headgate.core import HolderId, errors
+from headgate.durable import sqlite
+from headgate.durable.databases import statements
+from headgate.durable.locks import Holders, folder_locked
+from headgate.storage.journal_database import plain_name, prepare
+
+
+class SqliteJournal:
+    """Implements `JournalDatabase`. Each holder keeps a file locked, and the system frees that lock when it dies."""
+
+    renew_every_s = None
+
+    def __init__(self, folder: Path, campaign: str, holder: HolderId, *, fsync: bool) -> None:
+        self.file = SqliteJournal.file_of(folder, campaign)
+        self._folder = self.file.parent
+        self.place = str(self._folder.absolute())
+        self._fsync = fsync
+        self._version: int | None = None
+        self._sql = statements("headgate.storage", "journal.sql")
+        said = f"journal {self._folder} cannot be opened"
+        with sqlite.failing_as(errors.JournalError, said, self.file), contextlib.ExitStack() as undo:
+            self.holders = Holders(self._folder / "holders", holder)
+            undo.callback(self.holders.leave)
+            # SQLite lets nobody wait who makes a new file a WAL database.
+            with folder_locked(self._folder):
+                self._db = sqlite.connected(self.file, synchronous="NORMAL", busy_s=30.0)
+                undo.callback(self._db.close)
+                self._db.execute("PRAGMA temp_store = MEMORY")
+                prepare(self, campaign)
+            undo.pop_all()
+
+    @staticmethod
+    def file_of(folder: Path, campaign: str) -> Path:
+        """Return where the journal of a campaign is, or would be."""
+        return folder / plain_name(campaign) / "journal.db"
+
+    def run(self, name: str, values: Mapping[str, Any] | Sequence[Any] = ()) -> sqlite3.Cursor:
+        """Run a statement."""
+        return self._db.execute(self._sql[name], values)
+
+    def many(self, name: str, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Run a statement for every row."""
+        return self._db.executemany(self._sql[name], rows).rowcount if rows else 0
+
+    def each(self, name: str, rows: Iterable[tuple[Any, ...]]) -> list[Any]:
+        """Return what a statement gives for every row."""
+        sql = self._sql[name]
+        return [found for row in rows for found in self._db.execute(sql, row)]
+
+    @contextlib.contextmanager
+    def transaction(self, *, durable: bool = False) -> Iterator[None]:
+        """Commit what happens inside; without `durable` a power cut may undo it, a kill may not."""
+        durable = durable and self._fsync
+        if durable:
+            self._db.execute("PRAGMA synchronous = FULL")
+        try:
+            with sqlite.transaction(self._db):
+                yield
+        finally:
+            if durable:
+                self._db.execute("PRAGMA synchronous = NORMAL")
+
+    def claim(self) -> bool:
+        """Return whether another process has written since this was last asked."""
+        before, self._version = self._version, self._db.execute("PRAGMA data_version").fetchone()[0]
+        return before != self._version
+
+    def has_tables(self) -> bool:
+        """Return whether the tables are there."""
+        return self.run("has_meta").fetchone() is not None
+
+    def make_tables(self) -> None:
+        """Make what is missing of them."""
+        self._db.executescript(self._sql["schema"])
+
+    def told(self) -> AbstractContextManager[None]:
+        """Raise damage of the file as a `JournalError`."""
+        return sqlite.damage_told(self.file)
+
+    def check(self) -> None:
+        """Look for damage of the file's pages."""
+        (found,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            raise sqlite.DamagedRowError(found)
+
+    def scrub(self) -> None:
+        """Write the file anew; SQLite keeps the bytes of what was removed until it needs their room."""
+        self._db.execute("VACUUM")
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def renew(self) -> None:
+        """Do nothing: the lock says it."""
+
+    def interrupt(self) -> None:
+        """Do nothing: no call waits without end."""
+
+    def close(self) -> None:
+        """Leave the holders, and close the file."""
+        self._db.close()
+        self.holders.leave()
