@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import polars as pl
-import yaml
 from pydantic import BaseModel, ValidationError
 
+from headgate.core import read_document
 from headgate.core.errors import HeadgateError, InvalidInputError
 
 Line = TypeVar("Line", bound=BaseModel)
@@ -79,12 +79,7 @@ def yaml_settings(path: Path, what: str, of: str) -> dict[str, Any]:
     Raises:
         InvalidInputError: it cannot be read, or holds something else.
     """
-    try:
-        written = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidInputError(f"the {what} {path} cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"{path} is no YAML: {str(error).splitlines()[0]}") from None
+    written = read_document(path, what=f"the {what}")
     if not isinstance(written, dict):
         raise InvalidInputError(f"{path} holds no settings of {of} (got {type(written).__name__})")
     return written

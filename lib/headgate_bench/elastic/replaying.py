@@ -130,7 +130,7 @@ def _compared(parameters: ElasticParameters, load: Load, site: Site, tell: Tell)
         site,
         policies=(OURS, *(name for name in parameters.rivals if name != OURS)),
         frontiers=parameters.frontiers,
-        tell=lambda what: tell(f"{load.name}, {site.start_text}: {what}"),
+        tell=lambda what: tell(f"{load.name}, {what}"),
     )
 
 

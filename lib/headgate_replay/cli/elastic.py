@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
 import orjson
 from cyclopts import Parameter
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from headgate.cli import AsJson, console, print_json, print_table, say
+from headgate.cli import AsJson, print_json, print_table, say
 from headgate.core.errors import InvalidInputError
 from headgate.elastic import ElasticConfig, elastic_config
+from headgate_replay.cli.progress import replaying
 from headgate_replay.elastic import (
     COLUMNS,
     CONTENDERS,
@@ -25,7 +23,6 @@ from headgate_replay.elastic import (
     Comparison,
     Hardware,
     ReplayOrder,
-    Site,
     replay_figures,
     replay_page,
 )
@@ -88,7 +85,7 @@ def replay(
     order.check()
     load = order.load()
     sites = order.sites(load)
-    with _shown(load.name, order.replays(load, sites)) as tell:
+    with replaying(load.name, order.replays(load, sites)) as tell:
         made = list(order.comparisons(load, sites, tell))
     files = [] if output is None else _written(made, output)
     if as_json:
@@ -98,24 +95,6 @@ def replay(
     for file in files:
         say(f"file: {file}")
     return 0
-
-
-@contextmanager
-def _shown(name: str, total: int) -> Iterator[Callable[[Site, str], None]]:
-    """Give what is told before each replay, and show it while the context lasts where stderr is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _site, _what: None
-        return
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[what]}", style="dim", markup=False),
-    )
-    with Progress(*columns, console=console(stderr=True), transient=True, refresh_per_second=4) as progress:
-        task = progress.add_task(name, total=total, what="", completed=-1)  # what is told has not been done
-        yield lambda site, what: progress.update(task, advance=1, what=f"{site.start_text}: {what}")
 
 
 def _written(made: Sequence[Comparison], folder: Path) -> list[Path]:

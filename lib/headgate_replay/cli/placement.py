@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Final
 
 from cyclopts import Parameter
 
-from headgate.cli import AsJson, console, print_json, print_table, say, write_page
+from headgate.cli import AsJson, print_json, print_table, say, write_page
 from headgate.placement import GroupShape, PreemptionRules, amounts, rules_from
+from headgate_replay.cli.progress import replaying
 from headgate_replay.files import yaml_settings
 from headgate_replay.placement import (
     MIXES,
@@ -94,10 +94,9 @@ def simulate(
         if rules is None
         else rules_from(yaml_settings(rules, "rules", "preemption"))
     )
-    status = nullcontext() if as_json else console(stderr=True).status("replaying")
-    with status as shown:
-        tell = (lambda _: None) if shown is None else (lambda name: shown.update(f"replaying under {name}"))
-        made = compared(jobs, cluster, in_force, policy or tuple(POLICIES), tell=tell)
+    policies = policy or tuple(POLICIES)
+    with replaying(jobs.name, len(policies)) as tell:
+        made = compared(jobs, cluster, in_force, policies, tell=tell)
     if output is not None:
         write_page(output, timeline_svg(made))
     if as_json:

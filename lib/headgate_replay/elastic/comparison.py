@@ -54,7 +54,7 @@ def frontier(name: str, terms: Terms, *, tell: Callable[[str], None] = lambda _w
     who = contender(name)
     points = []
     for value in who.sweep(terms):
-        tell(f"{name}, {who.knob} {value:g}")
+        tell(f"{terms.site.start_text}: {name}, {who.knob} {value:g}")
         points.append(Point(float(value), measured(terms.load, who.play(terms, value))))
     return Frontier(name, who.knob, tuple(points))
 
@@ -172,7 +172,7 @@ def compared(
     terms = terms_of(load, site, config)
     outcomes = []
     for name in policies:
-        tell(name)
+        tell(f"{site.start_text}: {name}")
         outcomes.append(contender(name).play(terms))
     return Comparison(
         load,

@@ -13,10 +13,9 @@ from headgate.elastic import ElasticConfig, Policy
 from headgate.elastic.policies import policy_of
 from headgate_replay.elastic.bounds import fewest_fixed
 from headgate_replay.elastic.driver import played
-from headgate_replay.elastic.load import Load, Site
+from headgate_replay.elastic.load import InvalidLoadError, Load, Site
 from headgate_replay.elastic.outcome import Outcome
 from headgate_replay.elastic.peers import Clairvoyant, Fixed, Knative, Serve, Verl
-from headgate_replay.errors import InvalidLoadError
 
 _NO_BOUND: Final = 1_000_000
 _BARE: Final = {"min_stable_period": 0.0}

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 
 from headgate.core import ReleaseOutcome
+from headgate.core.errors import HeadgateError
 from headgate.elastic import (
     Abort,
     Accepted,
@@ -34,10 +35,16 @@ from headgate.elastic import (
 from headgate_replay.agenda import Agenda
 from headgate_replay.elastic.load import Load, Site
 from headgate_replay.elastic.outcome import Outcome, Stay
-from headgate_replay.errors import ReplayFailedError
 
 _ROUNDS: Final = 1_000
 """So often the pool may want something more at one moment; a pool that never comes to rest is an error."""
+
+
+class ReplayFailedError(HeadgateError):
+    """A pool lost a request, ran one twice, or gave an engine more than it has room for: an error of the pool."""
+
+    code = "replay_failed"
+    next_step = "This is an error of Headgate: report it with the command that you ran and its seed."
 
 
 class SimulatedEngine:

@@ -33,7 +33,7 @@ def replay_steps(order: ReplayOrder, tell: Callable[[str], None]) -> Iterator[Co
     order.check()
     load = order.load()
     tell(f"{load.name}: {len(load.calls)} requests, work for {load.work_s:.0f} worker-seconds")
-    yield from order.comparisons(load, order.sites(load), lambda site, what: tell(f"{site.start_text}: {what}"))
+    yield from order.comparisons(load, order.sites(load), tell)
 
 
 def replay_findings(made: Sequence[Comparison]) -> Findings:

@@ -7,7 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headgate_replay.errors import InvalidLoadError
+from headgate.elastic import InvalidElasticError
+
+
+class InvalidLoadError(InvalidElasticError):
+    """A trace of requests, a table of service times, or a setting of a replay cannot be used."""
+
+    code = "invalid_load"
+    next_step = "Correct it and run the command again; see `headgate elastic replay --help`."
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,9 @@ from headgate.elastic import ElasticConfig
 from headgate_replay.elastic.bounds import fewest_fixed
 from headgate_replay.elastic.comparison import USUAL, Comparison, compared
 from headgate_replay.elastic.contenders import contender, terms_of
-from headgate_replay.elastic.load import SLOTS, Load, Site, ramp
+from headgate_replay.elastic.load import SLOTS, InvalidLoadError, Load, Site, ramp
 from headgate_replay.elastic.outcome import asked_course
 from headgate_replay.elastic.traces import Hardware, traced_load
-from headgate_replay.errors import InvalidLoadError
 
 RAMP_NAME: Final = "ramp"
 """In place of a trace: an hour that is made up."""
@@ -117,15 +116,11 @@ class ReplayOrder:
             len(self._compared) + sum(len(contender(name).sweep(terms)) for name in dict.fromkeys(self.frontiers))
         )
 
-    def comparisons(self, load: Load, sites: Sequence[Site], tell: Callable[[Site, str], None]) -> Iterator[Comparison]:
-        """Yield a comparison for each site; `tell` is called before each replay."""
+    def comparisons(self, load: Load, sites: Sequence[Site], tell: Callable[[str], None]) -> Iterator[Comparison]:
+        """Yield a comparison for each site; `tell` is called with what is replayed before it is."""
+        frontiers = tuple(dict.fromkeys(self.frontiers))
         for site in sites:
-
-            def told(what: str, site: Site = site) -> None:
-                tell(site, what)
-
-            frontiers = tuple(dict.fromkeys(self.frontiers))
-            yield compared(load, site, config=self.config, policies=self._compared, frontiers=frontiers, tell=told)
+            yield compared(load, site, config=self.config, policies=self._compared, frontiers=frontiers, tell=tell)
 
     @property
     def _compared(self) -> tuple[str, ...]:

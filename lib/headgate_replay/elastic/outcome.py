@@ -16,7 +16,6 @@ from headgate.core.events import Event
 from headgate.elastic import WorkerState
 from headgate_replay.elastic.bounds import stretches
 from headgate_replay.elastic.load import Load, Site
-from headgate_replay.measures import quantiles
 
 
 @dataclass(slots=True)
@@ -153,7 +152,7 @@ class Measures:
 def measured(load: Load, outcome: Outcome) -> Measures:
     """Return the figures of an outcome."""
     waits = waits_s(load, outcome) or [math.inf]
-    p50_s, p95_s, p99_s = quantiles(waits)
+    p50_s, p95_s, p99_s = _quantiles(waits, (0.5, 0.95, 0.99))
     worker_s = sum(stay.held_s(outcome.ended_s) for stay in outcome.stays)
     # Of workers that were started; those that still took requests at the end are left out.
     periods = [
@@ -226,8 +225,13 @@ def awake_course(load: Load, outcome: Outcome, *, bins: int = _BINS) -> Course:
 def wait_course(load: Load, outcome: Outcome) -> Course:
     """Return waiting by share of the calls: x per cent of them waited y seconds at most."""
     waits = waits_s(load, outcome)
-    values = quantiles(waits, _SHARES) if waits else [0.0] * len(_SHARES)
+    values = _quantiles(waits, _SHARES) if waits else [0.0] * len(_SHARES)
     return [(100 * share, value) for share, value in zip(_SHARES, values, strict=True)]
+
+
+def _quantiles(waits: Sequence[float], shares: Sequence[float]) -> list[float]:
+    """Return for each share the least waiting that so many of the calls do not exceed."""
+    return [float(value) for value in np.quantile(waits, shares, method="inverted_cdf")]
 
 
 def _course(parts: Sequence[tuple[float, float, float]], load: Load, bins: int) -> Course:

@@ -24,8 +24,7 @@ from typing import Annotated, Final
 import polars as pl
 from pydantic import BaseModel, Field
 
-from headgate_replay.elastic.load import SLOTS, Call, Load, load_of
-from headgate_replay.errors import InvalidLoadError
+from headgate_replay.elastic.load import SLOTS, Call, InvalidLoadError, Load, load_of
 from headgate_replay.files import Form
 
 _MOVED_S: Final = 60.0

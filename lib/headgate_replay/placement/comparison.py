@@ -12,14 +12,15 @@ import numpy as np
 from headgate.placement.amounts import MILLI
 from headgate.placement.errors import CannotFitError
 from headgate.placement.rules import PreemptionRules
-from headgate_replay.errors import InvalidTraceError
-from headgate_replay.measures import QUANTILES, quantiles
 from headgate_replay.placement.bounds import least_waiting_s
 from headgate_replay.placement.engine import Decision, Outcome, Room, Shape, replayed
-from headgate_replay.placement.jobs import HIGH_FROM, Cluster, Trace
+from headgate_replay.placement.jobs import HIGH_FROM, Cluster, InvalidTraceError, Trace
 from headgate_replay.placement.ledger_driver import through_ledger
 from headgate_replay.placement.peers import Easy, PlainRay, StrictFifo, clairvoyant
 from headgate_replay.placement.single_victim import SingleVictim
+
+QUANTILES: Final = (0.5, 0.95, 0.99)
+"""Of waiting, in every table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def _waiting(waits_s: Iterable[float | None]) -> Waiting:
     done = [wait_s for wait_s in waits_s if wait_s is not None]
     if not done:
         return Waiting(0, None, None, None, None)
-    return Waiting(len(done), float(np.mean(done)), *quantiles(done))
+    return Waiting(len(done), float(np.mean(done)), *np.quantile(done, QUANTILES, method="inverted_cdf").tolist())
 
 
 def _use(trace: Trace, cluster: Cluster, outcome: Outcome, *, is_useful: bool) -> float:

@@ -8,12 +8,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from headgate.core.errors import HeadgateError
 from headgate.placement.amounts import Amounts
 from headgate.placement.pool import NodeView
 from headgate.placement.request import Strategy
 from headgate_replay.agenda import Agenda
-from headgate_replay.errors import OvercommittedError
 from headgate_replay.placement.jobs import Cluster, Job, Trace
+
+
+class OvercommittedError(HeadgateError):
+    """A policy gave out more than a simulated node has, or left work behind: an error of the policy."""
+
+    code = "overcommitted"
+    next_step = "This is an error of Headgate: report it with the command that you ran and its seed."
+
 
 Units = tuple[int, ...]
 Free = list[list[int]]

@@ -10,9 +10,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.placement.amounts import CPU, GPU, MEBIBYTE, MEMORY, MILLI, Amounts, amounts, total
+from headgate.placement.errors import InvalidPlacementError
 from headgate.placement.pool import GroupShape, NodeView
 from headgate.placement.request import PlacementRequest, Strategy
-from headgate_replay.errors import InvalidTraceError
+
+
+class InvalidTraceError(InvalidPlacementError):
+    """A file of jobs, or a setting of a replay, cannot be used."""
+
+    code = "invalid_trace"
+    next_step = "Correct it and run the command again; `headgate placement simulate --help` shows what it takes."
+
 
 HIGH_FROM: Final = 8.0
 """Work of this priority and above is called high-priority in every table."""

@@ -18,9 +18,8 @@ from headgate.placement.pool import Pool
 from headgate.placement.request import Occupancy, Stage
 from headgate.placement.rules import PreemptionRules
 from headgate.placement.victims import lost_work, refusal
-from headgate_replay.errors import OvercommittedError
 from headgate_replay.placement.bounds import Stoppable, judged
-from headgate_replay.placement.engine import Engine, Free, Outcome, Policy, Shape, replayed
+from headgate_replay.placement.engine import Engine, Free, Outcome, OvercommittedError, Policy, Shape, replayed
 from headgate_replay.placement.jobs import Cluster, Trace
 
 _POOL: Final = "trace"

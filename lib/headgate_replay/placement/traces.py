@@ -23,9 +23,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from headgate.placement.amounts import CPU, GPU, MEBIBYTE, MEMORY, MILLI, amounts, of_units
 from headgate.placement.request import Strategy
-from headgate_replay.errors import InvalidTraceError
 from headgate_replay.files import Form
-from headgate_replay.placement.jobs import Job, Trace, trace_of
+from headgate_replay.placement.jobs import InvalidTraceError, Job, Trace, trace_of
 
 _JOBS: Final = Form("file of jobs", InvalidTraceError)
 _PODS: Final = Form(
@@ -97,16 +96,7 @@ def read_json_lines(path: Path) -> Trace:
 PRIORITY_OF_QOS: Final = {"Guaranteed": 9.0, "LS": 8.0, "Burstable": 5.0, "BE": 2.0}
 """Class -> priority: latency-sensitive pods are high-priority work, best-effort pods make room for them."""
 
-_COLUMNS: Final = {
-    "name": pl.String,
-    "cpu_milli": pl.Int64,
-    "memory_mib": pl.Int64,
-    "num_gpu": pl.Int64,
-    "gpu_milli": pl.Int64,
-    "qos": pl.String,
-    "creation_time": pl.Int64,
-    "deletion_time": pl.Int64,
-}
+_NUMBERS: Final = ("cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "creation_time", "deletion_time")
 _START_SHARE: Final = 0.005
 
 
@@ -167,21 +157,16 @@ def read_openb(
 
 
 def _pods(path: Path) -> pl.DataFrame:
-    typed = _PODS.csv(path, tuple(_COLUMNS)).cast(pl.Schema(_COLUMNS), strict=False)
-    _refuse(path, typed, pl.any_horizontal(pl.all().is_null()), "has a field that is empty or no whole number")
-    _refuse(path, typed, pl.col("deletion_time") < pl.col("creation_time"), "is deleted before it is created")
-    negative = pl.any_horizontal(pl.col("cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "creation_time") < 0)
-    _refuse(path, typed, negative, "has a negative number")
-    _refuse(
-        path, typed, ~pl.col("qos").is_in(list(PRIORITY_OF_QOS)), f"has a class other than {', '.join(PRIORITY_OF_QOS)}"
-    )
-    _refuse(path, typed, pl.max_horizontal("cpu_milli", "memory_mib", "num_gpu") == 0, "takes nothing")
-    return typed
-
-
-def _refuse(path: Path, pods: pl.DataFrame, wrong: pl.Expr, says: str) -> None:
-    found = pods.with_row_index("line", offset=2).filter(wrong)
-    if not found.is_empty():
-        raise InvalidTraceError(
-            f"{path}: line {found['line'][0]}: pod {found['name'][0] or '?'} {says} ({found.height} such pods)"
-        )
+    written = _PODS.csv(path, ("name", *_NUMBERS, "qos"))
+    pods = written.with_columns(pl.col(_NUMBERS).cast(pl.Int64, strict=False))
+    size = pods.select(pl.max_horizontal("cpu_milli", "memory_mib", "num_gpu")).to_series()
+    for name in _NUMBERS:
+        _PODS.check(path, written, pods[name] < 0, name, "a whole number >= 0")
+    for name, wrong, rule in (
+        ("name", pods["name"].is_null(), "given"),
+        ("qos", ~pods["qos"].is_in([*PRIORITY_OF_QOS]), f"one of {', '.join(PRIORITY_OF_QOS)}"),
+        ("deletion_time", pods["deletion_time"] < pods["creation_time"], "creation_time or later"),
+        ("num_gpu", size == 0, "> 0 where cpu_milli and memory_mib are 0"),
+    ):
+        _PODS.check(path, written, wrong, name, rule)
+    return pods

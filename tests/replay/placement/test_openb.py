@@ -52,11 +52,11 @@ def test_long_lived_pods_are_left_out_only_when_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "says"),
     [
-        ((row("a", 0, 10), row("b", 20, 10)), "line 3: pod b is deleted before it is created"),
-        ((row("a", 0, 10, qos="Gold"),), "class other than Guaranteed, LS, Burstable, BE"),
-        ((row("a", 0, 10, gpus=-1),), "has a negative number"),
-        (("a,4000,x,1,1000,,LS,Running,0,10,0",), "empty or no whole number"),
-        (("a,0,0,0,0,,LS,Running,0,10,0",), "takes nothing"),
+        ((row("a", 0, 10), row("b", 20, 10)), r"line 3: deletion_time must be creation_time or later \(got '10'\)"),
+        ((row("a", 0, 10, qos="Gold"),), "qos must be one of Guaranteed, LS, Burstable, BE"),
+        ((row("a", 0, 10, gpus=-1),), r"num_gpu must be a whole number >= 0 \(got '-1'\)"),
+        (("a,4000,x,1,1000,,LS,Running,0,10,0",), r"memory_mib must be a whole number >= 0 \(got 'x'\)"),
+        (("a,0,0,0,0,,LS,Running,0,10,0",), "num_gpu must be > 0 where cpu_milli and memory_mib are 0"),
         ((row("a", 0, 10), row("a", 1, 10)), "two jobs have the id 'a'"),
         ((), "has no job"),
     ],

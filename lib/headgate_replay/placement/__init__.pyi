@@ -1,0 +1,26 @@
+from .bounds import least_waiting_s as least_waiting_s
+from .comparison import (
+    POLICIES as POLICIES,
+    Comparison as Comparison,
+    Measures as Measures,
+    Waiting as Waiting,
+    compared as compared,
+    measured as measured,
+    waited_s as waited_s,
+)
+from .engine import Decision as Decision, Outcome as Outcome, OvercommittedError as OvercommittedError
+from .figure import timeline_svg as timeline_svg
+from .jobs import (
+    HIGH_FROM as HIGH_FROM,
+    MIXES as MIXES,
+    Cluster as Cluster,
+    InvalidTraceError as InvalidTraceError,
+    Job as Job,
+    Latencies as Latencies,
+    Trace as Trace,
+    cluster_of as cluster_of,
+    generated as generated,
+    trace_of as trace_of,
+)
+from .ledger_driver import through_ledger as through_ledger
+from .traces import read_json_lines as read_json_lines, read_openb as read_openb
