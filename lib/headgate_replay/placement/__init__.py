@@ -1,5 +1,5 @@
 """Job traces replayed through the placement ledger in virtual time, beside other policies and bounds."""
 
-import lazy_loader
+from headgate.core import names_by_stub
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = names_by_stub(__name__, __file__)
