@@ -22,6 +22,8 @@ async def evaluate(
     campaign: p.Name = "evaluation",
     workers: p.Workers | None = None,
     settings: p.Settings = {},  # noqa: B006
+    executors: p.Executors = "",
+    jobqueue: p.Block = "",
 ) -> dict[str, Any]:
     """Run the same instances for every model in every environment, once each.
 
@@ -39,6 +41,8 @@ async def evaluate(
         campaign: What the samples are counted under; another name runs everything anew.
         workers: Maximum number of episodes in progress. Empty: the setting, 20.
         settings: Any further setting by its name, e.g. {"request_timeout_s": 300}.
+        executors: Who plays an environment, e.g. robot:*=jobqueue for outside workers. Empty: the settings say.
+        jobqueue: Name of a Job Queue Server block, for outside workers. Empty: HEADGATE_JOBQUEUE_URL of the worker.
 
     Returns:
         Counts of samples taken, scored, stored, and left to the next run.
@@ -53,5 +57,7 @@ async def evaluate(
         models=tuple(models),
         workers=workers,
         settings=settings,
+        executors=executors,
+        jobqueue=jobqueue,
     )
     return await orchestration.run_evaluation(order, instances)

@@ -58,6 +58,9 @@ Top = Annotated[int, Field(ge=1, le=10_000)]
 LocalWorkers = Annotated[int, Field(ge=0, le=10_000)]
 """Jobs of a queue that a flow run works on itself at a time."""
 
+Executors = str
+"""The setting `executors`, as it is written on a command line."""
+
 Reserve = Literal["ask", "before", "never"]
 """When a job's command gets its policy server."""
 

@@ -23,6 +23,9 @@ async def sample_environment(
     workers: p.Workers | None = None,
     settings: p.Settings = {},  # noqa: B006 - the form shows it; never changed
     judge: p.Block = "",
+    *,
+    executors: p.Executors = "",
+    jobqueue: p.Block = "",
 ) -> dict[str, Any]:
     """Sample every model of the roster in one environment for one window.
 
@@ -42,6 +45,8 @@ async def sample_environment(
         settings: Any further setting by its name, e.g. {"drain_timeout_s": 10}.
         judge: Name of a Model Endpoint block that judges answers where an environment needs it. Empty: what the
             settings judge_model and judge_url name; without them such environments are left out.
+        executors: Who plays an environment, e.g. robot:*=jobqueue for outside workers. Empty: the settings say.
+        jobqueue: Name of a Job Queue Server block, for outside workers. Empty: HEADGATE_JOBQUEUE_URL of the worker.
 
     Returns:
         Counts of samples taken, scored, stored, and left to the next run.
@@ -57,6 +62,8 @@ async def sample_environment(
         rate_per_day=rate_per_day,
         workers=workers,
         settings=settings,
+        executors=executors,
+        jobqueue=jobqueue,
     )
     return await orchestration.run_sampling(order, environment, duration_s=duration_s)
 
@@ -73,6 +80,9 @@ async def keep_sampling(
     workers: p.Workers | None = None,
     settings: p.Settings = {},  # noqa: B006
     judge: p.Block = "",
+    *,
+    executors: p.Executors = "",
+    jobqueue: p.Block = "",
 ) -> dict[str, Any]:
     """Sample every model of the roster in some or all environments until the run is cancelled.
 
@@ -88,6 +98,8 @@ async def keep_sampling(
         settings: Any further setting by its name, e.g. {"drain_timeout_s": 10}.
         judge: Name of a Model Endpoint block that judges answers where an environment needs it. Empty: what the
             settings judge_model and judge_url name; without them such environments are left out.
+        executors: Who plays an environment, e.g. robot:*=jobqueue for outside workers. Empty: the settings say.
+        jobqueue: Name of a Job Queue Server block, for outside workers. Empty: HEADGATE_JOBQUEUE_URL of the worker.
 
     Returns:
         Counts of samples taken, scored, stored, and left to the next run.
@@ -103,5 +115,7 @@ async def keep_sampling(
         rate_per_day=rate_per_day,
         workers=workers,
         settings=settings,
+        executors=executors,
+        jobqueue=jobqueue,
     )
     return await orchestration.run_sampling(order, f"keep-{campaign}")

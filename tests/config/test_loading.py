@@ -127,7 +127,7 @@ def test_an_unknown_variable_is_an_error_that_names_the_nearest_one(variable: st
 
 def test_other_programs_variables_are_their_own_business() -> None:
     environ = {"AFFINE_COLDKEY": "x", "BATCH": "1", "QUEUE_URL": "x", "PATH": "/bin", "HEADGATE_KEY_ACME": "x"}
-    environ["HEADGATE_JOBQUEUE_URL"] = "http://127.0.0.1:8000"
+    environ["HEADGATE_JOBQUEUE_DATABASE"] = "sqlite:///jobs.db"
     environ["HEADGATE_ELASTIC_TOKEN"] = "of a gateway"
     environ["HEADGATE_JOB_FILE"] = "/tmp/job.json"  # a campaign may be what a worker's command runs
     environ["HEADGATE_POSTGRES_BIN"] = "/usr/lib/postgresql/18/bin"

@@ -59,7 +59,7 @@ COMMANDS: Final = {
     "limits audit": ("limits:audit", "Compare the slots that limits count with those that are held."),
     "jobqueue serve": ("jobqueue.serve:serve", "Serve a job queue to outside workers."),
     "jobqueue add": ("jobqueue.work:add", "Add commands to a queue as jobs."),
-    "jobqueue work": ("jobqueue.work:work", "Work on a queue's jobs by running a command for each."),
+    "jobqueue work": ("jobqueue.work:work", "Work on a queue's jobs: run commands, or take samples."),
     "jobqueue reserve": ("jobqueue.work:reserve", "Within a job's command: wait for its policy server and print it."),
     "jobqueue status": ("jobqueue.jobs:status", "Show jobs by state, by team and task, and policy servers."),
     "jobqueue jobs": ("jobqueue.jobs:jobs", "List jobs."),

@@ -29,6 +29,7 @@ _SETTINGS: Final = {
     "store": "store",
     "journal": "journal",
     "workers": "num_evaluation_workers",
+    "executors": "executors",
     **{name: name for name in ("judge_model", "judge_url", "judge_parallel", "judgements", "rubric")},
 }
 """Option -> the setting that it gives."""
@@ -216,6 +217,10 @@ class Choices(JournalChoices):
         ),
     ] = ()
     workers: Annotated[int | None, Parameter(help="Maximum number of episodes in progress.")] = None
+    executors: Annotated[
+        str | None,
+        Parameter(help="Who plays an environment: ENVIRONMENT=local or ENVIRONMENT=jobqueue, comma separated."),
+    ] = None
 
 
 @Parameter(name="*")

@@ -67,6 +67,7 @@ async def _plan(settings: Settings, assumed_s: float) -> tuple[sampling.Capacity
         episode_s={name: measured.get(name, assumed_s) for name in environments},
         is_measured={name: name in measured for name in environments},
         further=budgets.limits,
+        outside=runs.outside_executors(settings, environments),
     )
     return check, models, budgets.unknown
 
@@ -116,7 +117,8 @@ def _print(found: sampling.CapacityCheck) -> None:
     console().print(
         f"{found.demanded_per_day:,.0f} samples a day ({found.boosted_per_day:,.0f} while every model is boosted) "
         f"{verdict}: {found.binding.name} binds at {found.binding.load:.0%}; "
-        f"{found.workers_needed:.1f} workers are busy on average",
+        f"{found.workers_needed:.1f} workers are busy on average"
+        + (f", and {found.outside_needed:.1f} outside workers" if found.outside_needed else ""),
         highlight=False,
     )
 

@@ -69,6 +69,40 @@ class EnvironmentSettings(Section):
         return value
 
 
+Executor = Annotated[str, Field(pattern=r"^(local|jobqueue(:.+)?)$")]
+"""Where an environment is played: `local`, or by the workers of a job queue, whose policy servers may be named."""
+
+
+class ExecutorSettings(Section):
+    """Where samples are taken: in this process, or by outside workers through a job queue."""
+
+    executors: dict[str, Executor] = Field(
+        default_factory=dict,
+        description="Who plays an environment, by its name or a pattern: robot:*=jobqueue hands its samples to the "
+        "workers of a job queue, and robot:*=jobqueue:POOL to workers that reserve a policy server of POOL, in which "
+        "{model} stands for the model's name. Empty: what the environment says, else this process.",
+    )
+    jobqueue_url: Address = Field(
+        "", description="Address of the job queue for `executors`. Empty: http://127.0.0.1:8000."
+    )
+    jobqueue_token: SecretStr = Field(
+        SecretStr(""), description="Token for that queue, with the scopes submit and read, of all teams."
+    )
+    jobqueue_sends_keys: bool = Field(
+        False,
+        description="Put the API key of a model into its jobs. Whoever may read or claim jobs then has it: leave it "
+        "off, and give workers a roster of their own.",
+    )
+
+    @field_validator("executors", mode="before")
+    @classmethod
+    def _split_executors(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        parts = paired(names_in(value), "executors are written environment=local or environment=jobqueue")
+        return dict(part.split("=", 1) for part in parts)
+
+
 class TelemetrySettings(Section):
     """Where events go beside the log, and how often a campaign reports its health."""
 

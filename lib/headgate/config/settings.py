@@ -25,6 +25,7 @@ from headgate.config.renamed import FORMER_NAMES
 from headgate.config.sections import (
     AdmissionSettings,
     EnvironmentSettings,
+    ExecutorSettings,
     JudgeSettings,
     SchedulingSettings,
     TelemetrySettings,
@@ -63,7 +64,13 @@ JournalPlace = Annotated[Path | InstanceOf[PostgresAddress], BeforeValidator(_jo
 
 
 class Settings(
-    AdmissionSettings, SchedulingSettings, JudgeSettings, EnvironmentSettings, BudgetSettings, TelemetrySettings
+    AdmissionSettings,
+    SchedulingSettings,
+    JudgeSettings,
+    EnvironmentSettings,
+    ExecutorSettings,
+    BudgetSettings,
+    TelemetrySettings,
 ):
     """The settings of one campaign. Durations in seconds, rates per day, sizes in tasks or samples."""
 

@@ -145,6 +145,22 @@ class RequestStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class OutsideStatus:
+    """Samples that outside workers take, through a job queue."""
+
+    handed: int
+    """With the queue: their jobs wait for a worker, or have one."""
+    working: int
+    """Of them, those that a worker has."""
+    limit: int
+    """How many may be with the queue now: what its workers can take, and a few more."""
+    waiting_claims: int
+    """Workers that stand in line for a job."""
+    problem: str = ""
+    """Why the queue cannot be asked; empty when it answers."""
+
+
+@dataclass(frozen=True, slots=True)
 class CampaignStatus:
     """Everything at one moment."""
 
@@ -164,3 +180,5 @@ class CampaignStatus:
     open_tasks: int
     requests: tuple[RequestStatus, ...] = ()
     """Every request key that was asked or may be; empty where requests are not admitted, as in simulations."""
+    outside: OutsideStatus | None = None
+    """None where no environment is played by outside workers."""

@@ -35,6 +35,8 @@ class EnvironmentSpec:
         runs_apart: whether it is played in child processes, since it blocks, leaks or may crash; one that needs a judge
             cannot be.
         runs_programs: whether programs that models wrote, or gave input to, run in the sandbox.
+        executor: who plays it unless the campaign says so: `jobqueue` or `jobqueue:POOL` for outside workers; empty for
+            the campaign's process. One that needs a judge cannot be handed out.
     """
 
     name: str
@@ -52,6 +54,7 @@ class EnvironmentSpec:
     needs_judge: bool = False
     runs_apart: bool = False
     runs_programs: bool = False
+    executor: str = ""
 
 
 @dataclass(frozen=True, slots=True)

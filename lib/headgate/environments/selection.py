@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from headgate.config import Settings
+from headgate.config import Settings, value_for
 from headgate.core.errors import HeadgateError, UnknownEnvironmentError
 from headgate.environments.agentgym import served_environments
 from headgate.environments.apart import ApartLimits
+from headgate.environments.outside import OutsideEnvironment
 from headgate.environments.protocol import Environment
 from headgate.environments.registry import Registry, registry_with
 from headgate.environments.sandbox import SANDBOX
@@ -114,7 +115,23 @@ def registry_of(settings: Settings) -> Registry:
         InvalidSettingError: if a server is named for what is no environment of AgentGym's.
     """
     SANDBOX.require(settings.sandbox_locks)
-    return registry_with((*served_environments(settings), *_AT_HAND.get()), apart_limits(settings))
+    further = (*served_environments(settings), *_AT_HAND.get())
+    registry = registry_with(further, apart_limits(settings))
+    outside = _outside_only(settings, registry) if settings.executors else ()
+    return registry_with((*further, *outside), apart_limits(settings)) if outside else registry
+
+
+def _outside_only(settings: Settings, registry: Registry) -> tuple[OutsideEnvironment, ...]:
+    """Return the environments that are named, are for outside workers, and are not installed here."""
+    prefixes, names = {one.prefix for one in registry.collections()}, registry.names()
+    return tuple(
+        OutsideEnvironment(name)
+        for name in settings.environments
+        if (value_for(settings.executors, name) or "").startswith("jobqueue")
+        and name not in names
+        and name.partition(":")[0] not in prefixes
+        and not _is_pattern(name)
+    )
 
 
 def apart_limits(settings: Settings) -> ApartLimits:

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from blocks import BlockRoster, loaded_block
+from blocks import BlockRoster, JobQueueServer, loaded_block
 from blocks import ReportStore as ReportStoreBlock
 from blocks import SampleStore as SampleStoreBlock
 from headgate.config import Settings, load_settings
@@ -33,6 +33,8 @@ class SamplingOrder:
         models: names or keys to choose from the roster; all when empty.
         rate_per_day: in place of the environments' own rates.
         workers: episodes in progress at most.
+        executors: who plays an environment, as the setting has it; the settings say when empty.
+        jobqueue: name of a JobQueueServer block, for what `executors` hands to outside workers; likewise.
         settings: any further setting by its name.
     """
 
@@ -46,6 +48,8 @@ class SamplingOrder:
     models: tuple[str, ...] = ()
     rate_per_day: float | None = None
     workers: int | None = None
+    executors: str = ""
+    jobqueue: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -60,12 +64,25 @@ def settings_of(order: SamplingOrder, environ: Mapping[str, str] = os.environ) -
         "campaign": order.campaign or None,
         "daily_rate_per_env": order.rate_per_day,
         "num_evaluation_workers": order.workers,
+        "executors": order.executors or None,
     }
     given = {name: value for name, value in named.items() if value is not None}
     refuse_twice_given(given, order.settings)
     settings = load_settings(given | dict(order.settings), environ=environ).settings
     # One rate for a run that was asked for it must not lose against rates by environment of the process.
     return settings.model_copy(update={"rates": {}}) if order.rate_per_day is not None else settings
+
+
+async def with_queue(settings: Settings, name: str) -> Settings:
+    """Return settings whose outside workers are those of a JobQueueServer block; the same settings without a name.
+
+    Raises:
+        InvalidInputError: if there is no such block.
+    """
+    if not name:
+        return settings
+    block = await loaded_block(JobQueueServer, name)
+    return settings.model_copy(update={"jobqueue_url": block.url, "jobqueue_token": block.token})
 
 
 def refuse_twice_given(given: Collection[str], settings: Mapping[str, Any]) -> None:

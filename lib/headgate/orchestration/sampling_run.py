@@ -9,7 +9,7 @@ from typing import Any
 from headgate.core.status import CampaignStatus
 from headgate.orchestration.artifacts import RunArtifacts
 from headgate.orchestration.campaign_task import concluded, run_as_task
-from headgate.orchestration.inputs import SamplingOrder, settings_of
+from headgate.orchestration.inputs import SamplingOrder, settings_of, with_queue
 from headgate.orchestration.judging import judge_for
 from headgate.orchestration.run_logs import library_logs_in_run
 from headgate.orchestration.run_state import require_server_clock
@@ -59,7 +59,7 @@ async def run_evaluation(order: SamplingOrder, instances: int) -> Any:
 
 async def _run(order: SamplingOrder, subject: str, share: Share | None, **length: Any) -> Any:
     await require_server_clock()
-    settings = settings_of(order)
+    settings = await with_queue(settings_of(order), order.jobqueue)
     judge = await judge_for(order.judge, settings) if order.judge else None
     sampled_environments(settings, judge)
     stop = StopRequest()

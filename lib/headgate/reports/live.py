@@ -62,6 +62,7 @@ def _header(status: campaign_status.CampaignStatus) -> Text:
         (f"up {duration(status.captured_at - status.started_at)}", ""),
         (f"models {len(status.models)}" + (f" ({paused} paused)" if paused else ""), "yellow" if paused else ""),
         (f"workers {workers.active}/{workers.total} ({busy})", "yellow" if workers.parked else ""),
+        *([(f"outside {status.outside.working}/{status.outside.handed}", "")] if status.outside else []),
         (
             f"queue {queue.size:,}" + (" paused" if queue.is_paused else " long" if queue.is_warning else ""),
             "yellow" if queue.is_paused or queue.is_warning else "",

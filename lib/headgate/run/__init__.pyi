@@ -13,6 +13,8 @@ from .job_collector import JobCollector as JobCollector
 from .job_samples import SCORE_FIELD as SCORE_FIELD, JobSampleRules as JobSampleRules
 from .judging import JUDGE_PREFIX as JUDGE_PREFIX, JudgedPair as JudgedPair, judge_of as judge_of
 from .models_at_hand import models_at_hand as models_at_hand
+from .outside_episodes import sample_jobs as sample_jobs
+from .outside_job import outside_executors as outside_executors
 from .plan import ChatSource as ChatSource, RunPlan as RunPlan, rates_of as rates_of
 from .queue_drain import (
     DrainResult as DrainResult,

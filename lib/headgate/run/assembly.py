@@ -19,6 +19,7 @@ from headgate.core.events import StoreFailed
 from headgate.core.status import CampaignStatus
 from headgate.environments import Environment, JudgedEnvironment, end_idle_processes, registry_of
 from headgate.environments.rubric import Rubric
+from headgate.jobqueue.worker import DEFAULT_URL, JobQueueClient, QueueAddress
 from headgate.models import ChatClient, ClientSettings
 from headgate.run.endpoints import EndpointChats
 from headgate.run.judge_needed import judged_environments, lockable_environments, scoring_environments
@@ -32,6 +33,8 @@ from headgate.run.judging import (
 )
 from headgate.run.matrix import MatrixTaskProvider
 from headgate.run.observers import is_observed, observe, report_health, serve_monitoring
+from headgate.run.outside_job import outside_executors
+from headgate.run.outside_workers import PATIENCE
 from headgate.run.plan import ChatSource, ChosenModels, RunPlan
 from headgate.run.request_side import RequestSide
 from headgate.run.run import Run
@@ -124,7 +127,9 @@ async def run_campaign(
     instances = settings.instances if instances is None else instances
     store = store if store is not None else sample_store(settings)
     async with AsyncExitStack() as stack:
-        sampled = await lockable_environments(sampled_environments(settings, judge), settings.environments)
+        sampled = sampled_environments(settings, judge)
+        outside = {name: sampled.pop(name) for name in outside_executors(settings, sampled)}
+        sampled = await lockable_environments(sampled, settings.environments) | outside
         provider: TaskProvider | None = None
         figures = JudgedFigures()
         if instances is not None:
@@ -242,6 +247,7 @@ async def run_source(
         requests = RequestSide(settings, clock=clock, emit=stream.emit, trace_requests=is_traced, slots=slots)
         if slots is not None:
             await stack.enter_async_context(slots.serving(requests.admission, stream.emit, requests.backlog))
+        outside = outside_executors(settings, environments)
         plan = RunPlan(
             settings=settings,
             roster=roster,
@@ -252,6 +258,7 @@ async def run_source(
             duration_s=duration_s,
             provider=source,
             judging=judging,
+            queue=await stack.enter_async_context(_queue_of(settings)) if outside else None,
             stop_when_idle=stop_when_idle,
             run_id=run_id,
             is_traced=is_traced,
@@ -278,6 +285,12 @@ async def run_source(
         if is_traced:
             beside.append(report_health(campaign.inquiry.health, stream.emit, clock, settings.health_interval_s))
         return await _watched(campaign, watch, beside)
+
+
+def _queue_of(settings: Settings) -> JobQueueClient:
+    """Return a client of the job queue whose workers play what the settings hand to them."""
+    address = QueueAddress.of(settings.jobqueue_url or DEFAULT_URL, settings.jobqueue_token.get_secret_value())
+    return JobQueueClient(address, retry=PATIENCE)
 
 
 async def _tried(store: SampleStore, stream: EventStream) -> None:

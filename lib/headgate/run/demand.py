@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 from headgate.core import Task
 from headgate.core.errors import HeadgateError
 from headgate.core.events import TaskOpened, TaskProviderFailed, TasksEnqueued
+from headgate.run.dispatch import JOBS
 from headgate.run.health import Health
 from headgate.run.parts import Parts
 from headgate.run.settlement import Settling
 from headgate.run.stages import Stages
 from headgate.sampling import Demand
 from headgate.storage import AlreadyTaken, Opening
+
+_ONE_JOB: Final[Mapping[str, int]] = MappingProxyType({JOBS: 1})
 
 GATHER_S: Final = 0.05
 """Dues of this long are opened together: one write of the journal for all, and none is late by more."""
@@ -45,7 +50,7 @@ class DemandSide:
             now = parts.now()
             await self._health.end_pauses(now)
             await self._settling.withdraw(self._stages.withdraw)
-            self._hold_judged(now)
+            self._hold_back(now)
             if self._may_ask() and now >= self._ask_at:
                 await self._ask(now)
             self._flush(parts.now())
@@ -64,7 +69,7 @@ class DemandSide:
         parts = self._parts
         found = await parts.journal.write(parts.journal.journal.adopt, list(parts.environments), list(parts.samplers))
         now = parts.now()
-        tasks = [task for task in found if task.model in parts.samplers]
+        tasks = [self._needs_of(task) for task in found if task.model in parts.samplers]
         for task in tasks:
             parts.pairs.fell_due(task)
             self._settling.opened(task)
@@ -131,10 +136,12 @@ class DemandSide:
         opened = await parts.journal.write(parts.journal.journal.open, openings)
         now = parts.now()
         orphans = []
-        for result in opened:
-            if isinstance(result, AlreadyTaken):
-                self._follow(result, now)
-            elif result.model in parts.samplers:
+        for found in opened:
+            if isinstance(found, AlreadyTaken):
+                self._follow(found, now)
+                continue
+            result = self._needs_of(found)
+            if result.model in parts.samplers:
                 parts.pairs.fell_due(result)
                 self._settling.opened(result)
                 self._tell_opened(result)
@@ -146,6 +153,10 @@ class DemandSide:
                 orphans.append(result.task_id)
         if orphans:
             await parts.journal.write(parts.journal.journal.withdraw, orphans)
+
+    def _needs_of(self, task: Task) -> Task:
+        """Return a task with what it takes: a worker of this process, or a place among the jobs of outside workers."""
+        return replace(task, resources=_ONE_JOB) if task.environment in self._parts.outside else task
 
     def _tell_opened(self, task: Task) -> None:
         if self._parts.is_traced:
@@ -159,12 +170,14 @@ class DemandSide:
             sampler.was_taken(taken.environment, taken.last_due)
             self._parts.local.touch([taken.model], now)
 
-    def _hold_judged(self, now: float) -> None:
-        """Let nothing fall due that only waited for the judge: a judge that stands still piles nothing up."""
-        held = self._stages.holds_back()
-        for model, sampler in self._parts.samplers.items() if self._judged else ():
-            if sampler.hold(self._judged if held else frozenset()):
-                self._parts.local.touch([model], now)
+    def _hold_back(self, now: float) -> None:
+        """Let nothing fall due that only waited for the judge, or for outside workers: neither piles anything up."""
+        parts, nothing = self._parts, frozenset[str]()
+        held = self._judged if self._stages.holds_back() else nothing
+        held |= parts.outside if parts.holds_outside() else nothing
+        for model, sampler in parts.samplers.items() if self._judged or parts.outside else ():
+            if sampler.hold(held):
+                parts.local.touch([model], now)
 
     def _flush(self, now: float) -> None:
         """Let ready buffers into the queue as far as it has room; the rest stays in its buffer, in order."""

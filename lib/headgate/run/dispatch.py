@@ -15,6 +15,8 @@ AGGREGATE: Final = "aggregate"
 WORKERS: Final = "workers"
 JUDGE_CALLS: Final = "judge_calls"
 LOCAL: Final = "local"
+JOBS: Final = "jobs"
+"""Samples that are with outside workers, or wait for one in the job queue."""
 
 LOCAL_LANE: Final = "aggregate"
 """The lane of the aggregates: it has no endpoint, so no pressure of a model's endpoint ever closes it."""
@@ -26,12 +28,16 @@ _PRESSURE: Final = PressureRules(closing=PressureRules().closing | {"waiters"})
 """A model whose requests wait already gets no further episode, which would only wait behind them with a worker."""
 
 
-def dispatcher_of(settings: Settings, holder: HolderId, judge: Model | None = None) -> Dispatcher:
-    """Return a dispatcher over the run's workers, and over the calls of its judge where it has one."""
+def dispatcher_of(
+    settings: Settings, holder: HolderId, judge: Model | None = None, *, jobs: int | None = None
+) -> Dispatcher:
+    """Return a dispatcher over the run's workers, the calls of its judge, and the jobs of outside workers, if any."""
     workers = settings.num_evaluation_workers
     limits = {WORKERS: workers}
     if judge is not None:
         limits |= {JUDGE_CALLS: judge.max_parallel, LOCAL: workers}
+    if jobs is not None:
+        limits[JOBS] = jobs
     dispatcher = Dispatcher(
         limits,
         holder=holder,

@@ -12,7 +12,8 @@ from headgate.core.errors import NotFoundError
 from headgate.core.events import CapacityPlan, HealthReported, RequestKeyHealth
 from headgate.core.status import RequestStatus
 from headgate.run.capacity import CapacityPeaks, capacity_plan, key_name
-from headgate.run.dispatch import JUDGE, WORKERS
+from headgate.run.dispatch import JOBS, JUDGE, WORKERS
+from headgate.run.outside_workers import OutsideWorkers
 from headgate.run.parts import Parts
 from headgate.run.request_side import DAILY_BUDGET
 from headgate.run.rows import Row
@@ -62,6 +63,7 @@ class Inquiry:
         state: Callable[[], str],
         spooled: Callable[[], int],
         is_accepting: Callable[[str], bool],
+        outside: OutsideWorkers | None = None,
     ) -> None:
         """Prepare to answer; `is_accepting` says whether a task's sample is being made durable."""
         self._parts = parts
@@ -72,6 +74,7 @@ class Inquiry:
         self._state = state
         self._spooled = spooled
         self._is_accepting = is_accepting
+        self._outside_workers = outside
         self.peaks = CapacityPeaks()
 
     # Questions.
@@ -209,8 +212,14 @@ class Inquiry:
 
     def _with_requests(self, found: Explanation, row: Row | None, task_id: TaskId) -> Explanation:
         """Add what the requests of a task in progress wait for."""
+        outside = self._outside_workers
+        if outside is not None and found.gate == JOBS:
+            reason = outside.problem or f"as many samples as outside workers can take are with them ({found.reason})"
+            return replace(found, gate="jobqueue", reason=reason)
         if found.state not in _IN_HAND:
             return found
+        if outside is not None and (place := outside.place_of(task_id)):
+            return replace(found, gate="jobqueue", reason=place)
         if self._judge is not None and self._stages.stage_of(task_id) == JUDGE:
             model = self._judge.key
         else:

@@ -23,7 +23,7 @@ _NAME_CHARS: Final = 200
 _DIGEST_CHARS: Final = 16
 _PLAIN: Final = re.compile(rb"[A-Za-z0-9._:/-]")
 _NUMBER: Final = re.compile(r"([0-9]{1,15})(?:_template-tro_state\.json)?\Z", re.ASCII)
-_WHY_CHARS: Final = 600
+WHY_CHARS: Final = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class JobSampleRules:
 
 
 @dataclass(frozen=True, slots=True)
-class _Score:
+class JobScore:
     """What a result says: a score, or why there is none."""
 
     value: float | None
@@ -75,7 +75,7 @@ def sample_of_job(job: JobOut, rules: JobSampleRules, server: str = "") -> Sampl
     """
     model, environment = model_of_team(job.team), stored_name(job.task)
     result = job.result or {}
-    score = _score(result, rules.score_field)
+    score = found_score(result, rules.score_field)
     finished_at = ended_at(job)
     started_at = job.claimed_at or finished_at
     return Sample(
@@ -85,11 +85,11 @@ def sample_of_job(job: JobOut, rules: JobSampleRules, server: str = "") -> Sampl
         environment=environment,
         sequence=_sequence(rules.queue, job.id),
         index=_index(job.instance),
-        seed=_whole(result.get("seed")),
+        seed=whole(result.get("seed")),
         stage=rules.stage,
         score=score.value,
         success=_success(result, score.value),
-        why=_why(job, score, rules.score_field, server),
+        why=why_of(job, score, rules.score_field, server),
         error_kind=None if score.value is not None else ErrorKind.ENVIRONMENT.value,
         error=None if score.value is not None else score.problem,
         started_at=started_at,
@@ -99,7 +99,7 @@ def sample_of_job(job: JobOut, rules: JobSampleRules, server: str = "") -> Sampl
         request_wait_s=0.0,
         prompt_tokens=0,
         completion_tokens=0,
-        turns=_whole(result.get("steps")),
+        turns=whole(result.get("steps")),
         attempts=job.epoch,
         trace_id=hashlib.blake2b(f"{rules.queue}\0{job.id}\0{job.epoch}".encode(), digest_size=16).hexdigest(),
     )
@@ -163,17 +163,18 @@ def _sequence(queue: str, job_id: str) -> int:
     return int.from_bytes(digest, "big") >> 11
 
 
-def _score(result: Mapping[str, Any], field: str) -> _Score:
+def found_score(result: Mapping[str, Any], field: str) -> JobScore:
+    """Return the score that a field of a result says, or why it says none."""
     found = _found(result, field)
     if isinstance(found, Mapping):
         found = found.get("final")
     if found is None:
-        return _Score(None, f"the result has no {field}")
+        return JobScore(None, f"the result has no {field}")
     if isinstance(found, bool) or not isinstance(found, int | float):
-        return _Score(None, f"{field} of the result must be a number (got {_shown(found)})")
+        return JobScore(None, f"{field} of the result must be a number (got {_shown(found)})")
     if not 0 <= found <= 1:
-        return _Score(None, f"{field} of the result must be in [0, 1] (got {_shown(found)})")
-    return _Score(float(found))
+        return JobScore(None, f"{field} of the result must be in [0, 1] (got {_shown(found)})")
+    return JobScore(float(found))
 
 
 def _found(result: Mapping[str, Any], field: str) -> object:
@@ -192,14 +193,14 @@ def _success(result: Mapping[str, Any], score: float | None) -> bool:
     return said if isinstance(said, bool) else score == 1.0
 
 
-def _why(job: JobOut, score: _Score, field: str, server: str) -> str:
+def why_of(job: JobOut, score: JobScore, field: str, server: str) -> str:
     """Return where a score comes from, in one line."""
     parts = [f"{field} {score.value:.6g}" if score.value is not None else score.problem, f"job {job.id}"]
     told = {"instance": job.instance, "worker": job.worker, "server": server, "result": job.result_ref}
     parts += [f"{what} {value}" for what, value in told.items() if value]
     if job.checksum:
         parts.append(job.checksum)
-    return redacted(" ".join("; ".join(parts).split()), limit_chars=_WHY_CHARS)
+    return redacted(" ".join("; ".join(parts).split()), limit_chars=WHY_CHARS)
 
 
 def _index(instance: str) -> int:
@@ -208,7 +209,8 @@ def _index(instance: str) -> int:
     return int(matched[1]) if matched else 0
 
 
-def _whole(value: object) -> int:
+def whole(value: object) -> int:
+    """Return a count of a result; 0 for what is none."""
     is_whole = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
     return int(value) if is_whole and isinstance(value, int) else 0
 

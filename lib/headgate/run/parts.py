@@ -10,7 +10,7 @@ from headgate.config import Settings
 from headgate.core import Clock
 from headgate.core.events import Emit
 from headgate.environments import Environment
-from headgate.run.dispatch import WORKERS
+from headgate.run.dispatch import JOBS, WORKERS
 from headgate.run.figures import PairFigures
 from headgate.run.request_side import RequestSide
 from headgate.sampling import FairBatches, LocalTaskProvider, ModelSampler, SlidingCount, TaskProvider
@@ -30,6 +30,8 @@ class Parts:
         requests: who may send requests; None where the models are scripted.
         is_traced: whether events of single tasks are told.
         is_judged: whether a judge reads answers of the run.
+        outside: environments that outside workers play.
+        is_outside_full: see `holds_outside`.
         ready_since: task id -> when it became ready.
         wake: set when the demand loop has something to look at.
         stopping: set when the campaign takes on no more work.
@@ -50,6 +52,8 @@ class Parts:
     requests: RequestSide | None = None
     is_traced: bool = False
     is_judged: bool = False
+    outside: frozenset[str] = frozenset()
+    is_outside_full: bool = False
     pairs: PairFigures = field(default_factory=PairFigures)
     ready_since: dict[str, float] = field(default_factory=dict)
     enqueued_recently: SlidingCount = field(default_factory=lambda: SlidingCount(span_s=60.0, bucket_s=1.0))
@@ -62,11 +66,24 @@ class Parts:
         return self.backpressure.room(self.backlog())
 
     def backlog(self) -> int:
-        """Return the ready tasks that wait for a worker; what waits for a judge keeps nobody's sample out."""
+        """Return the ready tasks that wait for a worker; what waits for others keeps nobody's sample out."""
         queue = self.dispatcher.queue
-        return queue.demand(WORKERS) if self.is_judged else len(queue)
+        if not self.is_judged and not self.outside:
+            return len(queue)
+        # By rates, what outside workers play is held back by itself (`holds_outside`).
+        return queue.demand(WORKERS) + (0 if self.provider is self.local else queue.demand(JOBS))
+
+    def holds_outside(self) -> bool:
+        """Return whether so many samples wait for outside workers that no further one shall fall due.
+
+        They fall due again when few enough are left, as with backpressure, so that nobody is told twice a second.
+        """
+        bounds, waiting = self.backpressure, self.dispatcher.queue.demand(JOBS) if self.outside else 0
+        self.is_outside_full = waiting > (bounds.resume_at if self.is_outside_full else bounds.pause_at - 1)
+        return self.is_outside_full
 
     def wants_buffered(self) -> bool:
         """Return whether what is buffered shall enter the queue at once: a free worker waits for no batch to fill."""
-        has_free_worker = self.dispatcher.book.available(WORKERS) > 0
+        book = self.dispatcher.book
+        has_free_worker = book.available(WORKERS) > 0 or bool(self.outside and book.available(JOBS) > 0)
         return has_free_worker and self.batches.size > 0 and self.room() > 0

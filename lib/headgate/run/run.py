@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headgate.core import Clock, ErrorKind, Sample, TaskId, new_run_id
 from headgate.core.errors import InvalidRosterError
@@ -22,12 +22,14 @@ from headgate.core.status import CampaignStatus
 from headgate.run.acceptance import Acceptance
 from headgate.run.budgets import restored_budgets
 from headgate.run.demand import DemandSide
-from headgate.run.dispatch import AGGREGATE, LOCAL, WORKERS, dispatcher_of, frontier_rules
+from headgate.run.dispatch import AGGREGATE, JOBS, LOCAL, WORKERS, dispatcher_of, frontier_rules
 from headgate.run.early_stop import RosterEarlyStop
 from headgate.run.garbage import rare_collections
 from headgate.run.health import Health
 from headgate.run.inquiry import Inquiry
 from headgate.run.membership import Membership, restored
+from headgate.run.outside_job import outside_executors
+from headgate.run.outside_workers import LEAD, OutsideWorkers
 from headgate.run.parts import Parts
 from headgate.run.plan import RunPlan
 from headgate.run.request_side import DAILY_BUDGET
@@ -38,6 +40,9 @@ from headgate.run.status import RunProgress, RunResult, model_status, queue_stat
 from headgate.sampling import FairBatches, LocalTaskProvider, ModelSampler
 from headgate.scheduling import Backpressure, DispatchLoop, Explanation, Trace
 from headgate.storage import Journal, JournalThread, Sink, SinkRules
+
+if TYPE_CHECKING:
+    from headgate.jobqueue.worker import JobQueueClient
 
 STOP_WITHIN_S: Final = 60.0
 """How long a stopping run tries to store its spool; what is left stays there, on disk."""
@@ -89,7 +94,7 @@ class Run:
             now=self.now,
             emit=emit,
             journal=self._journal,
-            dispatcher=dispatcher_of(settings, journal.holder, judge),
+            dispatcher=dispatcher_of(settings, journal.holder, judge, jobs=None if plan.queue is None else LEAD),
             backpressure=Backpressure(
                 settings.queue_warning_threshold,
                 settings.queue_pause_threshold,
@@ -104,7 +109,9 @@ class Run:
             requests=plan.requests,
             is_traced=plan.is_traced,
             is_judged=judge is not None,
+            outside=frozenset(outside_executors(settings, plan.environments)),
         )
+        self._outside = None if plan.queue is None else self._outside_workers(plan.queue)
         self._acceptance = Acceptance(
             self._journal,
             clock=clock,
@@ -121,8 +128,10 @@ class Run:
             self._acceptance,
             plan.chats,
             plan.judging,
+            outside=self._outside,
             writable=self._writable,
             ended=self._look_at,
+            withdrawn=self._settling.withdrawn,
             drop=lambda tasks, reason: self._loop.drop(tasks, reason),  # noqa: PLW0108 - the loop is made of them
             wake=lambda: self._loop.wake(),  # noqa: PLW0108 - likewise
         )
@@ -150,6 +159,7 @@ class Run:
             state=lambda: self._state,
             spooled=lambda: self._sink.spooled + self._acceptance.waiting,
             is_accepting=self._acceptance.is_waiting,
+            outside=self._outside,
         )
         self._early_stop = RosterEarlyStop.of(settings)
         self._stopped_early = False
@@ -158,6 +168,18 @@ class Run:
         self._stop_reason = ""
         self._samples = self._scored = 0
         self._left_open = 0
+
+    def _outside_workers(self, queue: JobQueueClient) -> OutsideWorkers:
+        parts = self._parts
+        return OutsideWorkers(
+            queue,
+            parts.settings,
+            parts.environments,
+            parts.clock,
+            parts.now,
+            parts.emit,
+            lambda limit: parts.dispatcher.set_limit(JOBS, limit),
+        )
 
     def _made_loop(self) -> DispatchLoop:
         plan, settings = self.plan, self.plan.settings
@@ -195,6 +217,8 @@ class Run:
         self._emit(CampaignStopping(self.plan.settings.campaign, reason, in_flight))
         self._parts.stopping.set()
         self._parts.wake.set()
+        if self._outside is not None:
+            self._outside.withdraw("the run is stopping", lambda _: True)
         self._loop.drain()
 
     def why(self, task_id: TaskId) -> Explanation:
@@ -221,6 +245,8 @@ class Run:
                 beside.append(self._journal.keep())
                 if self._parts.requests is not None:
                     beside.append(self._parts.requests.budgets.keep_in_step())
+                if self._outside is not None:
+                    beside.append(self._outside.run())
                 loops = [group.create_task(loop) for loop in beside]
                 await self._followed()
                 for task in loops:
@@ -278,6 +304,7 @@ class Run:
             samples=self._samples,
             open_tasks=self._left_open if self._state == "stopped" else len(open_tasks),
             requests=self.inquiry.requests(),
+            outside=None if self._outside is None else self._outside.status(),
         )
 
     def progress(self) -> RunProgress:
@@ -359,7 +386,8 @@ class Run:
         if changed is not None:
             self._emit(changed)
             parts.wake.set()
-        if parts.wants_buffered() or self._stages.may_fall_due_again():
+        was_full = parts.is_outside_full
+        if parts.wants_buffered() or self._stages.may_fall_due_again() or was_full is not parts.holds_outside():
             parts.wake.set()
         if self.plan.stop_when_idle and self._state == "running" and self._loop.is_idle and self._demand.is_dry():
             self.stop("everything is done")
@@ -400,7 +428,7 @@ class Run:
     def _free_workers(self) -> int:
         """Return how many episodes and judgements could begin at once."""
         book = self._parts.dispatcher.book
-        return sum(max(0, book.available(name)) for name in book.limits if name != LOCAL)
+        return sum(max(0, book.available(name)) for name in book.limits if name not in {LOCAL, JOBS})
 
     async def _writable(self) -> None:
         """Return once the journal can be written: while its disk is full nothing begins that it could not keep."""

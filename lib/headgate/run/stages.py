@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, NoReturn
 
@@ -22,6 +22,8 @@ from headgate.run.figures import WorkerFigures
 from headgate.run.health import Health
 from headgate.run.judgements import Judgements
 from headgate.run.judging import Judging
+from headgate.run.outside_job import sample_of_order
+from headgate.run.outside_workers import OutsideWorkers, TakenBack
 from headgate.run.parts import Parts
 from headgate.run.plan import ChatSource
 from headgate.run.rows import Row
@@ -65,8 +67,10 @@ class Stages:
         chats: ChatSource,
         judging: Judging | None,
         *,
+        outside: OutsideWorkers | None,
         writable: Callable[[], Awaitable[None]],
         ended: Callable[[Sample], None],
+        withdrawn: Callable[[Sequence[Task]], None],
         drop: Callable[[Iterable[Task], str], None],
         wake: Callable[[], None],
     ) -> None:
@@ -78,8 +82,10 @@ class Stages:
             acceptance: takes each sample, once.
             chats: who answers.
             judging: who judges; None where no answer needs it.
+            outside: who plays what is handed to outside workers; None where everything is played here.
             writable: returns once samples can be made durable.
             ended: told of each sample.
+            withdrawn: told of samples that are not taken, though their work had begun.
             drop: has the loop forget ready tasks that were withdrawn.
             wake: has the loop look whether a sample can be opened.
         """
@@ -89,8 +95,10 @@ class Stages:
         self._chats = chats
         self._judging = judging
         self._judgements = Judgements(parts, judging, chats) if judging is not None else None
+        self._outside = outside
         self._writable = writable
         self._ended = ended
+        self._withdrawn = withdrawn
         self._drop = drop
         self._wake = wake
         self._running: dict[TaskId, Row] = {}
@@ -180,6 +188,8 @@ class Stages:
             if not row.started_at and not row.is_withdrawn and condition(row.task):
                 row.is_withdrawn = True
                 gone.append(row.task)
+        if self._outside is not None:
+            self._outside.withdraw("its model has left, or needs no more samples", condition)
         if gone:
             left = {row.stage_ids[0] for row in self.rows() if row.is_withdrawn}
             self._drop(self._parts.dispatcher.discard_where(lambda task: task.task_id in left), "it was withdrawn")
@@ -230,7 +240,10 @@ class Stages:
             parts = self._parts
             ready_at = parts.ready_since.pop(task.task_id, None)
             row = Row(task, parts.samplers[task.model].model, parts.now() if ready_at is None else ready_at)
-            await self._rollout(row, task)
+            if self._outside is not None and task.environment in parts.outside:
+                await self._hand_over(row, task, self._outside)
+            else:
+                await self._rollout(row, task)
         elif task.stage == ROLLOUT:
             await self._rollout(place[0], task)
         elif task.stage != AGGREGATE:
@@ -239,14 +252,20 @@ class Stages:
             self._aggregate(place[0])
             self._leave(place[0])
 
-    async def _rollout(self, row: Row, task: Task) -> None:
+    async def _may_begin(self, row: Row) -> float:
+        """Return when the work of a row begins, which is now, once samples can be made durable."""
         parts = self._parts
         if parts.journal.is_blocked:
             await self._writable()
         if parts.stopping.is_set() or row.is_withdrawn:
             raise TaskFailedError("its sample is not taken by this run")
-        row.started_at = started_at = parts.now()
-        row.queue_wait_s = max(0.0, started_at - row.ready_at)
+        row.started_at = parts.now()
+        row.queue_wait_s = max(0.0, row.started_at - row.ready_at)
+        return row.started_at
+
+    async def _rollout(self, row: Row, task: Task) -> None:
+        parts = self._parts
+        started_at = await self._may_begin(row)
         self._begun(row, task)
         try:
             if row.task.attempt > MAX_ATTEMPTS:
@@ -300,6 +319,64 @@ class Stages:
             # Its own lease is the last one of the model: what the model has left is withdrawn with it.
             if requests.is_settling and parts.dispatcher.in_flight(task.model) <= 1:
                 requests.settle(task.model)
+
+    async def _hand_over(self, row: Row, task: Task, outside: OutsideWorkers) -> None:
+        """Have outside workers take a sample; who waits for them holds no worker of this process."""
+        parts = self._parts
+        budgets = None if parts.requests is None else parts.requests.budgets
+        started_at = await self._may_begin(row)
+        self._running[task.task_id] = row
+        parts.dequeued_recently.add(started_at)
+        if budgets is not None:
+            budgets.begin(task.task_id, task.model)
+        about = (task.task_id, task.model, task.environment)
+        parts.emit(TaskStarted(*about, row.queue_wait_s, row.trace_id, "", task.attempt))
+        try:
+            found = await outside.outcome(task, row.model)
+            if isinstance(found, TakenBack):
+                parts.emit(TaskReturned(*about, found.reason))
+                await self._taken_back(row, found)
+            job, server = found
+            sample = sample_of_order(
+                task,
+                job,
+                now=parts.now(),
+                queue_wait_s=row.queue_wait_s,
+                trace_id=row.trace_id,
+                keep_conversation=parts.settings.keep_conversations,
+                server=server,
+            )
+            if budgets is not None and (account := budgets.account(row.model)).is_counted:
+                spent = account.budget.spending(sample.prompt_tokens, sample.completion_tokens, sample.attempts)
+                budgets.settle(task.task_id, account, spent)
+        except asyncio.CancelledError:
+            parts.emit(TaskReturned(*about, "the campaign is stopping"))
+            raise
+        finally:
+            del self._running[task.task_id]
+            if budgets is not None:
+                budgets.ended(task.task_id)
+        self._acceptance.add(sample)
+        self._ended(sample)
+        kind = sample.error_kind and ErrorKind(sample.error_kind)
+        if self._health.observe(task.model, kind or None, sample.error, started_at, parts.now()):
+            await self._health.remember(task.model)
+
+    async def _taken_back(self, row: Row, taken: TakenBack) -> NoReturn:
+        """Put a sample off, or out of the run, whose job was taken back.
+
+        Raises:
+            RetryLaterError: if it is to be handed over again.
+            TaskFailedError: if not. A run that stops leaves it to the next one.
+        """
+        parts, task = self._parts, row.task
+        if taken.wait_s is None and not parts.stopping.is_set():
+            self._withdrawn((task,))
+            await parts.journal.write(parts.journal.journal.withdraw, [task.task_id])
+        if taken.wait_s is None or parts.stopping.is_set():
+            raise TaskFailedError(taken.reason)
+        parts.ready_since[task.task_id] = parts.now()
+        raise RetryLaterError(taken.reason, taken.wait_s, is_failure=False)
 
     # Episodes that wait for their provider.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headgate.core import DAY_S, Model
@@ -33,6 +33,8 @@ class CapacityCheck:
         episode_s: mean seconds of an episode by environment, as given.
         is_measured: which of those come from stored samples rather than an assumption.
         mean_episode_s: mean seconds of an episode at these rates.
+        workers_needed: worker slots that the demand keeps busy on average (Little's law).
+        outside_needed: outside workers that it keeps busy, beside those.
     """
 
     demanded_per_day: float
@@ -41,6 +43,8 @@ class CapacityCheck:
     episode_s: Mapping[str, float]
     is_measured: Mapping[str, bool]
     mean_episode_s: float
+    workers_needed: float
+    outside_needed: float = 0.0
 
     @property
     def binding(self) -> CapacityLimit:
@@ -52,11 +56,6 @@ class CapacityCheck:
         """True when nothing is asked for more than it carries."""
         return self.binding.load <= 1.0
 
-    @property
-    def workers_needed(self) -> float:
-        """Worker slots that the demand keeps busy on average (Little's law)."""
-        return self.demanded_per_day * self.mean_episode_s / DAY_S
-
 
 def capacity_check(
     models: Sequence[Model],
@@ -67,18 +66,22 @@ def capacity_check(
     episode_s: Mapping[str, float],
     is_measured: Mapping[str, bool],
     further: Iterable[CapacityLimit] = (),
+    outside: Collection[str] = (),
 ) -> CapacityCheck:
     """Return what is demanded per day against what the workers and each endpoint carry.
 
     A model's `max_parallel` bounds what its endpoint carries; `episode_s` is the mean of an episode by environment, and
-    `further` are limits of another kind, such as budgets.
+    `further` are limits of another kind, such as budgets. What is `outside` takes no worker of the campaign.
     """
     per_model = sum(rates.values())
     seconds_per_model = sum(rate * episode_s[e] for e, rate in rates.items())
     mean_s = seconds_per_model / per_model if per_model else 1.0
     demanded = per_model * len(models)
     per_slot = DAY_S / mean_s if mean_s else float("inf")
-    limits = [CapacityLimit("workers", demanded, workers * per_slot)]
+    here = {name: rate for name, rate in rates.items() if name not in outside}
+    busy = len(models) * sum(rate * episode_s[name] for name, rate in here.items()) / DAY_S
+    carried = sum(here.values()) * len(models) * workers / busy if busy else float("inf")
+    limits = [CapacityLimit("workers", sum(here.values()) * len(models), carried)]
     parallel: dict[str, int] = {}
     wanted: dict[str, float] = {}
     for model in models:
@@ -88,4 +91,7 @@ def capacity_check(
     limits.extend(CapacityLimit(f"endpoint {url}", wanted[url], parallel[url] * per_slot) for url in parallel if url)
     limits.extend(further)
     ranked = tuple(sorted(limits, key=lambda limit: -limit.load))
-    return CapacityCheck(demanded, demanded * boost, ranked, dict(episode_s), dict(is_measured), mean_s)
+    outside_busy = len(models) * seconds_per_model / DAY_S - busy
+    return CapacityCheck(
+        demanded, demanded * boost, ranked, dict(episode_s), dict(is_measured), mean_s, busy, outside_busy
+    )

@@ -81,6 +81,8 @@ _OF_STATUS: Final = _metrics(
         "headgate_workers": "Workers: the limit on concurrent episodes.",
         "headgate_workers_busy": "Workers busy now.",
         "headgate_workers_parked": "Episodes that wait for a provider and lent their worker away.",
+        "headgate_outside_samples": "Samples with outside workers: their jobs wait for one, or have one.",
+        "headgate_outside_samples_working": "Of them, those that a worker has.",
         "headgate_worker_busy_seconds_total": "Worker seconds spent on episodes since the start.",
         "headgate_spooled_samples": "Samples durable in the journal and not yet visible in the store.",
         "headgate_open_tasks": "Tasks generated and not yet ended.",

@@ -347,6 +347,8 @@ def _status_values(
         "headgate_workers": status.workers.total,
         "headgate_workers_busy": status.workers.active,
         "headgate_workers_parked": status.workers.parked,
+        "headgate_outside_samples": status.outside.handed if status.outside else 0,
+        "headgate_outside_samples_working": status.outside.working if status.outside else 0,
         "headgate_worker_busy_seconds_total": status.workers.busy_s,
         "headgate_spooled_samples": status.spooled,
         "headgate_open_tasks": status.open_tasks,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import os
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -23,6 +25,7 @@ from headgate.jobqueue.worker import (
     COMMAND_TASK,
     CommandJobs,
     CommandRules,
+    HeldJob,
     JobQueueClient,
     ReserveMode,
     SyncJobQueueClient,
@@ -34,6 +37,7 @@ from headgate.jobqueue.worker import (
 _say = partial(print_line, stderr=True)
 
 _Names = tuple[str, ...]
+_Work = Callable[[HeldJob], Awaitable[None]]
 _LINE = "{}"
 
 
@@ -78,6 +82,10 @@ def work(
     *,
     command: Annotated[str | None, Parameter(help="Program and arguments, quoted as for a shell.")] = None,
     run_commands: Annotated[bool, Parameter(negative="", help="Run the command that each job carries.")] = False,
+    samples: Annotated[bool, Parameter(negative="", help="Take the samples that campaigns hand out.")] = False,
+    roster: Annotated[
+        str | None, Parameter(help="With --samples: whom to ask, and with which keys, whatever address a job names.")
+    ] = None,
     url: QueueUrl = None,
     count: Annotated[int, Parameter(help="Jobs at a time.")] = 1,
     team: Annotated[_Names, Parameter(negative="", help="Only jobs of this team; may be repeated.")] = (),
@@ -97,7 +105,7 @@ def work(
     lease_s: Annotated[float, Parameter(help="Others get a dead worker's jobs after this time (10..3600).")] = 90,
     worker: Annotated[str | None, Parameter(help="Unique name; by default user, SLURM job or host, UUID.")] = None,
 ) -> int:
-    """Work on a queue's jobs by running a command for each.
+    """Work on a queue's jobs: run commands, or take samples.
 
     With --command, every job runs the same command; no shell is started. With --run-commands, each job runs the command
     that it carries: anyone who may submit jobs then runs programs on this machine, as this user.
@@ -107,12 +115,15 @@ def work(
     the output is kept with the job. A command that a job carries needs no result. A job with a pool needs a policy
     server: `headgate jobqueue reserve`, within the command, waits for it and prints where it is.
 
+    With --samples, the worker itself plays the environment of each job and asks the endpoint that the job names,
+    without a key. With --roster it asks the models of that file, with their keys, and no other address.
+
     When the lease is lost, the command's whole process group is stopped. SIGTERM also stops it, returns
     the job without counting an attempt, and ends the worker with status 143.
     """
-    if (command is None) is not run_commands:
+    if (command is not None) + run_commands + samples != 1 or (roster and not samples):
         raise InvalidInputError(
-            "a worker takes either --command or --run-commands",
+            "a worker takes one of --command, --run-commands and --samples, and --roster with the last",
             next_step="Give --command 'python eval.py', or --run-commands for jobs that `headgate jobqueue add` made.",
         )
     if run_commands and task:
@@ -126,6 +137,7 @@ def work(
 
     async def run() -> None:
         async with (
+            _work_of(rules, samples, roster) as jobs,
             JobQueueClient(url) as client,
             Worker(
                 client,
@@ -139,12 +151,23 @@ def work(
             ) as working,
         ):
             _say(f"worker {working.name} at {client.address.url}")
-            await working.run(
-                CommandJobs(rules), stop_when_empty=stop_when_empty, idle_s=idle_exit_s, max_jobs=max_jobs
-            )  # fmt: skip
+            await working.run(jobs, stop_when_empty=stop_when_empty, idle_s=idle_exit_s, max_jobs=max_jobs)
 
     asyncio.run(run())
     return 0
+
+
+@asynccontextmanager
+async def _work_of(rules: CommandRules, samples: bool, roster: str | None) -> AsyncIterator[_Work]:
+    """Give what a worker does with each job."""
+    if not samples:
+        yield CommandJobs(rules)
+        return
+    from headgate import run as runs  # noqa: PLC0415 - a worker that runs commands installs and loads little
+    from headgate.config import load_settings  # noqa: PLC0415 - as above
+
+    async with runs.sample_jobs(load_settings({"roster": roster}, environ=os.environ).settings) as jobs:
+        yield jobs
 
 
 def reserve(

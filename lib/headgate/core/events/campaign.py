@@ -241,6 +241,21 @@ class StoreFailed(Event, log_level=WARNING):
     attempt: int
 
 
+class JobQueueFailed(Event, log_level=WARNING):
+    """The job queue that has samples of a campaign cannot be asked; they wait, and everything else goes on."""
+
+    campaign: str
+    error: str
+    handed: int
+
+
+class JobQueueAnswered(Event):
+    """The job queue answers again."""
+
+    campaign: str
+    handed: int
+
+
 class RowsQuarantined(Event, log_level=ERROR):
     """Rows broke the schema and went to the quarantine file with their reasons."""
 

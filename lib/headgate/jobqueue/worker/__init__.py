@@ -12,7 +12,7 @@ from headgate.jobqueue.errors import (
     ResultRefusedError,
 )
 from headgate.jobqueue.reserved_server import ReservedServer
-from headgate.jobqueue.worker.address import QueueAddress, queue_address
+from headgate.jobqueue.worker.address import DEFAULT_URL, QueueAddress, queue_address
 from headgate.jobqueue.worker.client import JobQueueClient, SyncJobQueueClient
 from headgate.jobqueue.worker.command_jobs import COMMAND_TASK, CommandJobs, CommandRules, ReserveMode
 from headgate.jobqueue.worker.held_job import HeldJob
@@ -32,6 +32,7 @@ from headgate.jobqueue.worker.worker import TERMINATED, Worker, worker_name
 
 __all__ = [
     "COMMAND_TASK",
+    "DEFAULT_URL",
     "TERMINATED",
     "Artifact",
     "CommandJobs",

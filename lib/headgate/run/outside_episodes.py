@@ -1,0 +1,106 @@
+"""What an outside worker does with a job that asks for a sample: it plays the episode, and hands in how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from headgate.config import Settings
+from headgate.core import Model, SystemClock, sample_task
+from headgate.core.errors import HeadgateError, InvalidRosterError
+from headgate.core.events import Event
+from headgate.environments import Registry, converse, registry_of
+from headgate.jobqueue.wire import first_flaw
+from headgate.models import ChatClient, ClientSettings
+from headgate.run.assembly import roster_of
+from headgate.run.endpoints import EndpointChats
+from headgate.run.outside_job import SampleOrder, result_of
+from headgate.run.request_side import RequestSide
+
+if TYPE_CHECKING:
+    from headgate.jobqueue.worker import HeldJob
+
+
+class SampleJobs:
+    """Plays the episodes that jobs ask for. Owned by one worker process.
+
+    A worker with a roster of its own asks models as that says, with its keys, and refuses those that it does not list.
+    Without one it asks the endpoint that the job names, and sends no key but the job's own: whoever can submit jobs
+    must not be able to have a key of this machine sent to an address of their choice. Where the job has a pool, the
+    server of it that the job reserves is asked.
+    """
+
+    def __init__(
+        self, registry: Registry, models: Mapping[str, Model] | None, requests: RequestSide, chats: EndpointChats
+    ) -> None:
+        self._registry = registry
+        self._models = models
+        self._requests = requests
+        self._chats = chats
+
+    async def __call__(self, job: HeldJob) -> None:
+        """Play the episode of a job, and complete it with how it ended.
+
+        A job that this worker cannot play (no sample, an environment or a model that it does not have) fails at once;
+        another worker may have what it takes.
+        """
+        try:
+            order = SampleOrder.model_validate(dict(job.payload))
+            model = self._model_of(order)
+            environment = self._registry.environment(order.environment)
+        except ValidationError as error:
+            await job.fail(f"the job asks for no sample: {first_flaw(error)}", retry=False)
+            return
+        except HeadgateError as error:
+            await job.fail(error)
+            return
+        if job.spec.pool:
+            server = await job.reserve_server()  # until the end of the job
+            model = replace(model, base_url=f"http://{server.host}:{server.port}/v1")
+        self._requests.register(model)
+        task = sample_task(
+            campaign=order.campaign,
+            model=model.key,
+            environment=order.environment,
+            sequence=order.sequence,
+            data_length=environment.spec.data_length,
+            due_at=0.0,
+            stage=order.stage,
+        )
+        chat = self._chats.chat(model, task, _unheard)
+        result = await converse(environment, order.index, order.seed, chat, model=model.key)
+        await job.complete(result_of(result))
+
+    def _model_of(self, order: SampleOrder) -> Model:
+        asked = order.model.model
+        if self._models is None:
+            return asked
+        if asked.key not in self._models:
+            raise InvalidRosterError(
+                f"this worker's roster has no model {asked.key!r}", next_step="Add it to the roster of the worker."
+            )
+        return self._models[asked.key]
+
+
+@asynccontextmanager
+async def sample_jobs(settings: Settings) -> AsyncIterator[SampleJobs]:
+    """Give what plays the episodes of jobs, with the settings' roster where they name one.
+
+    Raises:
+        InvalidRosterError: if the roster cannot be read.
+    """
+    clock = SystemClock()
+    models = {model.key: model for model in await roster_of(settings).load()} if settings.roster else None
+    sent = ClientSettings(deadline_s=settings.request_timeout_s, stream=settings.streaming)
+    async with ChatClient(sent) as client:
+        requests = RequestSide(settings, clock=clock, emit=_unheard)
+        yield SampleJobs(registry_of(settings), models, requests, EndpointChats(client, requests, clock=clock))
+
+
+def _unheard(event: Event) -> None:
+    """Take an event that nobody asks for."""
+    del event

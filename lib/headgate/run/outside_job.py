@@ -1,0 +1,179 @@
+"""A sample as a job of the queue: what its worker is told, and what the worker hands in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, Self
+from urllib.parse import urlsplit, urlunsplit
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
+
+from headgate.config import Settings, value_for
+from headgate.core import ErrorKind, Model, Sample, Secret, Task, redacted
+from headgate.core.errors import InvalidSettingError
+from headgate.environments import Environment, EpisodeResult
+from headgate.jobqueue import JobSpec, JobState
+from headgate.jobqueue.wire import JobOut
+from headgate.run.job_samples import WHY_CHARS, found_score, whole, why_of
+from headgate.run.samples import sample_of
+
+LOCAL: Final = "local"
+
+_CONVERSATION_BYTES: Final = 200_000
+"""A longer conversation is left out: a result of the queue has 256 KiB at most."""
+
+
+class AskedModel(BaseModel):
+    """Which endpoint a worker asks, and how."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    revision: str
+    base_url: str = ""
+    served_name: str = ""
+    options: dict[str, Any] = Field(default_factory=dict)
+    api_key: str = ""
+
+    @classmethod
+    def of(cls, model: Model, *, sends_key: bool) -> Self:
+        """Return how `model` is asked; without `sends_key` nothing that lets anybody in goes along."""
+        return cls(
+            name=model.name,
+            revision=model.revision,
+            base_url=model.base_url if sends_key else _without_user(model.base_url),
+            served_name=model.request_name,
+            options=dict(model.options),
+            api_key=model.api_key.reveal() if sends_key else "",
+        )
+
+    @property
+    def model(self) -> Model:
+        """The same as an entry of a roster."""
+        given = self.model_dump(exclude={"options", "api_key"})
+        return Model(**given, options=tuple(self.options.items()), api_key=Secret(self.api_key))
+
+
+class SampleOrder(BaseModel):
+    """The payload of a job that asks for a sample: task `index` of an environment, played by a model."""
+
+    model_config = ConfigDict(frozen=True)
+
+    campaign: str
+    environment: str
+    sequence: int
+    index: int
+    seed: int
+    stage: str
+    model: AskedModel
+
+
+def outside_executors(settings: Settings, environments: Mapping[str, Environment]) -> dict[str, str]:
+    """Return the environments that outside workers play, each with its executor: the setting, else its own word.
+
+    Raises:
+        InvalidSettingError: if one of them needs a judge.
+    """
+    found = {}
+    for name, environment in environments.items():
+        executor = value_for(settings.executors, name) or environment.spec.executor or LOCAL
+        if executor == LOCAL:
+            continue
+        if environment.spec.needs_judge:
+            raise InvalidSettingError(
+                f"environment {name!r} needs a judge and cannot be played by outside workers (executor {executor})",
+                next_step=f"Write executors {name}={LOCAL}, or leave it out of this campaign.",
+            )
+        found[name] = executor
+    return found
+
+
+def job_of(task: Task, model: Model, executor: str, *, sends_key: bool) -> JobSpec:
+    """Return the job of a sample: its id is the task's, its team the model's key, its task the environment."""
+    pool = executor.partition(":")[2].replace("{model}", model.name)
+    order = SampleOrder(
+        campaign=task.campaign,
+        environment=task.environment,
+        sequence=task.sequence,
+        index=task.index,
+        seed=task.seed,
+        stage=task.stage,
+        model=AskedModel.of(model, sends_key=sends_key),
+    )
+    return JobSpec(
+        task.task_id, model.key, task.environment, str(task.index), pool, pool, payload=order.model_dump_json()
+    )
+
+
+def result_of(result: EpisodeResult) -> dict[str, Any]:
+    """Return how an episode ended, as a worker hands it in."""
+    names = ("score", "success", "why", "error", "prompt_tokens", "completion_tokens", "turns", "attempts")
+    told = {name: getattr(result, name) for name in names}
+    conversation = orjson.dumps([(message.role, message.content) for message in result.messages])
+    if len(conversation) <= _CONVERSATION_BYTES:
+        told["conversation"] = conversation.decode()
+    return told | {"error_kind": result.error_kind and result.error_kind.value}
+
+
+def sample_of_order(
+    task: Task, job: JobOut, *, now: float, queue_wait_s: float, trace_id: str, keep_conversation: bool, server: str
+) -> Sample:
+    """Return the sample that an ended job makes of its task.
+
+    A job that died, and a result without a usable score, make a sample without one; nothing is made up.
+
+    Args:
+        task: of the journal.
+        job: done or dead.
+        now: it ended no later, whatever the clock of the queue says.
+        queue_wait_s: from ready until the job was submitted.
+        trace_id: of the sample's events.
+        keep_conversation: store the messages, if the worker handed them in.
+        server: the policy server that it had, or empty.
+    """
+    told: Mapping[str, Any] = job.result or {}
+    field = "score" if "score" in told else "q_score"
+    score = found_score(told, field)
+    problem = _text(told.get("error")) or score.problem
+    if job.state is JobState.DEAD:
+        score, problem = replace(score, value=None), f"no outside worker has a result: {job.last_error}"
+    kind = ErrorKind(said) if (said := told.get("error_kind")) in set(ErrorKind) else None
+    if kind is None or kind.is_scored is not (score.value is not None):
+        kind = None if score.value is not None else ErrorKind.ENVIRONMENT
+    success = told.get("success")
+    result = EpisodeResult(
+        score=score.value,
+        success=score.value is not None and (success if isinstance(success, bool) else score.value == 1.0),
+        why=redacted(_text(told.get("why")), limit_chars=WHY_CHARS) or why_of(job, score, field, server),
+        error_kind=kind,
+        error=None if kind is None else redacted(problem or kind.value, limit_chars=WHY_CHARS),
+        prompt_tokens=whole(told.get("prompt_tokens")),
+        completion_tokens=whole(told.get("completion_tokens")),
+        turns=whole(told.get("turns", told.get("steps"))),
+        attempts=whole(told.get("attempts")) or job.epoch,
+        request_wait_s=0.0,
+        messages=(),
+    )
+    finished_at = min(job.finished_at or now, now)
+    latency_s = max(0.0, (job.finished_at or now) - (job.claimed_at or job.finished_at or now))
+    sample = sample_of(
+        task,
+        result,
+        started_at=finished_at - latency_s,
+        latency_s=latency_s,
+        queue_wait_s=queue_wait_s + max(0.0, (job.claimed_at or job.submitted_at) - job.submitted_at),
+        trace_id=trace_id,
+        keep_conversation=False,
+    )
+    return replace(sample, conversation=_text(told.get("conversation")) if keep_conversation else "")
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _without_user(url: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
