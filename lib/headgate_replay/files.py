@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import polars as pl
 from pydantic import BaseModel, ValidationError
 
-from headgate.core import read_document
+from headgate.core.documents import read_document
 from headgate.core.errors import HeadgateError, InvalidInputError
 
 Line = TypeVar("Line", bound=BaseModel)

@@ -115,8 +115,8 @@ def safe_lines(text: str) -> str:
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """Return `1 row`, or `2 rows`."""
-    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
+    """Return `1 row`, or `2,000 rows`."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def utc_time(at: float | None) -> str | None:

@@ -12,7 +12,8 @@ from pydantic import SecretStr, ValidationError
 
 from headgate.config.renamed import FORMER_NAMES, advice_for, variables_of
 from headgate.config.settings import Settings, setting_fields
-from headgate.core import errors, read_document, redacted
+from headgate.core import errors, redacted
+from headgate.core.documents import read_document
 from headgate.core.errors import did_you_mean
 
 _log: Final = logging.getLogger("headgate")

@@ -1,4 +1,11 @@
-from . import addresses as addresses, audit as audit, errors as errors, events as events, status as status
+from . import (
+    addresses as addresses,
+    audit as audit,
+    documents as documents,
+    errors as errors,
+    events as events,
+    status as status,
+)
 from .metrics import Metric as Metric
 from .model import NO_SPENDING as NO_SPENDING, ModelBudget as ModelBudget, Spending as Spending, Model as Model
 from .chat import Chat as Chat, ChatError as ChatError, ChatReply as ChatReply, Message as Message
@@ -11,11 +18,6 @@ from .clock import (
     require_agreement as require_agreement,
 )
 from .decoding import check_msgpack as check_msgpack, json_value as json_value
-from .documents import (
-    MAX_DOCUMENT_BYTES as MAX_DOCUMENT_BYTES,
-    document_of as document_of,
-    read_document as read_document,
-)
 from .extras import missing_extra as missing_extra, names_by_stub as names_by_stub
 from .ids import (
     BatchId as BatchId,
@@ -33,7 +35,6 @@ from .lease import Denied as Denied, Lease as Lease, LeaseBook as LeaseBook, Rel
 from .sample import ErrorKind as ErrorKind, Sample as Sample, Task as Task, sample_task as sample_task
 from .serving import ENGINE_PRIORITY as ENGINE_PRIORITY, Launch as Launch, Program as Program, Serving as Serving
 from .secrets import Secret as Secret, masked as masked, redacted as redacted, secrets_known as secrets_known
-from .flaws import flaws_in_words as flaws_in_words, text_like as text_like
 from .ids import MAX_NAME_CHARS as MAX_NAME_CHARS
 from .ids import MOST_PRIORITY as MOST_PRIORITY
 from .ids import checked_text as checked_text

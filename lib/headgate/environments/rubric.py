@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.core import Message, checked_name, read_document, seed_of
+from headgate.core import Message, checked_name, seed_of
+from headgate.core.documents import read_document
 from headgate.core.errors import InvalidInputError
 from headgate.environments.answers import without_thinking
 from headgate.environments.judge_questions import judge_question, mean_verdict, read_judgement

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import math
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field
@@ -34,6 +36,14 @@ def checked_id(value: str) -> str:
     if value in (".", "..") or "/" in value or "\\" in value:
         raise ValueError(f"must have no '/' or '\\' and not be '.' or '..' (got {value[:60]!r})")
     return checked_text(value)
+
+
+def user_name(environ: Mapping[str, str]) -> str:
+    """Return who runs this process; empty in a container whose user id has no name."""
+    try:
+        return environ.get("USER") or getpass.getuser()
+    except (KeyError, OSError):
+        return ""
 
 
 def name_problem(name: str) -> str | None:

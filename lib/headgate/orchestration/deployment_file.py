@@ -11,7 +11,8 @@ from typing import Annotated, Any, Final, Literal, Self
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model, model_validator
 
-from headgate.core import errors, flaws_in_words, read_document
+from headgate.core import errors
+from headgate.core.documents import flaws_in_words, read_document
 from headgate.core.errors import did_you_mean
 
 Steps = list[dict[str, Any]]

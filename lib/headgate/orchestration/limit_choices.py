@@ -9,7 +9,8 @@ from prefect.settings import PREFECT_API_URL
 from pydantic import ValidationError
 
 from blocks import AdmissionLimits, loaded_block
-from headgate.core import errors, flaws_in_words, read_document
+from headgate.core import errors
+from headgate.core.documents import flaws_in_words, read_document
 from headgate.core.errors import did_you_mean
 from headgate.orchestration.slots.broker import SlotBroker
 

@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from headgate.core import flaws_in_words, text_like
+from headgate.core.documents import flaws_in_words, text_like
 from headgate.core.errors import did_you_mean
 from headgate.placement.amounts import CPU, GPU, MEMORY, MILLI, Amounts, amounts, total
 from headgate.placement.errors import InvalidPlacementError

@@ -35,11 +35,11 @@ from headgate.run.matrix import MatrixTaskProvider
 from headgate.run.observers import is_observed, observe, report_health, serve_monitoring
 from headgate.run.outside_job import outside_executors
 from headgate.run.outside_workers import PATIENCE
-from headgate.run.plan import ChatSource, ChosenModels, RunPlan
+from headgate.run.plan import ChatSource, RunPlan
 from headgate.run.request_side import RequestSide
 from headgate.run.run import Run
 from headgate.run.status import RunProgress, RunResult
-from headgate.sampling import HttpTaskProvider, RosterSource, TaskProvider, roster_source
+from headgate.sampling import HttpTaskProvider, RosterSource, StaticRoster, TaskProvider, roster_source
 from headgate.storage import LEASE_S, SampleStore, sample_store
 from headgate.telemetry import (
     BackgroundSink,
@@ -190,7 +190,7 @@ async def run_judged(
     cells, figures = await missing_cells(store, settings, environments, instances)
     return await run_source(
         settings,
-        roster=ChosenModels(tuple(models)),
+        roster=StaticRoster(tuple(models)),
         environments=environments,
         store=store,
         source=cells,

@@ -15,7 +15,7 @@ from headgate.run.judge_needed import refuse_judged
 from headgate.run.judging import Judging
 from headgate.run.outside_job import outside_executors
 from headgate.run.request_side import RequestSide
-from headgate.sampling import Roster, RosterSource, SamplingRules, TaskProvider
+from headgate.sampling import RosterSource, SamplingRules, TaskProvider
 from headgate.storage import BatchStore, History
 
 if TYPE_CHECKING:
@@ -49,17 +49,6 @@ class ChatSource(Protocol):
     def chat(self, model: Model, task: Task, emit: Emit, *, trace_id: str = "") -> Chat:
         """Return what answers the requests of one episode; `trace_id` is shared by all of its events."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class ChosenModels:
-    """Models that stay the same for the whole run. Implements `RosterSource`."""
-
-    models: tuple[Model, ...]
-
-    async def load(self) -> Roster:
-        """Return them."""
-        return Roster(self.models)
 
 
 @dataclass(frozen=True, slots=True)

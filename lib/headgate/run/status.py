@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from headgate.core import DAY_S
 from headgate.core.status import CampaignStatus, ModelStatus, QueueStatus
 from headgate.run.judging import JudgedPair
 from headgate.run.parts import Parts
@@ -14,7 +15,6 @@ from headgate.statistics import Agreement
 from headgate.telemetry import duration
 
 _HOUR_S = 3_600.0
-_DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def why_no_samples(status: CampaignStatus, next_due_at: float | None) -> str:
 
 def _spacing(rates: Sequence[float]) -> str:
     """Return the time between samples at daily rates, from the shortest to the longest."""
-    ends = dict.fromkeys(duration(_DAY_S / rate) for rate in (rates[-1], rates[0]))
+    ends = dict.fromkeys(duration(DAY_S / rate) for rate in (rates[-1], rates[0]))
     return " to ".join(ends)
 
 
@@ -130,7 +130,7 @@ def model_status(sampler: ModelSampler, parts: Parts, now: float) -> ModelStatus
         rate_multiplier=sampler.multiplier,
         configured_daily_rate=sum(sampler.rate_per_day(e) for e in sampler.environments),
         samples_1h=sampler.counts(now, _HOUR_S),
-        samples_24h=sampler.counts(now, _DAY_S),
+        samples_24h=sampler.counts(now, DAY_S),
         consecutive_errors=pause.consecutive,
         errors_1h=sampler.errors.total(now),
         last_error=sampler.last_error[1] if sampler.last_error else None,

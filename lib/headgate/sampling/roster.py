@@ -13,7 +13,8 @@ from typing import Any, Final, Protocol
 
 import httpx
 
-from headgate.core import MAX_DOCUMENT_BYTES, Model, Secret, document_of, errors, read_document, redacted
+from headgate.core import Model, Secret, errors, redacted
+from headgate.core.documents import MAX_DOCUMENT_BYTES, document_of, read_document
 from headgate.models import BASELINES, TASK_HEADER_OPTION
 from headgate.sampling.roster_entries import KeyRules, base_url_problem, read_entries
 

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from headgate.core import ENGINE_PRIORITY, Launch, Program, Serving, flaws_in_words
+from headgate.core import ENGINE_PRIORITY, Launch, Program, Serving
+from headgate.core.documents import flaws_in_words
 from headgate.core.errors import InvalidInputError
 
 _REPLICAS: Final = re.compile(r"(\d{1,3})(?:-(\d{1,3}))?", re.ASCII)

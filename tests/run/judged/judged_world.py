@@ -18,7 +18,7 @@ from headgate.models import TaskReference
 from headgate.run import EndpointChats, RequestSide, Run, RunPlan, RunResult
 from headgate.run.judging import Judging
 from headgate.run.matrix import MatrixTaskProvider
-from headgate.run.plan import ChosenModels
+from headgate.sampling import StaticRoster
 from headgate.simulation import LoopClock, MemoryStore, run_virtual
 
 Script = Callable[[float], ErrorKind | None]
@@ -118,7 +118,7 @@ class JudgedWorld:
             done = {(s.model, s.environment, s.sequence) for s in self.store.samples if s.is_scored}
             plan = RunPlan(
                 settings=chosen,
-                roster=ChosenModels(tuple(replace(one, uid=uid) for uid, one in enumerate(models))),
+                roster=StaticRoster(tuple(replace(one, uid=uid) for uid, one in enumerate(models))),
                 environments=sampled,
                 store=self.store,
                 chats=EndpointChats(providers, requests, clock=clock),

@@ -8,8 +8,8 @@ from typing import Annotated, Final
 
 from cyclopts import Parameter
 
-from headgate.cli.elastic.status_table import counted, status_document, status_view, watch_pool
-from headgate.cli.output import AsJson, console, print_json, say
+from headgate.cli.elastic.status_table import status_document, status_view, watch_pool
+from headgate.cli.output import AsJson, console, counted, print_json, say
 from headgate.core import Secret
 from headgate.core.errors import InvalidInputError
 from headgate.elastic import EngineError, Pin, WorkerState

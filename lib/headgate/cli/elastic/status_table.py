@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from headgate.cli.output import console, drawn_table
+from headgate.cli.output import console, counted, drawn_table
 from headgate.core.errors import HeadgateError
 from headgate.elastic import GatewayUnreachableError, WorkerState
 from headgate.elastic.gateway import GatewayClient, GatewayStatus
@@ -177,8 +177,3 @@ def span(seconds: float) -> str:
 
 def _mean(spread: Spread) -> str:
     return span(spread.total_s / spread.count) if spread.count else "–"
-
-
-def counted(count: int, what: str) -> str:
-    """Return how many there are, in words: `1 worker`, `2,000 workers`."""
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"

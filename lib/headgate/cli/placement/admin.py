@@ -11,8 +11,8 @@ from cyclopts import Parameter
 
 from headgate.cli.output import AsJson, print_json, print_table, say
 from headgate.cli.placement.ledger import Address, joined
-from headgate.core import read_document
 from headgate.core.audit import record_change
+from headgate.core.documents import read_document
 from headgate.core.errors import InvalidInputError
 from headgate.placement import InvalidPlacementError, PoolSpec, PreemptionRules, homeless, pool_spec, rules_from
 from headgate.telemetry import json_safe

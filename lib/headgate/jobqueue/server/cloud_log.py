@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import logging
 import os
 import queue
@@ -13,6 +12,7 @@ from typing import Any, Final, Protocol
 
 from headgate.core import redacted
 from headgate.core.errors import MissingExtraError
+from headgate.jobqueue.names import user_name
 
 _log = logging.getLogger(__name__)
 
@@ -107,11 +107,7 @@ def cloud_logging(environ: Mapping[str, str] = os.environ) -> Iterator[None]:
 
 def labels_of(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the labels of every line: the SLURM job, empty outside of one, and the user."""
-    try:
-        user = environ.get("USER") or getpass.getuser()
-    except (KeyError, OSError):
-        user = ""
-    return {"job": environ.get("SLURM_JOB_ID", ""), "user": user}
+    return {"job": environ.get("SLURM_JOB_ID", ""), "user": user_name(environ)}
 
 
 def _cloud_logger() -> CloudLogger:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import getpass
 import logging
 import os
 import signal
@@ -24,6 +23,7 @@ from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.generator.exchange import Imports
 from headgate.jobqueue.job import JobState
 from headgate.jobqueue.ledger import Ledger
+from headgate.jobqueue.names import user_name
 from headgate.jobqueue.server.app import build_app
 from headgate.jobqueue.server.health_checks import HealthChecks
 from headgate.jobqueue.server.legacy import type_of
@@ -173,11 +173,7 @@ def _usable(tokens: TokenStore) -> int:
 
 
 def _owner() -> str:
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = "unknown user"
-    return f"{user}@{socket.gethostname()} process {os.getpid()}"
+    return f"{user_name(os.environ) or 'unknown user'}@{socket.gethostname()} process {os.getpid()}"
 
 
 _SIGN_S: Final = 0.5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import itertools
 import logging
 import os
@@ -20,6 +19,7 @@ from pydantic import ValidationError
 
 from headgate.core import Clock, SystemClock
 from headgate.core.errors import InvalidInputError
+from headgate.jobqueue.names import user_name
 from headgate.jobqueue.wire import DEFAULT_LEASE_S, ClaimIn, JobLeaseIn, first_flaw
 from headgate.jobqueue.worker.client import JobQueueClient
 from headgate.jobqueue.worker.heartbeat import Heartbeat
@@ -238,10 +238,7 @@ def quota_of(max_jobs: int | None) -> Iterator[None]:
 def worker_name(environ: Mapping[str, str] | None = None) -> str:
     """Return `user-job-array task-uuid`, the job being that of SLURM, or this host outside of one."""
     environ = os.environ if environ is None else environ
-    try:
-        user = environ.get("USER") or getpass.getuser()
-    except (KeyError, OSError):
-        user = "worker"  # a container whose user id has no name
+    user = user_name(environ) or "worker"
     place = environ.get("SLURM_JOB_ID") or socket.gethostname()
     parts = [user, place, environ.get("SLURM_ARRAY_TASK_ID", "")]
     clean = (_CONTROL.sub("", part)[:_PART_CHARS] for part in parts)

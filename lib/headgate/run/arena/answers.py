@@ -19,8 +19,7 @@ from headgate.environments import registry_of
 from headgate.environments.rubric import transcript
 from headgate.run.assembly import run_campaign, run_judged
 from headgate.run.judge_needed import judged_environments, usable_environments
-from headgate.run.plan import ChosenModels
-from headgate.sampling import RosterSource
+from headgate.sampling import RosterSource, StaticRoster
 from headgate.storage import SampleStore
 
 _COLUMNS: Final = ("task_id", "model", "environment", "index", "score", "finished_at", "conversation")
@@ -109,7 +108,7 @@ async def answered(
     Raises:
         HeadgateError: if something that was given cannot be used.
     """
-    chosen = ChosenModels(_named((await roster.load()).models, models))
+    chosen = StaticRoster(_named((await roster.load()).models, models))
     registry = registry_of(settings)
     known = usable_environments(settings.environments or tuple(judged_environments((), registry)), registry)
     judged = tuple(name for name, one in known.items() if one.spec.needs_judge)

@@ -29,9 +29,8 @@ from headgate.run.arena.records import (
 )
 from headgate.run.assembly import Watch, roster_of, run_source
 from headgate.run.judging import Judging, judge_of, rubric_for
-from headgate.run.plan import ChosenModels
 from headgate.run.status import RunResult
-from headgate.sampling import RosterSource
+from headgate.sampling import RosterSource, StaticRoster
 from headgate.storage import SampleStore, sample_store
 from headgate.telemetry import safe_text
 
@@ -151,7 +150,7 @@ async def run_arena(
             await kept.probe()
             run = await run_source(
                 _settings_of(settings, stage),
-                roster=ChosenModels(_models_of(answers)),
+                roster=StaticRoster(_models_of(answers)),
                 environments=(places := _environments(answers, rubric)),
                 store=kept,
                 source=PairingProvider(asked, stage, _failed(before)),

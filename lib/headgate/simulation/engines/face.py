@@ -1,4 +1,4 @@
-"""What the HTTP faces of both APIs have in common: generation over HTTP, faults before the routes, who may enter."""
+"""What the HTTP faces of both APIs have in common: routes, generation, faults before the routes, who may enter."""
 
 from __future__ import annotations
 
@@ -133,11 +133,21 @@ def json_response(document: Any, status: int = 200) -> web.Response:
     return web.Response(body=orjson.dumps(document), status=status, content_type="application/json")
 
 
-def models_response(core: EngineCore) -> web.Response:
-    """Return the answer of `/v1/models`."""
-    plan = core.plan
-    card = {"id": plan.model, "object": "model", "created": 0, "owned_by": plan.api, "root": plan.model}
-    return json_response({"object": "list", "data": [{**card, "max_model_len": plan.token_room}]})
+class Face:
+    """The routes that both APIs have, over one core."""
+
+    def __init__(self, core: EngineCore) -> None:
+        self._core = core
+        self._plan = core.plan
+        self.is_leaving = False
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.Response(status=503 if self.is_leaving else 200)
+
+    async def _models(self, _: web.Request) -> web.Response:
+        plan = self._plan
+        card = {"id": plan.model, "object": "model", "created": 0, "owned_by": plan.api, "root": plan.model}
+        return json_response({"object": "list", "data": [{**card, "max_model_len": plan.token_room}]})
 
 
 def bears(http: web.Request, key: str) -> bool:

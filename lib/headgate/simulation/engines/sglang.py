@@ -22,7 +22,7 @@ from typing import Final, NoReturn
 from aiohttp import web
 
 from headgate.simulation.engines.core import EngineCore, EngineRequest
-from headgate.simulation.engines.face import Handler, bears, generate, json_response, models_response, never
+from headgate.simulation.engines.face import Face, Handler, bears, generate, json_response, never
 from headgate.simulation.engines.plan import KV_CACHE, WEIGHTS
 from headgate.simulation.engines.wire import CHAT, COMPLETIONS, OpenAIAnswer, RefusedError, read_document, read_openai
 
@@ -30,15 +30,13 @@ _OPEN: Final = ("/health", "/ready")
 _ADMIN: Final = frozenset(("/flush_cache", "/release_memory_occupation", "/resume_memory_occupation", "/abort_request"))
 
 
-class SGLangFace:
+class SGLangFace(Face):
     """The routes of SGLang over one core."""
 
     def __init__(self, core: EngineCore) -> None:
-        self._core = core
-        self._plan = core.plan
+        super().__init__(core)
         self._random_seed = random.SystemRandom().getrandbits(30)
         """Drawn at its start: what tells one life of a server from the next."""
-        self.is_leaving = False
 
     def add_to(self, app: web.Application) -> None:
         """Add the routes."""
@@ -74,9 +72,6 @@ class SGLangFace:
         key = (http.path in _ADMIN and self._plan.admin_key) or self._plan.api_key
         return not key or bears(http, key) or http.headers.get("x-api-key") == key
 
-    async def _health(self, _: web.Request) -> web.Response:
-        return web.Response(status=503 if self.is_leaving else 200)
-
     async def _loads(self, _: web.Request) -> web.Response:
         """Tell one entry for each data-parallel rank, of which there is one here."""
         rank = {
@@ -111,9 +106,6 @@ class SGLangFace:
         return json_response(
             {"model_path": self._plan.model, "tokenizer_path": self._plan.model, "is_generation": True}
         )
-
-    async def _models(self, _: web.Request) -> web.Response:
-        return models_response(self._core)
 
     async def _flush(self, _: web.Request) -> web.Response:
         return web.Response(status=200 if self._core.is_idle else 400)

@@ -18,21 +18,19 @@ from typing import Final
 from aiohttp import web
 
 from headgate.simulation.engines.core import EngineCore
-from headgate.simulation.engines.face import Handler, bears, generate, json_response, models_response
+from headgate.simulation.engines.face import Face, Handler, bears, generate, json_response
 from headgate.simulation.engines.plan import KV_CACHE, WEIGHTS
 from headgate.simulation.engines.wire import CHAT, COMPLETIONS, OpenAIAnswer, RefusedError, read_document, read_openai
 
 _ERRORS: Final = {400: "BadRequestError", 404: "NotFoundError", 503: "ServiceUnavailableError"}
 
 
-class VLLMFace:
+class VLLMFace(Face):
     """The routes of vLLM over one core."""
 
     def __init__(self, core: EngineCore) -> None:
-        self._core = core
-        self._plan = core.plan
+        super().__init__(core)
         self._refuses = False
-        self.is_leaving = False
 
     def add_to(self, app: web.Application) -> None:
         """Add the routes that this engine was started with."""
@@ -64,9 +62,6 @@ class VLLMFace:
             body = {"message": str(error), "type": kind, "param": None, "code": error.status}
             return json_response({"error": body}, error.status)
 
-    async def _health(self, _: web.Request) -> web.Response:
-        return web.Response(status=503 if self.is_leaving else 200)
-
     async def _version(self, _: web.Request) -> web.Response:
         return json_response({"version": "0.33.0"})
 
@@ -80,9 +75,6 @@ class VLLMFace:
             f'cache_config_info{{block_size="1",engine="0",num_gpu_blocks="{room}"}}': 1.0,
         }
         return web.Response(text="".join(f"vllm:{name} {float(value)}\n" for name, value in samples.items()))
-
-    async def _models(self, _: web.Request) -> web.Response:
-        return models_response(self._core)
 
     async def _server_info(self, _: web.Request) -> web.Response:
         config = {

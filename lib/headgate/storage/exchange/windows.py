@@ -10,7 +10,7 @@ from typing import Final
 
 import polars as pl
 
-from headgate.core import errors
+from headgate.core import DAY_S, errors
 from headgate.storage.exchange.formats import conversation_without_keys, without_keys
 from headgate.storage.query import Scan
 from headgate.storage.selection import Chosen
@@ -18,8 +18,6 @@ from headgate.storage.store import SampleStore
 
 ROWS_AT_ONCE: Final = 10_000
 """Samples in memory at most, but for more that ended at one moment: 100 MB with conversations of 10 kB."""
-
-_DAY_S: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +129,7 @@ def _cuts(times: pl.Series, rows_at_once: int) -> list[int]:
     cuts, first = [0], 0
     while times.len() - first > rows_at_once:
         last = times[first + rows_at_once]
-        day = last - last % _DAY_S
+        day = last - last % DAY_S
         cut = int(times.search_sorted(day, side="left"))  # the last midnight before the window is full
         if cut <= first:
             cut = int(times.search_sorted(last, side="left"))
