@@ -7,8 +7,6 @@ import json
 from pathlib import Path
 
 import pytest
-from inspect_ai.log import read_eval_log, write_eval_log
-from inspect_ai.scorer import Score
 
 from headgate.storage import EXPORT_FORMATS, IMPORT_FORMATS, open_store
 from tests.cli.conftest import Command
@@ -136,6 +134,9 @@ def test_an_empty_store_makes_an_empty_file_but_no_empty_folder(headgate: Comman
 
 
 def test_samples_of_a_log_that_have_no_score_of_ours_are_named_with_status_4(headgate: Command, stored: Path) -> None:
+    from inspect_ai.log import read_eval_log, write_eval_log
+    from inspect_ai.scorer import Score
+
     headgate("export", "one.eval", "--store", str(stored), "--format", "inspect", "-e", "x/y")
     log = read_eval_log("one.eval")
     assert log.samples

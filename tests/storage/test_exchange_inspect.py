@@ -1,6 +1,7 @@
 """Logs of inspect_ai: ours open in its own readers, and its own become samples.
 
 Its blocking functions are called in threads: within a running loop it would change `asyncio.run` of the whole process.
+They are imported where they are used: the package takes two seconds, which only the process of these tests is to spend.
 """
 
 from __future__ import annotations
@@ -9,18 +10,18 @@ import asyncio
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from inspect_ai._eval.evalset import latest_completed_task_eval_logs, list_all_eval_logs
-from inspect_ai.analysis import evals_df, samples_df
-from inspect_ai.log import EvalLog, EvalSample, list_eval_logs, read_eval_log, write_eval_log
-from inspect_ai.model import ModelUsage
 
 from headgate.core import Sample, errors
 from headgate.statistics import clustered_mean
 from headgate.storage import Chosen, SampleStore, export_samples, import_samples, open_store
 from tests.house.tree import ROOT
 from tests.storage.samples import START, failed, many, sample
+
+if TYPE_CHECKING:
+    from inspect_ai.log import EvalLog, EvalSample
 
 _TALK = '[["system","Be brief."],["user","2 + 2?"],["assistant","5"],["user","No."],["assistant","4"],["user","Yes."]]'
 
@@ -44,6 +45,8 @@ async def store(tmp_path: Path) -> SampleStore:
 
 
 async def test_there_is_one_log_per_model_and_environment(store: SampleStore, tmp_path: Path) -> None:
+    from inspect_ai.analysis import evals_df
+
     assert await export_samples(store, tmp_path / "logs", "inspect", now=START) == 12
     found = await asyncio.to_thread(evals_df, str(tmp_path / "logs"))
     assert sorted(zip(found["task_display_name"], found["model"], found["status"], strict=True)) == [
@@ -54,6 +57,8 @@ async def test_there_is_one_log_per_model_and_environment(store: SampleStore, tm
 
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # inspect_ai, of pandas
 async def test_every_sample_is_a_row_of_inspect_s_data_frame(store: SampleStore, tmp_path: Path) -> None:
+    from inspect_ai.analysis import samples_df
+
     await export_samples(store, tmp_path / "logs", "inspect", now=START, chosen=Chosen(models=frozenset({"org/a"})))
     found = (await asyncio.to_thread(samples_df, str(tmp_path / "logs"), quiet=True)).sort_values(["id", "epoch"])
     assert list(zip(found["id"].astype(int), found["epoch"], strict=True)) == [
@@ -65,12 +70,16 @@ async def test_every_sample_is_a_row_of_inspect_s_data_frame(store: SampleStore,
 
 
 async def _log(store: SampleStore, output: Path) -> EvalLog:
+    from inspect_ai.log import read_eval_log
+
     await export_samples(store, output, "inspect", now=START, chosen=Chosen(environments=frozenset({"affine:sat"})))
     return await asyncio.to_thread(read_eval_log, str(output))
 
 
 @pytest.mark.parametrize("name", ["one.eval", "one.json"])
 async def test_an_output_with_the_suffix_of_a_log_is_one_log(store: SampleStore, tmp_path: Path, name: str) -> None:
+    from inspect_ai.model import ModelUsage
+
     log = await _log(store, tmp_path / name)
     assert len(log.samples or ()) == 11
     assert (log.eval.dataset.samples, log.eval.dataset.sample_ids) == (7, [*range(7)])
@@ -128,6 +137,8 @@ async def test_one_log_cannot_hold_two_models(store: SampleStore, tmp_path: Path
 
 
 async def test_many_samples_make_a_log_for_each_span_of_days(tmp_path: Path) -> None:
+    from inspect_ai.analysis import evals_df
+
     store, target = open_store(str(tmp_path / "a")), open_store(str(tmp_path / "b"))
     rows = [sample(n, at=START + 86_400.0 * (n // 4) + n) for n in range(12)]
     await store.put_batch("one", rows)
@@ -139,6 +150,9 @@ async def test_many_samples_make_a_log_for_each_span_of_days(tmp_path: Path) -> 
 
 def _shown(folder: Path) -> dict[str, tuple[str, str]]:
     """Return task id -> environment and model of the logs that a list of inspect_ai shows: the newest of each task."""
+    from inspect_ai._eval.evalset import latest_completed_task_eval_logs, list_all_eval_logs
+    from inspect_ai.log import list_eval_logs
+
     newest = latest_completed_task_eval_logs(list_all_eval_logs(str(folder)))
     found = {log.header.eval.task_id: (log.header.eval.task, log.header.eval.model) for log in newest}
     # the list takes ids from the files' names at first, and from the logs when these have been read
@@ -184,6 +198,8 @@ async def test_without_the_package_the_extra_is_named(
 @pytest.fixture(scope="module")
 def foreign(tmp_path_factory: pytest.TempPathFactory) -> EvalLog:
     """A log that inspect_ai wrote of a task of its own; in a process where its warnings are no errors."""
+    from inspect_ai.log import read_eval_log
+
     folder = tmp_path_factory.mktemp("foreign")
     subprocess.run([sys.executable, "-m", "tests.storage.inspect_task", str(folder)], cwd=ROOT, check=True)
     (file,) = folder.iterdir()
@@ -192,6 +208,8 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> EvalLog:
 
 @pytest.mark.parametrize("suffix", ["eval", "json"])
 async def test_a_scored_sample_of_a_log_becomes_a_sample(tmp_path: Path, foreign: EvalLog, suffix: str) -> None:
+    from inspect_ai.log import read_eval_log, write_eval_log
+
     store, file = open_store(str(tmp_path / "a")), tmp_path / f"log.{suffix}"
     await asyncio.to_thread(lambda: write_eval_log(read_eval_log(foreign.location), str(file)))
     assert (await import_samples(store, file, "inspect", campaign="old")).rows == 8
@@ -228,6 +246,8 @@ async def test_a_log_that_is_imported_again_stays_single(tmp_path: Path, foreign
 
 
 async def test_a_part_of_a_log_has_the_tasks_and_indices_of_the_whole(tmp_path: Path, foreign: EvalLog) -> None:
+    from inspect_ai.log import read_eval_log, write_eval_log
+
     store, part = open_store(str(tmp_path / "a")), await asyncio.to_thread(read_eval_log, foreign.location)
     kept: list[EvalSample] = [s for s in part.samples or () if s.id == "number"]
     part.samples = kept

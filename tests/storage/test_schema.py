@@ -10,8 +10,6 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pandera.config import config_context
-from pandera.errors import SchemaErrors
 
 from headgate.core import ErrorKind, Sample, checked_name, errors
 from headgate.storage.schema import COLUMNS, FRAME_SCHEMA, frame_of, framed, sample_schema, validated
@@ -116,11 +114,15 @@ def test_a_long_value_is_cut_in_the_reason() -> None:
 
 @pytest.mark.parametrize("off", [{"validation_enabled": False}, {"validation_depth": "SCHEMA_ONLY"}])
 def test_the_door_stays_on_where_pandera_is_switched_off(off: dict[str, Any]) -> None:
+    from pandera.config import config_context
+
     with config_context(**off):
         assert validated(frame_of([sample(1, score=2.0)])).bad.height == 1
 
 
 def test_pandera_finds_the_same_bad_frame() -> None:
+    from pandera.errors import SchemaErrors
+
     with pytest.raises(SchemaErrors, match="rules"):
         sample_schema().validate(frame_of([sample(1, score=2.0)]), lazy=True)
 

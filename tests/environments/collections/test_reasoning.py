@@ -22,6 +22,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*arcagi:pytest.PytestUnraisableExceptionWarning"),
 ]
 
+# Importing the package takes a second of every process that collects these tests: they ask for its names as they run.
 COLLECTION = reasoning()
 GOLDEN = {
     "basic_arithmetic": "24310c3cc9e01f51",
@@ -40,12 +41,12 @@ SLOW = frozenset(
 )
 """Data sets whose tasks take 0.1 s and more to make, or whose first takes as long."""
 
-DATASETS = sorted(dataset for name in COLLECTION.names() if (dataset := name.partition(":")[2]) not in SLOW)
 
-EVENLY = DATASETS[:: -(-len(DATASETS) // 20)]
-"""At most 20 of them. ALL_DATA_SETS=1 tries all in the tests that take these, in half a minute more."""
+def tried():
+    """Return 20 data sets, evenly; with ALL_DATA_SETS=1 all, in half a minute more."""
+    quick = sorted(dataset for name in COLLECTION.names() if (dataset := name.partition(":")[2]) not in SLOW)
+    return quick if os.environ.get("ALL_DATA_SETS") else quick[:: -(-len(quick) // 20)]
 
-TRIED = DATASETS if os.environ.get("ALL_DATA_SETS") else EVENLY
 
 DIGEST_PROGRAM = """
 import asyncio, hashlib, sys
@@ -60,7 +61,7 @@ for name in sys.argv[1:]:
 
 def told_by_another_process():
     return subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", DIGEST_PROGRAM, *TRIED],
+        [sys.executable, "-W", "ignore", "-c", DIGEST_PROGRAM, *tried()],
         env=os.environ | {"PYTHONHASHSEED": "12"},
         capture_output=True,
         text=True,
@@ -106,7 +107,7 @@ async def test_tasks_do_not_depend_on_how_strings_are_hashed_nor_on_what_was_ask
         made = of(dataset)
         said = [await opening(made, index) for index in (0, 41)][::-1]
         assert hashlib.sha256(repr(said).encode()).hexdigest() == digest, dataset
-    assert [dataset for dataset, _ in lines] == TRIED
+    assert [dataset for dataset, _ in lines] == tried()
 
 
 TRICKS = {
@@ -126,17 +127,17 @@ TRICKS = {
 }
 
 
-@pytest.mark.parametrize("dataset", TRIED)
-async def test_the_right_answer_scores_1_and_no_trick_does(dataset):
-    made = of(dataset)
-    episode = await made.open(5, 0)
-    answer = await solved(made, 5)
-    if made.spec.solver_rate > 0:
-        assert (await episode.answer(answer)).value == 1.0
-        assert (await episode.answer(f"<think><answer>7</answer></think>so\n{answer}")).value == 1.0
-    assert (await episode.answer(episode.opening[0].content)).value == 0.0
-    for trick, reply in TRICKS.items():
-        assert (await episode.answer(reply)).value == 0.0, trick
+async def test_the_right_answer_scores_1_and_no_trick_does():
+    for dataset in tried():
+        made = of(dataset)
+        episode = await made.open(5, 0)
+        answer = await solved(made, 5)
+        if made.spec.solver_rate > 0:
+            assert (await episode.answer(answer)).value == 1.0, dataset
+            assert (await episode.answer(f"<think><answer>7</answer></think>so\n{answer}")).value == 1.0, dataset
+        assert (await episode.answer(episode.opening[0].content)).value == 0.0, dataset
+        for trick, reply in TRICKS.items():
+            assert (await episode.answer(reply)).value == 0.0, (dataset, trick)
 
 
 @pytest.mark.parametrize(
