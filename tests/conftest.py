@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextvars
 import gc
 import os
@@ -99,8 +100,9 @@ def pytest_collection() -> Iterator[object]:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what is there already out of garbage collection, for good: it takes a second each time."""
+    """Leave what is there already out of garbage collection, which it would make a second long each time."""
     gc.freeze()
+    atexit.register(gc.unfreeze)  # some libraries tell at the end what was left over of them
 
 
 async def _told() -> None:

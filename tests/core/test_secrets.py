@@ -81,13 +81,11 @@ def test_a_traceback_of_a_redacted_message_shows_no_secret() -> None:
     assert CANARY not in "".join(traceback.format_exception(failed.value))
 
 
-@pytest.mark.parametrize("cls", [Sample, *(c for _, c in inspect.getmembers(events, inspect.isclass))])
-def test_nothing_that_is_logged_or_stored_has_room_for_a_secret(cls: type) -> None:
-    if not dataclasses.is_dataclass(cls):
-        return
+def test_nothing_that_is_logged_or_stored_has_room_for_a_secret() -> None:
     allowed = {str, int, float, bool, type(None)}
-    for name, hint in typing.get_type_hints(cls).items():
-        assert _leaves(hint) <= allowed, (cls.__name__, name, hint)
+    for cls in filter(dataclasses.is_dataclass, (Sample, *(c for _, c in inspect.getmembers(events, inspect.isclass)))):
+        for name, hint in typing.get_type_hints(cls).items():
+            assert _leaves(hint) <= allowed, (cls, name, hint)
 
 
 def _leaves(hint: Any) -> set[Any]:

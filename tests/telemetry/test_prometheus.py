@@ -213,11 +213,7 @@ def test_the_table_names_every_metric_that_is_exported_and_no_other():
     assert {name: family.type for name, family in exported.items()} == {name: SPECS[name].kind for name in SPECS}
 
 
-@pytest.mark.parametrize("name", METRICS)
-def test_names_follow_the_conventions(name):
-    spec = SPECS[name]
-    assert name.endswith("_total") == (spec.kind == "counter")
-    assert name.endswith("_seconds") or spec.kind != "histogram"
+def test_names_follow_the_conventions():
     known = {
         "environment",
         "outcome",
@@ -231,8 +227,12 @@ def test_names_follow_the_conventions(name):
         "limit",
         "budget",
     }
-    assert set(spec.labels) <= known
-    assert spec.help.endswith(".")
+    for name in METRICS:
+        spec = SPECS[name]
+        assert name.endswith("_total") == (spec.kind == "counter"), name
+        assert name.endswith("_seconds") or spec.kind != "histogram", name
+        assert set(spec.labels) <= known, name
+        assert spec.help.endswith("."), name
 
 
 def test_the_process_is_measured_too():
