@@ -17,7 +17,7 @@ BROWSER = "Mozilla/5.0 (X11; Linux x86_64) Firefox/140.0"
 
 @pytest.fixture(params=SERVERS)
 async def http(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[httpx.AsyncClient, str]]:
-    async with SERVERS[request.param](tmp_path) as url, httpx.AsyncClient(base_url=url, trust_env=False) as client:
+    async with SERVERS[request.param](tmp_path) as url, httpx.AsyncClient(base_url=url, verify=False) as client:
         yield client, CHANGES[request.param]
 
 

@@ -51,7 +51,7 @@ def url() -> Iterator[str]:
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(timeout=5.0, trust_env=False) as made:
+    async with httpx.AsyncClient(timeout=5.0, verify=False) as made:
         yield made
 
 

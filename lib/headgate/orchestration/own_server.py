@@ -288,7 +288,8 @@ async def start_problem(url: str, has_ended: Callable[[], bool], within_s: float
 
 async def _answers(url: str) -> bool:
     try:
-        async with httpx.AsyncClient(timeout=5, trust_env=False) as client:
+        # Without TLS, whose authorities take longer to read than the answer.
+        async with httpx.AsyncClient(timeout=5, trust_env=False, verify=False) as client:  # noqa: S501 - loopback
             return (await client.get(url)).status_code == httpx.codes.OK
     except httpx.TransportError:
         return False

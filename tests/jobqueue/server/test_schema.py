@@ -19,7 +19,7 @@ from headgate.net.token_stores import MemoryTokens
 from headgate.net.tokens import Scope, new_token
 from tests.jobqueue.server.conftest import JOB, SERVER
 
-_PER_ROUTE = 15
+_PER_ROUTE = 8
 _ROUTES = sorted({(route.method, route.pattern.replace(":path", "")) for route in v1.ROUTES} | set(legacy.ROUTES))
 _BEYOND_SCHEMAS = {"invalid_job", "idempotency_conflict"}
 """Refusals of what no schema can say: two jobs of one id, an address that must not be called, a key used before."""
