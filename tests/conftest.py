@@ -28,9 +28,13 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("house")
 
-# In memory, where there is room for them, the files of a thousand journals wait for no disk.
+# In memory, where there is room for them and programs may run there, the files of a thousand journals wait for no disk.
 _IN_MEMORY: Final = Path("/dev/shm")
-if _IN_MEMORY.is_dir() and shutil.disk_usage(_IN_MEMORY).free > 4e9:
+if (
+    _IN_MEMORY.is_dir()
+    and shutil.disk_usage(_IN_MEMORY).free > 4e9
+    and not os.statvfs(_IN_MEMORY).f_flag & os.ST_NOEXEC
+):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_IN_MEMORY))
 
 # No test speaks TLS to the world. Each client of httpx or Prefect would read the 140 authorities of the world first,
