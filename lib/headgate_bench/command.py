@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Final
 
+import orjson
 from cyclopts import Parameter
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -36,7 +38,9 @@ _OUTPUT: Final = Path(".headgate/bench")
 def bench(
     name: Annotated[str, Parameter(help="A scenario, or `list`, or `report`.")] = "",
     *,
-    all_: Annotated[bool, Parameter(name="--all", negative="", help="Run every scenario.")] = False,
+    all_: Annotated[
+        bool, Parameter(name="--all", negative="", help="Run every scenario, each in a process of its own.")
+    ] = False,
     quick: Annotated[bool, Parameter(negative="", help="Under a minute; the default.")] = False,
     full: Annotated[bool, Parameter(negative="", help="Figures for publication; minutes.")] = False,
     seed: Annotated[int, Parameter(help="Seed of everything random.")] = 0,
@@ -67,41 +71,56 @@ def bench(
         return _report(output, as_json=as_json)
     if quick and full:
         raise InvalidInputError("--quick and --full exclude each other", next_step="Leave one of them out.")
-    names = _chosen(name, every=all_)
+    _check(name, every=all_)
     setup_logging(verbosity=1 if verbose else 0)
     logging.getLogger(LOGGER).setLevel(logging.NOTSET if verbose else logging.ERROR)
     size: Size = "full" if full else "quick"
-    finished = []
-    for one in names:
-        with _shown(one) as tell:
-            finished.append(
-                run_scenario(
-                    scenario(one),
-                    size,
-                    output=output,
-                    seed=seed,
-                    changes=set_,
-                    progress=tell,
-                    traces=trace,
-                    service_times=service_times,
-                )
-            )
-        if not as_json:
-            _print(finished[-1])
+    if all_:
+        files = [("--trace", path) for path in trace] + [("--service-times", path) for path in [service_times] if path]
+        given = [("--seed", seed), ("--output", output), *(("--set", change) for change in set_), *files]
+        options = [f"--{size}", *(str(part) for option in given for part in option), *["--verbose"] * verbose]
+        return _each_in_its_process(options, as_json=as_json)
+    with _shown(name) as tell:
+        finished = run_scenario(
+            scenario(name),
+            size,
+            output=output,
+            seed=seed,
+            changes=set_,
+            progress=tell,
+            traces=trace,
+            service_times=service_times,
+        )
     if as_json:
-        documents = [one.document() for one in finished]
-        print_json({"scenarios": documents} if all_ else documents[0])
-    return 0 if all(one.is_met for one in finished) else _MISSED
+        print_json(finished.document())
+    else:
+        _print(finished)
+    return 0 if finished.is_met else _MISSED
 
 
-def _chosen(name: str, *, every: bool) -> tuple[str, ...]:
+def _each_in_its_process(options: Sequence[str], *, as_json: bool) -> int:
+    """Run every scenario, none with what another one has loaded; return the exit status."""
+    documents, status = [], 0
+    for name in scenario_names():
+        command = [sys.executable, "-m", "headgate.cli", "bench", name, *options, *["--json"] * as_json]
+        ended = subprocess.run(command, stdout=subprocess.PIPE if as_json else None, check=False)  # noqa: S603 - this program
+        if ended.returncode not in {0, _MISSED}:
+            return ended.returncode
+        status = status or ended.returncode
+        if as_json:
+            documents.append(orjson.loads(ended.stdout))
+    if as_json:
+        print_json({"scenarios": documents})
+    return status
+
+
+def _check(name: str, *, every: bool) -> None:
     if every and name:
         raise InvalidInputError(f"--all runs every scenario, {name!r} too", next_step="Leave one of them out.")
     if not every and not name:
         raise InvalidInputError(
             "no scenario is named", next_step=f"Name one of {', '.join(scenario_names())}, or use --all."
         )
-    return scenario_names() if every else (scenario(name).name,)
 
 
 def _list(*, as_json: bool) -> int:

@@ -12,7 +12,7 @@ import pytest
 
 from headgate.cli.main import main
 from headgate.core.errors import InvalidInputError
-from headgate_bench import newest_artifacts, scenario, scenario_names
+from headgate_bench import command, newest_artifacts, scenario, scenario_names
 from tests.bench.tiny import EASY, TINY, bench
 
 
@@ -64,6 +64,16 @@ def test_a_table_says_which_bars_are_met_and_which_are_missed(
     assert "MISSED" in shown
     assert "met" in shown
     assert "artifact:" in shown
+
+
+def test_every_scenario_runs_in_a_process_of_its_own_and_one_missed_bar_is_told(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(command, "scenario_names", lambda: ("queue",))
+    changes = [option for change in (*TINY["queue"], "bar_us=0", "bar_flat=1e9") for option in ("--set", change)]
+    assert main(["bench", "--all", "--output", str(tmp_path), *changes, "--json"]) == 4
+    (told,) = json.loads(capfd.readouterr().out)["scenarios"]
+    assert (told["scenario"], Path(told["artifact"]).parent) == ("queue", tmp_path)
 
 
 def test_the_report_is_one_page_of_the_newest_artifacts_that_needs_nothing_else(

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from headgate.core.ids import HolderId, LeaseId
+from headgate.core.record import record
 
 _REMEMBERED_RELEASES: Final = 8_192
 """Released leases are remembered, to tell a duplicate release from an unknown one; DataDesigner keeps as many."""
@@ -25,7 +26,7 @@ class ReleaseOutcome(StrEnum):
     WRONG_GENERATION = "wrong_generation"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Lease:
     """The right to use `units` of named capacities.
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
 from headgate.core.ids import TaskId, seed_of, task_id_of
+from headgate.core.record import record
 
 ONE_WORKER: Final[Mapping[str, int]] = MappingProxyType({"workers": 1})
 """What a task needs unless its environment says otherwise: one worker slot."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Task:
     """Demand for one sample.
 
@@ -112,7 +113,7 @@ _SERVICE_ERRORS = frozenset({ErrorKind.AUTH, ErrorKind.PROVIDER_FAILURE, ErrorKi
 _OWN_DOING = frozenset({ErrorKind.BAD_ANSWER, ErrorKind.BUDGET})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Sample:
     """One row of the sample store.
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
-from headgate.core import Chat, ChatError, ChatReply, ErrorKind, Message, redacted
+from headgate.core import Chat, ChatError, ChatReply, ErrorKind, Message, record, redacted
 from headgate.environments.protocol import Continue, Environment, EnvironmentSpec, Episode, ForJudge, Score
 from headgate.environments.sandbox import SANDBOX
 from headgate.environments.shares import MODEL
@@ -23,7 +23,7 @@ KEPT_CHARS: Final = 2_000
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class EpisodeResult:
     """How an episode ended.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from headgate.core import Sample, Task
 from headgate.core.status import PairStatus, WorkerStatus
@@ -55,7 +55,8 @@ class PairFigures:
         return tuple(self._status_of(key, rates.get(key, 0.0), max(0.0, now - oldest.get(key, now))) for key in keys)
 
     def _status_of(self, key: tuple[str, str], rate: float, lag_s: float) -> PairStatus:
-        return PairStatus(*key, **asdict(self._pairs.get(key, _Pair())), rate_per_day=rate, lag_s=lag_s)
+        pair = self._pairs.get(key) or _Pair()
+        return PairStatus(*key, pair.due, pair.done, pair.scored, pair.errors, pair.score_sum, rate, lag_s)
 
 
 class WorkerFigures:

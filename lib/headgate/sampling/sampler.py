@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, Self
 
-from headgate.core import DAY_S, Model, unit_hash
+from headgate.core import DAY_S, Model, record, unit_hash
 from headgate.core.events import BoostChanged, DuesForgiven, Event, ModelGivenUp, ModelPaused, ModelResumed
 from headgate.sampling.window import SlidingCount
 
@@ -209,7 +209,7 @@ class PairHistory:
     last_due: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Demand:
     """One sample that somebody wants: it becomes a task once the journal has given it its sequence number.
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from headgate.core import record
 from headgate.storage.journal_database import JournalDatabase
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Opening:
     """A request to open one task.
 

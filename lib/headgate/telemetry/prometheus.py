@@ -206,35 +206,36 @@ class PrometheusSink(Collector):
         def count(recorded: Recorded[Any]) -> None:
             event = recorded.event
             by = getattr(event, amount) if amount else 1
-            self._count(name, *(getattr(event, label) for label in labels), by=by)
+            with self._lock:
+                self._count(name, *(getattr(event, label) for label in labels), by=by)
 
         return count
 
     def _count(self, name: str, *labels: str, by: float = 1) -> None:
+        """Add to a counter; as `_observe`, under the lock."""
         series = self._counts[name]
-        with self._lock:
-            series[labels] = series.get(labels, 0.0) + by
+        series[labels] = series.get(labels, 0.0) + by
 
     def _observe(self, name: str, seconds: float, *labels: str) -> None:
         series, bounds = self._durations[name], _BUCKETS_S[name]
-        with self._lock:
-            durations = series.get(labels)
-            if durations is None:
-                durations = series[labels] = Durations(len(bounds) + 1)
-            durations.seconds += seconds
-            durations.counts[bisect_left(bounds, seconds)] += 1
+        durations = series.get(labels)
+        if durations is None:
+            durations = series[labels] = Durations(len(bounds) + 1)
+        durations.seconds += seconds
+        durations.counts[bisect_left(bounds, seconds)] += 1
 
     def _sample_accepted(self, recorded: Recorded[events.SampleAccepted]) -> None:
         sample = recorded.event.sample
         outcome = sample.error_kind or ("success" if sample.success else "failure")
         environment = sample.environment
-        self._count("headgate_samples_total", environment, outcome)
-        self._count("headgate_model_samples_total", self._model_label(sample.model), outcome)
-        if sample.score is not None:
-            self._count("headgate_scored_samples_total", environment)
-            self._count("headgate_score_points_total", environment, by=sample.score)
-        self._observe("headgate_episode_latency_seconds", sample.latency_s, environment)
-        self._observe("headgate_request_wait_seconds", sample.request_wait_s, environment)
+        with self._lock:
+            self._count("headgate_samples_total", environment, outcome)
+            self._count("headgate_model_samples_total", self._model_label(sample.model), outcome)
+            if sample.score is not None:
+                self._count("headgate_scored_samples_total", environment)
+                self._count("headgate_score_points_total", environment, by=sample.score)
+            self._observe("headgate_episode_latency_seconds", sample.latency_s, environment)
+            self._observe("headgate_request_wait_seconds", sample.request_wait_s, environment)
 
     def _model_label(self, model: str) -> str:
         if model in self._labelled_models:
@@ -246,24 +247,28 @@ class PrometheusSink(Collector):
 
     def _task_started(self, recorded: Recorded[events.TaskStarted]) -> None:
         event = recorded.event
-        self._count("headgate_tasks_started_total", event.environment)
-        self._observe("headgate_queue_wait_seconds", event.queue_wait_s, event.environment)
+        with self._lock:
+            self._count("headgate_tasks_started_total", event.environment)
+            self._observe("headgate_queue_wait_seconds", event.queue_wait_s, event.environment)
 
     def _request_finished(self, recorded: Recorded[events.RequestFinished]) -> None:
         event = recorded.event
-        self._count("headgate_requests_total", event.outcome)
-        self._observe("headgate_request_latency_seconds", event.latency_s, event.outcome)
-        self._count("headgate_tokens_total", "prompt", by=event.prompt_tokens)
-        self._count("headgate_tokens_total", "completion", by=event.completion_tokens)
+        with self._lock:
+            self._count("headgate_requests_total", event.outcome)
+            self._observe("headgate_request_latency_seconds", event.latency_s, event.outcome)
+            self._count("headgate_tokens_total", "prompt", by=event.prompt_tokens)
+            self._count("headgate_tokens_total", "completion", by=event.completion_tokens)
 
     def _limit_changed(self, recorded: Recorded[events.Event]) -> None:
         is_lower = isinstance(recorded.event, events.RequestLimitDecreased)
-        self._count("headgate_request_limit_changes_total", "down" if is_lower else "up")
+        with self._lock:
+            self._count("headgate_request_limit_changes_total", "down" if is_lower else "up")
 
     def _batch_stored(self, recorded: Recorded[events.BatchStored]) -> None:
-        self._count("headgate_batches_stored_total")
-        self._count("headgate_rows_stored_total", by=recorded.event.rows)
-        self._observe("headgate_batch_store_seconds", recorded.event.seconds)
+        with self._lock:
+            self._count("headgate_batches_stored_total")
+            self._count("headgate_rows_stored_total", by=recorded.event.rows)
+            self._observe("headgate_batch_store_seconds", recorded.event.seconds)
 
     def _roster_refreshed(self, recorded: Recorded[events.RosterRefreshed]) -> None:
         for model in self._labelled_models.intersection(recorded.event.removed):
