@@ -1,0 +1,1 @@
+-- Nothing here: SQLite uses an index of some kinds only where a query repeats its condition word by word.
