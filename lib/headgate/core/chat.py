@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from headgate.core.record import record
 from headgate.core.sample import ErrorKind
 
 
@@ -17,7 +18,7 @@ class Message:
     content: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ChatReply:
     """An answered chat request.
 

@@ -10,14 +10,14 @@ from typing import Any, Final
 
 import orjson
 
-from headgate.core import Message
+from headgate.core import Message, record
 
 TASK_HEADER: Final = "X-Headgate-Task"
 TASK_HEADER_OPTION: Final = "headgate_task_header"
 """Option of a model whose endpoint is one of ours: the header is sent to it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TaskReference:
     """Which task a request belongs to."""
 
