@@ -40,7 +40,7 @@ if (
 # No test speaks TLS to the world. Each client of httpx or Prefect would read the 140 authorities of the world first,
 # which takes 25 ms of the processor: thousands of them, minutes.
 NO_AUTHORITY: Final = str(Path(__file__).with_name("no_authority.pem"))
-os.environ["SSL_CERT_FILE"] = os.environ["PREFECT_API_SSL_CERT_FILE"] = NO_AUTHORITY
+os.environ |= dict.fromkeys(("SSL_CERT_FILE", "PREFECT_API_SSL_CERT_FILE", "AWS_CA_BUNDLE"), NO_AUTHORITY)
 
 # Read when Prefect is imported: no test starts a server without asking for one, or tells anybody about it.
 os.environ["PREFECT_SERVER_ALLOW_EPHEMERAL_MODE"] = "false"

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -90,7 +91,8 @@ def test_the_documentation_lists_the_same_deployments() -> None:
 async def test_one_command_deploys_everything_without_a_question(prefect: object) -> None:
     everything = [sys.executable, "-m", "prefect", "deploy", "--all"]
     one_again = [sys.executable, "-m", "prefect", "deploy", "--name", "affine-sat"]
-    given = {"cwd": ROOT, "env": prefect.environ(), "stdin": subprocess.DEVNULL}  # type: ignore[attr-defined]
+    environ = prefect.environ() | {"PREFECT_API_SSL_CERT_FILE": os.environ["SSL_CERT_FILE"]}  # type: ignore[attr-defined]
+    given = {"cwd": ROOT, "env": environ, "stdin": subprocess.DEVNULL}
     for command in (everything, one_again):
         done = subprocess.run(command, **given, capture_output=True, text=True, timeout=180, check=False)
         assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-3_000:]
