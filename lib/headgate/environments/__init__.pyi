@@ -12,6 +12,7 @@ from .judge_baseline import coverage_judge as coverage_judge
 from .episode import EpisodeResult as EpisodeResult, converse as converse
 from .java import java_runtime as java_runtime
 from .measurement import BaselineScore as BaselineScore, Measurement as Measurement, measure as measure
+from .outside import OutsideEnvironment as OutsideEnvironment
 from .protocol import (
     BaselineKind as BaselineKind,
     Collection as Collection,

@@ -13,9 +13,9 @@ import polars as pl
 
 from headgate.admission import SlotSource
 from headgate.config import Settings
-from headgate.core import Model, SystemClock, new_run_id
+from headgate.core import Clock, Model, SystemClock, new_run_id
 from headgate.core.errors import CampaignInUseError, InvalidRosterError, StoreError, StoreNotWritableError
-from headgate.core.events import StoreFailed
+from headgate.core.events import Emit, StoreFailed
 from headgate.core.status import CampaignStatus
 from headgate.environments import Environment, JudgedEnvironment, end_idle_processes, registry_of
 from headgate.environments.rubric import Rubric
@@ -34,7 +34,7 @@ from headgate.run.judging import (
 from headgate.run.matrix import MatrixTaskProvider
 from headgate.run.observers import is_observed, observe, report_health, serve_monitoring
 from headgate.run.outside_job import outside_executors
-from headgate.run.outside_workers import PATIENCE
+from headgate.run.outside_workers import PATIENCE, OutsideWorkers
 from headgate.run.plan import ChatSource, RunPlan
 from headgate.run.request_side import RequestSide
 from headgate.run.run import Run
@@ -247,7 +247,6 @@ async def run_source(
         requests = RequestSide(settings, clock=clock, emit=stream.emit, trace_requests=is_traced, slots=slots)
         if slots is not None:
             await stack.enter_async_context(slots.serving(requests.admission, stream.emit, requests.backlog))
-        outside = outside_executors(settings, environments)
         plan = RunPlan(
             settings=settings,
             roster=roster,
@@ -258,7 +257,7 @@ async def run_source(
             duration_s=duration_s,
             provider=source,
             judging=judging,
-            queue=await stack.enter_async_context(_queue_of(settings)) if outside else None,
+            executor=await stack.enter_async_context(_outside_workers(settings, environments, clock, stream.emit)),
             stop_when_idle=stop_when_idle,
             run_id=run_id,
             is_traced=is_traced,
@@ -287,10 +286,17 @@ async def run_source(
         return await _watched(campaign, watch, beside)
 
 
-def _queue_of(settings: Settings) -> JobQueueClient:
-    """Return a client of the job queue whose workers play what the settings hand to them."""
+@asynccontextmanager
+async def _outside_workers(
+    settings: Settings, environments: Mapping[str, Environment], clock: Clock, emit: Emit
+) -> AsyncIterator[OutsideWorkers | None]:
+    """Give the workers of the job queue, where the settings hand environments to them."""
+    if not outside_executors(settings, environments):
+        yield None
+        return
     address = QueueAddress.of(settings.jobqueue_url or DEFAULT_URL, settings.jobqueue_token.get_secret_value())
-    return JobQueueClient(address, retry=PATIENCE)
+    async with JobQueueClient(address, retry=PATIENCE) as queue:
+        yield OutsideWorkers(queue, settings, environments, clock, emit)
 
 
 async def _tried(store: SampleStore, stream: EventStream) -> None:

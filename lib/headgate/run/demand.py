@@ -54,6 +54,8 @@ class DemandSide:
             if self._may_ask() and now >= self._ask_at:
                 await self._ask(now)
             self._flush(parts.now())
+            if self.is_dry():
+                self._stages.wake()  # the run may be at its end
             wait_s = self._wait_s()
             if wait_s == 0:
                 await asyncio.sleep(0)

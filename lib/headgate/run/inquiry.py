@@ -13,7 +13,7 @@ from headgate.core.events import CapacityPlan, HealthReported, RequestKeyHealth
 from headgate.core.status import RequestStatus
 from headgate.run.capacity import CapacityPeaks, capacity_plan, key_name
 from headgate.run.dispatch import JOBS, JUDGE, WORKERS
-from headgate.run.outside_workers import OutsideWorkers
+from headgate.run.outside_workers import Executor
 from headgate.run.parts import Parts
 from headgate.run.request_side import DAILY_BUDGET
 from headgate.run.rows import Row
@@ -63,7 +63,7 @@ class Inquiry:
         state: Callable[[], str],
         spooled: Callable[[], int],
         is_accepting: Callable[[str], bool],
-        outside: OutsideWorkers | None = None,
+        outside: Executor | None = None,
     ) -> None:
         """Prepare to answer; `is_accepting` says whether a task's sample is being made durable."""
         self._parts = parts

@@ -1,39 +1,43 @@
-"""Collects the results of completed jobs into the sample store, each once."""
+"""The completed jobs of a queue as what a run samples: its source, its roster, and who takes the samples."""
 
 from __future__ import annotations
 
-import hashlib
-import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from headgate.core import Sample
-from headgate.core.errors import InvalidInputError
-from headgate.jobqueue import Happening
+from headgate.core import Model, Sample
+from headgate.core.errors import HeadgateError, InvalidInputError
+from headgate.core.events import Event
+from headgate.environments import Environment, OutsideEnvironment
+from headgate.jobqueue import Happening, JobState
 from headgate.jobqueue.wire import JobOut
+from headgate.jobqueue.wire_servers import StatisticsOut
 from headgate.run.job_samples import (
     JobSampleRules,
     ended_at,
+    model_of_team,
     sample_of_job,
     stored_name,
     task_id_of_job,
     with_result_of_file,
 )
+from headgate.run.outside_workers import Executor
+from headgate.run.rows import Row
+from headgate.sampling import Demand, Roster
 from headgate.statistics import MeanEstimate, independent_mean
-from headgate.storage import SampleStore, StoredBatch
+from headgate.storage import SampleStore
 
 if TYPE_CHECKING:
     from headgate.jobqueue.generator import ResultFolder
     from headgate.jobqueue.worker import JobQueueClient
 
-_log = logging.getLogger("headgate.campaign.jobs")
-
 PAGE: Final = 1_000
-LARGEST_BATCH: Final = 5_000
-"""Rows of one batch at most, as the sampling has it."""
+
+_AT_ONCE: Final = 1_000
+"""Samples that a run is given in one go."""
 
 _SAME_TIME_S: Final = 1e-3
 _COLUMNS: Final = ("task_id", "campaign", "stage", "model", "environment", "score", "finished_at")
@@ -82,28 +86,24 @@ class ScoreTally:
         return independent_mean(self.scored, mean, variance, is_binary=self.is_binary)
 
 
-class JobCollector:
-    """Turns completed jobs into stored samples. Owned by one run; its calls must not overlap.
+class JobCollector(Executor):
+    """Gives the completed jobs of a queue to a run, each once. Owned by that run.
 
-    The store itself says what was collected before, so a run that was killed at any point is followed by one that
-    stores what is missing and nothing twice, on whatever machine. What was fetched and is not stored yet is in memory
-    alone: the queue keeps it. Two collectors at the same time may both store a job; readers and summaries count it
-    once.
+    It is the run's roster (teams are the models), its source (what is completed is due), and its executor (who has the
+    samples at hand). Reading the roster is one look at the queue. The store says what was collected before, so a run
+    that was killed at any point is followed by one that stores what is missing and nothing twice, on whatever machine.
+    Two at the same time may both store a job; readers and summaries count it once.
 
     Attributes:
-        stored: samples that this collector stored.
-        quarantined: samples that the store refused.
+        statistics: of the last look; None before the first.
         known: completed jobs that were in the store before.
+        fresh: those that were not.
+        ended_by: why no further job is given, in a few words; empty while there may be one.
+        failure: what ended it, None for nothing.
     """
 
     def __init__(
-        self,
-        source: JobQueueClient,
-        store: SampleStore,
-        rules: JobSampleRules,
-        *,
-        monotonic: Callable[[], float],
-        results: ResultFolder | None = None,
+        self, source: JobQueueClient, store: SampleStore, rules: JobSampleRules, *, results: ResultFolder | None = None
     ) -> None:
         """Prepare the collector.
 
@@ -111,42 +111,40 @@ class JobCollector:
             source: the queue.
             store: where the samples go.
             rules: how a job becomes a sample.
-            monotonic: tells how long samples have been waiting.
             results: files of results, for jobs that were completed without one.
         """
         self._source = source
         self._store = store
-        self._rules = rules
-        self._monotonic = monotonic
+        self.rules = rules
         self._results = results
         self._after = 0
         self._history_after = 0
         self._servers: dict[str, str] = {}
         self._ended: dict[str, dict[str, float]] = {}
         self._tallies: dict[_Pair, ScoreTally] = {}
+        self._teams: dict[str, Model] = {}
+        self._roster: frozenset[str] = frozenset()
         self._waiting: list[Sample] = []
-        self._waits_since: float | None = None
-        self._batch: tuple[Sample, ...] = ()
-        self.stored = 0
-        self.quarantined = 0
+        self._given: dict[str, Sample] = {}
+        self.environments: dict[str, Environment] = {}
+        self.limit = _AT_ONCE
+        self.statistics: StatisticsOut | None = None
         self.known = 0
-
-    @property
-    def waiting(self) -> int:
-        """Samples that are fetched and not stored."""
-        return len(self._waiting) + len(self._batch)
+        self.fresh = 0
+        self.ended_by = ""
+        self.failure: HeadgateError | None = None
 
     @property
     def scores(self) -> Mapping[_Pair, ScoreTally]:
         """Scores by model and environment: of samples that are stored and of those that wait for it."""
         return self._tallies
 
-    def waits_s(self, now: float) -> float:
-        """Return for how long the oldest of them has been waiting."""
-        return 0.0 if self._waits_since is None else now - self._waits_since
+    def end(self, why: str) -> None:
+        """Give what was fetched, and then no further job. Legal more than once."""
+        self.ended_by = self.ended_by or why
 
-    async def fetch(self) -> int:
-        """Fetch all jobs that were completed since the last call; return how many are not in the store.
+    async def look(self) -> bool:
+        """Fetch what was completed since the last look; return True, for whoever was not cancelled meanwhile.
 
         It can be cancelled and called again: what a page brought is taken whole or not at all.
 
@@ -155,7 +153,8 @@ class JobCollector:
             StoreError: when the store cannot be read.
             JobQueueError: what the queue answers.
         """
-        fetched = 0
+        # In this order: what these figures count as done is among the results.
+        statistics = await self._source.statistics()
         while True:
             page = await self._source.results(self._after, PAGE)
             await self._learn({stored_name(finished.job.task) for finished in page.results})
@@ -164,38 +163,68 @@ class JobCollector:
                 await self._follow_reservations()
             self._take(fresh)
             self.known += len(page.results) - len(fresh)
-            fetched += len(fresh)
             if page.next <= self._after:
-                return fetched
+                break
             self._after = page.next
+        self.statistics = statistics
+        for lane in statistics.lanes:
+            self._meet(model_of_team(lane.team), stored_name(lane.task))
+        if not sum(statistics.jobs.get(state, 0) for state in (JobState.PENDING, JobState.IN_PROGRESS)):
+            self.end("no job is left")
+        return True
 
-    async def store(self) -> int:
-        """Store what waits; return how many samples that were.
+    # The roster.
 
-        Raises:
-            StoreError: if that failed; it may be called again, and stores nothing twice.
-        """
-        stored = 0
-        while self.waiting:
-            if not self._batch:
-                self._batch, self._waiting = tuple(self._waiting[:LARGEST_BATCH]), self._waiting[LARGEST_BATCH:]
-            done = await self._store.put_batch(batch_id_of(self._batch), self._batch)
-            self._batch = ()
-            stored += done.rows
-            self.stored += done.rows
-            self._tell_of_quarantine(done)
-        self._waits_since = None
-        return stored
+    async def load(self) -> Roster:
+        """Look at the queue, and return its teams; the first look was made before the run."""
+        if self._roster and not self.ended_by:
+            try:
+                await self.look()
+            except HeadgateError as error:
+                self.failure = error
+                self.end("the queue or the store cannot be read")
+        return Roster(tuple(self._teams.values()))
+
+    # The source.
+
+    def next_at(self, now: float) -> float | None:
+        """Return `now` while there is something to give; None when there never will be."""
+        if self._waiting:
+            return now
+        return None if self.ended_by else now + 1.0
+
+    async def take(self, now: float) -> tuple[Sequence[Demand], Sequence[Event]]:
+        """Return the next completed jobs whose teams are in the roster by now."""
+        ready = [sample for sample in self._waiting if sample.model in self._roster][:_AT_ONCE]
+        taken = {sample.task_id for sample in ready}
+        self._waiting = [sample for sample in self._waiting if sample.task_id not in taken]
+        self._given.update((sample.task_id, sample) for sample in ready)
+        return [Demand(one.model, one.environment, now, 0.0, one.sequence, one.stage) for one in ready], ()
+
+    def roster_changed(self, models: Sequence[Model]) -> None:
+        """Give the jobs of these teams from now on."""
+        self._roster = frozenset(model.key for model in models)
+
+    # The executor.
+
+    @property
+    def played(self) -> Set[str]:
+        """All tasks of the queue."""
+        return self.environments.keys()
+
+    async def sample(self, row: Row) -> Sample:
+        """Return the sample of a job that was given."""
+        return self._given.pop(row.task.task_id)
 
     # Inside.
 
     def _is_known(self, job: JobOut) -> bool:
-        ended = self._ended[stored_name(job.task)].get(task_id_of_job(job, self._rules))
+        ended = self._ended[stored_name(job.task)].get(task_id_of_job(job, self.rules))
         if ended is None:
             return False
         if abs(ended - ended_at(job)) > _SAME_TIME_S:
             raise InvalidInputError(
-                f"the store has another evaluation of job {job.id!r} of queue {self._rules.queue!r}: it ended at "
+                f"the store has another evaluation of job {job.id!r} of queue {self.rules.queue!r}: it ended at "
                 f"{ended:.3f} and not at {ended_at(job):.3f}",
                 next_step="Give this queue a name of its own, or its samples another campaign.",
             )
@@ -204,12 +233,16 @@ class JobCollector:
     def _take(self, jobs: Sequence[JobOut]) -> None:
         for job in jobs:
             told = job if self._results is None else with_result_of_file(job, self._results)
-            sample = sample_of_job(told, self._rules, self._servers.pop(job.id, ""))
+            sample = sample_of_job(told, self.rules, self._servers.pop(job.id, ""))
             self._ended[sample.environment][sample.task_id] = sample.finished_at
             self._count(sample.model, sample.environment, sample.score)
             self._waiting.append(sample)
-        if jobs and self._waits_since is None:
-            self._waits_since = self._monotonic()
+            self._meet(sample.model, sample.environment)
+        self.fresh += len(jobs)
+
+    def _meet(self, team: str, task: str) -> None:
+        self._teams.setdefault(team, Model(team.rpartition("@")[0], uid=len(self._teams), max_parallel=_AT_ONCE))
+        self.environments.setdefault(task, OutsideEnvironment(task))
 
     async def _learn(self, environments: set[str]) -> None:
         """Read from the store what it has of environments that were not met before."""
@@ -217,7 +250,7 @@ class JobCollector:
         if not unread:
             return
         rows = (await self._store.scan(unread, columns=_COLUMNS)).frame
-        ours = (pl.col("campaign") == self._rules.campaign) & (pl.col("stage") == self._rules.stage)
+        ours = (pl.col("campaign") == self.rules.campaign) & (pl.col("stage") == self.rules.stage)
         self._ended |= {environment: {} for environment in unread}
         for task_id, _, _, model, environment, score, finished_at in rows.filter(ours).select(_COLUMNS).iter_rows():
             self._ended[environment][task_id] = finished_at
@@ -235,19 +268,3 @@ class JobCollector:
     def _count(self, model: str, environment: str, score: float | None) -> None:
         pair = (model, environment)
         self._tallies[pair] = self._tallies.get(pair, ScoreTally()).with_score(score)
-
-    def _tell_of_quarantine(self, done: StoredBatch) -> None:
-        if done.quarantined_rows:
-            self.quarantined += done.quarantined_rows
-            _log.error(
-                "%d samples of jobs broke a rule of the store and are in %s: %s",
-                done.quarantined_rows,
-                done.quarantine_path,
-                done.reason,
-            )
-
-
-def batch_id_of(samples: Iterable[Sample]) -> str:
-    """Return the id of a batch: the same for the same samples."""
-    digest = hashlib.sha256("".join(sample.task_id for sample in samples).encode()).hexdigest()
-    return f"jobqueue-{digest[:32]}"

@@ -54,7 +54,7 @@ class JobSampleRules:
 
 
 @dataclass(frozen=True, slots=True)
-class JobScore:
+class _Score:
     """What a result says: a score, or why there is none."""
 
     value: float | None
@@ -75,7 +75,7 @@ def sample_of_job(job: JobOut, rules: JobSampleRules, server: str = "") -> Sampl
     """
     model, environment = model_of_team(job.team), stored_name(job.task)
     result = job.result or {}
-    score = found_score(result, rules.score_field)
+    score = _score(result, rules.score_field)
     finished_at = ended_at(job)
     started_at = job.claimed_at or finished_at
     return Sample(
@@ -89,7 +89,7 @@ def sample_of_job(job: JobOut, rules: JobSampleRules, server: str = "") -> Sampl
         stage=rules.stage,
         score=score.value,
         success=_success(result, score.value),
-        why=why_of(job, score, rules.score_field, server),
+        why=_why(job, score, rules.score_field, server),
         error_kind=None if score.value is not None else ErrorKind.ENVIRONMENT.value,
         error=None if score.value is not None else score.problem,
         started_at=started_at,
@@ -163,18 +163,17 @@ def _sequence(queue: str, job_id: str) -> int:
     return int.from_bytes(digest, "big") >> 11
 
 
-def found_score(result: Mapping[str, Any], field: str) -> JobScore:
-    """Return the score that a field of a result says, or why it says none."""
+def _score(result: Mapping[str, Any], field: str) -> _Score:
     found = _found(result, field)
     if isinstance(found, Mapping):
         found = found.get("final")
     if found is None:
-        return JobScore(None, f"the result has no {field}")
+        return _Score(None, f"the result has no {field}")
     if isinstance(found, bool) or not isinstance(found, int | float):
-        return JobScore(None, f"{field} of the result must be a number (got {_shown(found)})")
+        return _Score(None, f"{field} of the result must be a number (got {_shown(found)})")
     if not 0 <= found <= 1:
-        return JobScore(None, f"{field} of the result must be in [0, 1] (got {_shown(found)})")
-    return JobScore(float(found))
+        return _Score(None, f"{field} of the result must be in [0, 1] (got {_shown(found)})")
+    return _Score(float(found))
 
 
 def _found(result: Mapping[str, Any], field: str) -> object:
@@ -193,7 +192,7 @@ def _success(result: Mapping[str, Any], score: float | None) -> bool:
     return said if isinstance(said, bool) else score == 1.0
 
 
-def why_of(job: JobOut, score: JobScore, field: str, server: str) -> str:
+def _why(job: JobOut, score: _Score, field: str, server: str) -> str:
     """Return where a score comes from, in one line."""
     parts = [f"{field} {score.value:.6g}" if score.value is not None else score.problem, f"job {job.id}"]
     told = {"instance": job.instance, "worker": job.worker, "server": server, "result": job.result_ref}

@@ -16,8 +16,8 @@ from headgate.core.errors import InvalidSettingError
 from headgate.environments import Environment, EpisodeResult
 from headgate.jobqueue import JobSpec, JobState
 from headgate.jobqueue.wire import JobOut
-from headgate.run.job_samples import WHY_CHARS, found_score, whole, why_of
-from headgate.run.samples import sample_of
+from headgate.run.job_samples import SCORE_FIELD, WHY_CHARS, JobSampleRules, sample_of_job, whole
+from headgate.run.rows import Row
 
 LOCAL: Final = "local"
 
@@ -117,57 +117,47 @@ def result_of(result: EpisodeResult) -> dict[str, Any]:
     return told | {"error_kind": result.error_kind and result.error_kind.value}
 
 
-def sample_of_order(
-    task: Task, job: JobOut, *, now: float, queue_wait_s: float, trace_id: str, keep_conversation: bool, server: str
-) -> Sample:
-    """Return the sample that an ended job makes of its task.
+def sample_of_order(row: Row, job: JobOut, server: str, *, now: float, keep_conversation: bool) -> Sample:
+    """Return the sample that an ended job makes of its row.
 
     A job that died, and a result without a usable score, make a sample without one; nothing is made up.
 
     Args:
-        task: of the journal.
+        row: handed over.
         job: done or dead.
-        now: it ended no later, whatever the clock of the queue says.
-        queue_wait_s: from ready until the job was submitted.
-        trace_id: of the sample's events.
-        keep_conversation: store the messages, if the worker handed them in.
         server: the policy server that it had, or empty.
+        now: it ended no later, whatever the clock of the queue says.
+        keep_conversation: store the messages, if the worker handed them in.
     """
-    told: Mapping[str, Any] = job.result or {}
-    field = "score" if "score" in told else "q_score"
-    score = found_score(told, field)
-    problem = _text(told.get("error")) or score.problem
+    task, told = row.task, job.result or {}
+    rules = JobSampleRules(campaign=task.campaign, score_field="score" if "score" in told else SCORE_FIELD)
+    sample = sample_of_job(job, rules, server)
+    error = _text(told.get("error")) or sample.error or ""
     if job.state is JobState.DEAD:
-        score, problem = replace(score, value=None), f"no outside worker has a result: {job.last_error}"
+        error = f"no outside worker has a result: {job.last_error}"
     kind = ErrorKind(said) if (said := told.get("error_kind")) in set(ErrorKind) else None
-    if kind is None or kind.is_scored is not (score.value is not None):
-        kind = None if score.value is not None else ErrorKind.ENVIRONMENT
-    success = told.get("success")
-    result = EpisodeResult(
-        score=score.value,
-        success=score.value is not None and (success if isinstance(success, bool) else score.value == 1.0),
-        why=redacted(_text(told.get("why")), limit_chars=WHY_CHARS) or why_of(job, score, field, server),
-        error_kind=kind,
-        error=None if kind is None else redacted(problem or kind.value, limit_chars=WHY_CHARS),
+    if kind is None or kind.is_scored is not sample.is_scored:
+        kind = None if sample.is_scored else ErrorKind.ENVIRONMENT
+    finished_at = min(sample.finished_at, now)
+    return replace(
+        sample,
+        **{
+            name: getattr(task, name)
+            for name in ("task_id", "model", "environment", "sequence", "index", "seed", "stage")
+        },
+        why=redacted(_text(told.get("why")), limit_chars=WHY_CHARS) or sample.why,
+        error_kind=kind and kind.value,
+        error=kind and redacted(error or kind.value, limit_chars=WHY_CHARS),
+        started_at=finished_at - sample.latency_s,
+        finished_at=finished_at,
+        queue_wait_s=row.queue_wait_s + sample.queue_wait_s,
         prompt_tokens=whole(told.get("prompt_tokens")),
         completion_tokens=whole(told.get("completion_tokens")),
-        turns=whole(told.get("turns", told.get("steps"))),
+        turns=whole(told.get("turns")) or sample.turns,
         attempts=whole(told.get("attempts")) or job.epoch,
-        request_wait_s=0.0,
-        messages=(),
+        trace_id=row.trace_id,
+        conversation=_text(told.get("conversation")) if keep_conversation else "",
     )
-    finished_at = min(job.finished_at or now, now)
-    latency_s = max(0.0, (job.finished_at or now) - (job.claimed_at or job.finished_at or now))
-    sample = sample_of(
-        task,
-        result,
-        started_at=finished_at - latency_s,
-        latency_s=latency_s,
-        queue_wait_s=queue_wait_s + max(0.0, (job.claimed_at or job.submitted_at) - job.submitted_at),
-        trace_id=trace_id,
-        keep_conversation=False,
-    )
-    return replace(sample, conversation=_text(told.get("conversation")) if keep_conversation else "")
 
 
 def _text(value: object) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from headgate.config import Settings
-from headgate.core import Clock, Model, Task
+from headgate.core import Clock, Sample, Task
 from headgate.core.errors import HeadgateError
 from headgate.core.events import Emit, JobQueueAnswered, JobQueueFailed
 from headgate.core.status import OutsideStatus
@@ -17,7 +18,8 @@ from headgate.jobqueue import Happening, JobSpec, JobState
 from headgate.jobqueue.errors import JobConflictError, UnknownJobError, WrongStateError
 from headgate.jobqueue.wire import EntryOut, JobOut, RequeueIn
 from headgate.jobqueue.worker import RetryPolicy
-from headgate.run.outside_job import job_of, outside_executors
+from headgate.run.outside_job import job_of, outside_executors, sample_of_order
+from headgate.run.rows import Row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,6 +68,41 @@ class TakenBack:
     wait_s: float | None = None
 
 
+class Executor(ABC):
+    """Who takes samples that are not played in this process. Used by one run.
+
+    Attributes:
+        problem: why it takes none now; empty when it does.
+        limit: how many samples it may have now.
+    """
+
+    problem: str = ""
+    limit: int = LEAD
+
+    @property
+    @abstractmethod
+    def played(self) -> Set[str]:
+        """The environments that are its."""
+
+    @abstractmethod
+    async def sample(self, row: Row) -> Sample | TakenBack:
+        """Return the sample of a row, once it is taken."""
+
+    async def run(self, limit_changed: Callable[[int], None]) -> None:  # noqa: B027 - there may be nothing to do
+        """Do what it does beside, until cancelled; tell whenever `limit` is another one."""
+
+    def withdraw(self, reason: str, condition: Callable[[Task], bool]) -> None:  # noqa: B027 - as above
+        """Take back what has not begun."""
+
+    def place_of(self, task_id: str) -> str:  # noqa: ARG002 - for those who know
+        """Return where a sample is, in a sentence; empty for one that is not with it."""
+        return ""
+
+    def status(self) -> OutsideStatus | None:
+        """Return how many samples are with it, where that is more than a moment."""
+        return None
+
+
 @dataclass(slots=True, eq=False)
 class _Handed:
     """A sample that is with the queue, or on its way there."""
@@ -73,65 +110,71 @@ class _Handed:
     task: Task
     spec: JobSpec
     since: float
-    ended: asyncio.Future[tuple[JobOut, str] | TakenBack]
+    ended: asyncio.Future[JobOut | TakenBack]
     is_there: bool = False
     was_there: bool = False
     worker: str = ""
     server: str = ""
     unwanted: TakenBack | None = None
 
-    def end(self, how: tuple[JobOut, str] | TakenBack) -> None:
+    def end(self, how: JobOut | TakenBack) -> None:
         if not self.ended.done():
             self.ended.set_result(how)
 
 
-@dataclass(slots=True)
-class OutsideWorkers:
-    """Hands samples to a job queue, follows their jobs, and says how many more its workers can take. Owned by the run.
+@dataclass
+class OutsideWorkers(Executor):
+    """Hands samples to a job queue, follows their jobs, and says how many more its workers can take. For one run.
 
-    A job has the id of its task, so that handing a sample over again, by whichever process, finds the job that there
-    is: pending, with a worker, or done. `run` is the one who asks the queue. While that does not answer, samples that
-    are with it wait, and no further one is handed over.
+    A job has the id of its task, so that handing a sample over again, by any process, finds
+    the job that there is: pending, with a worker, or done. `run` is the one who asks the queue. While that does not
+    answer, samples that are with it wait, and no further one is handed over.
 
     Attributes:
         client: of the queue; used by this alone.
         settings: of the campaign.
         environments: those that are sampled.
-        limit_changed: told how many samples may be with the queue.
-        problem: why the queue cannot be asked now; empty when it answers.
     """
 
     client: JobQueueClient
     settings: Settings
     environments: Mapping[str, Environment]
     clock: Clock
-    now: Callable[[], float]
     emit: Emit
-    limit_changed: Callable[[int], None]
     problem: str = ""
+    limit: int = LEAD
     _executors: dict[str, str] = field(default_factory=dict)
     _handed: dict[str, _Handed] = field(default_factory=dict)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _after: int | None = None
     _waiting_claims: int = 0
-    _limit: int = LEAD
 
     def __post_init__(self) -> None:
         self._executors = outside_executors(self.settings, self.environments)
 
-    async def outcome(self, task: Task, model: Model) -> tuple[JobOut, str] | TakenBack:
-        """Return the job of a sample when it has ended, with the policy server that it had, or that it was taken back.
+    @property
+    def played(self) -> Set[str]:
+        """The environments that are handed to outside workers."""
+        return self._executors.keys()
 
-        Who is cancelled leaves the job where it is: handing the sample over again finds it.
+    async def sample(self, row: Row) -> Sample | TakenBack:
+        """Return the sample of a row when its job has ended, or that the job was taken back.
+
+        Who is cancelled leaves the job where it is: handing the row over again finds it.
         """
-        spec = job_of(task, model, self._executors[task.environment], sends_key=self.settings.jobqueue_sends_keys)
-        handed = _Handed(task, spec, self.now(), asyncio.get_running_loop().create_future())
+        task, settings = row.task, self.settings
+        spec = job_of(task, row.model, self._executors[task.environment], sends_key=settings.jobqueue_sends_keys)
+        handed = _Handed(task, spec, self.clock.monotonic(), asyncio.get_running_loop().create_future())
         self._handed[task.task_id] = handed
         self._wake.set()
         try:
-            return await handed.ended
+            ended = await handed.ended
         finally:
             del self._handed[task.task_id]
+        if isinstance(ended, TakenBack):
+            return ended
+        now, keeps = self.clock.wall(), settings.keep_conversations
+        return sample_of_order(row, ended, handed.server, now=now, keep_conversation=keeps)
 
     def withdraw(self, reason: str, condition: Callable[[Task], bool], *, wait_s: float | None = None) -> None:
         """Have jobs withdrawn that no worker has claimed yet."""
@@ -155,18 +198,21 @@ class OutsideWorkers:
     def status(self) -> OutsideStatus:
         """Return how many samples are with the queue, and how many may be."""
         working = sum(bool(handed.worker) for handed in self._handed.values())
-        return OutsideStatus(len(self._handed), working, self._limit, self._waiting_claims, self.problem)
+        return OutsideStatus(len(self._handed), working, self.limit, self._waiting_claims, self.problem)
 
-    async def run(self) -> None:
-        """Follow the queue until cancelled."""
+    async def run(self, limit_changed: Callable[[int], None]) -> None:
+        """Follow the queue until cancelled; whenever `limit` is another one, tell so."""
         poll_s = _LEAST_POLL_S
         while True:
             self._wake.clear()
+            limit = self.limit
             try:
                 has_moved = await self._look()
             except HeadgateError as error:
                 has_moved = False
                 self._failed(error)
+            if limit != self.limit:
+                limit_changed(self.limit)
             poll_s = _LEAST_POLL_S if has_moved else min(2 * poll_s, _POLL_S)
             with suppress(TimeoutError):
                 async with asyncio.timeout(poll_s):
@@ -181,7 +227,7 @@ class OutsideWorkers:
         unwanted = [handed for handed in self._handed.values() if handed.unwanted is not None and not handed.worker]
         await asyncio.gather(*map(self._take_back, unwanted))
         has_moved = await self._follow()
-        overdue = self.now() - _NOBODY_S
+        overdue = self.clock.monotonic() - _NOBODY_S
         self.withdraw(
             f"no worker has claimed it for {_NOBODY_S:g} s",
             lambda task: self._handed[task.task_id].is_there and self._handed[task.task_id].since < overdue,
@@ -192,7 +238,7 @@ class OutsideWorkers:
             self.problem = ""
             self.emit(JobQueueAnswered(self.settings.campaign, len(self._handed)))
         working = sum(bool(handed.worker) for handed in self._handed.values())
-        self._set_limit(working + self._waiting_claims + max(LEAD, working // _PER_LEAD))
+        self.limit = working + self._waiting_claims + max(LEAD, working // _PER_LEAD)
         return has_moved
 
     async def _submit(self) -> None:
@@ -234,7 +280,7 @@ class OutsideWorkers:
             for entry in page.entries:
                 if (handed := self._handed.get(entry.job_id)) is not None:
                     has_moved = True
-                    _note(handed, entry, self.now())
+                    _note(handed, entry, self.clock.monotonic())
                     if entry.what in _ENDED:
                         ended[entry.job_id] = handed
             if page.next <= self._after:
@@ -254,7 +300,7 @@ class OutsideWorkers:
             if handed.unwanted is None:
                 await self.client.requeue(RequeueIn(job_ids=[job.id]))
         elif job.state in (JobState.DONE, JobState.DEAD):
-            handed.end((job, handed.server))
+            handed.end(job)
         else:
             handed.worker = job.worker if job.state is JobState.IN_PROGRESS else ""
 
@@ -268,12 +314,7 @@ class OutsideWorkers:
             handed.is_there = False
             if not handed.was_there:
                 handed.end(TakenBack(error.message, _POLL_S))
-        self._set_limit(0)
-
-    def _set_limit(self, limit: int) -> None:
-        if limit != self._limit:
-            self._limit = limit
-            self.limit_changed(limit)
+        self.limit = 0
 
 
 def _note(handed: _Handed, entry: EntryOut, now: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
 from headgate.config import Settings
@@ -52,7 +52,7 @@ class Parts:
     requests: RequestSide | None = None
     is_traced: bool = False
     is_judged: bool = False
-    outside: frozenset[str] = frozenset()
+    outside: Set[str] = frozenset()
     is_outside_full: bool = False
     pairs: PairFigures = field(default_factory=PairFigures)
     ready_since: dict[str, float] = field(default_factory=dict)

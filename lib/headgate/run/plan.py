@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from headgate.config import EVERYWHERE, Settings, meaningless, value_for
 from headgate.core import Chat, Model, Task
@@ -13,13 +13,10 @@ from headgate.core.events import Emit
 from headgate.environments import Environment
 from headgate.run.judge_needed import refuse_judged
 from headgate.run.judging import Judging
-from headgate.run.outside_job import outside_executors
+from headgate.run.outside_workers import Executor
 from headgate.run.request_side import RequestSide
 from headgate.sampling import RosterSource, SamplingRules, TaskProvider
 from headgate.storage import BatchStore, History
-
-if TYPE_CHECKING:
-    from headgate.jobqueue.worker import JobQueueClient
 
 ONE_SHOT_PAUSE_S: Final = 2.0
 ONE_SHOT_MAX_PAUSE_S: Final = 60.0
@@ -67,7 +64,8 @@ class RunPlan:
         run_id: what the events of this run have in common; made up when empty.
         is_traced: whether events of single tasks are told, too.
         judging: who judges answers; None where every environment scores them itself.
-        queue: client of the job queue whose workers play what `executors` hand to them; None where all is played here.
+        executor: who takes samples that are not played here; None where all are.
+        is_last: its journal is not kept, so the end waits for the store as long as it may.
         stop_when_idle: end when the provider has nothing more to give and everything given is done.
     """
 
@@ -80,7 +78,8 @@ class RunPlan:
     duration_s: float | None = None
     provider: TaskProvider | None = None
     judging: Judging | None = None
-    queue: JobQueueClient | None = None
+    executor: Executor | None = None
+    is_last: bool = False
     stop_when_idle: bool = False
     run_id: str = ""
     is_traced: bool = False
@@ -128,7 +127,6 @@ class RunPlan:
         self.rates()
         refuse_unknown_budgets(self.settings, self.environments)
         _refuse_meaningless("executors", self.settings.executors, self.environments)
-        outside_executors(self.settings, self.environments)
         return self
 
 

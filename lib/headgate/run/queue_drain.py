@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import tempfile
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
+from headgate.config import Settings
 from headgate.core import Clock
 from headgate.core.errors import StoreError
+from headgate.core.events import Event, RowsQuarantined, StoreFailed
 from headgate.jobqueue import JobState
-from headgate.jobqueue.wire_servers import LaneOut, StatisticsOut
+from headgate.jobqueue.wire_servers import LaneOut
 from headgate.run.job_collector import JobCollector, ScoreTally
 from headgate.run.job_samples import model_of_team, stored_name
-
-if TYPE_CHECKING:
-    from headgate.jobqueue.worker import JobQueueClient
-
-_log = logging.getLogger("headgate.campaign.jobs")
-
-_STORE_PAUSE_S: Final = 2.0
+from headgate.run.plan import ChatSource, RunPlan
+from headgate.run.run import Run
+from headgate.storage import SampleStore
+from headgate.telemetry import EventStream, LogSink
 
 _T = TypeVar("_T")
+
+_NOBODY: Final = cast("ChatSource", None)
+"""Whom nobody asks: every sample is at hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +35,13 @@ class DrainRules:
         poll_s: seconds between two looks at the queue.
         store_every_s: a sample waits no longer than about this for its batch.
         batch_size: samples that are stored at once without waiting so long.
-        duration_s: end after so long even if jobs remain; None for as long as it takes.
-        store_patience_s: at the end, how long a store that fails is tried again.
+        duration_s: end after so long even if jobs remain: 0 after one look; None for as long as it takes.
     """
 
     poll_s: float = 5.0
     store_every_s: float = 60.0
     batch_size: int = 300
     duration_s: float | None = None
-    store_patience_s: float = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,22 +131,23 @@ OnProgress = Callable[[QueueProgress], Awaitable[None]]
 
 
 async def drain_queue(
-    source: JobQueueClient,
     collector: JobCollector,
     rules: DrainRules,
     *,
+    store: SampleStore,
     clock: Clock,
     stop: asyncio.Event,
     on_progress: OnProgress | None = None,
 ) -> DrainResult:
     """Collect results until no job is pending or in progress, it is told to stop, or its time is over.
 
-    Whatever ends it, what was fetched is stored before it returns.
+    It is a run whose samples outside workers have taken already. Whatever ends it, what was fetched is stored before it
+    returns. Its journal is its own and does not outlive it: queue and store know what is to be done.
 
     Args:
-        source: the queue.
-        collector: of the same queue.
+        collector: of the queue.
         rules: when to look, to store and to end.
+        store: where the samples go.
         clock: gives the time.
         stop: set to stop.
         on_progress: told after each look.
@@ -156,99 +157,102 @@ async def drain_queue(
         StoreError: when the store goes on failing at the end; the next run collects what it did not take.
         InvalidInputError: when the store has samples of another queue under this one's name.
     """
-    drain = _Drain(source, collector, rules, clock, stop, on_progress)
-    try:
-        stopped_by = await drain.run()
-    finally:
-        await drain.store_all()
-    return DrainResult(
-        drain.progress, collector.stored, collector.known, collector.quarantined, stopped_by, drain.is_drained
-    )
+    drain = _Drain(collector, rules, store, clock, EventStream(clock, [LogSink()]))
+    await _unless(stop, collector.look())
+    if stop.is_set() or rules.duration_s == 0.0:
+        collector.end("stopped by request" if stop.is_set() else "its time is over")
+    spooled = await drain.run(stop, on_progress) if collector.environments or not collector.ended_by else 0
+    if on_progress is not None:
+        await on_progress(drain.progress)
+    if collector.failure is not None:
+        raise collector.failure
+    if spooled:
+        raise StoreError(f"the sample store accepts nothing: {spooled} samples stay in the queue ({drain.store_error})")
+    is_drained = collector.statistics is not None and not drain.progress.open_jobs
+    progress = drain.progress
+    return DrainResult(progress, drain.stored, collector.known, drain.quarantined, collector.ended_by, is_drained)
 
 
 @dataclass(slots=True)
 class _Drain:
     """One drain. Owned by `drain_queue`."""
 
-    source: JobQueueClient
     collector: JobCollector
     rules: DrainRules
+    store: SampleStore
     clock: Clock
-    stop: asyncio.Event
-    on_progress: OnProgress | None
-    statistics: StatisticsOut | None = None
-    has_told_of_store: bool = False
+    stream: EventStream
+    campaign: Run | None = None
+    quarantined: int = 0
+    store_error: str = ""
+
+    @property
+    def stored(self) -> int:
+        """Samples that are stored."""
+        return 0 if self.campaign is None else self.campaign.stored
 
     @property
     def progress(self) -> QueueProgress:
         """How far the queue was at the last look."""
-        return progress_of(self.statistics, self.collector)
+        return progress_of(self.collector, self.stored, self.quarantined)
 
-    @property
-    def is_drained(self) -> bool:
-        """Whether there was a look, and no job was left at it."""
-        return self.statistics is not None and not self.progress.open_jobs
-
-    async def run(self) -> str:
-        """Look until there is a reason to end, and return it."""
-        began = self.clock.monotonic()
-        while True:
-            looked = await _unless(self.stop, self._look())
-            if looked and self.is_drained:
-                return "no job is left"
-            if self.stop.is_set():
-                return "stopped by request"
-            if self._is_due():
-                await self._try_to_store()
-            if self.on_progress is not None:
-                await self.on_progress(self.progress)
-            left_s = self._left_s(began)
-            if left_s <= 0:
-                return "its time is over"
-            await _unless(self.stop, self.clock.sleep(min(self.rules.poll_s, left_s)))
-
-    async def store_all(self) -> None:
-        """Store what was fetched; a store that fails is asked again for a while, unless the run is to stop."""
-        until = self.clock.monotonic() + self.rules.store_patience_s
-        while self.collector.waiting:
+    async def run(self, stop: asyncio.Event, on_progress: OnProgress | None) -> int:
+        """Pass on what the queue has, to its end; return how many samples the store has not accepted."""
+        rules, collector = self.rules, self.collector
+        with tempfile.TemporaryDirectory(prefix="headgate-drain-") as folder:
+            settings = Settings(
+                campaign=collector.rules.campaign,
+                journal=folder,
+                sink_batch_size=rules.batch_size,
+                sink_max_wait=rules.store_every_s,
+                roster_refresh_s=rules.poll_s or 1.0,
+                early_stop=False,
+            )
+            plan = RunPlan(
+                settings,
+                collector,
+                collector.environments,
+                self.store,
+                _NOBODY,
+                provider=collector,
+                executor=collector,
+                is_last=True,
+                stop_when_idle=True,
+            )
+            self.campaign = Run(plan, clock=self.clock, emit=self._emit, inline=True)
+            beside = [asyncio.create_task(self._end_at(stop)), asyncio.create_task(self._tell(on_progress))]
             try:
-                await self.collector.store()
-            except StoreError as error:
-                if self.stop.is_set() or self.clock.monotonic() >= until:
-                    raise
-                self._tell_of_store(error)
-                await _unless(self.stop, self.clock.sleep(_STORE_PAUSE_S))
-        if self.on_progress is not None and self.statistics is not None:
-            await self.on_progress(self.progress)
+                result = await self.campaign.run()
+            finally:
+                for one in beside:
+                    one.cancel()
+                told = await asyncio.gather(*beside, return_exceptions=True)
+            if flaws := [one for one in told if isinstance(one, Exception)]:
+                raise flaws[0]
+        return result.spooled
 
-    async def _look(self) -> bool:
-        # In this order: what these figures count as done is among the results.
-        statistics = await self.source.statistics()
-        await self.collector.fetch()
-        self.statistics = statistics
-        return True
-
-    def _left_s(self, began: float) -> float:
-        if self.rules.duration_s is None:
-            return float("inf")
-        return began + self.rules.duration_s - self.clock.monotonic()
-
-    def _is_due(self) -> bool:
-        collector, rules = self.collector, self.rules
-        return collector.waiting >= rules.batch_size or collector.waits_s(self.clock.monotonic()) >= rules.store_every_s
-
-    async def _try_to_store(self) -> None:
-        try:
-            await self.collector.store()
-        except StoreError as error:
-            self._tell_of_store(error)
+    async def _end_at(self, stop: asyncio.Event) -> None:
+        """Let the run come to its end when it is to stop, or its time is over."""
+        duration_s = self.rules.duration_s
+        if duration_s is None:
+            await stop.wait()
         else:
-            self.has_told_of_store = False
+            await _unless(stop, self.clock.sleep(duration_s))
+        self.collector.end("stopped by request" if stop.is_set() else "its time is over")
+        if self.campaign is not None:
+            self.campaign.look()
 
-    def _tell_of_store(self, error: StoreError) -> None:
-        if not self.has_told_of_store:
-            _log.warning("The sample store accepts nothing (%s); results stay in the queue", error.message)
-        self.has_told_of_store = True
+    async def _tell(self, on_progress: OnProgress | None) -> None:
+        while on_progress is not None:
+            await on_progress(self.progress)
+            await self.clock.sleep(self.rules.poll_s)
+
+    def _emit(self, event: Event) -> None:
+        if isinstance(event, RowsQuarantined):
+            self.quarantined += event.rows
+        elif isinstance(event, StoreFailed):
+            self.store_error = event.error
+        self.stream.emit(event)
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T | None:
@@ -265,18 +269,19 @@ async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T | No
         await asyncio.gather(working, stopping, return_exceptions=True)
 
 
-def progress_of(statistics: StatisticsOut | None, collector: JobCollector) -> QueueProgress:
+def progress_of(collector: JobCollector, stored: int, quarantined: int) -> QueueProgress:
     """Return how far a queue is, by its own figures and by the scores that were collected."""
+    statistics, waiting = collector.statistics, collector.fresh - stored - quarantined
     if statistics is None:
-        return QueueProgress(collected=collector.stored, waiting=collector.waiting)
+        return QueueProgress(collected=stored, waiting=waiting)
     lanes: dict[tuple[str, str], list[LaneOut]] = {}
     for lane in statistics.lanes:
         lanes.setdefault((lane.team, lane.task), []).append(lane)
     return QueueProgress(
         dict(statistics.jobs),
         statistics.workers,
-        collector.stored,
-        collector.waiting,
+        stored,
+        waiting,
         tuple(_task_progress(lanes[key], collector.scores) for key in sorted(lanes)),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from headgate.core import Clock, ErrorKind, Sample, TaskId, new_run_id
 from headgate.core.errors import InvalidRosterError
@@ -28,8 +28,6 @@ from headgate.run.garbage import rare_collections
 from headgate.run.health import Health
 from headgate.run.inquiry import Inquiry
 from headgate.run.membership import Membership, restored
-from headgate.run.outside_job import outside_executors
-from headgate.run.outside_workers import LEAD, OutsideWorkers
 from headgate.run.parts import Parts
 from headgate.run.plan import RunPlan
 from headgate.run.request_side import DAILY_BUDGET
@@ -40,9 +38,6 @@ from headgate.run.status import RunProgress, RunResult, model_status, queue_stat
 from headgate.sampling import FairBatches, LocalTaskProvider, ModelSampler
 from headgate.scheduling import Backpressure, DispatchLoop, Explanation, Trace
 from headgate.storage import Journal, JournalThread, Sink, SinkRules
-
-if TYPE_CHECKING:
-    from headgate.jobqueue.worker import JobQueueClient
 
 STOP_WITHIN_S: Final = 60.0
 """How long a stopping run tries to store its spool; what is left stays there, on disk."""
@@ -77,6 +72,7 @@ class Run:
         """
         self.plan = plan.checked()
         settings = plan.settings
+        self._outside = outside = plan.executor
         self._clock = clock
         self._emit = emit
         self._epoch_offset = clock.wall() - clock.monotonic()
@@ -94,7 +90,7 @@ class Run:
             now=self.now,
             emit=emit,
             journal=self._journal,
-            dispatcher=dispatcher_of(settings, journal.holder, judge, jobs=None if plan.queue is None else LEAD),
+            dispatcher=dispatcher_of(settings, journal.holder, judge, jobs=None if outside is None else outside.limit),
             backpressure=Backpressure(
                 settings.queue_warning_threshold,
                 settings.queue_pause_threshold,
@@ -109,9 +105,8 @@ class Run:
             requests=plan.requests,
             is_traced=plan.is_traced,
             is_judged=judge is not None,
-            outside=frozenset(outside_executors(settings, plan.environments)),
+            outside=frozenset() if outside is None else outside.played,
         )
-        self._outside = None if plan.queue is None else self._outside_workers(plan.queue)
         self._acceptance = Acceptance(
             self._journal,
             clock=clock,
@@ -148,7 +143,7 @@ class Run:
             self._stages.withdraw,
         )
         self._journal.unblocked = self._journal_unblocked
-        sink_rules = SinkRules(settings.sink_batch_size, settings.sink_max_wait)
+        sink_rules = SinkRules(settings.sink_batch_size, settings.sink_max_wait, is_last=plan.is_last)
         self._sink = Sink(self._journal, plan.store, sink_rules, clock=clock, now=self.now, emit=emit)
         self.inquiry = Inquiry(
             self._parts,
@@ -168,18 +163,6 @@ class Run:
         self._stop_reason = ""
         self._samples = self._scored = 0
         self._left_open = 0
-
-    def _outside_workers(self, queue: JobQueueClient) -> OutsideWorkers:
-        parts = self._parts
-        return OutsideWorkers(
-            queue,
-            parts.settings,
-            parts.environments,
-            parts.clock,
-            parts.now,
-            parts.emit,
-            lambda limit: parts.dispatcher.set_limit(JOBS, limit),
-        )
 
     def _made_loop(self) -> DispatchLoop:
         plan, settings = self.plan, self.plan.settings
@@ -221,6 +204,15 @@ class Run:
             self._outside.withdraw("the run is stopping", lambda _: True)
         self._loop.drain()
 
+    def look(self) -> None:
+        """Look at once what there is to do; for a source that has changed by itself."""
+        self._parts.wake.set()
+
+    @property
+    def stored(self) -> int:
+        """Samples that are visible in the store."""
+        return self._sink.stored
+
     def why(self, task_id: TaskId) -> Explanation:
         """Return which gate holds a task."""
         return self._loop.why(task_id)
@@ -246,7 +238,7 @@ class Run:
                 if self._parts.requests is not None:
                     beside.append(self._parts.requests.budgets.keep_in_step())
                 if self._outside is not None:
-                    beside.append(self._outside.run())
+                    beside.append(self._outside.run(lambda limit: self._parts.dispatcher.set_limit(JOBS, limit)))
                 loops = [group.create_task(loop) for loop in beside]
                 await self._followed()
                 for task in loops:

@@ -22,8 +22,7 @@ from headgate.run.figures import WorkerFigures
 from headgate.run.health import Health
 from headgate.run.judgements import Judgements
 from headgate.run.judging import Judging
-from headgate.run.outside_job import sample_of_order
-from headgate.run.outside_workers import OutsideWorkers, TakenBack
+from headgate.run.outside_workers import Executor, TakenBack
 from headgate.run.parts import Parts
 from headgate.run.plan import ChatSource
 from headgate.run.rows import Row
@@ -67,7 +66,7 @@ class Stages:
         chats: ChatSource,
         judging: Judging | None,
         *,
-        outside: OutsideWorkers | None,
+        outside: Executor | None,
         writable: Callable[[], Awaitable[None]],
         ended: Callable[[Sample], None],
         withdrawn: Callable[[Sequence[Task]], None],
@@ -100,7 +99,7 @@ class Stages:
         self._ended = ended
         self._withdrawn = withdrawn
         self._drop = drop
-        self._wake = wake
+        self.wake = wake
         self._running: dict[TaskId, Row] = {}
         self._places: dict[TaskId, tuple[Row, int]] = {}
         self._pending: dict[str, deque[Task]] = {}
@@ -129,7 +128,7 @@ class Stages:
         """Have a sample opened when the frontier has room for it."""
         self._pending.setdefault(task.model, deque()).append(task)
         self.pending += 1
-        self._wake()
+        self.wake()
 
     def needs_judge(self, task: Task) -> bool:
         """Return whether a judge reads a task's answer."""
@@ -320,7 +319,7 @@ class Stages:
             if requests.is_settling and parts.dispatcher.in_flight(task.model) <= 1:
                 requests.settle(task.model)
 
-    async def _hand_over(self, row: Row, task: Task, outside: OutsideWorkers) -> None:
+    async def _hand_over(self, row: Row, task: Task, outside: Executor) -> None:
         """Have outside workers take a sample; who waits for them holds no worker of this process."""
         parts = self._parts
         budgets = None if parts.requests is None else parts.requests.budgets
@@ -332,20 +331,10 @@ class Stages:
         about = (task.task_id, task.model, task.environment)
         parts.emit(TaskStarted(*about, row.queue_wait_s, row.trace_id, "", task.attempt))
         try:
-            found = await outside.outcome(task, row.model)
-            if isinstance(found, TakenBack):
-                parts.emit(TaskReturned(*about, found.reason))
-                await self._taken_back(row, found)
-            job, server = found
-            sample = sample_of_order(
-                task,
-                job,
-                now=parts.now(),
-                queue_wait_s=row.queue_wait_s,
-                trace_id=row.trace_id,
-                keep_conversation=parts.settings.keep_conversations,
-                server=server,
-            )
+            sample = await outside.sample(row)
+            if isinstance(sample, TakenBack):
+                parts.emit(TaskReturned(*about, sample.reason))
+                await self._taken_back(row, sample)
             if budgets is not None and (account := budgets.account(row.model)).is_counted:
                 spent = account.budget.spending(sample.prompt_tokens, sample.completion_tokens, sample.attempts)
                 budgets.settle(task.task_id, account, spent)

@@ -145,11 +145,13 @@ class SinkRules:
     """When a batch is stored: at `batch_size` samples, or when the oldest has waited `max_wait_s`.
 
     Everything that waits then goes with it, up to `largest`: a part costs the same with ten rows or a thousand.
+    `is_last`: nobody goes on with this spool, so that at the end, too, a batch that fails is tried again.
     """
 
     batch_size: int = 300
     max_wait_s: float = 300.0
     largest: int = 5_000
+    is_last: bool = False
 
 
 class Sink:
@@ -218,8 +220,11 @@ class Sink:
                     await self._wake.wait()
             except TimeoutError:
                 continue
-        while self._spool.rows and await self._store_one() is None:
-            pass
+        while self._spool.rows:
+            pause = await self._store_one()
+            if pause is not None and not self._rules.is_last:
+                return
+            await self._clock.sleep(pause or 0.0)
 
     def finish(self) -> None:
         """Have `run` store everything that is spooled, full batch or not, and end.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from headgate.core import Sample
@@ -10,7 +10,7 @@ from headgate.core.errors import StoreError
 from headgate.jobqueue import Happening, JobState
 from headgate.jobqueue.wire import EntryOut, FinishedOut, HistoryOut, JobOut, ResultsOut
 from headgate.jobqueue.wire_servers import LaneOut, StatisticsOut
-from headgate.storage import SampleStore, StoredBatch
+from headgate.storage import History, SampleStore, StoredBatch
 from headgate.storage.query import Scan
 
 BEGAN = 1_767_225_600.0
@@ -27,7 +27,10 @@ def job(job_id: str = "a.radio.1", **more: Any) -> JobOut:
 
 
 class Queue:
-    """A queue whose completed jobs and reservations are added by hand; each of its answers is a page of `page`."""
+    """A queue whose completed jobs and reservations are added by hand; each of its answers is a page of `page`.
+
+    `then` is called before each look.
+    """
 
     def __init__(self, page: int = 2) -> None:
         self.page = page
@@ -36,6 +39,7 @@ class Queue:
         self.states: dict[JobState, int] = dict.fromkeys(JobState, 0)
         self.lanes: list[LaneOut] = []
         self.asked: list[int] = []
+        self.then: Callable[[], None] = lambda: None
 
     def complete(self, *jobs: JobOut, server: str = "") -> None:
         for one in jobs:
@@ -61,6 +65,8 @@ class Queue:
         return HistoryOut(entries=found, next=found[-1].entry if found else after)
 
     async def statistics(self) -> StatisticsOut:
+        """Return the figures of now; what `then` changes is seen by the next look."""
+        self.then()
         return StatisticsOut(jobs=dict(self.states), workers=0, waiting_claims=0, pools=[], lanes=self.lanes)
 
 
@@ -90,3 +96,9 @@ class FailingStore:
         columns: Sequence[str] | None = None,
     ) -> Scan:
         return await self.store.scan(environments, since, until, columns)
+
+    async def history(self, now: float) -> History:
+        return await self.store.history(now)
+
+    async def task_scores(self, campaign: str) -> list[tuple[str, str, int, float]]:
+        return await self.store.task_scores(campaign)

@@ -87,8 +87,8 @@ async def _collect(
     store = sample_store(settings)
     try:
         async with JobQueueClient(url, retry=retry) as client:
-            collector = JobCollector(client, store, rules, monotonic=clock.monotonic, results=results)
-            return await drain_queue(client, collector, when, clock=clock, stop=stop)
+            collector = JobCollector(client, store, rules, results=results)
+            return await drain_queue(collector, when, store=store, clock=clock, stop=stop)
     finally:
         store.close()
 

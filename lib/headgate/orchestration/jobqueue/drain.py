@@ -76,14 +76,14 @@ async def run_drain(
         """Drain the queue: the one task of the run, so that its graph shows when it worked."""
         results = ResultFolder(Path(results_dir)) if results_dir else None
         async with queue.client() as client, asyncio.TaskGroup() as group:
-            collector = JobCollector(client, samples, rules, monotonic=clock.monotonic, results=results)
+            collector = JobCollector(client, samples, rules, results=results)
             helpers: list[asyncio.Task[None]] = []
             if workers:
                 jobs = CommandJobs(CommandRules(command, reserve=ReserveMode(reserve)))
                 working = group.create_task(_work(client, queue.lease_s, workers, jobs), name="workers")
                 helpers = [working, group.create_task(_cancel_at(stop.event, working))]
             result = await drain_queue(
-                client, collector, drained_at, clock=clock, stop=stop.event, on_progress=artifacts.note
+                collector, drained_at, store=samples, clock=clock, stop=stop.event, on_progress=artifacts.note
             )
             for helper in helpers:
                 helper.cancel()
