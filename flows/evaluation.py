@@ -24,6 +24,8 @@ async def evaluate(
     settings: p.Settings = {},  # noqa: B006
     executors: p.Executors = "",
     jobqueue: p.Block = "",
+    *,
+    cluster: p.Block = "",
 ) -> dict[str, Any]:
     """Run the same instances for every model in every environment, once each.
 
@@ -43,6 +45,8 @@ async def evaluate(
         settings: Any further setting by its name, e.g. {"request_timeout_s": 300}.
         executors: Who plays an environment, e.g. robot:*=jobqueue for outside workers. Empty: the settings say.
         jobqueue: Name of a Job Queue Server block, for outside workers. Empty: HEADGATE_JOBQUEUE_URL of the worker.
+        cluster: Name of a Ray Cluster block on whose nodes environments that run apart are played. Empty: what the
+            settings environment_hosts and ray_address name, else the worker's own machine.
 
     Returns:
         Counts of samples taken, scored, stored, and left to the next run.
@@ -59,5 +63,6 @@ async def evaluate(
         settings=settings,
         executors=executors,
         jobqueue=jobqueue,
+        cluster=cluster,
     )
     return await orchestration.run_evaluation(order, instances)

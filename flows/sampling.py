@@ -26,6 +26,7 @@ async def sample_environment(
     *,
     executors: p.Executors = "",
     jobqueue: p.Block = "",
+    cluster: p.Block = "",
 ) -> dict[str, Any]:
     """Sample every model of the roster in one environment for one window.
 
@@ -47,6 +48,8 @@ async def sample_environment(
             settings judge_model and judge_url name; without them such environments are left out.
         executors: Who plays an environment, e.g. robot:*=jobqueue for outside workers. Empty: the settings say.
         jobqueue: Name of a Job Queue Server block, for outside workers. Empty: HEADGATE_JOBQUEUE_URL of the worker.
+        cluster: Name of a Ray Cluster block on whose nodes environments that run apart are played. Empty: what the
+            settings environment_hosts and ray_address name, else the worker's own machine.
 
     Returns:
         Counts of samples taken, scored, stored, and left to the next run.
@@ -59,6 +62,7 @@ async def sample_environment(
         limits=limits,
         reports=reports,
         judge=judge,
+        cluster=cluster,
         rate_per_day=rate_per_day,
         workers=workers,
         settings=settings,
@@ -83,6 +87,7 @@ async def keep_sampling(
     *,
     executors: p.Executors = "",
     jobqueue: p.Block = "",
+    cluster: p.Block = "",
 ) -> dict[str, Any]:
     """Sample every model of the roster in some or all environments until the run is cancelled.
 
@@ -100,6 +105,8 @@ async def keep_sampling(
             settings judge_model and judge_url name; without them such environments are left out.
         executors: Who plays an environment, e.g. robot:*=jobqueue for outside workers. Empty: the settings say.
         jobqueue: Name of a Job Queue Server block, for outside workers. Empty: HEADGATE_JOBQUEUE_URL of the worker.
+        cluster: Name of a Ray Cluster block on whose nodes environments that run apart are played. Empty: what the
+            settings environment_hosts and ray_address name, else the worker's own machine.
 
     Returns:
         Counts of samples taken, scored, stored, and left to the next run.
@@ -112,6 +119,7 @@ async def keep_sampling(
         limits=limits,
         reports=reports,
         judge=judge,
+        cluster=cluster,
         rate_per_day=rate_per_day,
         workers=workers,
         settings=settings,

@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypedDict
 
 from cyclopts import Parameter
 from rich.live import Live
@@ -51,6 +51,14 @@ def run(
         Path | None, Parameter(help="Write a trace for Perfetto to this file at the end; .gz compresses it.")
     ] = None,
     limits: Limits = "",
+    environment_hosts: Annotated[
+        Literal["local", "ray"] | None,
+        Parameter(help="Where environments that run apart are played: here, or on the nodes of a Ray cluster."),
+    ] = None,
+    ray_address: Annotated[
+        str | None,
+        Parameter(help="Head of that cluster, host:port; by default RAY_ADDRESS, then a cluster on this machine."),
+    ] = None,
     verbose: Verbose = 0,
     as_json: AsJson = False,
 ) -> int:
@@ -67,6 +75,8 @@ def run(
         monitor_port=monitor_port,
         trace_file=None if trace is None else str(trace),
         instances=instances,
+        environment_hosts=environment_hosts,
+        ray_address=ray_address,
     )
     is_live = sys.stdout.isatty() and not as_json and not verbose
     setup_logging(verbosity=0 if is_live else 1 + verbose)

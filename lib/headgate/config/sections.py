@@ -103,6 +103,51 @@ class ExecutorSettings(Section):
         return dict(part.split("=", 1) for part in parts)
 
 
+class HostSettings(Section):
+    """Where environments that run apart are played, and which they are."""
+
+    episodes_apart: Literal["declared", "all"] = Field(
+        "declared",
+        description="Environments that run in processes of their own: those that say so, with all collections, or "
+        "`all`, but for those whose answers a judge reads.",
+    )
+    environment_hosts: Literal["local", "ray"] = Field(
+        "local",
+        description="Where these processes are: on this machine, or in hosts on the nodes of a Ray cluster, as many as "
+        "there is work for, each with a place of the placement ledger.",
+    )
+    environment_host_cpus: int = Field(
+        1, ge=1, le=256, description="CPUs of the place of one host, and processes per package in it at most."
+    )
+    environment_seats: int = Field(
+        4,
+        ge=1,
+        le=1_000,
+        description="Episodes at once per CPU of a host. More where models take long to answer, so that a CPU that "
+        "waits for one serves others.",
+    )
+    environment_host_priority: float = Field(
+        3.0, ge=-1_000, le=1_000, description="Priority of the hosts' places; work of higher priority takes them away."
+    )
+    environment_host_role: str = Field(
+        "rollout", description="Label `role` of the hosts' places, which rules of preemption look at."
+    )
+    environment_host_idle_s: float = Field(
+        10.0, ge=0, description="A host that there is no work for is given back after this time."
+    )
+    ray_address: str = Field(
+        "",
+        pattern=r"^(|auto|local|[^\s@/]+:\d{1,5})$",
+        description="Head of the Ray cluster, host:port. Empty: RAY_ADDRESS, else a cluster on this machine, else one "
+        "that is started for the campaign.",
+    )
+    ray_pool: str = Field(
+        "main",
+        description="Pool of the placement ledger that places count against; one that is not open gets all that the "
+        "cluster has.",
+    )
+
+
 class TelemetrySettings(Section):
     """Where events go beside the log, and how often a campaign reports its health."""
 

@@ -26,6 +26,7 @@ from headgate.config.sections import (
     AdmissionSettings,
     EnvironmentSettings,
     ExecutorSettings,
+    HostSettings,
     JudgeSettings,
     SchedulingSettings,
     TelemetrySettings,
@@ -69,6 +70,7 @@ class Settings(
     JudgeSettings,
     EnvironmentSettings,
     ExecutorSettings,
+    HostSettings,
     BudgetSettings,
     TelemetrySettings,
 ):

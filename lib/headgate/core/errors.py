@@ -102,6 +102,22 @@ class EnvironmentFailedError(HeadgateError):
     next_step = "The sample is recorded as an environment error; its task can be run again by index."
 
 
+class HostLostError(EnvironmentFailedError):
+    """The machine or the place that an episode was played in is gone, by nobody's doing: it is played again."""
+
+    code = "host_lost"
+    next_step = "Nothing needs to be done: the task waits for another host."
+
+
+class EnvironmentHostsError(HeadgateError):
+    """Hosts of environments cannot be had from the Ray cluster that was named."""
+
+    code = "environment_hosts"
+    http_status = 503
+    exit_code = 3
+    next_step = "Check ray_address and that `ray status` works there, or leave out environment_hosts."
+
+
 class SandboxUnavailableError(EnvironmentFailedError):
     """This machine lacks a lock of the sandbox for untrusted programs, which an environment requires."""
 

@@ -1,5 +1,6 @@
 from . import (
     answers as answers,
+    apart as apart,
     judge_questions as judge_questions,
     pairwise as pairwise,
     rubric as rubric,

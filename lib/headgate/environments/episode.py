@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from headgate.core import Chat, ChatError, ChatReply, ErrorKind, Message, record, redacted
+from headgate.core.errors import HostLostError
 from headgate.environments.protocol import Continue, Environment, EnvironmentSpec, Episode, ForJudge, Score
 from headgate.environments.sandbox import SANDBOX
 from headgate.environments.shares import MODEL
@@ -160,6 +161,7 @@ async def converse(environment: Environment, index: int, seed: int, chat: Chat, 
 
     Raises:
         asyncio.CancelledError: when the caller is cancelled.
+        HostLostError: when the machine or place that it was played in is gone; nobody's failure.
         Exception: anything but `ChatError` that `chat` raises: a defect of ours is never booked on a model.
     """
     run = _Run(environment.spec, chat)
@@ -276,6 +278,8 @@ async def _guarded(call: Callable[[], Awaitable[T]]) -> T:
         if task is not None and task.cancelling():
             raise
         raise _FaultError("it cancelled itself") from error
+    except HostLostError:
+        raise
     except Exception as error:
         raise _fault_of(error) from error
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -138,15 +139,32 @@ def missing_extra(
 
     Only the metadata of installed packages is read: importing one may take seconds.
     """
+    for name in _required(entry_point, collection.extra):
+        try:
+            importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            return errors.MissingExtraError(f"collection {collection.prefix!r}", collection.extra)
+    return None
+
+
+def _required(entry_point: importlib.metadata.EntryPoint, extra: str) -> Iterator[str]:
+    """Return the distributions that an extra of an entry point's own one asks for."""
     distribution = entry_point.dist
     for line in (distribution.requires or []) if distribution is not None else []:
         name = _REQUIRED.match(line)
-        if name is not None and re.search(rf"extra\s*==\s*['\"]{re.escape(collection.extra)}['\"]", line):
-            try:
-                importlib.metadata.distribution(name[0])
-            except importlib.metadata.PackageNotFoundError:
-                return errors.MissingExtraError(f"collection {collection.prefix!r}", collection.extra)
-    return None
+        if name is not None and re.search(rf"extra\s*==\s*['\"]{re.escape(extra)}['\"]", line):
+            yield name[0]
+
+
+def _packages(entry_point: importlib.metadata.EntryPoint) -> tuple[tuple[str, str], ...]:
+    """Return name and version of what makes the tasks of an entry point: Headgate, its own distribution, its extra."""
+    own = entry_point.dist
+    names = {"headgate", *([own.name] if own is not None else ()), *_required(entry_point, entry_point.name)}
+    found = []
+    for name in sorted(names):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found.append((name, importlib.metadata.version(name)))
+    return tuple(found)
 
 
 EntryPoints = Iterable[importlib.metadata.EntryPoint]
@@ -190,10 +208,12 @@ class Registry:
         *,
         collections: Callable[[], EntryPoints] = tuple,
         apart: ApartLimits | None = None,
+        all_apart: bool = False,
     ) -> None:
         self._entry_points = entry_points
         self._collection_points = collections
         self._limits = apart or ApartLimits()
+        self._all_apart = all_apart
         self._loaded: dict[str, Environment] = {one.spec.name: one for one in further}
         self._further = frozenset(self._loaded)
         self._lock = threading.RLock()  # protects the maps, and that each factory runs once
@@ -284,17 +304,19 @@ class Registry:
     def _single(self, name: str) -> Environment:
         point = self._entry_point(name)
         made = loaded_environment(point)
-        if not made.spec.runs_apart:
-            return made
-        if made.spec.needs_judge:
+        if made.spec.needs_judge and made.spec.runs_apart:
             raise judges_in_process(name)
-        return HostedEnvironment(made.spec, HOSTS.of(Source("environment", name, point.value), self._limits))
+        if made.spec.needs_judge or not (made.spec.runs_apart or self._all_apart):
+            return made
+        source = Source("environment", name, point.value, _packages(point))
+        return HostedEnvironment(made.spec, HOSTS.of(source, self._limits))
 
     def _source(self, prefix: str) -> Source:
         points = self._scanned_collections.get(prefix)
         if points is None:
             raise _unknown("collection", prefix, self._scanned_collections)
-        return Source("collection", prefix, self._only(prefix, points, "collection").value)
+        point = self._only(prefix, points, "collection")
+        return Source("collection", prefix, point.value, _packages(point))
 
     @cached_property
     def _scanned(self) -> Registered:
@@ -321,17 +343,20 @@ class Registry:
         return points[0]
 
 
-def registry_with(further: Iterable[Environment], apart: ApartLimits | None = None) -> Registry:
+def registry_with(
+    further: Iterable[Environment], apart: ApartLimits | None = None, *, all_apart: bool = False
+) -> Registry:
     """Return all installed environments together with `further` ones, such as those of servers.
 
     Args:
         further: environments besides the installed ones.
         apart: what the processes of those that run apart may take.
+        all_apart: whether every installed one runs apart that needs no judge.
     """
     more, limits = tuple(further), apart or ApartLimits()
-    if not more and limits == ApartLimits():
+    if not more and limits == ApartLimits() and not all_apart:
         return _INSTALLED
-    return Registry(_installed, more, collections=_installed_collections, apart=limits)
+    return Registry(_installed, more, collections=_installed_collections, apart=limits, all_apart=all_apart)
 
 
 def _installed() -> EntryPoints:

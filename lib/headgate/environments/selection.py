@@ -116,9 +116,10 @@ def registry_of(settings: Settings) -> Registry:
     """
     SANDBOX.require(settings.sandbox_locks)
     further = (*served_environments(settings), *_AT_HAND.get())
-    registry = registry_with(further, apart_limits(settings))
+    limits, all_apart = ApartLimits.of(settings), settings.episodes_apart == "all"
+    registry = registry_with(further, limits, all_apart=all_apart)
     outside = _outside_only(settings, registry) if settings.executors else ()
-    return registry_with((*further, *outside), apart_limits(settings)) if outside else registry
+    return registry_with((*further, *outside), limits, all_apart=all_apart) if outside else registry
 
 
 def _outside_only(settings: Settings, registry: Registry) -> tuple[OutsideEnvironment, ...]:
@@ -131,13 +132,4 @@ def _outside_only(settings: Settings, registry: Registry) -> tuple[OutsideEnviro
         and name not in names
         and name.partition(":")[0] not in prefixes
         and not _is_pattern(name)
-    )
-
-
-def apart_limits(settings: Settings) -> ApartLimits:
-    """Return what the settings allow the processes of environments that run apart."""
-    return ApartLimits(
-        processes=settings.environment_processes,
-        call_s=settings.environment_call_s,
-        memory_mib=settings.environment_memory_mib,
     )

@@ -8,12 +8,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from blocks import BlockRoster, JobQueueServer, loaded_block
+from blocks import BlockRoster, JobQueueServer, RayCluster, loaded_block
 from blocks import ReportStore as ReportStoreBlock
 from blocks import SampleStore as SampleStoreBlock
 from headgate.config import Settings, load_settings
 from headgate.core import errors
-from headgate.run import models_at_hand
+from headgate.run import HostCluster, models_at_hand
 from headgate.sampling import Roster, RosterSource
 from headgate.storage import SampleStore, sample_store
 
@@ -29,6 +29,8 @@ class SamplingOrder:
         store: name of a SampleStore block; likewise.
         limits: name of an AdmissionLimits block; nothing bounds requests across processes when empty.
         reports: name of a ReportStore block that keeps the run's trace; no trace is made when empty.
+        cluster: name of a RayCluster block on whose nodes environments that run apart are played; the settings say when
+            empty.
         judge: name of a ModelEndpoint block behind which answers are judged that need it; the settings say when empty.
         models: names or keys to choose from the roster; all when empty.
         rate_per_day: in place of the environments' own rates.
@@ -45,6 +47,7 @@ class SamplingOrder:
     limits: str = ""
     reports: str = ""
     judge: str = ""
+    cluster: str = ""
     models: tuple[str, ...] = ()
     rate_per_day: float | None = None
     workers: int | None = None
@@ -65,6 +68,7 @@ def settings_of(order: SamplingOrder, environ: Mapping[str, str] = os.environ) -
         "daily_rate_per_env": order.rate_per_day,
         "num_evaluation_workers": order.workers,
         "executors": order.executors or None,
+        "environment_hosts": "ray" if order.cluster else None,
     }
     given = {name: value for name, value in named.items() if value is not None}
     refuse_twice_given(given, order.settings)
@@ -119,6 +123,19 @@ async def store_for(name: str, settings: Settings) -> SampleStore:
     if not name:
         return sample_store(settings)
     return (await loaded_block(SampleStoreBlock, name)).open()
+
+
+async def cluster_for(name: str, settings: Settings) -> HostCluster | None:
+    """Return the cluster of a RayCluster block with the pool that the settings name; None without a name.
+
+    Raises:
+        InvalidInputError: if there is no such block.
+    """
+    if not name:
+        return None
+    block = await loaded_block(RayCluster, name)
+    quotas = {spec.name: spec.model_dump()["quota"] for spec in block.pool_specs()}
+    return HostCluster(block.address, settings.ray_pool, quotas.get(settings.ray_pool, {}), block.journal)
 
 
 async def report_store_for(name: str) -> ReportStoreBlock:

@@ -9,7 +9,7 @@ from typing import Any
 from headgate.core.status import CampaignStatus
 from headgate.orchestration.artifacts import RunArtifacts
 from headgate.orchestration.campaign_task import concluded, run_as_task
-from headgate.orchestration.inputs import SamplingOrder, settings_of, with_queue
+from headgate.orchestration.inputs import SamplingOrder, cluster_for, settings_of, with_queue
 from headgate.orchestration.judging import judge_for
 from headgate.orchestration.run_logs import library_logs_in_run
 from headgate.orchestration.run_state import require_server_clock
@@ -64,7 +64,8 @@ async def _run(order: SamplingOrder, subject: str, share: Share | None, **length
     sampled_environments(settings, judge)
     stop = StopRequest()
     artifacts = RunArtifacts(subject, stop, sentence=progress_sentence, share=share, rows=score_rows)
-    campaign = partial(run_campaign, judge=judge, on_status=artifacts.note, **length)
+    cluster = await cluster_for(order.cluster, settings)
+    campaign = partial(run_campaign, judge=judge, cluster=cluster, on_status=artifacts.note, **length)
     with stop_on_signals(stop), library_logs_in_run():
         result = await run_as_task(campaign, order, settings, artifacts, stop, name=f"sample {subject}")
         message = result_sentence(result)

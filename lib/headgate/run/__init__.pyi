@@ -8,6 +8,7 @@ from .assembly import (
 )
 from .capacity import capacity_plan as capacity_plan
 from .endpoints import ChatSender as ChatSender, EndpointChats as EndpointChats
+from .hosts import HostCluster as HostCluster
 from .garbage import rare_collections as rare_collections
 from .job_collector import JobCollector as JobCollector
 from .job_samples import SCORE_FIELD as SCORE_FIELD, JobSampleRules as JobSampleRules

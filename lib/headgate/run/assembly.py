@@ -22,6 +22,7 @@ from headgate.environments.rubric import Rubric
 from headgate.jobqueue.worker import DEFAULT_URL, JobQueueClient, QueueAddress
 from headgate.models import ChatClient, ClientSettings
 from headgate.run.endpoints import EndpointChats
+from headgate.run.hosts import EnvironmentHosts, HostCluster
 from headgate.run.judge_needed import judged_environments, lockable_environments, scoring_environments
 from headgate.run.judging import (
     JudgedFigures,
@@ -110,6 +111,7 @@ async def run_campaign(
     duration_s: float | None = None,
     instances: int | None = None,
     judge: Model | None = None,
+    cluster: HostCluster | None = None,
     **watch: Unpack[Watch],
 ) -> RunResult:
     """Sample by rates, or a matrix, to the end and return what was done.
@@ -122,6 +124,7 @@ async def run_campaign(
         instances: run this fixed matrix of models × environments × instances instead of sampling by rates, leaving
             out what the store has already; the setting when None.
         judge: who reads answers that need it, in place of the one that the settings name, if they do.
+        cluster: of the hosts of environments, likewise.
         **watch: who follows it; see `Watch`.
     """
     instances = settings.instances if instances is None else instances
@@ -150,6 +153,7 @@ async def run_campaign(
             duration_s=duration_s,
             stop_when_idle=instances is not None,
             is_sole=not settings.task_provider or instances is not None,  # a server of tasks gives each of them once
+            cluster=cluster,
             **watch,
         )
 
@@ -213,6 +217,7 @@ async def run_source(
     stop_when_idle: bool = False,
     is_sole: bool = False,
     asked: Callable[[ChatSource], ChatSource] = lambda endpoints: endpoints,
+    cluster: HostCluster | None = None,
     **watch: Unpack[Watch],
 ) -> RunResult:
     """Run the samples that a source gives to their end.
@@ -228,6 +233,7 @@ async def run_source(
         stop_when_idle: end when the source has nothing more to give.
         is_sole: refuse to run beside another journal's run of the same campaign.
         asked: given what asks the endpoints, returns who answers.
+        cluster: of the hosts of environments, in place of the one that the settings name, if they do.
         **watch: who follows it; see `Watch`.
 
     Raises:
@@ -240,6 +246,12 @@ async def run_source(
         await _tried(store, stream)
         run_id, is_traced = new_run_id(), is_observed(settings)
         observe(stack, stream, settings, run_id)
+        outside, hosts = outside_executors(settings, environments), None
+        if settings.environment_hosts == "ray":
+            hosts = EnvironmentHosts(settings, run_id, emit=stream.emit, cluster=cluster)
+            environments = hosts.moved(environments, outside)
+            stack.push_async_callback(hosts.close)
+            await hosts.start()
         client = await stack.enter_async_context(
             ChatClient(ClientSettings(deadline_s=settings.request_timeout_s, stream=settings.streaming))
         )
@@ -261,6 +273,7 @@ async def run_source(
             stop_when_idle=stop_when_idle,
             run_id=run_id,
             is_traced=is_traced,
+            hosts=hosts,
         )
         campaign = Run(plan, clock=clock, emit=stream.emit)
         stack.callback(campaign.close)

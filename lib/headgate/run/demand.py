@@ -12,7 +12,7 @@ from typing import Final
 from headgate.core import Task
 from headgate.core.errors import HeadgateError
 from headgate.core.events import TaskOpened, TaskProviderFailed, TasksEnqueued
-from headgate.run.dispatch import JOBS
+from headgate.run.dispatch import JOBS, SEATS, WORKERS
 from headgate.run.health import Health
 from headgate.run.parts import Parts
 from headgate.run.settlement import Settling
@@ -21,6 +21,7 @@ from headgate.sampling import Demand
 from headgate.storage import AlreadyTaken, Opening
 
 _ONE_JOB: Final[Mapping[str, int]] = MappingProxyType({JOBS: 1})
+_SEATED: Final[Mapping[str, int]] = MappingProxyType({WORKERS: 1, SEATS: 1})
 
 GATHER_S: Final = 0.05
 """Dues of this long are opened together: one write of the journal for all, and none is late by more."""
@@ -38,6 +39,8 @@ class DemandSide:
         self._health = health
         self._settling = settling
         self._stages = stages
+        hosts = parts.hosts
+        self._seated = hosts.names if hosts is not None else frozenset()
         self._judged = frozenset(name for name, one in parts.environments.items() if one.spec.needs_judge)
         self._is_opening = False
         self._ask_at = -math.inf
@@ -157,8 +160,10 @@ class DemandSide:
             await parts.journal.write(parts.journal.journal.withdraw, orphans)
 
     def _needs_of(self, task: Task) -> Task:
-        """Return a task with what it takes: a worker of this process, or a place among the jobs of outside workers."""
-        return replace(task, resources=_ONE_JOB) if task.environment in self._parts.outside else task
+        """Return a task with what it takes: a worker here, with a seat elsewhere, or a place among outside jobs."""
+        if task.environment in self._parts.outside:
+            return replace(task, resources=_ONE_JOB)
+        return replace(task, resources=_SEATED) if task.environment in self._seated else task
 
     def _tell_opened(self, task: Task) -> None:
         if self._parts.is_traced:

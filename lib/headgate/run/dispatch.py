@@ -17,6 +17,8 @@ JUDGE_CALLS: Final = "judge_calls"
 LOCAL: Final = "local"
 JOBS: Final = "jobs"
 """Samples that are with outside workers, or wait for one in the job queue."""
+SEATS: Final = "environment_seats"
+"""Of environments that are played in hosts on other machines; as many as the hosts have that are up."""
 
 LOCAL_LANE: Final = "aggregate"
 """The lane of the aggregates: it has no endpoint, so no pressure of a model's endpoint ever closes it."""
@@ -29,11 +31,18 @@ _PRESSURE: Final = PressureRules(closing=PressureRules().closing | {"waiters"})
 
 
 def dispatcher_of(
-    settings: Settings, holder: HolderId, judge: Model | None = None, *, jobs: int | None = None
+    settings: Settings,
+    holder: HolderId,
+    judge: Model | None = None,
+    *,
+    jobs: int | None = None,
+    has_hosts: bool = False,
 ) -> Dispatcher:
-    """Return a dispatcher over the run's workers, the calls of its judge, and the jobs of outside workers, if any."""
+    """Return a dispatcher over a run's workers, its judge's calls, outside workers' jobs and hosts' seats, if any."""
     workers = settings.num_evaluation_workers
     limits = {WORKERS: workers}
+    if has_hosts:
+        limits[SEATS] = 0
     if judge is not None:
         limits |= {JUDGE_CALLS: judge.max_parallel, LOCAL: workers}
     if jobs is not None:

@@ -12,7 +12,7 @@ from headgate.core.errors import NotFoundError
 from headgate.core.events import CapacityPlan, HealthReported, RequestKeyHealth
 from headgate.core.status import RequestStatus
 from headgate.run.capacity import CapacityPeaks, capacity_plan, key_name
-from headgate.run.dispatch import JOBS, JUDGE, WORKERS
+from headgate.run.dispatch import JOBS, JUDGE, SEATS, WORKERS
 from headgate.run.outside_workers import Executor
 from headgate.run.parts import Parts
 from headgate.run.request_side import DAILY_BUDGET
@@ -87,7 +87,7 @@ class Inquiry:
         """
         key = TaskId(task_id)
         row = self._stages.row_of(key)
-        found = self._with_budget(self._loop.why(key)) if row is None else self._staged(key, row)
+        found = self._with_seats(self._with_budget(self._loop.why(key))) if row is None else self._staged(key, row)
         if found.state != _UNKNOWN:
             return self._with_requests(found, row, key)
         return self._outside(key) or await self._journaled(key)
@@ -236,6 +236,15 @@ class Inquiry:
             return found
         stop = self._parts.requests.budgets.stop_of(task.model)
         return found if stop is None else replace(found, reason=stop.reason, until=stop.until)
+
+    def _with_seats(self, found: Explanation) -> Explanation:
+        """Say what a queued task waits for that needs a host of environments, where none has room."""
+        hosts, dispatcher = self._parts.hosts, self._parts.dispatcher
+        if hosts is None or found.gate != "no_capacity" or dispatcher.book.available(SEATS):
+            return found
+        task = dispatcher.queue.item(found.task_id)
+        is_seated = task is not None and SEATS in task.resources
+        return replace(found, gate=SEATS, reason=hosts.held_by()) if is_seated else found
 
     def _outside(self, task_id: TaskId) -> Explanation | None:
         """Return where a task is that waits before the ready queue, or behind it for the journal."""

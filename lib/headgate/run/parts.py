@@ -12,6 +12,7 @@ from headgate.core.events import Emit
 from headgate.environments import Environment
 from headgate.run.dispatch import JOBS, WORKERS
 from headgate.run.figures import PairFigures
+from headgate.run.hosts import EnvironmentHosts
 from headgate.run.request_side import RequestSide
 from headgate.sampling import FairBatches, LocalTaskProvider, ModelSampler, SlidingCount, TaskProvider
 from headgate.scheduling import Backpressure, Dispatcher
@@ -28,6 +29,7 @@ class Parts:
         local: the provider that asks the samplers.
         provider: where demand comes from: `local`, or one in its place.
         requests: who may send requests; None where the models are scripted.
+        hosts: of environments on other machines; None where all are played on this one.
         is_traced: whether events of single tasks are told.
         is_judged: whether a judge reads answers of the run.
         outside: environments that outside workers play.
@@ -50,6 +52,7 @@ class Parts:
     local: LocalTaskProvider
     provider: TaskProvider
     requests: RequestSide | None = None
+    hosts: EnvironmentHosts | None = None
     is_traced: bool = False
     is_judged: bool = False
     outside: Set[str] = frozenset()

@@ -11,6 +11,7 @@ from headgate.core import Chat, Model, Task
 from headgate.core.errors import InvalidInputError, InvalidSettingError, UnknownEnvironmentError
 from headgate.core.events import Emit
 from headgate.environments import Environment
+from headgate.run.hosts import EnvironmentHosts
 from headgate.run.judge_needed import refuse_judged
 from headgate.run.judging import Judging
 from headgate.run.outside_workers import Executor
@@ -67,6 +68,7 @@ class RunPlan:
         executor: who takes samples that are not played here; None where all are.
         is_last: its journal is not kept, so the end waits for the store as long as it may.
         stop_when_idle: end when the provider has nothing more to give and everything given is done.
+        hosts: of environments on other machines; None where all are played on this one.
     """
 
     settings: Settings
@@ -83,6 +85,7 @@ class RunPlan:
     stop_when_idle: bool = False
     run_id: str = ""
     is_traced: bool = False
+    hosts: EnvironmentHosts | None = None
 
     def rates(self) -> dict[str, float]:
         """Return samples per model and day, by environment."""

@@ -90,7 +90,14 @@ class Run:
             now=self.now,
             emit=emit,
             journal=self._journal,
-            dispatcher=dispatcher_of(settings, journal.holder, judge, jobs=None if outside is None else outside.limit),
+            dispatcher=dispatcher_of(
+                settings,
+                journal.holder,
+                judge,
+                jobs=None if outside is None else outside.limit,
+                has_hosts=plan.hosts is not None,
+            ),
+            hosts=plan.hosts,
             backpressure=Backpressure(
                 settings.queue_warning_threshold,
                 settings.queue_pause_threshold,
@@ -239,6 +246,8 @@ class Run:
                     beside.append(self._parts.requests.budgets.keep_in_step())
                 if self._outside is not None:
                     beside.append(self._outside.run(lambda limit: self._parts.dispatcher.set_limit(JOBS, limit)))
+                if self._parts.hosts is not None:
+                    beside.append(self._parts.hosts.keep(self._parts.dispatcher))
                 loops = [group.create_task(loop) for loop in beside]
                 await self._followed()
                 for task in loops:

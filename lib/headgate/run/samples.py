@@ -56,12 +56,17 @@ def sample_of(
 
 def poison_result(task: Task) -> EpisodeResult:
     """Return the result of a task that ended its process again and again."""
+    return failed_result(f"the process that ran this task ended {task.attempt - 1} times before it had a result")
+
+
+def failed_result(error: str) -> EpisodeResult:
+    """Return the result of an episode that its environment ended before anything was known of it."""
     return EpisodeResult(
         score=None,
         success=False,
         why="",
         error_kind=ErrorKind.ENVIRONMENT,
-        error=f"the process that ran this task ended {task.attempt - 1} times before it had a result",
+        error=error,
         prompt_tokens=0,
         completion_tokens=0,
         turns=0,

@@ -14,6 +14,7 @@ from headgate.core import (
     Task,
     TaskId,
 )
+from headgate.core.errors import HostLostError
 from headgate.core.events import TaskDeferred, TaskReturned, TaskStarted
 from headgate.environments import EpisodeResult, converse
 from headgate.run.acceptance import Acceptance
@@ -26,11 +27,14 @@ from headgate.run.outside_workers import Executor, TakenBack
 from headgate.run.parts import Parts
 from headgate.run.plan import ChatSource
 from headgate.run.rows import Row
-from headgate.run.samples import MAX_ATTEMPTS, poison_result, sample_of
+from headgate.run.samples import MAX_ATTEMPTS, failed_result, poison_result, sample_of
 from headgate.scheduling import RetryLaterError, RetryRules, RowGroup, TaskFailedError
 
 RETRIES: Final = RetryRules(max_wait_s=60.0)
 """Of judgements whose provider admits nothing: they are tried again for as long as any storm is likely to last."""
+
+MAX_LOSSES: Final = 4
+"""A task that has lost its host so often may be what ends hosts: it is recorded as an environment error."""
 
 MAX_DEFERRALS: Final = 16
 """A task whose provider admitted it in none of so many runs is recorded as what it is: rate limited."""
@@ -272,7 +276,9 @@ class Stages:
             else:
                 chat = self._chats.chat(row.model, task, parts.emit, trace_id=row.trace_id)
                 environment = parts.environments[task.environment]
-                result = await converse(environment, task.index, task.seed, chat, model=task.model)
+                result = await self._played(
+                    row, task, converse(environment, task.index, task.seed, chat, model=task.model)
+                )
             row.latency_s = parts.now() - started_at
             result = self._explained(task, result)
         except asyncio.CancelledError:
@@ -284,7 +290,7 @@ class Stages:
             row.result = result
             self.unjudged += 1
         elif self._may_defer(task, result):
-            self._defer(row, task, result)
+            self._defer(row, task, result.error or "its provider admits nothing now")
         else:
             self._record(row, result)
         # The model is held or freed before its worker is given away: no task goes to a service just found down.
@@ -292,6 +298,21 @@ class Stages:
             await self._health.remember(task.model)
         if row.is_recorded and row.stage_ids and result.score is None:
             raise TaskFailedError(result.error or "the episode failed")
+
+    async def _played(self, row: Row, task: Task, episode: Awaitable[EpisodeResult]) -> EpisodeResult:
+        """Return the result of an episode; where its host is lost, the task waits for another one.
+
+        Raises:
+            RetryLaterError: if its host is lost.
+        """
+        try:
+            return await episode
+        except HostLostError as lost:
+            count = self._deferrals.get(task.task_id, 0) + 1
+            if count > MAX_LOSSES:
+                return failed_result(lost.message)
+            self._deferrals[task.task_id] = count
+            self._defer(row, task, lost.message)
 
     def _begun(self, row: Row, task: Task) -> None:
         parts, at = self._parts, row.started_at
@@ -421,14 +442,13 @@ class Stages:
         self._deferrals[task.task_id] = count
         return True
 
-    def _defer(self, row: Row, task: Task, result: EpisodeResult) -> NoReturn:
-        """Put a task back into the queue whose provider admits nothing now.
+    def _defer(self, row: Row, task: Task, reason: str) -> NoReturn:
+        """Put a task back into the queue whose provider admits nothing now, or whose host is lost.
 
         Raises:
             RetryLaterError: always, unless its model has left or the run is stopping: then it stays in the journal.
         """
         parts = self._parts
-        reason = result.error or "its provider admits nothing now"
         about = (row.task.task_id, task.model, task.environment, reason)
         if parts.stopping.is_set() or task.model not in parts.samplers:
             parts.emit(TaskReturned(*about))

@@ -222,6 +222,43 @@ class TaskDeferred(_TaskEvent):
     deferrals: int
 
 
+class EnvironmentClusterJoined(Event):
+    """The run can ask a Ray cluster for hosts of environments."""
+
+    says: str
+
+
+class EnvironmentClusterLost(Event, log_level=WARNING):
+    """The Ray cluster does not answer: samples that need a host wait, and it is tried again."""
+
+    reason: str
+    retry_in_s: float
+
+
+class EnvironmentHostStarted(Event):
+    """A host of environments on another machine takes episodes."""
+
+    host: str
+    node: str
+    seats: int
+
+
+class EnvironmentHostEnded(Event):
+    """A host has ended; the episodes that were open in it are played again elsewhere."""
+
+    host: str
+    node: str
+    episodes: int
+    reason: str
+
+
+class EnvironmentHostWaits(Event, log_level=WARNING):
+    """A host that there is work for is not there; told once for each reason."""
+
+    host: str
+    reason: str
+
+
 class BatchStored(Event):
     """A batch of samples is visible in the store."""
 

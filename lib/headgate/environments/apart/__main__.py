@@ -1,7 +1,7 @@
 """`python -m headgate.environments.apart`: the process in which environments of one package live.
 
 Started by `headgate.environments.apart.process` alone. Arguments: the descriptor of the socket to the parent, the
-parent's process id, then kind, name and value of the `Source`.
+parent's process id, the locks of the sandbox, then kind, name and value of the `Source`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 from headgate.environments.apart import frames
 from headgate.environments.apart.frames import Frame, Source, failure_frame
+from headgate.environments.apart.serving import CallServer
 from headgate.environments.protocol import Collection, Environment, Episode
 from headgate.environments.registry import checked_environment, collection_at, environment_at
+from headgate.environments.sandbox import SANDBOX
 
 _TIDY_S: Final = 2.0
 """For episodes to be closed when the process is told to end; then it ends anyway."""
@@ -39,7 +42,7 @@ def serve(descriptor: int, source: Source) -> None:
 
 async def _served(connection: socket.socket, source: Source) -> None:
     reader, writer = await asyncio.open_connection(sock=connection)
-    server = _Server(source, writer)
+    server = _Server(source, writer.write)
     with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
         while True:
             count = frames.length(await reader.readexactly(frames.HEADER.size))
@@ -52,92 +55,31 @@ async def _served(connection: socket.socket, source: Source) -> None:
             await server.close()
 
 
-class _Server:
-    """The environments and open episodes of this process.
+class _Server(CallServer):
+    """The environments of this process's package, made when they are first asked for."""
 
-    Calls run as tasks of one loop, as they do in a campaign: an environment that awaits is asked many things at once,
-    and one that blocks is never entered twice at once. Threads of our own would let packages that draw from the global
-    random generator mix up each other's tasks.
-    """
-
-    def __init__(self, source: Source, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, source: Source, say: Callable[[bytes], None]) -> None:
+        super().__init__(say)
         self._source = source
-        self._writer = writer
         self._collection: Collection | None = None
         self._environments: dict[str, Environment] = {}
-        self._episodes: dict[int, Episode] = {}
-        self._calls: dict[int, asyncio.Task[None]] = {}
 
-    def take(self, frame: Frame) -> None:
-        """Begin the call of `frame`, or cancel the one that it names."""
-        call = frame["call"]
-        if frame["do"] == "cancel":
-            if call in self._calls:
-                self._calls[call].cancel()
-            return
-        task = asyncio.get_running_loop().create_task(self._answered(call, frame))
-        self._calls[call] = task
-        task.add_done_callback(lambda task: self._ended(call, task))
+    async def opened(self, frame: Frame) -> Episode:
+        """Return a new episode of an environment."""
+        return await self._environment(frame["environment"]).open(frame["index"], frame["seed"])
 
-    async def close(self) -> None:
-        """Close every episode that is open; what they raise is nobody's concern any more."""
-        for episode in tuple(self._episodes.values()):
-            with contextlib.suppress(Exception):
-                await episode.close()
-
-    def _ended(self, call: int, task: asyncio.Task[None]) -> None:
-        del self._calls[call]
-        if task.cancelled():  # before its first step: a call and its cancelling may arrive together
-            self._say(_cancelled(call))
-
-    async def _answered(self, call: int, frame: Frame) -> None:
-        self._say(frames.packed({"call": call, "begun": True}))
-        try:
-            reply = frames.packed({"call": call, **await self._done(frame)})
-        except asyncio.CancelledError:
-            reply = _cancelled(call)
-        except BaseException as error:  # noqa: BLE001 - also SystemExit: an environment may not end the others' process
-            reply = frames.packed({"call": call, **failure_frame(error)})
-        self._say(reply)
-
-    def _say(self, data: bytes) -> None:
-        self._writer.write(data)
-
-    async def _done(self, frame: Frame) -> Frame:
-        match frame["do"]:
-            case "open":
-                return await self._open(frame)
-            case "answer":
-                return frames.answer_frame(await self._episodes[frame["episode"]].answer(frame["reply"]))
-            case "close":
-                if (episode := self._episodes.pop(frame["episode"], None)) is not None:
-                    await episode.close()
-                return {}
-            case "baseline":
-                return await self._baseline(frame)
-            case "specs":
-                return {"specs": [self._spec(name) for name in frame["names"]]}
-        return {"names": list(self._members().names())}
-
-    async def _open(self, frame: Frame) -> Frame:
-        episode = await self._environment(frame["environment"]).open(frame["index"], frame["seed"])
-        try:
-            opening = frames.said(episode.opening)
-        except BaseException:
-            with contextlib.suppress(Exception):
-                await episode.close()
-            raise
-        self._episodes[frame["call"]] = episode
-        return {"opening": opening}
-
-    async def _baseline(self, frame: Frame) -> Frame:
+    async def baseline(self, frame: Frame) -> str:
+        """Return what a baseline agent of an environment replies."""
         known = self._environment(frame["environment"])
         rng = random.Random(frame["draw"])
         conversation = frames.heard(frame["conversation"])
-        reply = await known.baseline(frame["kind"], frame["index"], frame["seed"], conversation, rng)
-        if not isinstance(reply, str):
-            raise TypeError(f"its baseline said {reply!r:.80}, not text")
-        return {"reply": reply}
+        return await known.baseline(frame["kind"], frame["index"], frame["seed"], conversation, rng)
+
+    def told(self, frame: Frame) -> Frame:
+        """Return the names of a collection's environments, or the specs of some."""
+        if frame["do"] == "specs":
+            return {"specs": [self._spec(name) for name in frame["names"]]}
+        return {"names": list(self._members().names())}
 
     def _spec(self, name: str) -> Frame:
         try:
@@ -165,10 +107,6 @@ class _Server:
         if self._collection is None:
             self._collection = collection_at(self._source.name, self._source.value)
         return self._collection
-
-
-def _cancelled(call: int) -> bytes:
-    return frames.packed({"call": call, "raised": "CancelledError", "message": "it cancelled itself"})
 
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -211,7 +149,8 @@ def _read_nothing() -> None:
 
 def main(arguments: list[str]) -> None:
     """Serve calls until the parent says that it is enough, or is gone."""
-    descriptor, parent, kind, name, value = arguments
+    descriptor, parent, locks, kind, name, value = arguments
+    SANDBOX.require(locks.split(","))
     tie_to_parent(int(parent))
     offer_to_memory_killer()
     os.environ.pop("PYTHONPATH", None)  # ours, made of the parent's path; what is started from here finds its own way

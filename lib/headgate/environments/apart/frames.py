@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 import msgpack  # type: ignore[import-untyped]
 
+from headgate.config import Settings
 from headgate.core import Message, check_msgpack, errors
 from headgate.core.errors import EnvironmentFailedError, HeadgateError
 from headgate.environments.episode import checked_score
@@ -28,11 +29,23 @@ class ApartLimits:
         processes: at most, those being replaced not counted.
         call_s: deadline of one call, counted from when the process began it.
         memory_mib: resident memory of a process and of those that it started.
+        sandbox_locks: behind which programs of models run there; see the setting.
     """
 
     processes: int = 2
     call_s: float = 60.0
     memory_mib: int = 2048
+    sandbox_locks: tuple[str, ...] = ("calls", "namespaces", "files")
+
+    @classmethod
+    def of(cls, settings: Settings) -> ApartLimits:
+        """Return what the settings allow."""
+        return cls(
+            processes=settings.environment_processes,
+            call_s=settings.environment_call_s,
+            memory_mib=settings.environment_memory_mib,
+            sandbox_locks=settings.sandbox_locks,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +56,13 @@ class Source:
         kind: whether `value` makes an environment or a collection.
         name: of the environment, or prefix of the collection.
         value: of the entry point: `module:attribute`.
+        packages: name and version of each distribution that it needs and that every machine must have alike.
     """
 
     kind: Literal["environment", "collection"]
     name: str
     value: str
+    packages: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     @property
     def label(self) -> str:
@@ -116,8 +131,16 @@ def said(messages: Sequence[Message]) -> list[tuple[str, str]]:
 
 
 def heard(pairs: Sequence[Sequence[Any]]) -> tuple[Message, ...]:
-    """Return the messages that `said` made into pairs."""
-    return tuple(Message(role, content) for role, content in pairs)
+    """Return the messages that `said` made into pairs.
+
+    Raises:
+        TypeError: if one is no text: it came from no process of ours.
+    """
+    messages = tuple(Message(role, content) for role, content in pairs)
+    for message in messages:
+        if not isinstance(message.role, str) or not isinstance(message.content, str):
+            raise TypeError(f"it said {message!r:.80}, not a Message with text")
+    return messages
 
 
 def answer_frame(answer: object) -> Frame:
@@ -142,7 +165,7 @@ def answer_of(frame: Frame) -> Continue | Score | ForJudge:
     """Return what `answer_frame` made into a frame."""
     if "score" in frame:
         value, success, why = frame["score"]
-        return Score(value, success=success, why=why)
+        return Score(value, success=bool(success), why=why)
     if "messages" in frame:
         return Continue(heard(frame["messages"]))
     return ForJudge(tuple(heard(question) for question in frame["questions"]))
@@ -171,8 +194,8 @@ def failure_frame(error: BaseException) -> Frame:
 
 def failure_of(frame: Frame, label: str, call: str) -> errors.HeadgateError:
     """Return the error to raise for a frame that `failure_frame` made, in the words of who called."""
-    raised, message, next_step = frame["raised"], frame["message"], frame.get("next_step")
-    if next_step is not None:
+    raised, message, next_step = str(frame["raised"]), str(frame["message"]), frame.get("next_step")
+    if isinstance(next_step, str):
         kind = _KNOWN.get(raised, errors.EnvironmentFailedError)
         error = kind.__new__(kind, message)
         errors.HeadgateError.__init__(error, message, next_step=next_step)
@@ -189,6 +212,10 @@ def _text(error: BaseException) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= ERROR_CHARS else f"{text[:ERROR_CHARS]}… ({len(text):,} characters)"
+
+
+class UnfitNodeError(EnvironmentFailedError):
+    """A machine has other packages than the run, or lacks one."""
 
 
 class MovedError(EnvironmentFailedError):

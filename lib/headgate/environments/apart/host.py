@@ -302,14 +302,14 @@ class Hosts:
             hosts = tuple(self._hosts.values())
         _see_off(tuple(child for host in hosts for child in host.end_idle()), within_s)
 
-    def end_all(self) -> None:
+    def end_all(self, within_s: float = _EXIT_S) -> None:
         """End every process, episodes or not: this process ends."""
         with self._lock:
             hosts = tuple(self._hosts.values())
         children = tuple(child for host in hosts for child in host.children())
         for child in children:
             child.end()
-        _see_off(children, _EXIT_S)
+        _see_off(children, within_s)
 
     def abandon(self) -> None:
         """Let go of all processes: they are another process's, of which this one is a fork."""

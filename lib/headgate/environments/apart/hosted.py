@@ -6,14 +6,13 @@ import asyncio
 import random
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Protocol
 
 from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError, HeadgateError
 from headgate.environments.apart import frames
-from headgate.environments.apart.frames import MovedError, failure_of
+from headgate.environments.apart.frames import Frame, MovedError, Source, failure_of
 from headgate.environments.apart.host import Host
-from headgate.environments.apart.process import Child
 from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, ForJudge, Score
 
 
@@ -51,12 +50,76 @@ def hosted_environment(name: str, host: Host) -> HostedEnvironment:
     return HostedEnvironment(found, host)
 
 
-class HostedEnvironment:
-    """An `Environment` whose episodes are played in child processes. Belongs to no event loop."""
+class Asked(Protocol):
+    """A call under way: its number, and a future of its answer."""
 
-    def __init__(self, spec: EnvironmentSpec, host: Host) -> None:
+    @property
+    def number(self) -> int:
+        """Of the call, unlike any other of its process."""
+        ...
+
+    @property
+    def future(self) -> Future[Frame] | asyncio.Future[Frame]:
+        """Has the answer, or what was raised; cancelling it cancels the call."""
+        ...
+
+
+class Seat(Protocol):
+    """Where an episode is played: a child process, or a place in a host on another machine."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has ended, or is about to."""
+        ...
+
+    def call(self, do: str, environment: str, **arguments: Any) -> Asked:
+        """Ask it."""
+        ...
+
+    def lost(self, environment: str, do: str) -> EnvironmentFailedError:
+        """Return the error for whoever needs it after it is gone."""
+        ...
+
+
+class Seats(Protocol):
+    """Who gives seats to the episodes of one package: the `Host` of this machine, or hosts on others."""
+
+    @property
+    def source(self) -> Source:
+        """The package."""
+        ...
+
+    def seat(self) -> Any:
+        """Return a seat for one more episode, which is counted; `leave` gives it back."""
+        ...
+
+    def ask(self, do: str, environment: str, **arguments: Any) -> Asked:
+        """Ask something that belongs to no episode."""
+        ...
+
+    def is_misplaced(self, seat: Any) -> bool:
+        """Return whether the episode at hand has to go on in another seat."""
+        ...
+
+    def leave(self, seat: Any, *, is_well: bool) -> None:
+        """Give a seat back."""
+        ...
+
+
+class HostedEnvironment:
+    """An `Environment` whose episodes are played in other processes.
+
+    Belongs to no event loop where these are of this machine, to that of its hosts where they are of others.
+    """
+
+    def __init__(self, spec: EnvironmentSpec, host: Seats) -> None:
         self.spec = spec
         self._host = host
+
+    @property
+    def source(self) -> Source:
+        """Where its processes take it from."""
+        return self._host.source
 
     async def open(self, index: int, seed: int) -> HostedEpisode:
         """Begin task `index` in the process with the fewest episodes.
@@ -88,28 +151,28 @@ class HostedEnvironment:
         return str((await asyncio.wrap_future(call.future))["reply"])
 
 
-def _has_succeeded(future: Future[dict[str, Any]]) -> bool:
+def _has_succeeded(future: Future[Frame] | asyncio.Future[Frame]) -> bool:
     return future.done() and not future.cancelled() and future.exception() is None
 
 
 class HostedEpisode:
-    """An `Episode` in a child process. Owned by one worker; holds a seat of the host until it is closed.
+    """An `Episode` in another process. Owned by one worker; holds a seat of the host until it is closed.
 
     Where another model blocks its process it is begun anew in another one, and given the replies that it has had.
     """
 
-    def __init__(self, name: str, index: int, seed: int, host: Host) -> None:
+    def __init__(self, name: str, index: int, seed: int, host: Seats) -> None:
         self.opening: tuple[Message, ...] = ()
         self._name = name
         self._task = {"index": index, "seed": seed}
         self._host = host
-        self._child: Child | None = None
+        self._child: Seat | None = None
         self._number = 0
         self._past: list[tuple[str, Continue | Score | ForJudge]] = []
         self._is_well = True
 
     @classmethod
-    async def begun(cls, name: str, index: int, seed: int, host: Host) -> HostedEpisode:
+    async def begun(cls, name: str, index: int, seed: int, host: Seats) -> HostedEpisode:
         """Return an episode that has been opened; raises as `HostedEnvironment.open` does."""
         episode = cls(name, index, seed, host)
         while True:
@@ -136,7 +199,7 @@ class HostedEpisode:
             if await self._asked(child, reply) != answer:
                 raise EnvironmentFailedError(f"environment {self._name!r} says otherwise when its task is played again")
 
-    async def _asked(self, child: Child, reply: str) -> Continue | Score | ForJudge:
+    async def _asked(self, child: Seat, reply: str) -> Continue | Score | ForJudge:
         call = child.call("answer", self._name, episode=self._number, reply=reply)
         return frames.answer_of(await asyncio.wrap_future(call.future))
 
@@ -159,7 +222,7 @@ class HostedEpisode:
             self._is_well = False
             raise
 
-    async def _place(self) -> Child:
+    async def _place(self) -> Seat:
         """Return the process that the episode is in, another one where it cannot stay."""
         if self._child is not None and self._host.is_misplaced(self._child):
             self._leave()

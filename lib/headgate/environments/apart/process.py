@@ -164,7 +164,7 @@ class Child:
             unless_started.callback(self._connection.close)
             self._outbox = Outbox(self._connection)
             with theirs:
-                self._process = _started(source, theirs.fileno(), self._printed.descriptor)
+                self._process = _started(source, limits, theirs.fileno(), self._printed.descriptor)
             unless_started.callback(self._process.kill)
             threading.Thread(target=self._read, name=f"headgate-apart-{self._process.pid}", daemon=True).start()
             unless_started.pop_all()
@@ -201,7 +201,8 @@ class Child:
             ValueError: if the arguments are too long.
         """
         call = Call(do, environment, next(self._numbers), time.monotonic(), MODEL.get())
-        data = frames.packed({"do": do, "call": call.number, "environment": environment, **arguments})
+        about = {"do": do, "call": call.number, "environment": environment, "model": call.model}
+        data = frames.packed(about | arguments)
         self._calls.add(call)
         if do != "close":  # which is finished although nobody waits for it any more
             call.future.add_done_callback(lambda future: self._cancel(call.number) if future.cancelled() else None)
@@ -355,12 +356,13 @@ class Child:
         return EnvironmentFailedError(f"the process of {whose} ended in {do}: {self._reason}")
 
 
-def _started(source: Source, descriptor: int, printed: int) -> subprocess.Popen[bytes]:
+def _started(source: Source, limits: ApartLimits, descriptor: int, printed: int) -> subprocess.Popen[bytes]:
     """Return a process that serves `source` on the socket `descriptor` and prints into the file `printed`."""
     return subprocess.Popen(  # noqa: S603 - our own module, and an entry point of an installed package
         [
             *(sys.executable, "-P", "-m", "headgate.environments.apart"),
-            *(str(descriptor), str(os.getpid()), source.kind, source.name, source.value),
+            *(str(descriptor), str(os.getpid()), ",".join(limits.sandbox_locks)),
+            *(source.kind, source.name, source.value),
         ],
         stdin=subprocess.PIPE,  # its other end is the sign of life that the process group watches
         stdout=printed,

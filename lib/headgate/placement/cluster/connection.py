@@ -97,6 +97,11 @@ def connect_ray(
     return _started(local or LocalCluster(), log_to_driver=log_to_driver)
 
 
+def node_address() -> str:
+    """Return the address of this machine in the cluster that this process is connected to, or works for."""
+    return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+
+
 def _answers(address: str) -> bool:
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit():
@@ -115,7 +120,7 @@ def _joined(address: str, found: Found, *, log_to_driver: bool) -> Connection:
     host, _, port = address.rpartition(":")
     # A cluster that listens on all interfaces may be named by loopback, and knows this machine by another address.
     _heed("")
-    if not _answers(f"{ray.util.get_node_ip_address()}:{port}"):  # type: ignore[no-untyped-call]
+    if not _answers(f"{node_address()}:{port}"):
         _heed(host)
     _init({"address": address}, log_to_driver=log_to_driver)
     return Connection(address, found)

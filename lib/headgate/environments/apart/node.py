@@ -1,0 +1,204 @@
+"""A host of environments on a machine of a cluster: one run speaks to it, and it plays episodes in child processes."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import secrets
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from headgate.core.errors import EnvironmentFailedError
+from headgate.environments.apart import frames
+from headgate.environments.apart.frames import ApartLimits, Frame, Source, UnfitNodeError
+from headgate.environments.apart.host import Host, Hosts
+from headgate.environments.apart.hosted import HostedEpisode
+from headgate.environments.apart.serving import CallServer
+from headgate.environments.apart.stream import TOKEN_BYTES, FrameStream, accepted
+from headgate.environments.protocol import Episode
+
+BEAT_S: Final = 2.0
+"""Between two signs of life."""
+
+CLAIM_S: Final = 60.0
+"""For the run to connect; a host that nobody claims gives its place back."""
+
+_UNPROVED: Final = 64
+"""Connections at once that have proved nothing yet; further ones are closed."""
+
+_END_S: Final = 0.2
+"""For the processes of environments to end by themselves: a place that has to be left is left within half a second."""
+
+_UP_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where a host is reached: address, port and, in hexadecimal digits, the token of the one connection it takes."""
+
+    address: str
+    port: int
+    token: str
+
+
+class EnvironmentHost:
+    """Lives as long as the connection of the one run that it was started for. Made on the machine that it works on.
+
+    `run` has an event loop of its own; `where` and `cancel` are called from other threads.
+    """
+
+    def __init__(self, address: str, node: str, limits: ApartLimits) -> None:
+        """Prepare the host.
+
+        Args:
+            address: of this machine, at which it listens, and at no other.
+            node: what errors call this machine.
+            limits: what the processes of each package may take.
+        """
+        self._address = address
+        self._node = node
+        self._limits = limits
+        self._hosts = Hosts()
+        self._token = secrets.token_bytes(TOKEN_BYTES)
+        self._port = 0
+        self._is_up = threading.Event()
+        self._stop: Callable[[], object] = lambda: None
+        self._is_stopped = False
+
+    def where(self) -> Whereabouts:
+        """Return where it is reached, once it is.
+
+        Raises:
+            EnvironmentFailedError: if it does not come up.
+        """
+        if not self._is_up.wait(_UP_S) or not self._port:
+            raise EnvironmentFailedError("the host of environments does not listen")
+        return Whereabouts(self._address, self._port, self._token.hex())
+
+    async def run(self) -> str:
+        """Play what the run asks for; return why that ended, when no process of it is left."""
+        try:
+            return await self._served()
+        finally:
+            self._is_up.set()
+            self._hosts.end_all(_END_S)
+
+    def cancel(self, request_id: str) -> None:  # noqa: ARG002 - as placement calls it
+        """End it from another thread: its place is wanted by others."""
+        self._is_stopped = True
+        self._stop()
+
+    async def _served(self) -> str:
+        loop, ended = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+
+        def end(why: str) -> None:
+            if not ended.done():
+                ended.set_result(why)
+
+        self._stop = partial(loop.call_soon_threadsafe, end, "its place was taken away")
+        if self._is_stopped:
+            return "its place was taken away"
+
+        begun = asyncio.Event()
+
+        def take(frame: Frame) -> None:
+            begun.set()
+            server.take(frame)
+
+        stream = FrameStream(take, end)
+        server = _HostServer(stream.send, self._hosts, self._node, self._limits)
+        unproved, is_claimed = 0, False
+
+        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal unproved, is_claimed
+            if unproved >= _UNPROVED or is_claimed:
+                writer.transport.abort()
+                return
+            unproved += 1
+            is_known = await accepted(reader, writer, self._token)
+            unproved -= 1
+            if is_known and not is_claimed:
+                is_claimed = True
+                stream.begin(writer)
+            else:
+                writer.transport.abort()
+
+        listener = await asyncio.start_server(connected, self._address, 0)
+        self._port = listener.sockets[0].getsockname()[1]
+        self._is_up.set()
+        loop.call_later(CLAIM_S, lambda: None if begun.is_set() else end(f"no run claimed it within {CLAIM_S:g} s"))
+        beating = loop.create_task(_beat(stream, begun))
+        try:
+            why = str(await ended)
+        finally:
+            beating.cancel()
+            listener.close()
+            stream.finish("its host has ended")
+        return why
+
+
+async def _beat(stream: FrameStream, begun: asyncio.Event) -> None:
+    await begun.wait()
+    beat = frames.packed({"call": 0})
+    while True:
+        stream.send(beat)
+        await asyncio.sleep(BEAT_S)
+
+
+class _HostServer(CallServer):
+    """Plays episodes of any package in child processes of this machine, as a run does on its own."""
+
+    says_begun = False  # the deadline of a call is kept here, where it is known when its process began it
+
+    def __init__(self, say: Callable[[bytes], None], hosts: Hosts, node: str, limits: ApartLimits) -> None:
+        super().__init__(say)
+        self._hosts = hosts
+        self._node = node
+        self._limits = limits
+        self._unfit: dict[Source, str] = {}
+
+    def take(self, frame: Frame) -> None:
+        """Begin a call; a package is compared at once where it is new, also if the call is taken back."""
+        if frame["do"] == "begin":
+            return
+        if "packages" in frame:
+            self._unfit[Source(*frame["source"])] = differences(self._node, frame["packages"])
+        super().take(frame)
+
+    async def opened(self, frame: Frame) -> Episode:
+        """Return a new episode in a child process."""
+        return await HostedEpisode.begun(frame["environment"], frame["index"], frame["seed"], self._host(frame))
+
+    async def baseline(self, frame: Frame) -> str:
+        """Return what a baseline agent replies in a child process."""
+        asked = {name: frame[name] for name in ("kind", "index", "seed", "conversation", "draw")}
+        call = self._host(frame).ask("baseline", frame["environment"], **asked)
+        return str((await asyncio.wrap_future(call.future))["reply"])
+
+    def _host(self, frame: Frame) -> Host:
+        """Return the host of a package's processes.
+
+        Raises:
+            UnfitNodeError: if this machine has other packages than the run's.
+        """
+        source = Source(*frame["source"])
+        if why := self._unfit[source]:
+            raise UnfitNodeError(why, next_step="Install the same version there, or keep the node out by its labels.")
+        return self._hosts.of(source, self._limits)
+
+
+def differences(node: str, packages: Mapping[str, Any]) -> str:
+    """Return in what the packages of this machine, called `node`, differ from those of a run: name -> version."""
+    told = []
+    for name, version in packages.items():
+        try:
+            here = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            told.append(f"node {node} has no package {name}, of which the run has {version}")
+            continue
+        if here != version:
+            told.append(f"node {node} has {name} {here}, and the run {version}")
+    return "; ".join(told)

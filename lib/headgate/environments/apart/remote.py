@@ -1,0 +1,229 @@
+"""Hosts of environments on other machines, from the side of the run that plays episodes there."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from headgate.core.errors import HeadgateError, HostLostError
+from headgate.environments.apart import frames
+from headgate.environments.apart.frames import Frame, MovedError, Source, failure_of
+from headgate.environments.apart.hosted import HostedEnvironment
+from headgate.environments.apart.node import Whereabouts
+from headgate.environments.apart.stream import FrameStream, connected
+from headgate.environments.shares import MODEL
+
+SILENT_S: Final = 15.0
+"""A host that was not heard of for so long is lost, as a driver is for the placement ledger."""
+
+
+@dataclass(slots=True)
+class RemoteCall:
+    """One call under way; see `Call`."""
+
+    number: int
+    do: str
+    environment: str
+    source: Source
+    future: asyncio.Future[Frame]
+
+
+class RemoteHost:
+    """One host. Belongs to the run's event loop; lives as long as its connection.
+
+    Attributes:
+        name: its place's.
+        node: the machine's.
+        seats: episodes that it is to have at most.
+        load: episodes open in it; counted by `RemoteHosts`.
+        is_retiring: it gets no new episode, and is given back when the last one has ended.
+        why_gone: what ended it; empty while it lives.
+        unfit: packages that cannot be played there, with the reason.
+    """
+
+    def __init__(self, name: str, node: str, seats: int, lost: Callable[[RemoteHost], None]) -> None:
+        self.name = name
+        self.node = node
+        self.seats = seats
+        self.load = 0
+        self.is_retiring = False
+        self.why_gone = ""
+        self.unfit: dict[Source, HeadgateError] = {}
+        self._lost = lost
+        self._calls: dict[int, RemoteCall] = {}
+        self._numbers = itertools.count(1)
+        self._told: set[Source] = set()
+        self._stream = FrameStream(self._take, self._ended)
+        self._heard_at = 0.0
+
+    async def connect(self, where: Whereabouts) -> None:
+        """Claim the host.
+
+        Raises:
+            ConnectionError: if it does not answer, or somebody else does.
+        """
+        await connected(where.address, where.port, bytes.fromhex(where.token), self._stream)
+        self._heard_at = asyncio.get_running_loop().time()
+        self._stream.send(frames.packed({"do": "begin", "call": 0}))
+
+    def call(self, source: Source, do: str, environment: str, **arguments: Any) -> RemoteCall:
+        """Ask the host; the call's future has its answer, or what it raised. Cancelling it cancels the call."""
+        call = RemoteCall(next(self._numbers), do, environment, source, asyncio.get_running_loop().create_future())
+        frame = {"do": do, "call": call.number, "environment": environment, "model": MODEL.get()} | arguments
+        if do in ("open", "baseline"):
+            frame["source"] = (source.kind, source.name, source.value)
+            if source not in self._told:
+                frame["packages"] = dict(source.packages)
+                self._told.add(source)
+        data = frames.packed(frame)
+        if self.why_gone:
+            _fail(call.future, self.lost(environment, do))
+            return call
+        self._calls[call.number] = call
+        if do != "close":  # which is finished although nobody waits for it any more
+            call.future.add_done_callback(partial(self._cancel, call.number))
+        self._stream.send(data)
+        return call
+
+    def lost(self, environment: str, do: str) -> HostLostError:
+        """Return the error for whoever needs the host that is gone."""
+        return HostLostError(f"the host of environment {environment!r} on {self.node} ended in {do}: {self.why_gone}")
+
+    def check(self, now: float) -> None:
+        """End a host that has been silent for too long."""
+        if now - self._heard_at > SILENT_S:
+            self.close(f"it was not heard of for {SILENT_S:g} s")
+
+    def close(self, why: str) -> None:
+        """Let the host end; legal more than once."""
+        self._stream.close(why)
+
+    def _cancel(self, number: int, future: asyncio.Future[Frame]) -> None:
+        if future.cancelled() and not self.why_gone:
+            self._stream.send(frames.packed({"do": "cancel", "call": number}))
+
+    def _take(self, frame: Frame) -> None:
+        self._heard_at = asyncio.get_running_loop().time()
+        if not (number := frame["call"]):
+            return  # a sign of life
+        call = self._calls.pop(number)  # what nobody asked for is nothing that can be read
+        if call.future.cancelled():
+            if "opening" in frame:
+                self.call(call.source, "close", call.environment, episode=number)  # nobody waits for it any more
+        elif "raised" in frame:
+            _fail(call.future, self._failure(frame, call))
+        else:
+            call.future.set_result(frame)
+
+    def _failure(self, frame: Frame, call: RemoteCall) -> HeadgateError:
+        error = failure_of(frame, f"environment {call.environment!r}", call.do)
+        if frame["raised"] == "UnfitNodeError":
+            self.unfit[call.source] = error
+            return MovedError(error.message)
+        error.args = (f"on node {self.node}: {error.message}",)
+        return error
+
+    def _ended(self, why: str) -> None:
+        self.why_gone = why
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            if not call.future.done():
+                _fail(call.future, self.lost(call.environment, call.do))
+        self._lost(self)
+
+
+def _fail(future: asyncio.Future[Frame], error: HeadgateError) -> None:
+    future.set_exception(error)
+    future.exception()  # taken note of: nobody need wait for the end of a close
+
+
+class RemoteSeat:
+    """The place of one episode in a host."""
+
+    def __init__(self, host: RemoteHost, source: Source) -> None:
+        self.host = host
+        self._source = source
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the host has ended."""
+        return bool(self.host.why_gone)
+
+    def call(self, do: str, environment: str, **arguments: Any) -> RemoteCall:
+        """Ask the host."""
+        return self.host.call(self._source, do, environment, **arguments)
+
+    def lost(self, environment: str, do: str) -> HostLostError:
+        """Return the error for whoever needs the host that is gone."""
+        return self.host.lost(environment, do)
+
+
+class RemoteHosts:
+    """The hosts of one run that are connected. Belongs to the run's event loop.
+
+    An episode goes to the host with the fewest for its seats that can play it.
+    """
+
+    def __init__(self) -> None:
+        self._hosts: list[RemoteHost] = []
+
+    def __iter__(self) -> Iterator[RemoteHost]:
+        return iter(tuple(self._hosts))
+
+    def add(self, host: RemoteHost) -> None:
+        """Let a connected host play."""
+        self._hosts.append(host)
+
+    def remove(self, host: RemoteHost) -> None:
+        """Forget a host that is gone."""
+        if host in self._hosts:
+            self._hosts.remove(host)
+
+    def moved(self, environment: HostedEnvironment) -> HostedEnvironment:
+        """Return an environment whose episodes are played here."""
+        return HostedEnvironment(environment.spec, RemoteSeats(self, environment.source))
+
+    def chosen(self, source: Source) -> RemoteHost:
+        """Return the host for the next episode of a package.
+
+        Raises:
+            HostLostError: if there is no host now.
+            EnvironmentFailedError: if no host can play it.
+        """
+        there = [host for host in self._hosts if not host.why_gone]
+        fit = [host for host in there if source not in host.unfit]
+        if there and not fit:
+            raise there[0].unfit[source]
+        if not fit:
+            raise HostLostError("no host of environments is there now")
+        return min(fit, key=lambda host: (host.is_retiring, host.load / host.seats))
+
+
+class RemoteSeats:
+    """The seats for one package; what `Host` is for the processes of this machine."""
+
+    def __init__(self, hosts: RemoteHosts, source: Source) -> None:
+        self.source = source
+        self._hosts = hosts
+
+    def seat(self) -> RemoteSeat:
+        """Return a place for one more episode, which is counted; `leave` gives it back. Raises as `chosen` does."""
+        host = self._hosts.chosen(self.source)
+        host.load += 1
+        return RemoteSeat(host, self.source)
+
+    def ask(self, do: str, environment: str, **arguments: Any) -> RemoteCall:
+        """Ask a host something that belongs to no episode. Raises as `chosen` does."""
+        return self._hosts.chosen(self.source).call(self.source, do, environment, **arguments)
+
+    def is_misplaced(self, seat: RemoteSeat) -> bool:  # noqa: ARG002 - as the processes of this machine are asked
+        """Return False: who blocks whom is seen, and dealt with, on the host's own machine."""
+        return False
+
+    def leave(self, seat: RemoteSeat, *, is_well: bool) -> None:  # noqa: ARG002 - as above
+        """Give a seat back."""
+        seat.host.load -= 1

@@ -1,0 +1,64 @@
+"""`python -m headgate.run.hosts`: the process beside a run that speaks to Ray for it.
+
+Ray ends the process of a driver whose cluster is gone for a minute; a run goes on. It reads lines of JSON on standard
+input, a `HostOrder` first and then `{"ask": NAME}`, `{"drop": NAME}` or `{"end": true}`, and ends with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+from typing import Any, Final
+
+from headgate.core.errors import HeadgateError
+from headgate.run.hosts.order import HostOrder
+
+_END_S: Final = 10.0
+"""For places to be given back when the run is gone; the ledger takes them back then anyway."""
+
+
+def main() -> int:
+    """Serve one run."""
+    lines = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever Ray prints is no line of ours
+    lock = threading.Lock()  # of the lines
+
+    def tell(**told: Any) -> None:
+        with lock:
+            lines.write(json.dumps(told) + "\n")
+
+    order = HostOrder(**json.loads(sys.stdin.readline()))
+    commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(commands,), daemon=True).start()
+    from headgate.run.hosts.broker import Broker  # noqa: PLC0415 - Ray takes a second to import
+
+    try:
+        broker = Broker(order, tell)
+    except HeadgateError as error:
+        tell(failed=error.message, next_step=error.next_step)
+        return error.exit_code
+    try:
+        while "end" not in (command := commands.get()):
+            if "ask" in command:
+                broker.ask(command["ask"])
+            else:
+                broker.drop(command["drop"])
+    finally:
+        broker.close()
+    return 0
+
+
+def _read(commands: queue.SimpleQueue[dict[str, Any]]) -> None:
+    for line in sys.stdin:
+        commands.put(json.loads(line))
+    commands.put({"end": True})
+    timer = threading.Timer(_END_S, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""Places of hosts: asked of the placement ledger for a run, told when they are up, given back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any, Final
+
+from headgate.core.errors import HeadgateError
+from headgate.environments import apart
+from headgate.placement import PlacementPool, amounts, connect, node_address
+from headgate.run.hosts.order import HostCluster, HostOrder
+
+_TOLD_EVERY_S: Final = 5.0
+"""How often a host that waits in line is said to, and why."""
+
+_UP_S: Final = 60.0
+"""For a host that has its place to listen."""
+
+
+class PlacedHost(apart.EnvironmentHost):
+    """A host as placement makes it on a node."""
+
+    def __init__(self, limits: dict[str, Any]) -> None:
+        address = node_address()
+        locks = tuple(limits["sandbox_locks"])
+        super().__init__(address, address, apart.ApartLimits(**limits | {"sandbox_locks": locks}))
+
+
+class Broker:
+    """The run's driver of placement. Its calls block; each host has a thread while it is wanted."""
+
+    def __init__(self, order: HostOrder, tell: Callable[..., None]) -> None:
+        """Connect to the cluster; `tell` sends keyword arguments to the run.
+
+        Raises:
+            HeadgateError: if there is no cluster, or it cannot be used.
+        """
+        self._order = order
+        self._cluster = HostCluster(**order.cluster)
+        self._tell = tell
+        self._placement = connect(
+            self._cluster.address or None,
+            journal=self._cluster.journal or None,
+            driver=order.driver,
+            log_to_driver=False,
+        )
+        is_new = all(pool.name != self._cluster.pool for pool in self._placement.pools())
+        self._owns_pool = order.owns_pool or is_new
+        self._owns_ledger = order.owns_ledger or not self._placement.found_ledger
+        pool = self._pool()
+        says = f"{self._placement.says}, pool {pool.name} with {pool.pool.quota}"
+        tell(says=says, owns_pool=self._owns_pool, owns_ledger=self._owns_ledger)
+
+    def ask(self, name: str) -> None:
+        """Have a host in line."""
+        threading.Thread(target=self._tend, args=(name,), name=f"headgate-{name}", daemon=True).start()
+
+    def drop(self, name: str) -> None:
+        """Give the place of a host back, or its place in line; silent when it has none."""
+        with suppress(HeadgateError):
+            self._placement.cancel(name, "no longer needed")
+
+    def close(self) -> None:
+        """Give everything back, and what was made for this run alone."""
+        placement, name = self._placement, self._cluster.pool
+        with suppress(HeadgateError):
+            for view in placement.requests(name):
+                if view.holder == self._order.driver and not view.stage.has_ended:
+                    placement.work(view.request_id).cancel("the run has ended")
+                    with suppress(TimeoutError):
+                        placement.work(view.request_id).wait(_TOLD_EVERY_S)
+            is_idle = all(view.stage.has_ended for view in placement.requests(name))
+            if self._owns_pool and is_idle:
+                placement.close_pool(name)
+            others = [pool for pool in placement.pools() if pool.name != name]
+            if self._owns_ledger and is_idle and not others:
+                placement.shutdown()
+        placement.close()
+
+    def _pool(self) -> PlacementPool:
+        """Return the pool, which another run may have closed since."""
+        return self._placement.pool_or_whole(self._cluster.pool, self._cluster.quota or None)
+
+    def _tend(self, name: str) -> None:
+        try:
+            work = self._pool().submit(
+                PlacedHost,
+                dict(self._order.limits),
+                request_id=name,
+                resources=amounts(cpu=self._order.cpus),
+                priority=self._order.priority,
+                labels={"role": self._order.role, "run": self._order.driver},
+            )
+            while True:
+                try:
+                    work.wait_running(_TOLD_EVERY_S)
+                    break
+                except TimeoutError:
+                    self._tell(waits=name, why=work.why().says)
+            where: apart.Whereabouts = work.call("where").future().result(_UP_S)
+            self._tell(host=name, where=asdict(where))
+            view = work.wait()
+            self._tell(gone=name, why=f"its place is {view.stage}: {view.note}" if view.note else "it has ended")
+        except HeadgateError as error:
+            self._tell(gone=name, why=str(error))
+        except Exception as error:  # noqa: BLE001 - told to the run, which asks again; Ray raises what it likes
+            self._tell(gone=name, why=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")

@@ -1,0 +1,314 @@
+"""The hosts of a run on a Ray cluster, from the run's side: how many are wanted, and what becomes of each."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import math
+import sys
+import tempfile
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, replace
+from typing import IO, Any, Final
+
+from headgate.config import Settings
+from headgate.core.errors import EnvironmentHostsError
+from headgate.core.events import (
+    Emit,
+    EnvironmentClusterJoined,
+    EnvironmentClusterLost,
+    EnvironmentHostEnded,
+    EnvironmentHostStarted,
+    EnvironmentHostWaits,
+)
+from headgate.environments import Environment, apart
+from headgate.run.dispatch import SEATS
+from headgate.run.hosts.order import HostCluster, HostOrder
+from headgate.scheduling import Dispatcher
+
+TICK_S: Final = 0.5
+"""How often it is looked how many hosts are wanted."""
+
+FIRST_PAUSE_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 30.0
+"""Before a cluster that is gone, or a host that does not start, is tried again."""
+
+_SETTLED_S: Final = 10.0
+"""A connection to the cluster that lasted so long makes the next pause short again."""
+
+_END_S: Final = 20.0
+"""For all places to be given back at the end of a run."""
+
+
+class EnvironmentHosts:
+    """Has as many hosts as the run's demand needs. Owned by one run, on its event loop.
+
+    The run's tasks of environments that are played here take a unit of `SEATS` each. Its limit is what the hosts that
+    are up have room for, so that without a host these tasks wait in the ready queue, hold no worker, and keep nobody
+    else's waiting. A host that there is no demand for gets no new episode, and is given back when its last has ended.
+
+    Attributes:
+        names: the environments that are played here.
+    """
+
+    def __init__(self, settings: Settings, run_id: str, *, emit: Emit, cluster: HostCluster | None = None) -> None:
+        """Prepare the hosts; nothing is connected before `start`."""
+        self._settings = settings
+        self._emit = emit
+        self._driver = f"hosts-{run_id}"
+        cluster = cluster or HostCluster(settings.ray_address, settings.ray_pool)
+        self._order = HostOrder(
+            asdict(cluster),
+            self._driver,
+            settings.environment_host_cpus,
+            settings.environment_host_priority,
+            settings.environment_host_role,
+            asdict(apart.ApartLimits.of(settings)) | {"processes": settings.environment_host_cpus},
+        )
+        self.names: frozenset[str] = frozenset()
+        self._seats = settings.environment_host_cpus * settings.environment_seats
+        self._hosts = apart.RemoteHosts()
+        self._pending: dict[str, asyncio.Task[None] | None] = {}
+        self._asked = 0
+        self._dispatcher: Dispatcher | None = None
+        self._busy_at = 0.0
+        self._not_before = 0.0
+        self._pause_s = FIRST_PAUSE_S
+        self._process: asyncio.subprocess.Process | None = None
+        self._joined: asyncio.Future[None] | None = None
+        self._following: asyncio.Task[None] | None = None
+        self._is_closing = False
+        self._waits = ""
+        self._next_step = EnvironmentHostsError.next_step
+
+    def moved(self, environments: Mapping[str, Environment], outside: Collection[str]) -> dict[str, Environment]:
+        """Return the environments, those that run apart as they are played here, but for those of outside workers."""
+        found = dict(environments)
+        for name, one in environments.items():
+            if isinstance(one, apart.HostedEnvironment) and name not in outside:
+                found[name] = self._hosts.moved(one)
+        self.names = frozenset(name for name, one in found.items() if one is not environments[name])
+        return found
+
+    async def start(self) -> None:
+        """Join the cluster.
+
+        Raises:
+            EnvironmentHostsError: if it cannot be joined; from then on it is tried again.
+        """
+        self._joined = asyncio.get_running_loop().create_future()
+        self._following = asyncio.get_running_loop().create_task(self._followed())
+        await self._joined
+
+    async def keep(self, dispatcher: Dispatcher) -> None:
+        """Have as many hosts as the ready tasks and open episodes need, until cancelled."""
+        self._dispatcher = dispatcher
+        while True:
+            self._look(asyncio.get_running_loop().time())
+            await asyncio.sleep(TICK_S)
+
+    async def close(self) -> None:
+        """Give all hosts back, and return when none is left; legal twice."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        for connecting in self._pending.values():
+            if connecting is not None:
+                connecting.cancel()
+        for host in self._hosts:
+            host.close("the run has ended")
+        self._say(end=True)
+        if self._following is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_END_S):
+                    await asyncio.shield(self._following)
+            if self._process is not None and self._process.returncode is None:
+                self._process.kill()
+            self._following.cancel()
+            await asyncio.wait([self._following])
+
+    def held_by(self) -> str:
+        """Return what a task waits for that finds no seat, in a sentence."""
+        up, seats = list(self._hosts), self._settings.environment_seats
+        if up:
+            taken = f"all seats of the {len(up)} hosts on Ray are taken ({seats} per CPU)"
+            return f"{taken}; {self._waits}" if self._waits and self._pending else taken
+        return self._waits or "a host on Ray is being started"
+
+    # How many.
+
+    def _look(self, now: float) -> None:
+        """Ask for hosts, or give some back, as demand wants it."""
+        hosts = list(self._hosts)
+        for host in hosts:
+            host.check(now)
+        kept = [host for host in hosts if not host.is_retiring]
+        wanted, have = self._wanted(), len(kept) + len(self._pending)
+        if wanted >= have:
+            self._busy_at = now
+        for host in hosts:
+            if host.is_retiring and wanted > have:
+                host.is_retiring = False
+                have += 1
+        if wanted > have and now >= self._not_before and self._is_joined:
+            for _ in range(wanted - have):
+                self._asked += 1
+                self._ask(f"{self._driver}-{self._asked}")
+        elif wanted < have and now - self._busy_at >= self._settings.environment_host_idle_s:
+            self._shrink(have - wanted, kept)
+        for host in hosts:
+            if host.is_retiring and not host.load:
+                host.close("there is no work for it")
+        self._set_limit()
+
+    def _wanted(self) -> int:
+        assert self._dispatcher is not None, "it is kept for a run"
+        queue, book = self._dispatcher.queue, self._dispatcher.book
+        demand = queue.demand(SEATS) - queue.stuck(SEATS) + book.in_use.get(SEATS, 0)
+        return math.ceil(min(demand, self._settings.num_evaluation_workers) / self._seats)
+
+    def _shrink(self, count: int, kept: list[apart.RemoteHost]) -> None:
+        for name in [name for name, connecting in self._pending.items() if connecting is None][:count]:
+            del self._pending[name]
+            self._say(drop=name)
+            count -= 1
+        for host in sorted(kept, key=lambda host: host.load)[:count]:
+            host.is_retiring = True
+
+    def _set_limit(self) -> None:
+        limit = sum(host.load if host.is_retiring else host.seats for host in self._hosts)
+        dispatcher = self._dispatcher
+        if dispatcher is not None and dispatcher.book.limits.get(SEATS) != limit:
+            dispatcher.set_limit(SEATS, limit)
+
+    def _ask(self, name: str) -> None:
+        self._pending[name] = None
+        self._say(ask=name)
+
+    # What becomes of one.
+
+    async def _claim(self, name: str, where: apart.Whereabouts) -> None:
+        host = apart.RemoteHost(name, where.address, self._seats, self._ended)
+        try:
+            await host.connect(where)
+        except ConnectionError as error:
+            self._say(drop=name)
+            self._failed(name, str(error))
+            return
+        self._pending.pop(name, None)
+        self._pause_s, self._waits = FIRST_PAUSE_S, ""
+        self._hosts.add(host)
+        self._set_limit()
+        self._emit(EnvironmentHostStarted(name, host.node, host.seats))
+
+    def _ended(self, host: apart.RemoteHost) -> None:
+        """Follow the end of a host that was up, whoever ended it."""
+        self._hosts.remove(host)
+        self._say(drop=host.name)
+        self._set_limit()
+        self._emit(EnvironmentHostEnded(host.name, host.node, host.load, host.why_gone))
+
+    def _failed(self, name: str, why: str) -> None:
+        """Follow the end of a host that has not come up: the next one is asked for after a pause."""
+        self._pending.pop(name, None)
+        if self._is_closing:
+            return
+        now = asyncio.get_running_loop().time()
+        if now >= self._not_before:
+            self._not_before = now + self._pause_s
+            self._pause_s = min(LONGEST_PAUSE_S, 2 * self._pause_s)
+        self._tell_waits(name, f"no host starts: {why}")
+
+    def _tell_waits(self, name: str, why: str) -> None:
+        """Tell once what is waited for."""
+        if why != self._waits:
+            self._waits = why
+            self._emit(EnvironmentHostWaits(name, why))
+
+    # The process that speaks to Ray.
+
+    @property
+    def _is_joined(self) -> bool:
+        return self._joined is not None and self._joined.done() and self._joined.exception() is None
+
+    def _say(self, **told: Any) -> None:
+        process = self._process
+        if process is not None and process.returncode is None and process.stdin is not None:
+            process.stdin.write(json.dumps(told).encode() + b"\n")
+
+    async def _followed(self) -> None:
+        """Have a process that speaks to Ray, and another one whenever it has ended, until the hosts are closed."""
+        loop, pause_s = asyncio.get_running_loop(), FIRST_PAUSE_S
+        while True:
+            began = loop.time()
+            with tempfile.TemporaryFile(prefix="headgate-hosts-") as printed:
+                why = await self._spoken(printed)
+            if self._is_closing:
+                return
+            assert self._joined is not None, "it was started"
+            if not self._joined.done():
+                self._joined.set_exception(EnvironmentHostsError(why, next_step=self._next_step))
+                return
+            pause_s = FIRST_PAUSE_S if loop.time() - began > _SETTLED_S else min(LONGEST_PAUSE_S, 2 * pause_s)
+            if not self._waits.startswith(why):
+                self._emit(EnvironmentClusterLost(why, pause_s))
+            self._waits = why
+            await asyncio.sleep(pause_s)
+
+    async def _spoken(self, printed: IO[bytes]) -> str:
+        """Run one such process to its end; return why it ended."""
+        self._process = process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "headgate.run.hosts"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=printed,
+            start_new_session=True,  # a Ctrl-C is for the run, which gives back in its own order
+        )
+        why = ""
+        try:
+            assert process.stdin is not None, "it was started with pipes"
+            assert process.stdout is not None, "likewise"
+            process.stdin.write(json.dumps(asdict(self._order)).encode() + b"\n")
+            for name, connecting in self._pending.items():
+                if connecting is None:
+                    self._say(ask=name)
+            async for line in process.stdout:
+                why = self._hear(json.loads(line)) or why
+            await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        return why or f"the Ray cluster of the hosts is gone{_last_line(printed)}"
+
+    def _hear(self, told: dict[str, Any]) -> str:
+        """Follow what the process says; return why it will end, when it says so."""
+        if "says" in told:
+            assert self._joined is not None, "it was started"
+            if not self._joined.done():
+                self._joined.set_result(None)
+            self._waits = ""
+            owned = {name: told[name] for name in ("owns_pool", "owns_ledger")}
+            self._order = replace(self._order, **owned)
+            self._emit(EnvironmentClusterJoined(told["says"]))
+        elif "host" in told and told["host"] in self._pending:
+            name = told["host"]
+            claim = self._claim(name, apart.Whereabouts(**told["where"]))
+            self._pending[name] = asyncio.get_running_loop().create_task(claim)
+        elif "host" in told:
+            self._say(drop=told["host"])
+        elif "waits" in told:
+            self._tell_waits(told["waits"], f"a host stands in line: {told['why']}")
+        elif "gone" in told and told["gone"] in self._pending:
+            self._failed(told["gone"], told["why"])
+        self._next_step = str(told.get("next_step", self._next_step))
+        return str(told.get("failed", ""))
+
+
+def _last_line(printed: IO[bytes]) -> str:
+    """Return the last line that a process printed, but for Ray's own log, as an addition to a sentence."""
+    printed.seek(max(0, printed.seek(0, 2) - 4_096))
+    lines = [line.strip() for line in printed.read().decode(errors="replace").splitlines()]
+    lines = [line for line in lines if line and line[0] not in "[("]
+    return f"; the last that was heard: {lines[-1][:300]}" if lines else ""

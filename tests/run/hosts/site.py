@@ -1,0 +1,128 @@
+"""A local Ray cluster of nodes with one CPU each, and runs whose environments are played on them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from headgate.config import Settings
+from headgate.core import ChatReply, Model
+from headgate.core.events import Event
+from headgate.environments.apart import HOSTS, ApartLimits, HostedEnvironment, Source
+from headgate.placement.cluster.tuning import TUNED
+from headgate.run import RunResult
+from headgate.run.assembly import run_source
+from headgate.run.matrix import MatrixTaskProvider
+from headgate.sampling import StaticRoster
+from headgate.storage import open_store
+from tests.run.hosts.hosted_plugin import Slow
+
+STORE_BYTES = 80_000_000
+RAY = {**TUNED, "health_check_failure_threshold": 20}
+"""A run notices by itself when a host is gone, and a busy machine must not let living nodes be taken for dead."""
+
+SLOW = "hosted:slow"
+MODELS = tuple(
+    Model(f"m{number}", uid=number, base_url="http://127.0.0.1:1/v1", max_parallel=64) for number in range(2)
+)
+
+
+class Cluster:
+    """Ray's own handle, and the folder of its sessions."""
+
+    def __init__(self, ray_cluster: Any, folder: Path) -> None:
+        self.ray = ray_cluster
+        self.folder = folder
+        self.nodes: list[Any] = []
+
+    @property
+    def address(self) -> str:
+        return str(self.ray.address)
+
+    def add(self) -> None:
+        self.nodes.append(self.ray.add_node(num_cpus=1, object_store_memory=STORE_BYTES))
+
+    def kill(self, node: Any) -> None:
+        self.nodes.remove(node)
+        self.ray.remove_node(node, allow_graceful=False)
+
+
+@contextmanager
+def cluster(nodes: int) -> Iterator[Cluster]:
+    from ray.cluster_utils import Cluster as RayCluster
+
+    folder = tempfile.mkdtemp(prefix="hgh", dir="/tmp")  # sockets lie there, whose paths are short
+    given = {"RAY_TMPDIR": folder, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+    kept = {name: os.environ.get(name) for name in (*given, "RAY_ADDRESS", "PYTHONPATH")}
+    os.environ.pop("RAY_ADDRESS", None)
+    root = Path(__file__).parents[3]
+    paths = [str(root / "lib"), str(root), *filter(None, [kept["PYTHONPATH"]])]
+    os.environ |= given | {"PYTHONPATH": os.pathsep.join(paths)}
+    head = {
+        "num_cpus": 0,
+        "object_store_memory": STORE_BYTES,
+        "include_dashboard": False,
+        "_system_config": RAY,
+    }
+    made = RayCluster(initialize_head=True, head_node_args=head)
+    there = Cluster(made, Path(folder))
+    try:
+        for _ in range(nodes):
+            there.add()
+        yield there
+    finally:
+        made.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+        for name, value in kept.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+
+
+class SaysHi:
+    """Answers at once. Implements `ChatSource`."""
+
+    def chat(self, model, task, emit, *, trace_id=""):
+        async def said(messages):
+            return ChatReply("hi")
+
+        return said
+
+
+def slow_environment(packages: Mapping[str, str] = {}) -> HostedEnvironment:
+    source = Source("environment", SLOW, "tests.run.hosts.hosted_plugin:slow", tuple(packages.items()))
+    return HostedEnvironment(Slow(SLOW).spec, HOSTS.of(source, ApartLimits()))
+
+
+async def sampled(
+    folder: Path, address: str, told: list[Event], *, tasks: int, environment: Any = None, **settings: Any
+) -> RunResult:
+    """Run a matrix of two models to its end; `told` gets the events."""
+
+    class Sink:
+        handlers = {Event: lambda recorded: told.append(recorded.event)}  # noqa: RUF012
+
+        def close(self):
+            pass
+
+    written = {"environment_hosts": "ray", "ray_address": address, "num_evaluation_workers": 8, **settings}
+    made = Settings(campaign="hosts", journal=folder / "journal", store=str(folder / "samples"), **written)
+    return await run_source(
+        made,
+        roster=StaticRoster(MODELS),
+        environments={SLOW: environment or slow_environment()},
+        store=open_store(made.store),
+        source=MatrixTaskProvider([SLOW], tasks),
+        judging=None,
+        stop_when_idle=True,
+        asked=lambda _: SaysHi(),
+        sinks=[Sink()],
+    )
+
+
+async def stored(folder: Path) -> list[tuple[Any, ...]]:
+    columns = ["model", "sequence", "score", "error_kind"]
+    return (await open_store(str(folder / "samples")).scan(columns=columns)).frame.select(columns).rows()
