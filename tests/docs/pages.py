@@ -49,19 +49,24 @@ def headings(page: str) -> set[str]:
 
 def blocks(*languages: str) -> list[Block]:
     """Return the fenced blocks of all pages, or those in one of `languages`."""
+    return [block for block in _all_blocks() if block.language in languages or not languages]
+
+
+@cache
+def _all_blocks() -> tuple[Block, ...]:
     found = []
     for page in pages():
         text = page.read_text(encoding="utf-8")
+        section, after = "", 0
         for match in _FENCE.finditer(text):
-            if match["language"] in languages or not languages:
-                before = text[: match.start()]
-                line = before.count("\n") + 2
-                section = next(reversed(re.findall(r"(?m)^## (.+)$", _FENCE.sub("", before))), "")
-                indent = len(match["indent"])
-                code = "\n".join(row[indent:] for row in match["code"].splitlines())
-                name = str(page.relative_to(ROOT))
-                found.append(Block(name, line, match["language"], code, match["title"] or "", section))
-    return found
+            section = next(reversed(re.findall(r"(?m)^## (.+)$", text[after : match.start()])), section)
+            after = match.end()
+            line = text.count("\n", 0, match.start()) + 2
+            indent = len(match["indent"])
+            code = "\n".join(row[indent:] for row in match["code"].splitlines())
+            name = str(page.relative_to(ROOT))
+            found.append(Block(name, line, match["language"], code, match["title"] or "", section))
+    return tuple(found)
 
 
 def commands(program: str) -> list[tuple[str, list[str]]]:
