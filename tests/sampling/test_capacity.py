@@ -41,6 +41,15 @@ def test_the_workers_needed_are_those_that_are_busy_on_average_whatever_there_ar
     assert _plan(MODELS, RATES, workers=workers).workers_needed == pytest.approx(74_100 * 60 / 86_400)
 
 
+def test_what_outside_workers_play_takes_no_worker_of_the_campaign() -> None:
+    given = {"workers": 1, "boost": 1.0, "episode_s": {"e": 60.0, "robot": 600.0}, "is_measured": {}}
+    models = [Model("acme/a"), Model("acme/b", uid=1)]
+    plan = capacity_check(models, {"e": 720.0, "robot": 144.0}, **given, outside={"robot"})
+    workers = next(limit for limit in plan.limits if limit.name == "workers")
+    assert (workers.demanded_per_day, workers.carries_per_day) == (1_440.0, 1_440.0)
+    assert (plan.workers_needed, plan.outside_needed) == (1.0, 2.0)
+
+
 def test_a_models_parallel_limit_binds_where_workers_are_plenty() -> None:
     slow = Model("acme/slow", max_parallel=1)
     plan = _plan([*MODELS, slow], {"e": 1_000.0}, workers=10_000, episode_s=120.0)

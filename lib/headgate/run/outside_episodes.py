@@ -12,14 +12,13 @@ from pydantic import ValidationError
 from headgate.config import Settings
 from headgate.core import Model, SystemClock, sample_task
 from headgate.core.errors import HeadgateError, InvalidRosterError
-from headgate.core.events import Event
 from headgate.environments import Registry, converse, registry_of
 from headgate.jobqueue.wire import first_flaw
-from headgate.models import ChatClient, ClientSettings
 from headgate.run.assembly import roster_of
 from headgate.run.endpoints import EndpointChats
 from headgate.run.outside_job import SampleOrder, result_of
 from headgate.run.request_side import RequestSide
+from headgate.run.trials import asking, unheard
 
 if TYPE_CHECKING:
     from headgate.jobqueue.worker import HeldJob
@@ -50,7 +49,7 @@ class SampleJobs:
         """
         try:
             order = SampleOrder.model_validate(dict(job.payload))
-            model = self._model_of(order)
+            model = self._model_of(order, has_server=bool(job.spec.pool))
             environment = self._registry.environment(order.environment)
         except ValidationError as error:
             await job.fail(f"the job asks for no sample: {first_flaw(error)}", retry=False)
@@ -71,14 +70,18 @@ class SampleJobs:
             due_at=0.0,
             stage=order.stage,
         )
-        chat = self._chats.chat(model, task, _unheard)
+        chat = self._chats.chat(model, task, unheard)
         result = await converse(environment, order.index, order.seed, chat, model=model.key)
         await job.complete(result_of(result))
 
-    def _model_of(self, order: SampleOrder) -> Model:
+    def _model_of(self, order: SampleOrder, *, has_server: bool) -> Model:
         asked = order.model.model
-        if self._models is None:
+        if self._models is None and (asked.base_url or has_server):
             return asked
+        if self._models is None:
+            raise InvalidRosterError(
+                f"the job names no endpoint of model {asked.key!r}", next_step="Give the worker a roster that does."
+            )
         if asked.key not in self._models:
             raise InvalidRosterError(
                 f"this worker's roster has no model {asked.key!r}", next_step="Add it to the roster of the worker."
@@ -93,14 +96,6 @@ async def sample_jobs(settings: Settings) -> AsyncIterator[SampleJobs]:
     Raises:
         InvalidRosterError: if the roster cannot be read.
     """
-    clock = SystemClock()
     models = {model.key: model for model in await roster_of(settings).load()} if settings.roster else None
-    sent = ClientSettings(deadline_s=settings.request_timeout_s, stream=settings.streaming)
-    async with ChatClient(sent) as client:
-        requests = RequestSide(settings, clock=clock, emit=_unheard)
-        yield SampleJobs(registry_of(settings), models, requests, EndpointChats(client, requests, clock=clock))
-
-
-def _unheard(event: Event) -> None:
-    """Take an event that nobody asks for."""
-    del event
+    async with asking(settings, SystemClock()) as (requests, chats):
+        yield SampleJobs(registry_of(settings), models, requests, chats)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from headgate.config import Settings
-from headgate.core import ChatReply, Message, SystemClock, sample_task
+from headgate.core import ChatReply, Clock, Message, SystemClock, sample_task
 from headgate.core.errors import InvalidSettingError
 from headgate.core.events import Event
 from headgate.environments import EnvironmentSpec, EpisodeResult, converse, registry_of
@@ -63,9 +64,7 @@ async def trial(settings: Settings, environment: str, model: str, index: int, on
             next_step="Give --index in between.",
         )
     clock = SystemClock()
-    sent = ClientSettings(deadline_s=settings.request_timeout_s, stream=settings.streaming)
-    async with model_at_hand(settings, model) as asked, ChatClient(sent) as client:
-        requests = RequestSide(settings, clock=clock, emit=_unheard)
+    async with model_at_hand(settings, model) as asked, asking(settings, clock) as (requests, chats):
         requests.register(asked)
         task = sample_task(
             campaign=settings.campaign,
@@ -75,7 +74,7 @@ async def trial(settings: Settings, environment: str, model: str, index: int, on
             data_length=spec.data_length,
             due_at=clock.wall(),
         )
-        ask = EndpointChats(client, requests, clock=clock).chat(asked, task, _unheard)
+        ask = chats.chat(asked, task, unheard)
         model_s = 0.0
 
         async def chat(messages: Sequence[Message]) -> ChatReply:
@@ -91,6 +90,15 @@ async def trial(settings: Settings, environment: str, model: str, index: int, on
         return Trial(spec, asked.key, index, result, clock.monotonic() - began, model_s)
 
 
-def _unheard(event: Event) -> None:
+@asynccontextmanager
+async def asking(settings: Settings, clock: Clock) -> AsyncIterator[tuple[RequestSide, EndpointChats]]:
+    """Give what asks models without a campaign, within the settings' limits."""
+    sent = ClientSettings(deadline_s=settings.request_timeout_s, stream=settings.streaming)
+    async with ChatClient(sent) as client:
+        requests = RequestSide(settings, clock=clock, emit=unheard)
+        yield requests, EndpointChats(client, requests, clock=clock)
+
+
+def unheard(event: Event) -> None:
     """Take an event that nobody asks for."""
     del event

@@ -21,7 +21,15 @@ from headgate.jobqueue import JobState
 from headgate.jobqueue.server import ServerSettings, running_server
 from headgate.jobqueue.wire import JobOut
 from headgate.jobqueue.worker import HeldJob, JobQueueClient, Worker
-from headgate.run import RunResult, models_at_hand, outside_executors, run_campaign, sample_jobs, sampled_environments
+from headgate.run import (
+    RunResult,
+    models_at_hand,
+    outside_executors,
+    outside_workers,
+    run_campaign,
+    sample_jobs,
+    sampled_environments,
+)
 from headgate.run.outside_workers import LEAD
 from headgate.sampling import RosterSource, StaticRoster
 from headgate.storage import open_store
@@ -157,6 +165,29 @@ async def test_workers_of_the_kit_play_the_environment_and_ask_the_endpoint(site
     assert (result.samples, result.scored) == (6, 6)
     assert list(rows.filter(pl.col("model") == "baseline-solver@main")["score"]) == [1.0, 1.0]
     assert all(json.loads(text)[1][0] == "assistant" for text in rows["conversation"])
+
+
+async def test_a_worker_asks_whom_its_roster_names_and_nobody_else(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "roster.yaml").write_text("models: [{name: other, base_url: 'http://127.0.0.1:1/v1'}]")
+    given = {"environments": ("affine:sat",), "executors": "affine:*=jobqueue", "instances": 1}
+    async with site.queue(), sample_jobs(Settings(roster=str(tmp_path / "roster.yaml"))) as jobs, site.workers(jobs):
+        await site.run(roster=StaticRoster(MODELS[:1]), **given)
+    (row,) = (await site.rows()).to_dicts()
+    assert (row["score"], row["error_kind"]) == (None, "environment")
+    assert "this worker's roster has no model 'm0@main'" in row["error"]
+
+
+async def test_a_job_that_nobody_takes_is_taken_back_and_handed_out_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outside_workers, "_NOBODY_S", 0.3)
+    async with site.queue() as queue:
+        running = asyncio.create_task(site.run(instances=1, roster=StaticRoster(MODELS[:1])))
+        await _until(lambda: _has(queue, JobState.DEAD))
+        async with site.workers(_complete):
+            result = await running
+        (job,) = await _jobs(queue)
+    assert (result.samples, result.scored, job.state, job.failures) == (1, 1, JobState.DONE, 0)
 
 
 async def test_what_no_worker_takes_holds_up_nothing_else(site: Site) -> None:
