@@ -227,7 +227,11 @@ class OutsideWorkers(Executor):
         unwanted = [handed for handed in self._handed.values() if handed.unwanted is not None and not handed.worker]
         await asyncio.gather(*map(self._take_back, unwanted))
         has_moved = await self._follow()
-        overdue = self.clock.monotonic() - _NOBODY_S
+        now = self.clock.monotonic()
+        overdue = now - _NOBODY_S
+        for handed in [one for one in self._handed.values() if one.worker and one.since < overdue]:
+            handed.since = now
+            await self._look_at(handed)  # a queue that was made anew tells nothing of the jobs that it lost
         self.withdraw(
             f"no worker has claimed it for {_NOBODY_S:g} s",
             lambda task: self._handed[task.task_id].is_there and self._handed[task.task_id].since < overdue,
@@ -294,7 +298,7 @@ class OutsideWorkers(Executor):
         try:
             job = await self.client.job(handed.spec.job_id)
         except UnknownJobError:
-            handed.is_there = False  # the queue has lost it
+            handed.is_there, handed.worker, self._after = False, "", None  # the queue has lost it
             return
         if job.state is JobState.DEAD and job.last_error.startswith(f"withdrawn: {_OURS}"):
             if handed.unwanted is None:
@@ -318,12 +322,13 @@ class OutsideWorkers(Executor):
 
 
 def _note(handed: _Handed, entry: EntryOut, now: float) -> None:
+    handed.since = now
     match entry.what:
         case Happening.CLAIMED:
             handed.worker = entry.worker
         case Happening.RESERVED:
             handed.server = entry.resource_id
         case what if what in _FREED:
-            handed.worker, handed.server, handed.since = "", "", now
+            handed.worker = handed.server = ""
         case _:
             pass

@@ -333,11 +333,15 @@ class Stages:
             parts.dispatcher.unpark(lease, now)
             self.figures.unparked(now)
         self.figures.ended(now, now - row.started_at)
-        requests = parts.requests
+        self._spent(task)
+
+    def _spent(self, task: Task) -> None:
+        """Have what a task held of its model's budgets, and a model that has left, be settled."""
+        requests = self._parts.requests
         if requests is not None:
-            requests.budgets.ended(key)
+            requests.budgets.ended(task.task_id)
             # Its own lease is the last one of the model: what the model has left is withdrawn with it.
-            if requests.is_settling and parts.dispatcher.in_flight(task.model) <= 1:
+            if requests.is_settling and self._parts.dispatcher.in_flight(task.model) <= 1:
                 requests.settle(task.model)
 
     async def _hand_over(self, row: Row, task: Task, outside: Executor) -> None:
@@ -364,8 +368,7 @@ class Stages:
             raise
         finally:
             del self._running[task.task_id]
-            if budgets is not None:
-                budgets.ended(task.task_id)
+            self._spent(task)
         self._acceptance.add(sample)
         self._ended(sample)
         kind = sample.error_kind and ErrorKind(sample.error_kind)

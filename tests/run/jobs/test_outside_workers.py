@@ -239,6 +239,25 @@ async def test_a_queue_that_is_away_keeps_its_samples_waiting_and_no_others(site
     assert (result.samples, result.open_tasks) == (12, 0)
 
 
+async def test_a_queue_that_was_made_anew_gets_its_jobs_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outside_workers, "_NOBODY_S", 0.5)
+    begun = asyncio.Event()
+
+    async def hang(_: HeldJob) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with site.queue(), site.workers(hang):
+        running = asyncio.create_task(site.run(instances=2))
+        await begun.wait()
+        await _until(lambda: _is(site.seen[-1].outside is not None and site.seen[-1].outside.working == 2))
+    for file in site.folder.glob("jobqueue.db*"):
+        file.unlink()
+    async with site.queue(), site.workers(_complete):
+        result = await running
+    assert (result.samples, result.scored) == (4, 4)
+
+
 async def test_jobs_of_a_model_that_leaves_the_roster_are_withdrawn(site: Site) -> None:
     class Leaving:
         count = 0
