@@ -24,6 +24,7 @@ from headgate.core import Model
 from headgate.core.errors import InvalidInputError
 from headgate.core.status import CampaignStatus
 from headgate.environments import Environment, environments_at_hand
+from headgate.orchestration import engine_hosts
 from headgate.reports import LEADERBOARD_COLUMNS, Leaderboard, MissingRule, ScoreTable, build_leaderboard
 from headgate.run import RunResult, models_at_hand, run_campaign, sampled_environments
 from headgate.sampling import RosterSource, StaticRoster, mapped_roster
@@ -188,14 +189,20 @@ async def _sampled(
     began = time.time()
     with environments_at_hand(objects):
         sampled = await asyncio.to_thread(sampled_environments, settings)
-        async with _roster_of(models, settings) as roster:
+        async with _roster_of(models, settings) as roster, engine_hosts(settings) as hosts:
             store, keys = sample_store(settings), [model.key for model in await roster.load()]
             wanted = _Wanted(settings, keys, list(sampled), began)
             bar = _Bar(wanted.size, wanted.done(await wanted.frame(store)) if wanted.size else 0, is_shown=progress)
             stop = asyncio.Event()
             with bar, _stopped_by_ctrl_c(stop):
                 result = await run_campaign(
-                    settings, roster=roster, store=store, duration_s=duration_s, stop=stop, on_status=bar.show
+                    settings,
+                    roster=roster,
+                    store=store,
+                    duration_s=duration_s,
+                    stop=stop,
+                    on_status=bar.show,
+                    engine_hosts=hosts,
                 )
             return Evaluation(await wanted.frame(store), result=result)
 

@@ -29,7 +29,7 @@ def test_an_entry_says_how_its_model_is_served_and_what_its_engines_run_at_once_
     written = {**VLLM, "gpus": 2, "replicas": "0-2", "priority": 3, "slots": 16, "options": {"max-model-len": 4096}}
     (model,) = read({"name": "policy", "revision": "step_100", "serve": {**written, "idle_s": 5, "labels": {"a": "b"}}})
     launch = Launch("vllm", "/models/qwen", "policy", 2, 16, {"max-model-len": 4096})
-    assert model.serve == Serving(launch, 0, 2, 3.0, {"a": "b"}, 5.0)
+    assert model.serve == Serving(launch, 0, 2, 3.0, "", {"a": "b"}, 5.0)
     assert (model.base_url, model.max_parallel) == ("", 32)
     assert request_key(model).account.provider == model.endpoint == "engines:///policy@step_100"
 

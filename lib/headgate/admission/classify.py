@@ -69,6 +69,8 @@ _OUTCOMES: Final[Mapping[ErrorKind, OutcomeKind]] = {
     # Not sent at all.
     ErrorKind.BUDGET: OutcomeKind.LOCAL_CANCELLED,
     ErrorKind.DAILY_BUDGET: OutcomeKind.LOCAL_CANCELLED,
+    # The engine was taken away, or ended: no answer of the model's.
+    ErrorKind.ENGINE: OutcomeKind.LOCAL_CANCELLED,
 }
 
 _TIMEOUTS: Final = frozenset({"TimeoutException", "APITimeoutError", "ServerTimeoutError", "ConnectionTimeoutError"})

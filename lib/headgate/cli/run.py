@@ -176,6 +176,7 @@ class AtHand(TypedDict):
     roster: RosterSource
     stop: asyncio.Event
     slots: orchestration.SlotBroker | None
+    engine_hosts: runs.EngineHosts | None
 
 
 @asynccontextmanager
@@ -184,8 +185,8 @@ async def at_hand(settings: Settings, limits: str) -> AsyncIterator[AtHand]:
     slots = await orchestration.shared_slots(limits) if limits else None  # Prefect is imported by those who need it
     stop = asyncio.Event()
     stop_on_signals(stop, settings.drain_timeout_s)
-    async with runs.models_at_hand(settings) as roster:
-        yield {"roster": roster, "stop": stop, "slots": slots}
+    async with runs.models_at_hand(settings) as roster, orchestration.engine_hosts(settings) as hosts:
+        yield {"roster": roster, "stop": stop, "slots": slots, "engine_hosts": hosts}
 
 
 def stop_on_signals(stop: asyncio.Event, drain_s: float | None = None) -> None:

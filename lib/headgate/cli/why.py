@@ -81,6 +81,11 @@ class MonitorClient:
             )
         return str(document["campaign"])
 
+    async def models(self) -> list[dict[str, Any]]:
+        """Return what the campaign says of its models."""
+        found: list[dict[str, Any]] = self._checked(await self._get("/status/models"))["models"]
+        return found
+
     async def task(self, task_id: str) -> dict[str, Any] | None:
         """Return what the campaign says of a task, None when it does not know it."""
         answer = await self._get(f"/status/tasks/{task_id}")

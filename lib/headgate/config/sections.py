@@ -104,7 +104,7 @@ class ExecutorSettings(Section):
 
 
 class HostSettings(Section):
-    """Where environments that run apart are played, and which they are."""
+    """Where environments that run apart are played, and which they are; where engines of models run."""
 
     episodes_apart: Literal["declared", "all"] = Field(
         "declared",
@@ -134,6 +134,11 @@ class HostSettings(Section):
     )
     environment_host_idle_s: float = Field(
         10.0, ge=0, description="A host that there is no work for is given back after this time."
+    )
+    engine_hosts: Literal["local", "ray"] = Field(
+        "local",
+        description="Where engines of models that the roster serves from weights run: on this machine, or on the nodes "
+        "of a Ray cluster, each with a place of the placement ledger.",
     )
     ray_address: str = Field(
         "",

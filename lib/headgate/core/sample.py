@@ -97,6 +97,7 @@ class ErrorKind(StrEnum):
     CANCELLED = "cancelled"
     BUDGET = "budget"
     DAILY_BUDGET = "daily_budget"
+    ENGINE = "engine"
 
     @property
     def is_service_error(self) -> bool:

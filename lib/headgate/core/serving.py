@@ -64,7 +64,8 @@ class Serving:
         least: engines that are awake whatever is due.
         most: engines at most.
         priority: higher goes first where engines stand in line.
-        labels: what the rules of preemption look at on a Ray cluster, besides `role: rollout`.
+        pool: of placement on a Ray cluster, whose quota the engines count against; that of the settings when empty.
+        labels: what the rules of preemption look at there, besides `role: rollout`.
         idle_s: an engine sleeps once no sample was due for so long.
     """
 
@@ -72,5 +73,6 @@ class Serving:
     least: int = 0
     most: int = 1
     priority: float = ENGINE_PRIORITY
+    pool: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     idle_s: float = 30.0

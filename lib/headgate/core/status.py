@@ -44,6 +44,21 @@ class BudgetStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """The engines of a model that Headgate serves."""
+
+    state: str
+    """`asleep`, `in line`, `starting`, `awake`, `leaving` or `failed`."""
+    awake: int
+    most: int
+    """Engines at most."""
+    reason: str
+    """What it waits for, or why it failed; empty where there is nothing to say."""
+    retry_s: float | None = None
+    """When it is tried again, from now."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelStatus:
     """One model: whether it is sampled, how often, and what went wrong last."""
 
@@ -65,6 +80,8 @@ class ModelStatus:
     in_flight: int
     queued: int
     budgets: tuple[BudgetStatus, ...] = ()
+    engines: EngineStatus | None = None
+    """None for a model with an endpoint."""
 
 
 @dataclass(frozen=True, slots=True)

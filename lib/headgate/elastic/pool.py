@@ -262,6 +262,10 @@ class ElasticPool:
         self._steered("the number follows the load")
         self._decide_scale(now)
 
+    def reconsider(self, now: float) -> None:
+        """Decide about the number of workers now: what the policy goes by has changed without a request."""
+        self._decide_scale(now)
+
     def close(self, now: float) -> None:
         """Take no further request; those that are in run to their end."""
         del now

@@ -159,7 +159,12 @@ class Health:
             else:
                 self._drain.begin(worker, "it was found awake", now)
         elif worker.state is WorkerState.ACTIVE and (load.is_asleep or load.is_half_asleep):
-            self._drain.give_up(worker, "it was found asleep", now)
+            why = (
+                f"it was found asleep; its last request: {worker.last_error}"
+                if worker.breaks
+                else "it was found asleep"
+            )
+            self._drain.give_up(worker, why, now)
         elif worker.state is WorkerState.DRAINING:
             self._drain.confirmed(worker, now)
 

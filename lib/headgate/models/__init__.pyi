@@ -5,9 +5,15 @@ from .client import (
     Connections as Connections,
     Journey as Journey,
     read_up_to as read_up_to,
+    request_body as request_body,
 )
 from .endpoint import serve as serve
-from .answer import kind_of_status as kind_of_status, retry_after_s as retry_after_s
+from .answer import (
+    failure_of_status as failure_of_status,
+    kind_of_status as kind_of_status,
+    read_completion as read_completion,
+    retry_after_s as retry_after_s,
+)
 from .faults import Failure as Failure, FaultPlan as FaultPlan, RateLimit as RateLimit, Slow as Slow
 from .local_model import (
     LOCAL_MODEL as LOCAL_MODEL,

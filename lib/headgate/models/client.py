@@ -6,7 +6,7 @@ import asyncio
 import errno
 import ipaddress
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -212,7 +212,7 @@ class _Attempt:
         self._streams = bool(options.get("stream", settings.stream))
         self._url = f"{model.base_url.rstrip('/')}/chat/completions"
         self._headers = _headers(model, task_header if options.get(TASK_HEADER_OPTION) is True else None)
-        self._body = _body(model, messages, options, streams=self._streams)
+        self._body = request_body(model, messages, options, streams=self._streams)
         self._began = clock.monotonic()
         self._first_token_s: float | None = None
         self.was_answered = False
@@ -293,7 +293,8 @@ def _headers(model: Model, task_header: str | None) -> dict[str, str]:
     return headers
 
 
-def _body(model: Model, messages: Sequence[Message], options: dict[str, Any], *, streams: bool) -> bytes:
+def request_body(model: Model, messages: Sequence[Message], options: Mapping[str, Any], *, streams: bool) -> bytes:
+    """Return the body of a chat request: the model's options, and what Headgate itself sets."""
     fields: dict[str, Any] = {name: value for name, value in options.items() if not name.startswith("headgate_")}
     fields["model"] = model.request_name
     fields["messages"] = [{"role": message.role, "content": message.content} for message in messages]

@@ -4,6 +4,7 @@ from .benchmarks import BenchOrder as BenchOrder, run_benchmark as run_benchmark
 from .demo.demo import run_demo as run_demo
 from .demo.plan import DemoChoices as DemoChoices
 from .deployment_file import checked_deployments as checked_deployments
+from .engines import engine_hosts as engine_hosts
 from .elastic.workers import placed_engines as placed_engines
 from .findings import Findings as Findings, run_findings as run_findings
 from .inputs import SamplingOrder as SamplingOrder, settings_of as settings_of

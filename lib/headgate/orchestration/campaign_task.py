@@ -17,6 +17,7 @@ from prefect.client.schemas.objects import State
 from headgate.config import Settings
 from headgate.core.errors import SamplesKeepFailingError, StoreNotWritableError
 from headgate.orchestration.artifacts import RunArtifacts, publish, publish_link
+from headgate.orchestration.engines import engine_hosts
 from headgate.orchestration.inputs import SamplingOrder, report_store_for, roster_for, store_for
 from headgate.orchestration.limit_choices import slots_for
 from headgate.orchestration.pages import write_report
@@ -42,7 +43,7 @@ async def run_as_task(
     """Return what a campaign gives that runs as one task, so that the graph of the run shows when it worked.
 
     Args:
-        campaign: takes settings, and by name `roster`, `store`, `slots` and `stop`.
+        campaign: takes settings, and by name `roster`, `store`, `slots`, `stop` and `engine_hosts`.
         order: names the blocks that they come from.
         settings: those of the campaign.
         artifacts: published meanwhile.
@@ -54,13 +55,14 @@ async def run_as_task(
 
     @task(name=name, task_run_name=name, cache_policy=NO_CACHE, persist_result=False)
     async def worked() -> R:
-        return await campaign(told, roster=roster, store=store, slots=slots, stop=stop.event)
+        return await campaign(told, roster=roster, store=store, slots=slots, stop=stop.event, engine_hosts=hosts)
 
     with closing(await store_for(order.store, settings)) as store:
         async with (
             artifacts.published(),
             _traced(settings, order.reports if is_traced else "", artifacts.subject) as told,
             roster_for(order, settings) as roster,
+            engine_hosts(settings) as hosts,
         ):
             return await worked()
 

@@ -18,7 +18,7 @@ from .leaderboard_rows import (
     standing_rows as standing_rows,
     versus_rows as versus_rows,
 )
-from .live import live_view as live_view, status_lines as status_lines
+from .live import engines_said as engines_said, live_view as live_view, status_lines as status_lines
 from .compared import Compared as Compared, template as template
 from .report import FIGURES as FIGURES, Report as Report, build_report as build_report
 from .leaderboard import MissingRule as MissingRule

@@ -42,13 +42,30 @@ def status_lines(status: campaign_status.CampaignStatus) -> list[str]:
     return [status_line(status), *(_pair_line(pair) for pair in status.pairs), *pauses]
 
 
+def engines_said(engines: campaign_status.EngineStatus | None) -> str:
+    """Return how the engines of a model stand; empty for a model with an endpoint."""
+    if engines is None:
+        return ""
+    if engines.state == "awake":
+        return f"awake {engines.awake}/{engines.most}"
+    retry = "" if engines.retry_s is None else f" (again in {engines.retry_s:.0f} s)"
+    return f"{engines.state}{f': {engines.reason}' if engines.reason else ''}{retry}"
+
+
 def _paused(models: Sequence[campaign_status.ModelStatus]) -> list[Text]:
     """Return a line for each of the first models that wait, with the reason; a line for the others together."""
-    paused = [model for model in models if model.is_paused]
-    lines = [Text(printable(f"{model.model} waits: {model.pause_reason}"), "yellow") for model in paused[:_PAUSED_ROWS]]
+    paused = [(model.model, why) for model in models if (why := _why_it_waits(model))]
+    lines = [Text(printable(f"{model} waits: {why}"), "yellow") for model, why in paused[:_PAUSED_ROWS]]
     if len(paused) > _PAUSED_ROWS:
         lines.append(Text(f"{len(paused) - _PAUSED_ROWS:,} more models wait", "yellow"))
     return lines
+
+
+def _why_it_waits(model: campaign_status.ModelStatus) -> str:
+    if model.is_paused:
+        return model.pause_reason or "paused"
+    has_no_engine = model.engines is not None and model.queued > 0 and not model.engines.awake
+    return f"its engine is {engines_said(model.engines)}" if has_no_engine else ""
 
 
 def _header(status: campaign_status.CampaignStatus) -> Text:

@@ -21,6 +21,7 @@ PROVIDER_ERRORS: Final = (
     ErrorKind.AUTH,
     ErrorKind.BAD_REQUEST,
     ErrorKind.CONNECTION,
+    ErrorKind.ENGINE,
 )
 """Kinds that the model's endpoint, or the way to it, is responsible for."""
 

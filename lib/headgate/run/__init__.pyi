@@ -25,5 +25,6 @@ from .queue_drain import (
 )
 from .request_side import RequestSide as RequestSide
 from .run import Run as Run
+from .served_pool import EngineHosts as EngineHosts
 from .status import RunProgress as RunProgress, RunResult as RunResult
 from .trials import Trial as Trial, trial as trial

@@ -17,6 +17,7 @@ from headgate.core import Clock, Model, SystemClock, new_run_id
 from headgate.core.errors import CampaignInUseError, InvalidRosterError, StoreError, StoreNotWritableError
 from headgate.core.events import Emit, StoreFailed
 from headgate.core.status import CampaignStatus
+from headgate.elastic.service import ElasticCollector, Machine
 from headgate.environments import Environment, JudgedEnvironment, end_idle_processes, registry_of
 from headgate.environments.rubric import Rubric
 from headgate.jobqueue.worker import DEFAULT_URL, JobQueueClient, QueueAddress
@@ -39,6 +40,8 @@ from headgate.run.outside_workers import PATIENCE, OutsideWorkers
 from headgate.run.plan import ChatSource, RunPlan
 from headgate.run.request_side import RequestSide
 from headgate.run.run import Run
+from headgate.run.served import ServedModels
+from headgate.run.served_pool import EngineHosts, ServingRules
 from headgate.run.status import RunProgress, RunResult
 from headgate.sampling import HttpTaskProvider, RosterSource, StaticRoster, TaskProvider, roster_source
 from headgate.storage import LEASE_S, SampleStore, sample_store
@@ -58,6 +61,9 @@ OnStatus = Callable[[CampaignStatus], Awaitable[None]]
 OnProgress = Callable[[RunProgress], Awaitable[None]]
 """Told how far a run has come while it runs; what it raises ends the run."""
 
+_ONE_SHOT_RETRY_S: Final = 1.0
+"""Somebody waits for a run that ends by itself: an engine that does not start is tried again after 1 and 2 s."""
+
 _CELL_COLUMNS: Final = ("campaign", "model", "environment", "sequence", "score", "success", "error_kind", "why")
 
 
@@ -71,6 +77,7 @@ class Watch(TypedDict, total=False):
         every_s: see `on_status`; 1 by default.
         sinks: further sinks of the event stream; the caller closes them.
         slots: bounds the requests of several processes together; they are given back when the run has ended.
+        engine_hosts: start the engines of models that are served from weights; this machine by default.
     """
 
     stop: asyncio.Event | None
@@ -79,6 +86,7 @@ class Watch(TypedDict, total=False):
     every_s: float
     sinks: Iterable[Sink]
     slots: SlotSource | None
+    engine_hosts: EngineHosts | None
 
 
 def roster_of(settings: Settings) -> RosterSource:
@@ -256,7 +264,12 @@ async def run_source(
             ChatClient(ClientSettings(deadline_s=settings.request_timeout_s, stream=settings.streaming))
         )
         slots = watch.get("slots")
-        requests = RequestSide(settings, clock=clock, emit=stream.emit, trace_requests=is_traced, slots=slots)
+        rules = ServingRules(settings.request_timeout_s, *((_ONE_SHOT_RETRY_S,) if stop_when_idle else ()))
+        engines = ServedModels(watch.get("engine_hosts") or Machine(), clock=clock, emit=stream.emit, rules=rules)
+        await stack.enter_async_context(engines)
+        requests = RequestSide(
+            settings, clock=clock, emit=stream.emit, trace_requests=is_traced, slots=slots, engines=engines
+        )
         if slots is not None:
             await stack.enter_async_context(slots.serving(requests.admission, stream.emit, requests.backlog))
         plan = RunPlan(
@@ -281,6 +294,7 @@ async def run_source(
             await stack.enter_async_context(_sole_journal(campaign, store))
         registry = new_registry(campaign.status)
         register_losses(registry, stream)
+        registry.register(ElasticCollector(engines.pools))
         stream.add(campaign.inquiry)
         stream.add(PrometheusSink(registry))
         for sink in watch.get("sinks", ()):

@@ -203,6 +203,8 @@ class DemandSide:
         parts.enqueued_recently.add(now, added)
         for task in tasks:
             parts.ready_since[task.task_id] = now
+        if parts.requests is not None and parts.requests.engines is not None:
+            parts.requests.engines.look(model)
         size = parts.backlog()
         parts.emit(TasksEnqueued(model, added, size))
         changed = parts.backpressure.update(size, now)

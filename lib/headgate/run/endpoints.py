@@ -37,7 +37,9 @@ class EndpointChats:
 
     def chat(self, model: Model, task: Task, emit: Emit, *, trace_id: str = "") -> Chat:
         """Return what asks `model` in the name of `task`."""
-        return _Conversation(self._client, self._requests, self._clock, model, task, emit, trace_id).answer
+        engines = self._requests.engines
+        client = self._client if model.serve is None or engines is None else engines
+        return _Conversation(client, self._requests, self._clock, model, task, emit, trace_id).answer
 
 
 class _Watch(CallWatch):

@@ -15,7 +15,7 @@ from headgate.run.capacity import CapacityPeaks, capacity_plan, key_name
 from headgate.run.dispatch import JOBS, JUDGE, SEATS, WORKERS
 from headgate.run.outside_workers import Executor
 from headgate.run.parts import Parts
-from headgate.run.request_side import DAILY_BUDGET
+from headgate.run.request_side import DAILY_BUDGET, ENGINE
 from headgate.run.rows import Row
 from headgate.run.stages import Stages
 from headgate.scheduling import DispatchLoop, Explanation
@@ -88,6 +88,8 @@ class Inquiry:
         key = TaskId(task_id)
         row = self._stages.row_of(key)
         found = self._with_seats(self._with_budget(self._loop.why(key))) if row is None else self._staged(key, row)
+        if found.gate == ENGINE:
+            return await self._with_engine(found, row)
         if found.state != _UNKNOWN:
             return self._with_requests(found, row, key)
         return self._outside(key) or await self._journaled(key)
@@ -245,6 +247,14 @@ class Inquiry:
         task = dispatcher.queue.item(found.task_id)
         is_seated = task is not None and SEATS in task.resources
         return replace(found, gate=SEATS, reason=hosts.held_by()) if is_seated else found
+
+    async def _with_engine(self, found: Explanation, row: Row | None) -> Explanation:
+        """Say what the engine of a queued task's model does, or waits for."""
+        requests, task = self._parts.requests, self._parts.dispatcher.queue.item(found.task_id)
+        model = row.task.model if row is not None else task.model if task is not None else ""
+        if requests is None or requests.engines is None or not (why := await requests.engines.why(model)):
+            return found
+        return replace(found, reason=why)
 
     def _outside(self, task_id: TaskId) -> Explanation | None:
         """Return where a task is that waits before the ready queue, or behind it for the journal."""

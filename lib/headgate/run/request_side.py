@@ -29,9 +29,13 @@ from headgate.core.events import Emit
 from headgate.core.status import RequestStatus
 from headgate.models import RetryPolicy
 from headgate.run.budgets import Budgets, BudgetStop
+from headgate.run.served import ServedModels
 
 DAILY_BUDGET: Final = "daily_budget"
 """Presses on a model that has used up a budget of 24 h, until it has room again."""
+
+ENGINE: Final = "engine"
+"""Presses on a model that Headgate serves, until an engine of it is awake."""
 
 Pressed = Callable[[str, str | None, float | None], None]
 """Told a model's key, what presses on its endpoint (None: nothing), and until when in monotonic seconds."""
@@ -46,6 +50,7 @@ class RequestSide:
     Attributes:
         admission: the gate; a slot bank bounds it by `set_provider_cap`.
         budgets: what samples and models may spend; a model whose day is used up is under the pressure `DAILY_BUDGET`.
+        engines: serve the models of the roster that have no endpoint; None where nothing is served.
         executor: the way of every request.
         idle: told a task whose request will wait for longer than a second.
         busy: told that it goes on.
@@ -64,6 +69,7 @@ class RequestSide:
         make_law: Callable[[int], LimitLaw] | None = None,
         slots: SlotSource | None = None,
         trace_requests: bool = False,
+        engines: ServedModels | None = None,
     ) -> None:
         """Prepare the request side.
 
@@ -75,6 +81,7 @@ class RequestSide:
             make_law: the limit law by its cap, in place of the one that the settings name.
             slots: bounds providers across processes.
             trace_requests: whether events of every single request are told.
+            engines: see the attribute.
         """
         controller = AdmissionController(make_law or law_factory(settings), trace_requests=trace_requests)
         self.admission = RequestAdmission(controller, clock, emit)
@@ -88,6 +95,7 @@ class RequestSide:
             queue_wait_s=settings.request_queue_wait_s,
         )
         self.budgets = Budgets(settings, clock=clock, emit=emit)
+        self.engines = engines
         self.idle: Callable[[str], None] = lambda _: None
         self.busy: Callable[[str], None] = lambda _: None
         self.ready: Callable[[str], int] = lambda _: 0
@@ -119,6 +127,8 @@ class RequestSide:
         self._models[model.key], self._keys[model.key] = model, now
         self._aliases.setdefault(now.account, {})[model.key] = cap
         self._leaving.get(model.key, set()).discard(now.account)
+        if self.engines is not None:
+            self.engines.follow(model)
         if before is not None and before.account != now.account:
             self._leaving.setdefault(model.key, set()).add(before.account)
 
@@ -128,6 +138,8 @@ class RequestSide:
         if key is not None:
             del self._models[alias]
             self.budgets.dismiss(alias)
+            if self.engines is not None:
+                self.engines.leave(alias)
             self._leaving.setdefault(alias, set()).add(key.account)
 
     def settle(self, alias: str) -> None:
@@ -190,28 +202,38 @@ class RequestSide:
                 pressure = None
             reason, until = (None, None) if pressure is None else (pressure.reason.value, pressure.until)
             for alias in aliases:
-                if self.budgets.stop_of(alias) is None:
+                if self._stop_of(alias) is None:
                     pressed(alias, reason, until)
 
-        self._watch_budgets(pressed, changed)
+        self._watch_stops(pressed, changed)
         return self.admission.on_change(changed)
 
-    def _watch_budgets(self, pressed: Pressed, changed: Callable[[RequestKey, Pressure | None], None]) -> None:
-        """Tell `pressed` of models whose day is used up; when it no longer is, `changed` tells of their endpoints."""
+    def _watch_stops(self, pressed: Pressed, changed: Callable[[RequestKey, Pressure | None], None]) -> None:
+        """Tell `pressed` of models that are stopped; when one no longer is, `changed` tells of its endpoint."""
 
-        def stopped(alias: str, stop: BudgetStop | None) -> None:
-            if stop is not None:
-                pressed(alias, DAILY_BUDGET, None)
-                return
-            pressed(alias, None, None)
+        def told(alias: str) -> None:
             key = self._keys.get(alias)
-            if key is not None:
+            if key is None:
+                return
+            pressed(alias, self._stop_of(alias), None)
+            if self._stop_of(alias) is None:
                 changed(key, self.admission.pressure(key))
 
+        def stopped(alias: str, _: BudgetStop | None) -> None:
+            told(alias)
+
         self.budgets.changed = stopped
+        if self.engines is not None:
+            self.engines.changed = told
         for alias in self._keys:
-            if (stop := self.budgets.stop_of(alias)) is not None:
-                stopped(alias, stop)
+            if self._stop_of(alias) is not None:
+                told(alias)
+
+    def _stop_of(self, alias: str) -> str | None:
+        """Return what stops a model whatever its endpoint says: its day is used up, or no engine of it is awake."""
+        if self.budgets.stop_of(alias) is not None:
+            return DAILY_BUDGET
+        return None if self.engines is None or self.engines.is_ready(alias) else ENGINE
 
     def close(self, reason: str) -> None:
         """Deny whatever still waits or will ask."""

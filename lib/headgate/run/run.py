@@ -329,6 +329,8 @@ class Run:
         if requests is not None:
             requests.idle, requests.busy = self._stages.idle, self._stages.busy
             requests.ready, requests.free_workers = parts.dispatcher.queued, self._free_workers
+            if requests.engines is not None:
+                requests.engines.due, requests.engines.hopeless = self._due, self._engines_fail
             if judging is not None:
                 requests.budgets.own_only(judging.judge.key)
                 requests.register(judging.judge)
@@ -430,6 +432,20 @@ class Run:
         """Return how many episodes and judgements could begin at once."""
         book = self._parts.dispatcher.book
         return sum(max(0, book.available(name)) for name in book.limits if name not in {LOCAL, JOBS})
+
+    def _due(self, model: str) -> int:
+        """Return how many samples of a model need an engine: those in progress, and those that could begin."""
+        dispatcher, requests = self._parts.dispatcher, self._parts.requests
+        lane = dispatcher.lanes.get(model)
+        if lane is None or requests is None:
+            return 0
+        is_held = lane.held_until is not None or requests.budgets.stop_of(model) is not None
+        return dispatcher.in_flight(model) + (0 if is_held else dispatcher.queued(model))
+
+    def _engines_fail(self, model: str, why: str) -> None:
+        """Give up a model whose engines do not start, where somebody waits for the end."""
+        if self.plan.stop_when_idle and self.plan.settings.early_stop and model not in self._settling.given_up:
+            self._settling.give_up(model, f"its engine does not start: {why}")
 
     async def _writable(self) -> None:
         """Return once the journal can be written: while its disk is full nothing begins that it could not keep."""

@@ -36,6 +36,8 @@ RETRIES: Final = RetryRules(max_wait_s=60.0)
 MAX_LOSSES: Final = 4
 """A task that has lost its host so often may be what ends hosts: it is recorded as an environment error."""
 
+_PUT_OFF: Final = frozenset({ErrorKind.RATE_LIMITED, ErrorKind.DAILY_BUDGET, ErrorKind.ENGINE})
+
 MAX_DEFERRALS: Final = 16
 """A task whose provider admitted it in none of so many runs is recorded as what it is: rate limited."""
 
@@ -427,10 +429,11 @@ class Stages:
     def _may_defer(self, task: Task, result: EpisodeResult) -> bool:
         """Return whether the task runs again in place of being recorded: only limits kept its answer.
 
-        Those are the provider's, or the model's budget of 24 h; the latter stopped the model, so that the task waits.
+        Those are the provider's, the model's budget of 24 h, or that its engine was taken away; the latter two stopped
+        the model, so that the task waits. An engine that ended by itself may have done so of this very task.
         """
         requests = self._parts.requests
-        if requests is None or result.error_kind not in (ErrorKind.RATE_LIMITED, ErrorKind.DAILY_BUDGET):
+        if requests is None or result.error_kind not in _PUT_OFF:
             self._deferrals.pop(task.task_id, None)
             return False
         if result.error_kind is ErrorKind.DAILY_BUDGET:
@@ -438,6 +441,9 @@ class Stages:
                 return False
             if not result.attempts:
                 return True  # nothing was sent yet: putting it off has cost nothing
+        engines = requests.engines
+        if result.error_kind is ErrorKind.ENGINE and engines is not None and not engines.has_failed(task.model):
+            return True
         count = self._deferrals.get(task.task_id, 0) + 1
         if count > MAX_DEFERRALS:
             del self._deferrals[task.task_id]

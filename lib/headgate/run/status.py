@@ -138,6 +138,9 @@ def model_status(sampler: ModelSampler, parts: Parts, now: float) -> ModelStatus
         in_flight=dispatcher.in_flight(model.key),
         queued=dispatcher.queued(model.key),
         budgets=parts.requests.budgets.status(model.key) if parts.requests is not None else (),
+        engines=None
+        if parts.requests is None or parts.requests.engines is None
+        else parts.requests.engines.status(model.key),
     )
 
 

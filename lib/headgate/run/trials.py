@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from headgate.config import Settings
 from headgate.core import ChatReply, Clock, Message, SystemClock, sample_task
 from headgate.core.errors import InvalidSettingError
 from headgate.core.events import Event
+from headgate.elastic.service import Machine
 from headgate.environments import EnvironmentSpec, EpisodeResult, converse, registry_of
 from headgate.models import ChatClient, ClientSettings
 from headgate.run.endpoints import EndpointChats
 from headgate.run.models_at_hand import model_at_hand
 from headgate.run.request_side import RequestSide
+from headgate.run.served import ServedModels
+from headgate.run.served_pool import ServingRules
+
+_RETRY_S: Final = 1.0
 
 OnReply = Callable[[Sequence[Message], ChatReply], None]
 """Told each reply with the conversation before it, as soon as it is there."""
@@ -66,6 +72,8 @@ async def trial(settings: Settings, environment: str, model: str, index: int, on
     clock = SystemClock()
     async with model_at_hand(settings, model) as asked, asking(settings, clock) as (requests, chats):
         requests.register(asked)
+        if requests.engines is not None:
+            await requests.engines.ready(asked.key)
         task = sample_task(
             campaign=settings.campaign,
             model=asked.key,
@@ -94,8 +102,11 @@ async def trial(settings: Settings, environment: str, model: str, index: int, on
 async def asking(settings: Settings, clock: Clock) -> AsyncIterator[tuple[RequestSide, EndpointChats]]:
     """Give what asks models without a campaign, within the settings' limits."""
     sent = ClientSettings(deadline_s=settings.request_timeout_s, stream=settings.streaming)
-    async with ChatClient(sent) as client:
-        requests = RequestSide(settings, clock=clock, emit=unheard)
+    rules = ServingRules(settings.request_timeout_s, _RETRY_S)
+    engines = ServedModels(Machine(), clock=clock, emit=unheard, rules=rules)
+    engines.due = lambda _: 1
+    async with ChatClient(sent) as client, engines:
+        requests = RequestSide(settings, clock=clock, emit=unheard, engines=engines)
         yield requests, EndpointChats(client, requests, clock=clock)
 
 

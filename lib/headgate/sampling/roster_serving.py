@@ -26,7 +26,8 @@ class ServeSection(BaseModel):
         gpus: of each engine.
         replicas: engines awake at least and at most, `0-2`; a number is both.
         priority: higher goes first where engines stand in line.
-        labels: for the rules of preemption on a Ray cluster.
+        pool: of placement on a Ray cluster; that of the settings when empty.
+        labels: for the rules of preemption there.
         slots: requests that each runs at once.
         options: further flags of the engine.
         command: how the engine `command` is started; `{port}`, `{weights}` and `{name}` are put in.
@@ -42,6 +43,7 @@ class ServeSection(BaseModel):
     gpus: int = Field(0, ge=0, le=1_024)
     replicas: tuple[int, int] = (0, 1)
     priority: float = Field(ENGINE_PRIORITY, allow_inf_nan=False)
+    pool: str = ""
     labels: dict[str, str] = Field(default_factory=dict)
     slots: int = Field(8, ge=1, le=100_000)
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
@@ -69,7 +71,7 @@ class ServeSection(BaseModel):
         same = self.model_dump(include={"gpus", "slots", "options", "command", "environ", "start_s"})
         launch = Launch(self.engine, _at_hand(self.weights), name, **same)
         least, most = self.replicas
-        return Serving(launch, least, most, self.priority, self.labels, self.idle_s)
+        return Serving(launch, least, most, self.priority, self.pool, self.labels, self.idle_s)
 
 
 def read_serving(written: object, name: str) -> Serving:

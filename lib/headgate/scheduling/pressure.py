@@ -6,7 +6,7 @@ import heapq
 from dataclasses import dataclass
 from typing import Final
 
-USELESS: Final = frozenset({"cooldown", "breaker_open", "no_slots", "shutdown", "daily_budget"})
+USELESS: Final = frozenset({"cooldown", "breaker_open", "no_slots", "shutdown", "daily_budget", "engine"})
 """Reasons under which a request would only wait: a worker given to such a task is a worker lost."""
 
 

@@ -238,6 +238,8 @@ def _model(model: campaign_status.ModelStatus) -> dict[str, Any]:
     )
     if model.budgets:
         shown["budgets"] = [asdict(budget) for budget in model.budgets]
+    if model.engines is not None:
+        shown["engines"] = json_safe(asdict(model.engines))
     return shown
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from logging import WARNING
+
 from headgate.core.events.event import Event
 
 
@@ -59,6 +61,15 @@ class CountsDiffer(Event):
     worker: str
     sent: int
     counted: int
+
+
+class PoolNotOpened(Event, log_level=WARNING):
+    """The engines of a model that Headgate serves have no place where they could be; it is tried again in `retry_s`."""
+
+    pool: str
+    reason: str
+    next_step: str
+    retry_s: float
 
 
 class PoolSteered(Event):

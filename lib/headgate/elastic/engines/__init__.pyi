@@ -12,6 +12,7 @@ from .spec import (
     NamedEngine as NamedEngine,
     open_engine as open_engine,
 )
+from .local import LocalEngine as LocalEngine
 from .process import EngineProcess as EngineProcess, command_line as command_line
 from .ray_actor import EngineActor as EngineActor, RayActorEngine as RayActorEngine
 from .sglang import SGLangEngine as SGLangEngine

@@ -12,19 +12,22 @@ import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
 
 from headgate.core import Launch
+from headgate.elastic.engines.weights import weights_here
 from headgate.elastic.errors import EngineError
 from headgate.net.listener import free_port
 from headgate.processes import ChildProcess, child_process
 
 _ASK_EVERY_S: Final = 0.05
 _GRACE_S: Final = 10.0
+_ENDING_S: Final = 0.5
 _ANSWER_S: Final = 600.0
 """As long as a pool gives a worker by default; a shorter `request_timeout` of the pool ends the request by an abort."""
 
@@ -65,30 +68,38 @@ class EngineProcess:
         self._exits = AsyncExitStack()
         self._child: ChildProcess | None = None
         self._session: aiohttp.ClientSession | None = None
-        self._url = ""
+        self.address = ""
+        """Where it listens, on loopback; empty before it was started."""
+        self.folder = ""
+        """Where it runs, until it ends; empty before it was started."""
 
-    async def wake(self) -> None:
+    async def wake(self, environ: Mapping[str, str] | None = None) -> None:
         """Start the engine, and return once it answers; nothing where it runs.
+
+        Args:
+            environ: variables besides those of its launch.
 
         Raises:
             EngineError: its program is not installed, its weights are not there, it ended, or it took too long.
         """
-        if self._is_up():
+        if self.is_up:
             return
         await self.sleep()
         launch = self._launch
-        if launch.weights.startswith("/") and not await asyncio.to_thread(Path(launch.weights).exists):
-            raise EngineError(f"the weights {launch.weights} are not on this node", is_final=True)
+        launch = replace(launch, weights=await weights_here(launch.weights))
         port = free_port()
         command = command_line(launch, port)
         if shutil.which(command[0]) is None:
-            raise EngineError(f"{command[0]!r}, which {launch.program} is started by, is not installed", is_final=True)
+            raise EngineError(
+                f"{command[0]!r}, which {launch.program} is started by, is not installed on this node", is_final=True
+            )
         folder = Path(self._exits.enter_context(tempfile.TemporaryDirectory(prefix="headgate-engine-")))
+        self.folder = str(folder)
         try:
             self._child = await self._exits.enter_async_context(
                 child_process(
                     command,
-                    environ={**os.environ, **launch.environ},
+                    environ={**os.environ, **launch.environ, **(environ or {})},
                     folder=folder,
                     log=folder / "engine.log",
                     grace_s=_GRACE_S,
@@ -97,6 +108,7 @@ class EngineProcess:
             self._session = await self._exits.enter_async_context(
                 aiohttp.ClientSession(f"http://127.0.0.1:{port}", timeout=aiohttp.ClientTimeout(_ANSWER_S))
             )
+            self.address = f"http://127.0.0.1:{port}"
             await self._answering(self._child, self._session)
         except BaseException:
             await asyncio.shield(self.sleep())
@@ -114,7 +126,7 @@ class EngineProcess:
             "running": len(self._running),
             "slots": self._launch.slots,
             "models": [self._launch.name],
-            "is_asleep": not self._is_up(),
+            "is_asleep": not self.is_up,
         }
 
     async def chat(self, path: str, body: bytes, request_id: str) -> AsyncIterator[Mapping[str, Any] | bytes]:
@@ -146,8 +158,22 @@ class EngineProcess:
         if (asking := self._running.get(request_id)) is not None:
             asking.cancel()
 
-    def _is_up(self) -> bool:
+    @property
+    def is_up(self) -> bool:
+        """Whether it runs."""
         return self._child is not None and not self._child.has_ended
+
+    async def last_words(self) -> str:
+        """Return how it came to an end, with its last lines; empty where it goes on.
+
+        It may be about to end: its connections close before it is gone.
+        """
+        if (child := self._child) is None:
+            return ""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_ENDING_S):
+                await child.ended()
+        return self._ended(child) if child.has_ended else ""
 
     async def _answering(self, child: ChildProcess, session: aiohttp.ClientSession) -> None:
         launch = self._launch

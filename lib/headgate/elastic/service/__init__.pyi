@@ -4,6 +4,7 @@ from .supervisor import (
     WorkerLease as WorkerLease,
     WorkerLeases as WorkerLeases,
 )
+from .machine import EnginesAtHand as EnginesAtHand, Machine as Machine
 from .metrics import ELASTIC_METRICS as ELASTIC_METRICS, ElasticCollector as ElasticCollector
 from .service import DRAIN_S as DRAIN_S, ElasticService as ElasticService, ignored as ignored
 from .status import (

@@ -197,6 +197,10 @@ class ElasticService:
         """Follow the load again before the time of `wake_all` is over."""
         self._steps.do(lambda pool, now: pool.resume(now))
 
+    def reconsider(self) -> None:
+        """Ask the policy now, and not at the next interval: something that it goes by has changed."""
+        self._steps.do(lambda pool, now: pool.reconsider(now))
+
     async def stop(self, drain_s: float = DRAIN_S) -> None:
         """Take no more requests, let those in flight end, and end the service; legal twice.
 

@@ -58,6 +58,7 @@ class WorkerView:
         load: the last reading of its engine; None before the first.
         read_s: how long ago that was; None before the first.
         pin: what an operator has decided for it; None when it follows the load.
+        is_leased: it holds what it stands on.
         is_lease_lost: what it stands on is wanted by somebody else.
         failures: failures in a row.
         retry_s: when a failed worker is tried again, from now; None when it has not failed.
@@ -75,6 +76,7 @@ class WorkerView:
     load: EngineLoad | None
     read_s: float | None
     pin: Pin | None
+    is_leased: bool
     is_lease_lost: bool
     failures: int
     retry_s: float | None
@@ -224,6 +226,7 @@ def view_of(worker: Worker, kind: str, now: float) -> WorkerView:
         load=worker.load,
         read_s=None if worker.load is None else now - worker.read_at,
         pin=worker.pin,
+        is_leased=worker.is_leased,
         is_lease_lost=worker.is_lease_lost,
         failures=worker.failures,
         retry_s=max(0.0, worker.retry_at - now) if worker.state is WorkerState.FAILED else None,

@@ -75,6 +75,7 @@ class ServedEngines(_Form):
         command: how the engine `command` is started.
         environ: variables that it gets besides those of its node.
         start_s: how long it may take to answer.
+        worker: what its workers are called, numbered; its model when empty.
     """
 
     serve: Program
@@ -87,6 +88,7 @@ class ServedEngines(_Form):
     command: str = ""
     environ: dict[str, str] = Field(default_factory=dict)
     start_s: float = Field(default=600.0, gt=0, allow_inf_nan=False)
+    worker: str = ""
 
     def launch(self) -> Launch:
         """Return how one is started.
@@ -189,7 +191,7 @@ def _served(engines: ServedEngines) -> ActorEngines:
         raise InvalidElasticError(error.message, next_step=error.next_step) from None
     return ActorEngines(
         class_name=f"{EngineProcess.__module__}:{EngineProcess.__name__}",
-        worker=engines.model,
+        worker=engines.worker or engines.model,
         resources=engines.resources or {"cpu": 1} if engines.serve == "llama.cpp" else {"gpu": 1, **engines.resources},
         count=engines.count,
         arguments={"launch": launch},

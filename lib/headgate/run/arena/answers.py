@@ -11,7 +11,6 @@ from typing import Any, Final
 import orjson
 import polars as pl
 
-from headgate.admission import SlotSource
 from headgate.config import Settings
 from headgate.core import Message, Model
 from headgate.core.errors import InvalidRosterError
@@ -97,13 +96,12 @@ async def answered(
     judge: Model,
     roster: RosterSource,
     store: SampleStore,
-    stop: asyncio.Event | None,
-    slots: SlotSource | None,
+    **given: Any,
 ) -> None:
     """Have the roster's models answer tasks 0 to `instances` - 1 under the campaign's name; what is there stays.
 
     Environments that need a judge have their answers judged and scored, too. Without a name in the settings these
-    are the ones that are answered.
+    are the ones that are answered. `given` is passed on to their runs.
 
     Raises:
         HeadgateError: if something that was given cannot be used.
@@ -117,12 +115,11 @@ async def answered(
     own = settings.model_copy(update={"keep_conversations": True, "rubric": ""})
     if judged:
         of_judged = own.model_copy(update={"environments": judged})
-        await run_judged(
-            of_judged, instances=instances, judge=judge, roster=chosen, store=store, stop=stop, slots=slots
-        )
+        await run_judged(of_judged, instances=instances, judge=judge, roster=chosen, store=store, **given)
+    stop: asyncio.Event | None = given.get("stop")
     if others and not (stop is not None and stop.is_set()):
         of_others = own.model_copy(update={"environments": others})
-        await run_campaign(of_others, roster=chosen, store=store, instances=instances, stop=stop, slots=slots)
+        await run_campaign(of_others, roster=chosen, store=store, instances=instances, **given)
 
 
 def _named(models: Sequence[Model], names: Sequence[str]) -> tuple[Model, ...]:

@@ -123,7 +123,8 @@ async def run_arena(
     Raises:
         HeadgateError: if something that was given cannot be used, or there is nothing to compare.
     """
-    stop, slots = watch.get("stop"), watch.get("slots")
+    stop = watch.get("stop")
+    given = {name: watch.get(name) for name in ("stop", "slots", "engine_hosts")}
     if judge is None and request.comparisons != 0:
         judge = judge_of(settings)
     rubric = request.rubric if request.rubric is not None else rubric_for(settings)
@@ -137,7 +138,7 @@ async def run_arena(
             stage = stage_of(judge.request_name, label)
         if request.instances is not None and request.comparisons != 0:
             source = roster if roster is not None else roster_of(settings)
-            await answered(settings, request.models, request.instances, judge, source, samples, stop, slots)
+            await answered(settings, request.models, request.instances, judge, source, samples, **given)
         answers = await stored_answers(samples, environments=settings.environments, models=request.models)
         pairings = [p for p in possible(answers) if request.instances is None or p.index < request.instances]
         await _check_named(request.models, answers, samples, settings)

@@ -1,0 +1,168 @@
+"""Engines that this process starts from weights on its own machine, on GPUs that they are given for as long."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from headgate.core import Launch
+from headgate.elastic.engines.calls import ConnectionLostError, NobodyListensError
+from headgate.elastic.engines.engine import Engine, EngineAnswer, EngineFacts, Outgoing
+from headgate.elastic.engines.http import EngineHttp
+from headgate.elastic.engines.process import EngineProcess
+from headgate.elastic.engines.records import ReleasedTags
+from headgate.elastic.engines.sglang import SGLangEngine
+from headgate.elastic.engines.vllm import VLLMEngine
+from headgate.elastic.errors import EngineError, sentence
+from headgate.elastic.settings import ElasticConfig
+from headgate.elastic.worker import EngineLoad
+
+_log = logging.getLogger("headgate.elastic")
+
+_TO_SLEEP: Final[Mapping[str, Mapping[str, bool]]] = {
+    "vllm": {"enable-sleep-mode": True},
+    "sglang": {"enable-memory-saver": True, "enable-weights-cpu-backup": True},
+}
+"""Flags with which an engine can free its GPU and keep its process; one that is given as false switches that off."""
+
+_DEVELOPMENT: Final = {"VLLM_SERVER_DEV_MODE": "1"}
+
+
+class Devices(Protocol):
+    """Tells which GPUs an engine was given, and clears them of engines that only sleep there."""
+
+    def of(self, worker_id: str) -> Sequence[str]:
+        """Return the GPUs that a worker holds."""
+        ...
+
+    async def clear(self, worker_id: str) -> None:
+        """End the sleeping engines of others on what a worker holds."""
+        ...
+
+    def sleeps(self, worker_id: str, devices: Sequence[str], end: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Take note of an engine that sleeps on GPUs which it does not hold, and of how it is ended."""
+        ...
+
+
+class LocalEngine:
+    """An engine of this machine. Implements `Engine`; owned by a pool, and ended with it.
+
+    vLLM and SGLang keep their process while they sleep, with their weights in the machine's memory, and wake within
+    seconds; it is ended when another engine needs the GPU. All others are ended to sleep, and started to wake.
+    """
+
+    def __init__(self, name: str, launch: Launch, config: ElasticConfig, devices: Devices) -> None:
+        to_sleep = _TO_SLEEP.get(launch.program, {})
+        options = {**to_sleep, **{flag.lstrip("-").replace("_", "-"): on for flag, on in launch.options.items()}}
+        self._launch = replace(launch, options=options)
+        self._keeps_process = bool(to_sleep) and all(options[flag] is True for flag in to_sleep)
+        self._name = name
+        self._config = config
+        self._devices = devices
+        self._process = EngineProcess(self._launch)
+        self._on: Sequence[str] = ()
+        self._http: EngineHttp | None = None
+        self._api: Engine | None = None
+        self._running = 0
+        self._is_asleep = True
+
+    @property
+    def name(self) -> str:
+        """The worker's name."""
+        return self._name
+
+    @property
+    def kind(self) -> str:
+        """Its program."""
+        return self._launch.program
+
+    async def check(self) -> EngineFacts:
+        """Return what is known of it: nothing is started to be looked at."""
+        return EngineFacts((self._launch.name,), self._launch.slots, is_asleep=self._is_asleep)
+
+    async def load(self) -> EngineLoad:
+        """Return a reading; asleep where it has ended."""
+        if self._is_asleep or not self._process.is_up:
+            self._is_asleep = True
+            return EngineLoad(slots=self._launch.slots, is_asleep=True)
+        if self._api is not None:
+            return await self._api.load()
+        return EngineLoad(running=self._running, slots=self._launch.slots)
+
+    async def sleep(self) -> None:
+        """Free its GPU, and its memory too where it cannot sleep in it."""
+        self._is_asleep = True
+        if self._api is not None and self._keeps_process and self._process.is_up:
+            try:
+                await self._api.sleep()
+            except EngineError as error:
+                _log.warning("%s is ended, since it does not sleep: %s", self._name, sentence(error))
+            else:
+                self._devices.sleeps(self._name, self._on, self._end)
+                return
+        await self._end()
+
+    async def wake(self) -> None:
+        """Start it, or wake its process, and return once it answers."""
+        held = self._devices.of(self._name)
+        await self._devices.clear(self._name)
+        if self._api is not None and self._process.is_up and list(held) == list(self._on):
+            try:
+                await self._api.wake()
+            except BaseException:
+                await self._end()  # half awake it would be of no use
+                raise
+        else:
+            await self._end()
+            await self._start(held)
+        self._is_asleep = False
+
+    async def abort(self, request_id: str) -> None:
+        """Have it let go of a request; engines without a call for it see its connection close."""
+        if self._api is not None:
+            await self._api.abort(request_id)
+
+    @asynccontextmanager
+    async def answer(self, request: Outgoing) -> AsyncIterator[EngineAnswer]:
+        """Send a request, and give its answer."""
+        if self._is_asleep or self._http is None:
+            raise EngineError(f"{self._name} sleeps")
+        self._running += 1
+        try:
+            async with self._sent(request, self._http) as answer:
+                yield answer
+        except (ConnectionLostError, NobodyListensError) as error:
+            raise EngineError(await self._process.last_words() or error.message) from None
+        finally:
+            self._running -= 1
+
+    async def close(self) -> None:
+        """End it."""
+        await self._end()
+
+    def _sent(self, request: Outgoing, http: EngineHttp) -> AbstractAsyncContextManager[EngineAnswer]:
+        if self._api is not None:
+            return self._api.answer(request)
+        return http.answer(request.path, request.body, request.headers)
+
+    async def _start(self, devices: Sequence[str]) -> None:
+        environ = {"CUDA_VISIBLE_DEVICES": ",".join(devices)} if devices else {}
+        await self._process.wake(environ | (_DEVELOPMENT if self._launch.program == "vllm" else {}))
+        self._on = devices
+        http = self._http = EngineHttp(self._process.address, self._config)
+        if self._launch.program == "vllm":
+            self._api = VLLMEngine(http, self._config, slots=self._launch.slots)
+        elif self._launch.program == "sglang":
+            # Its record lies with the process: another engine may have had this port.
+            released = ReleasedTags(http.address, Path(self._process.folder))
+            self._api = SGLangEngine(http, self._config, released, slots=self._launch.slots)
+
+    async def _end(self) -> None:
+        http, self._http, self._api = self._http, None, None
+        if http is not None:
+            await http.close()
+        await self._process.sleep()

@@ -1,0 +1,208 @@
+"""What the engines of one machine stand on: its GPUs and cores, given by priority and then in order."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from headgate.core import Serving
+from headgate.elastic.engines import Engine, LocalEngine
+from headgate.elastic.errors import InvalidElasticError
+from headgate.elastic.service.supervisor import OnLost, WorkerLease, WorkerLeases
+from headgate.elastic.settings import ElasticConfig
+
+LEAVE_S: Final = 30.0
+"""An engine whose GPU another one of higher priority needs has so long for the requests that it answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnginesAtHand:
+    """The engines of one pool, none of them started.
+
+    Attributes:
+        engines: for `ElasticService`.
+        leases: likewise.
+        ahead: says what stands before the pool's engines in line; empty where nothing does.
+    """
+
+    engines: Sequence[Engine]
+    leases: WorkerLeases
+    ahead: Callable[[], Coroutine[Any, Any, str]]
+
+
+@dataclass(eq=False, slots=True)
+class _Stay:
+    """One engine's time in line and on the machine."""
+
+    worker_id: str
+    gpus: int
+    priority: float
+    order: int
+    on_lost: OnLost
+    granted: asyncio.Future[None]
+    devices: tuple[str, ...] = ()
+    is_asked: bool = False
+
+
+@dataclass(slots=True)
+class _Sleeper:
+    devices: Sequence[str]
+    end: Callable[[], Coroutine[Any, Any, None]] = field(repr=False)
+
+
+class Machine:
+    """Starts engines on this machine. One per run, for all of its pools; used in one event loop.
+
+    An engine without GPUs takes a core: more engines than cores would slow each other down. Who is first in line is
+    served first, by priority and then in order, and has engines of lower priority leave.
+
+    Invariant: a GPU is held by one engine at most; what merely sleeps on it is ended before another one starts there.
+    """
+
+    def __init__(self, gpus: Iterable[str] | None = None, cores: int | None = None) -> None:
+        """Take the GPUs, by the names that CUDA knows them by, and how many engines may run without one."""
+        self._gpus = tuple(gpus_here() if gpus is None else gpus)
+        self._cores = cores or os.cpu_count() or 1
+        self._held: dict[str, _Stay] = {}
+        self._line: list[_Stay] = []
+        self._sleepers: dict[str, _Sleeper] = {}
+        self._orders = itertools.count()
+
+    @asynccontextmanager
+    async def engines(self, name: str, serving: Serving, config: ElasticConfig) -> AsyncIterator[EnginesAtHand]:
+        """Give the engines of a pool; see `EnginesAtHand`.
+
+        Raises:
+            InvalidElasticError: one takes more GPUs than there are.
+        """
+        gpus = serving.launch.gpus
+        if gpus > len(self._gpus):
+            raise InvalidElasticError(
+                f"an engine of {name} takes {gpus} GPUs, and this machine has {len(self._gpus)}",
+                next_step="Ask for fewer under `gpus`, or set engine_hosts to ray and add a node that has them.",
+            )
+        names = [f"{name}-{number}" for number in range(1, serving.most + 1)]
+        yield EnginesAtHand(
+            [LocalEngine(each, serving.launch, config, self) for each in names],
+            _Line(self, gpus, serving.priority),
+            lambda: self._ahead_of(names),
+        )
+
+    def of(self, worker_id: str) -> Sequence[str]:
+        """See `Devices`."""
+        return self._held[worker_id].devices if worker_id in self._held else ()
+
+    async def clear(self, worker_id: str) -> None:
+        """See `Devices`."""
+        mine = set(self.of(worker_id))
+        self._sleepers.pop(worker_id, None)
+        for other in [name for name, each in self._sleepers.items() if mine.intersection(each.devices)]:
+            await self._sleepers.pop(other).end()
+
+    def sleeps(self, worker_id: str, devices: Sequence[str], end: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """See `Devices`."""
+        self._sleepers[worker_id] = _Sleeper(devices, end)
+
+    async def take(self, worker_id: str, gpus: int, priority: float, on_lost: OnLost) -> None:
+        """Return once a worker has its GPUs or its core; cancelled, it leaves the line."""
+        granted = asyncio.get_running_loop().create_future()
+        stay = _Stay(worker_id, gpus, priority, next(self._orders), on_lost, granted)
+        self._line.append(stay)
+        self._line.sort(key=lambda each: (-each.priority, each.order))
+        self._serve()
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if stay in self._line:
+                self._line.remove(stay)
+            elif self._held.get(worker_id) is stay:
+                del self._held[worker_id]
+            self._serve()
+            raise
+
+    def give_back(self, worker_id: str) -> None:
+        """Take back what a worker holds; legal twice."""
+        if self._held.pop(worker_id, None) is not None:
+            self._serve()
+
+    def _serve(self) -> None:
+        while self._line and (devices := self._free_for(self._line[0])) is not None:
+            stay = self._line.pop(0)
+            stay.devices = devices
+            self._held[stay.worker_id] = stay
+            stay.granted.set_result(None)
+        if self._line:
+            self._make_way(self._line[0])
+
+    def _free_for(self, stay: _Stay) -> tuple[str, ...] | None:
+        if not stay.gpus:
+            return () if sum(not each.gpus for each in self._held.values()) < self._cores else None
+        taken = {device for each in self._held.values() for device in each.devices}
+        free = [device for device in self._gpus if device not in taken]
+        if (before := self._sleepers.get(stay.worker_id)) is not None and set(before.devices) <= set(free):
+            return tuple(before.devices)
+        slept_on = {device for each in self._sleepers.values() for device in each.devices}
+        free.sort(key=lambda device: device in slept_on)
+        return tuple(free[: stay.gpus]) if len(free) >= stay.gpus else None
+
+    def _make_way(self, first: _Stay) -> None:
+        """Have as many engines of lower priority leave as the first in line needs, the least and newest first."""
+        alike = [each for each in self._held.values() if bool(each.gpus) == bool(first.gpus)]
+        all_units = len(self._gpus) if first.gpus else self._cores
+        freed = all_units - sum(max(1, each.gpus) for each in alike if not each.is_asked)
+        for each in sorted(alike, key=lambda each: (each.priority, -each.order)):
+            if freed >= max(1, first.gpus) or each.priority >= first.priority:
+                return
+            if not each.is_asked:
+                each.is_asked = True
+                freed += max(1, each.gpus)
+                each.on_lost(LEAVE_S)
+
+    async def _ahead_of(self, names: Sequence[str]) -> str:
+        mine = next((each for each in self._line if each.worker_id in names), None)
+        if mine is None:
+            return ""
+        alike = (each for each in (*self._held.values(), *self._line) if bool(each.gpus) == bool(mine.gpus))
+        place = self._line.index(mine)
+        before = [each.worker_id for each in alike if each not in self._line[place:]]
+        return f"{', '.join(before[:3])}{f' and {len(before) - 3} more' if len(before) > 3 else ''}"
+
+
+class _Line:
+    """The leases of one pool. Implements `WorkerLeases`."""
+
+    def __init__(self, machine: Machine, gpus: int, priority: float) -> None:
+        self._machine = machine
+        self._gpus = gpus
+        self._priority = priority
+
+    async def take(self, worker_id: str, on_lost: OnLost) -> WorkerLease:
+        """See `WorkerLeases`."""
+        await self._machine.take(worker_id, self._gpus, self._priority, on_lost)
+        return _Held(self._machine, worker_id)
+
+
+class _Held:
+    """What one worker holds. Implements `WorkerLease`."""
+
+    def __init__(self, machine: Machine, worker_id: str) -> None:
+        self._machine = machine
+        self._worker_id = worker_id
+
+    async def give_back(self) -> None:
+        """See `WorkerLease`."""
+        self._machine.give_back(self._worker_id)
+
+
+def gpus_here() -> list[str]:
+    """Return the GPUs of this machine that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [each.strip() for each in visible.split(",") if each.strip() not in {"", "-1"}]
+    return [str(number) for number in range(len(list(Path("/dev").glob("nvidia[0-9]*"))))]

@@ -1,0 +1,83 @@
+"""Engines of a run's models on a Ray cluster: each in a place of placement, by priority and labels."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+from headgate.core import Serving
+from headgate.elastic import ElasticConfig
+from headgate.elastic.service import EnginesAtHand
+from headgate.orchestration.elastic.workers import placed_engines
+from headgate.placement import Placement, WorkView, connect
+
+_NAMED: Final = 3
+_BEFORE: Final = frozenset({"running", "placing", "clearing"})
+
+
+class RayHosts:
+    """Starts engines on a cluster. Implements `EngineHosts`.
+
+    An engine is an actor with the label `role: rollout` and those of its model, so that training takes its place. One
+    per run; close it at the end.
+    """
+
+    def __init__(self, address: str = "", pool: str = "main") -> None:
+        """Take the cluster's address, as `connect` does, and the pool of models that name none."""
+        self._address = address or None
+        self._pool = pool
+        self._placement: Placement | None = None
+        self._turn = asyncio.Lock()  # of who connects: Ray knows one cluster per process
+
+    @asynccontextmanager
+    async def engines(self, name: str, serving: Serving, config: ElasticConfig) -> AsyncIterator[EnginesAtHand]:
+        """Give the engines of a model, each an actor in its place.
+
+        Raises:
+            InvalidElasticError: an engine takes more than any node has, or than the pool's quota.
+            ClusterUnreachableError: no cluster answers.
+        """
+        async with self._turn:
+            if self._placement is None:
+                self._placement = await asyncio.to_thread(connect, self._address)
+        placement, launch = self._placement, serving.launch
+        engine = {
+            "serve": launch.program,
+            "weights": launch.weights,
+            "name": launch.name,
+            "worker": name,
+            "resources": {"gpu": launch.gpus} if launch.gpus else {"gpu": 0, "cpu": 1},
+            "count": serving.most,
+            "slots": launch.slots,
+            "options": dict(launch.options),
+            "command": launch.command,
+            "environ": dict(launch.environ),
+            "start_s": launch.start_s,
+        }
+        pool = serving.pool or self._pool
+        place = {"pool": pool, "priority": serving.priority, "labels": dict(serving.labels)}
+        async with placed_engines(config, place, [engine]) as placed:
+            workers = [each.name for each in placed.engines]
+            yield EnginesAtHand(placed.engines, placed.leases, lambda: _ahead(placement, pool, workers))
+
+    async def close(self) -> None:
+        """Leave the cluster; one that was started here ends. Legal twice."""
+        placement, self._placement = self._placement, None
+        if placement is not None:
+            await asyncio.to_thread(placement.close)
+
+
+async def _ahead(placement: Placement, pool: str, workers: Sequence[str]) -> str:
+    """Return what holds a pool's places that these workers wait for."""
+    requests = await asyncio.to_thread(placement.requests, pool)
+    others = [view for view in requests if view.stage in _BEFORE and view.labels.get("worker") not in workers]
+    others.sort(key=lambda view: -view.priority)
+    more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+    return ", ".join(_name(view) for view in others[:_NAMED]) + more
+
+
+def _name(view: WorkView) -> str:
+    who = view.labels.get("worker") or f"{view.labels.get('role', '')} {view.request_id}".strip()
+    return f"{who} (priority {view.priority:g})"

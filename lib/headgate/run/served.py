@@ -1,0 +1,201 @@
+"""Models that a run serves itself from weights, and how they are asked."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+from headgate.core import ChatError, ChatReply, Clock, ErrorKind, Message, Model, masked
+from headgate.core.errors import HeadgateError
+from headgate.core.events import Emit
+from headgate.core.status import EngineStatus
+from headgate.elastic.engines import Outgoing
+from headgate.elastic.errors import PoolClosedError, PoolFullError, RequestLostError
+from headgate.elastic.service import PoolStatus
+from headgate.models import TASK_HEADER, TASK_HEADER_OPTION, failure_of_status, read_completion, request_body
+from headgate.run.served_pool import HOPELESS, EngineHosts, ServedPool, ServingRules
+
+_CHAT: Final = "/v1/chat/completions"
+_CHARS_PER_TOKEN: Final = 4
+_ANSWER_TOKENS: Final = 256
+
+
+class ServedModels:
+    """Serves models from weights, and asks them. Implements `ChatSender`; one per run, on its event loop.
+
+    Enter it before the first model is followed. The engines of a model that has left end at once, and all of them with
+    the context.
+
+    Attributes:
+        changed: told a model's key when its engines can answer, or no longer can.
+        due: says how many samples of a model are ready or in progress.
+        hopeless: told a model's key and why, when its engines have failed to start several times in a row.
+    """
+
+    def __init__(self, hosts: EngineHosts, *, clock: Clock, emit: Emit, rules: ServingRules | None = None) -> None:
+        """Prepare it.
+
+        Args:
+            hosts: start the engines.
+            clock: gives the time.
+            emit: gets every event of the pools.
+            rules: what the pools have in common.
+        """
+        self.changed: Callable[[str], None] = lambda _: None
+        self.due: Callable[[str], int] = lambda _: 0
+        self.hopeless: Callable[[str, str], None] = lambda *_: None
+        self._hosts = hosts
+        self._clock = clock
+        self._emit = emit
+        self._rules = rules or ServingRules()
+        self._pools: dict[str, ServedPool] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._group = asyncio.TaskGroup()
+        self._numbers = itertools.count(1)
+        self._change = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End all engines."""
+        for key in list(self._pools):
+            self.leave(key)
+        if isinstance(error, asyncio.CancelledError):  # perhaps the group's own, which only it can tell
+            await self._group.__aexit__(kind, error, traceback)
+        else:
+            await self._group.__aexit__(None, None, None)
+
+    def follow(self, model: Model) -> None:
+        """Serve a model, as its entry in the roster says now; nothing for one that has an endpoint."""
+        before = self._pools.get(model.key)
+        if before is not None and before.serving == model.serve:
+            return
+        self.leave(model.key)
+        if model.serve is None:
+            if before is not None:
+                self.changed(model.key)
+            return
+        pool = self._pools[model.key] = ServedPool(
+            model.key,
+            model.serve,
+            hosts=self._hosts,
+            rules=self._rules,
+            clock=self._clock,
+            emit=self._emit,
+            due=lambda key: self.due(key),  # noqa: PLW0108 - it is set later
+            changed=self._looked,
+        )
+        task = self._group.create_task(self._run(pool, self._running.get(model.key)), name=f"engines of {model.key}")
+        self._running[model.key] = task
+        self.changed(model.key)
+
+    def leave(self, key: str) -> None:
+        """End the engines of a model; nothing where it has none."""
+        if (pool := self._pools.pop(key, None)) is not None:
+            pool.leave()
+
+    def is_ready(self, key: str) -> bool:
+        """Return whether a model can be asked now: an engine of it is awake, or it has an endpoint."""
+        pool = self._pools.get(key)
+        return pool is None or pool.is_ready
+
+    def has_failed(self, key: str) -> bool:
+        """Return whether an engine of a model has failed and was not awake since."""
+        pool = self._pools.get(key)
+        return pool is not None and pool.failures > 0
+
+    def status(self, key: str) -> EngineStatus | None:
+        """Return how the engines of a model stand; None for a model that is not served."""
+        pool = self._pools.get(key)
+        return None if pool is None else pool.status()
+
+    def pools(self) -> list[PoolStatus]:
+        """Return the pools that are open."""
+        return [pool.service.status() for pool in self._pools.values() if pool.service is not None]
+
+    async def why(self, key: str) -> str:
+        """Return why a model cannot be asked now, in a sentence; empty where it can be."""
+        pool = self._pools.get(key)
+        return "" if pool is None or pool.is_ready else await pool.why()
+
+    def look(self, key: str) -> None:
+        """Take note that samples of a model are due."""
+        if (pool := self._pools.get(key)) is not None:
+            pool.look()
+
+    async def ready(self, key: str) -> None:
+        """Return once a model can be asked; for those who ask it without a queue of samples.
+
+        Raises:
+            HeadgateError: its engines do not start.
+        """
+        while not self.is_ready(key):
+            if (status := self.status(key)) is not None and status.state == "failed":
+                raise HeadgateError(f"the engine of {key} does not start: {status.reason}")
+            await self._change.wait()
+
+    async def chat(self, model: Model, messages: Sequence[Message], *, task_header: str | None = None) -> ChatReply:
+        """Return the reply of one attempt, by one of the model's engines.
+
+        Raises:
+            ChatError: there is none; ENGINE where no engine is awake, or the last one went before it answered.
+        """
+        pool = self._pools.get(model.key)
+        if pool is None or pool.service is None or not pool.is_ready:
+            raise ChatError(ErrorKind.ENGINE, f"no engine of {model.key} is awake")
+        began = self._clock.monotonic()
+        outgoing, tokens = self._outgoing(model, messages, task_header)
+        try:
+            async with (
+                asyncio.timeout(self._rules.request_s),
+                pool.patience() as patience,
+                pool.service.request(outgoing, tokens=tokens) as answer,
+            ):
+                body = b"".join([chunk async for chunk in answer.chunks])
+        except TimeoutError:
+            if patience.expired():
+                raise ChatError(ErrorKind.ENGINE, f"the engine of {model.key} went before it answered") from None
+            said = f"no whole answer within {self._rules.request_s:g} s"
+            raise ChatError(ErrorKind.PROVIDER_TIMEOUT, said) from None
+        except PoolClosedError as error:
+            raise ChatError(ErrorKind.ENGINE, error.message) from None
+        except PoolFullError as error:
+            raise ChatError(ErrorKind.RATE_LIMITED, error.message) from None
+        except RequestLostError as error:
+            raise ChatError(ErrorKind.PROVIDER_FAILURE, error.message) from None
+        if answer.status // 100 != 2:
+            raise failure_of_status(answer.status, body, answer.headers, self._clock.wall())
+        read = read_completion(body)
+        took_s = self._clock.monotonic() - began
+        return ChatReply(masked(read.text), read.prompt_tokens, read.completion_tokens, took_s)
+
+    def _outgoing(self, model: Model, messages: Sequence[Message], task_header: str | None) -> tuple[Outgoing, int]:
+        """Return a request as it goes to an engine, and the tokens that it is expected to take."""
+        options = dict(model.options)
+        headers = {TASK_HEADER: task_header} if task_header and options.get(TASK_HEADER_OPTION) is True else {}
+        # Whole answers can be handed over to another engine, unseen; the beginning of a stream cannot.
+        body = request_body(model, messages, options | {"stream": False}, streams=False)
+        most = options.get("max_tokens")
+        tokens = len(body) // _CHARS_PER_TOKEN + (most if isinstance(most, int) else _ANSWER_TOKENS)
+        return Outgoing(f"{model.key}/{next(self._numbers)}", _CHAT, body, headers), tokens
+
+    async def _run(self, pool: ServedPool, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])  # the same model as it was served until now
+        await pool.run()
+
+    def _looked(self, pool: ServedPool) -> None:
+        self._change.set()
+        self._change = asyncio.Event()
+        if self._pools.get(pool.key) is not pool:
+            return
+        self.changed(pool.key)
+        if pool.failures >= HOPELESS:
+            self.hopeless(pool.key, pool.status().reason)

@@ -1,0 +1,252 @@
+"""The engines of one model that a run serves: an elastic pool that is opened, looked at, and opened again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from headgate.core import Clock, Serving
+from headgate.core.errors import HeadgateError, InvalidInputError
+from headgate.core.events import Emit, Event, PoolNotOpened, WorkerChanged
+from headgate.core.status import EngineStatus
+from headgate.elastic import ElasticConfig, WorkerState
+from headgate.elastic.policies import ForDue, policy_of
+from headgate.elastic.service import ElasticService, EnginesAtHand, WorkerView
+
+HOPELESS: Final = 3
+"""Starts in a row that failed, after which nobody should wait for the next."""
+
+_LONGEST_RETRIES: Final = 20
+_FETCH_S: Final = 3_600.0
+"""Weights that lie elsewhere are fetched within a start."""
+
+_UP: Final = (WorkerState.ACTIVE, WorkerState.DRAINING)
+
+
+class EngineHosts(Protocol):
+    """Where engines are started: this machine (`headgate.elastic.service.Machine`), or a cluster."""
+
+    def engines(self, name: str, serving: Serving, config: ElasticConfig) -> AbstractAsyncContextManager[EnginesAtHand]:
+        """Give the engines of a pool, none of them started.
+
+        Raises:
+            HeadgateError: there is no place where they could be.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ServingRules:
+    """What the pools of a run have in common.
+
+    Attributes:
+        request_s: a request may take so long.
+        retry_s: pause before engines that failed are tried again, doubled with each failure.
+    """
+
+    request_s: float = 120.0
+    retry_s: float = 15.0
+
+    def config(self, serving: Serving) -> ElasticConfig:
+        """Return the settings of a pool."""
+        launch, idle_s = serving.launch, serving.idle_s
+        return ElasticConfig(
+            min_workers=serving.least,
+            max_workers=serving.most,
+            requests_per_worker_capacity=launch.slots,
+            policy="target",
+            stable_window=idle_s,
+            panic_window=min(6.0, idle_s),
+            min_stable_period=min(10.0, idle_s),
+            monitoring_interval=min(2.0, idle_s),
+            confirm_interval=min(0.25, idle_s),
+            start_timeout=launch.start_s + (_FETCH_S if "://" in launch.weights else 5.0),
+            failed_retry=self.retry_s,
+            queue_timeout=None,
+            request_timeout=self.request_s,
+        )
+
+
+class ServedPool:
+    """One model's engines. Lives as long as its `run`; owned by `ServedModels`.
+
+    Attributes:
+        key: of the model.
+        serving: how it is served.
+        service: the pool at work; None while it is not open.
+        is_ready: an engine is awake that takes requests.
+        failures: starts in a row that failed.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        serving: Serving,
+        *,
+        hosts: EngineHosts,
+        rules: ServingRules,
+        clock: Clock,
+        emit: Emit,
+        due: Callable[[str], int],
+        changed: Callable[[ServedPool], None],
+    ) -> None:
+        self.key = key
+        self.serving = serving
+        self.service: ElasticService | None = None
+        self.is_ready = False
+        self.failures = 0
+        self._hosts = hosts
+        self._rules = rules
+        self._clock = clock
+        self._emit = emit
+        self._due = due
+        self._changed = changed
+        self._fault = ""
+        self._retry_at = 0.0
+        self._ahead: Callable[[], Coroutine[Any, Any, str]] | None = None
+        self._has_left = asyncio.Event()
+        self._patience: set[asyncio.Timeout] = set()
+
+    async def run(self) -> None:
+        """Have the pool open until `leave`; one that cannot be opened is tried again, later each time."""
+        times = 0
+        while not self._has_left.is_set():
+            try:
+                await self._open()
+            except (HeadgateError, OSError) as error:
+                retry_s = self._rules.retry_s * min(2.0**times, _LONGEST_RETRIES)
+                times += 1
+                # What breaks a rule breaks it again, unless somebody adds to the machine or the cluster.
+                self.failures = max(times, HOPELESS if isinstance(error, InvalidInputError) else 0)
+                self._fault = error.message if isinstance(error, HeadgateError) else f"{type(error).__name__}: {error}"
+                self._retry_at = self._clock.monotonic() + retry_s
+                self._emit(PoolNotOpened(self.key, self._fault, getattr(error, "next_step", ""), retry_s))
+                self._look()
+                await self._left_within(retry_s)
+
+    def look(self) -> None:
+        """Have an engine wake at once where samples are due and none is awake."""
+        if self.service is not None and not self.is_ready and self._due(self.key):
+            self.service.reconsider()
+
+    def leave(self) -> None:
+        """End the engines, and with them what they are asked."""
+        self._has_left.set()
+        self.is_ready = False
+        self._lose_patience()
+
+    @asynccontextmanager
+    async def patience(self) -> AsyncIterator[asyncio.Timeout]:
+        """Give a time limit that is over as soon as no engine is left that could answer."""
+        async with asyncio.timeout(None) as limit:
+            self._patience.add(limit)
+            try:
+                yield limit
+            finally:
+                self._patience.discard(limit)
+
+    def status(self) -> EngineStatus:
+        """Return how the engines stand, by the one that is furthest on its way to answer."""
+        if self.service is None:
+            state = "failed" if self._fault else "starting"
+            retry_s = max(0.0, self._retry_at - self._clock.monotonic()) if self._fault else None
+            return EngineStatus(state, 0, self.serving.most, self._fault, retry_s)
+        workers = self.service.status().workers
+        awake = sum(worker.state is WorkerState.ACTIVE for worker in workers)
+        state, worker = max(((_state(each), each) for each in workers), key=lambda pair: _STATES.index(pair[0]))
+        has_failed = state == "failed"
+        reason = worker.last_error if has_failed or (worker.failures and state != "awake") else ""
+        return EngineStatus(state, awake, self.serving.most, reason, worker.retry_s if has_failed else None)
+
+    async def why(self) -> str:
+        """Return why no engine answers, in a sentence."""
+        status = self.status()
+        after = f"; the last start failed: {status.reason}" if status.reason else ""
+        match status.state:
+            case "in line":
+                ahead = "" if self._ahead is None else await self._ahead()
+                return f"its engine stands in line{f' behind {ahead}' if ahead else ''}{after}"
+            case "failed":
+                retry = "" if status.retry_s is None else f"; it is tried again in {status.retry_s:.0f} s"
+                return f"its engine does not start: {status.reason}{retry}"
+            case "asleep":
+                return f"its engine sleeps{after}"
+            case "leaving":
+                return "its engine has to leave its place"
+            case state:
+                return f"its engine is {state}{after}"
+
+    async def _open(self) -> None:
+        config = self._rules.config(self.serving)
+        policy = ForDue(policy_of(config), lambda: self._due(self.key))
+        async with (
+            self._hosts.engines(self.key, self.serving, config) as at_hand,
+            ElasticService(
+                self.key,
+                config,
+                at_hand.engines,
+                leases=at_hand.leases,
+                policy=policy,
+                clock=self._clock,
+                emit=self._heard,
+            ) as service,
+        ):
+            self.service, self._ahead, self._fault, self.failures = service, at_hand.ahead, "", 0
+            try:
+                self._look()
+                await self._has_left.wait()
+                await service.stop(drain_s=0)
+            finally:
+                self.service, self.is_ready = None, False
+                self._lose_patience()
+
+    def _heard(self, event: Event) -> None:
+        self._emit(event)
+        if isinstance(event, WorkerChanged):
+            # The service tells of a change while it makes it, and is looked at afterwards.
+            asyncio.get_running_loop().call_soon(self._look)
+
+    def _look(self) -> None:
+        """Take over how the engines stand."""
+        workers = () if self.service is None else self.service.status().workers
+        self.is_ready = any(worker.state is WorkerState.ACTIVE for worker in workers)
+        if self.service is not None:
+            self.failures = max((worker.failures for worker in workers), default=0)
+        if not any(worker.state in _UP for worker in workers):
+            self._lose_patience()
+        self._changed(self)
+        if workers and all(worker.state is WorkerState.INACTIVE for worker in workers):
+            self.look()
+
+    def _lose_patience(self) -> None:
+        for limit in self._patience:
+            if not limit.expired():
+                limit.reschedule(asyncio.get_running_loop().time())
+
+    async def _left_within(self, seconds: float) -> None:
+        waits = [asyncio.ensure_future(self._has_left.wait()), asyncio.ensure_future(self._clock.sleep(seconds))]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+
+
+_STATES: Final = ("failed", "asleep", "leaving", "in line", "starting", "awake")
+
+
+def _state(worker: WorkerView) -> str:
+    match worker.state:
+        case WorkerState.ACTIVE:
+            return "awake"
+        case WorkerState.STARTING:
+            return "starting" if worker.is_leased else "in line"
+        case WorkerState.DRAINING:
+            return "leaving"
+        case WorkerState.FAILED:
+            return "failed"
+        case _:
+            return "asleep"

@@ -1,0 +1,119 @@
+"""Engines of this machine: their real command lines against simulated engines, their sleep, and who has which GPU."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from headgate.core import Launch, Serving
+from headgate.elastic.engines import LocalEngine, Outgoing
+from headgate.elastic.errors import EngineError, InvalidElasticError
+from headgate.elastic.service import Machine
+from headgate.elastic.settings import ElasticConfig
+from tests.elastic.engines import simulated_program
+
+PROGRAM = Path(simulated_program.__file__)
+CONFIG = ElasticConfig(engine_attempts=1)
+
+
+def unasked(within_s: float) -> None:
+    raise AssertionError(f"nobody has to leave (got {within_s})")
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of programs with `vllm` in it, and of modules with `sglang.launch_server`."""
+    vllm = tmp_path / "vllm"
+    vllm.write_text(f'#!/bin/sh\nexec {sys.executable} {PROGRAM} "$@"\n')
+    vllm.chmod(0o755)
+    (tmp_path / "sglang").mkdir()
+    launch = "import sys\nfrom tests.elastic.engines.simulated_program import main\nmain('sglang', sys.argv[1:])\n"
+    (tmp_path / "sglang" / "launch_server.py").write_text(launch)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    return tmp_path
+
+
+@asynccontextmanager
+async def engine_on(machine: Machine, name: str, launch: Launch) -> AsyncIterator[LocalEngine]:
+    serving = Serving(launch)
+    async with machine.engines(name, serving, CONFIG) as at_hand:
+        (engine,) = at_hand.engines
+        assert isinstance(engine, LocalEngine)
+        lease = await at_hand.leases.take(engine.name, unasked)
+        try:
+            yield engine
+        finally:
+            await engine.close()
+            await lease.give_back()
+
+
+async def answer_of(engine: LocalEngine) -> str:
+    body = json.dumps({"model": "policy", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}).encode()
+    async with engine.answer(Outgoing("r-1", "/v1/chat/completions", body)) as answer:
+        assert answer.status == 200
+        return str(json.loads(b"".join([chunk async for chunk in answer.chunks]))["choices"][0]["message"]["content"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["vllm", "sglang"])
+async def test_an_engine_sleeps_in_its_process_by_its_own_api_until_another_needs_the_gpu(
+    program: str, programs: Path
+) -> None:
+    machine = Machine(gpus=["3"])
+    launch = Launch(program, str(programs), "policy", gpus=1, slots=2)  # type: ignore[arg-type]
+    async with engine_on(machine, "policy", launch) as engine:
+        await engine.wake()
+        assert await answer_of(engine)
+        process = engine._process.address
+        await engine.sleep()
+        assert (await engine.load()).is_asleep
+        with pytest.raises(EngineError, match="sleeps"):
+            await answer_of(engine)
+        await engine.wake()
+        assert engine._process.address == process, "it was woken, and not started again"
+        assert await answer_of(engine)
+        await engine.sleep()
+        machine.give_back(engine.name)
+        await machine.take("other", 1, 1.0, unasked)
+        assert machine.of("other") == ("3",)
+        await machine.clear("other")
+        assert not engine._process.is_up
+
+
+async def test_what_holds_the_gpus_leaves_for_a_higher_priority_and_others_wait_in_order() -> None:
+    machine, asked = Machine(gpus=["0", "1"], cores=1), []
+    await machine.take("low", 1, 1.0, lambda within_s: asked.append("low"))
+    await machine.take("middle", 1, 2.0, lambda within_s: asked.append("middle"))
+    waiting = [asyncio.create_task(machine.take(f"w{n}", 1, 1.0, unasked)) for n in range(2)]
+    high = asyncio.create_task(machine.take("high", 1, 9.0, unasked))
+    await asyncio.sleep(0)
+    assert asked == ["low"]
+    machine.give_back("low")
+    await high
+    waiting[0].cancel()
+    await asyncio.gather(waiting[0], return_exceptions=True)
+    machine.give_back("middle")
+    await waiting[1]
+    assert sorted([*machine.of("high"), *machine.of("w1")]) == ["0", "1"]
+    await machine.take("small", 0, 1.0, unasked)
+    assert machine.of("small") == ()
+    second = asyncio.create_task(machine.take("second", 0, 1.0, unasked))
+    await asyncio.sleep(0)
+    assert not second.done(), "an engine without GPUs takes a core"
+    machine.give_back("small")
+    await second
+
+
+async def test_more_gpus_than_the_machine_has_are_refused_with_the_next_step() -> None:
+    with pytest.raises(InvalidElasticError, match="takes 2 GPUs, and this machine has 1") as refused:
+        async with Machine(gpus=["0"]).engines("m", Serving(Launch("vllm", "w", gpus=2)), CONFIG):
+            pass
+    assert "engine_hosts" in refused.value.next_step
