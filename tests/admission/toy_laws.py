@@ -18,6 +18,9 @@ class FixedLaw:
         self.limit = max_limit
         self.blocked_until = 0.0
 
+    def learnt(self, ceiling: int, now: float) -> LimitChange | None:
+        return None
+
     def set_max(self, max_limit: int, now: float) -> LimitChange | None:
         before, self.limit, self.max_limit = self.limit, max_limit, max_limit
         return LimitChange(before, max_limit, "increased") if before < max_limit else None

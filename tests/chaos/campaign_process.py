@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
+import psycopg
 
 _ACCEPTED = re.compile(r"sample_accepted task_id=(\S+)")
 
@@ -30,6 +31,7 @@ class Place:
     settings: tuple[str, ...] = ()
     variables: dict[str, str] = field(default_factory=dict)
     acknowledged: list[str] = field(default_factory=list)
+    journal: str = ""  # postgresql://…; a folder otherwise
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -52,7 +54,7 @@ class Place:
         command = [
             *within, sys.executable, "-m", module, "run", "-v",
             "--roster", str(self.folder / "roster.yaml"), "-e", "affine:sat",
-            "--store", self.store, "--journal", str(self.folder / "journal"),
+            "--store", self.store, "--journal", self.journal or str(self.folder / "journal"),
             *(part for setting in settings for part in ("--set", setting)), *arguments,
         ]  # fmt: skip
         environ = {**os.environ, **self.variables, **(variables or {})}
@@ -61,7 +63,9 @@ class Place:
 
     def drain(self) -> int:
         """Run the rest to its end: take over what is open, and store what is spooled. Returns the exit status."""
-        run = self.start("--duration", "3", "--set", "low_sample_threshold=0")
+        # What a process on another machine left is free when its lease has ended, and found at the next look.
+        seconds = 3 if not self.journal else 9
+        run = self.start("--duration", str(seconds), "--set", "low_sample_threshold=0")
         return run.wait()
 
     def assert_nothing_lost_or_doubled(self, samples: pl.DataFrame) -> None:
@@ -77,9 +81,12 @@ class Place:
 
     def _open_numbers(self, model: str) -> set[int]:
         """What the last process had given out when its window ended: open in the journal, not lost."""
+        query = "SELECT sequence FROM open_tasks JOIN pairs USING (pair) WHERE model = "
+        if self.journal:
+            with psycopg.connect(self.journal, options="-c search_path=headgate_journal_main") as shared:
+                return {row[0] for row in shared.execute(query + "%s", (model,))}
         with sqlite3.connect(next(self.folder.glob("journal/*/journal.db"))) as journal:
-            query = "SELECT sequence FROM open_tasks JOIN pairs USING (pair) WHERE model = ?"
-            rows = journal.execute(query, (model,)).fetchall()
+            rows = journal.execute(query + "?", (model,)).fetchall()
         journal.close()
         return {row[0] for row in rows}
 
@@ -93,7 +100,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self._news = threading.Condition()
-        self._count = 0
+        self.count = 0
         self.tail: list[str] = []
         self.store_failures = 0
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -105,7 +112,7 @@ class Run:
             if found := _ACCEPTED.search(line):
                 self.acknowledged.append(found[1])
                 with self._news:
-                    self._count += 1
+                    self.count += 1
                     self._news.notify_all()
             else:
                 self.store_failures += "store_failed batch_id=b-" in line
@@ -114,7 +121,7 @@ class Run:
     def wait_for_samples(self, timeout_s: float = 40.0, *, at_least: int = 1) -> None:
         """Return when the first sample is acknowledged, or so many."""
         with self._news:
-            assert self._news.wait_for(lambda: self._count >= at_least, timeout_s), "".join(self.tail)
+            assert self._news.wait_for(lambda: self.count >= at_least, timeout_s), "".join(self.tail)
 
     def kill_after(self, seconds: float) -> None:
         """Let it run for `seconds`, then kill it as an operator or the kernel does."""

@@ -7,7 +7,7 @@ import os
 import random
 import signal
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import orjson
@@ -15,9 +15,10 @@ import pytest
 
 from headgate.orchestration import private_server
 from headgate.orchestration.deployment_file import read_deployment_file
-from headgate.orchestration.deployments import deploy_all, start_run
+from headgate.orchestration.deployments import awaited_runs, deploy_all, start_run
 from headgate.orchestration.work_pool import ensure_pool, worker
 from headgate.storage import open_store
+from headgate_bench.postgres import PrivatePostgres
 from tests.chaos.campaign_process import Place
 from tests.chaos.test_runner_kills import endpoint
 from tests.house.tree import ROOT
@@ -29,9 +30,9 @@ pytestmark = [pytest.mark.chaos, pytest.mark.long, pytest.mark.timeout(3_600)]
 VICTIMS = {"server": b"uvicorn", "worker": b"worker\0start", "flow run": b"prefect.engine"}
 
 
-def processes_of(folder: Path, words: bytes) -> Iterator[int]:
-    """Yield the processes of this test's server and worker whose command line holds `words`."""
-    mark = f"PREFECT_HOME={folder}".encode()
+def processes_of(folder: Path, words: bytes, mark: bytes = b"") -> Iterator[int]:
+    """Yield processes of this test whose command line holds `words`, those of one worker by its `mark`."""
+    mark = mark or f"PREFECT_HOME={folder}".encode()
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
             if (
@@ -61,6 +62,13 @@ def acknowledged(events: Path) -> list[str]:
     return found
 
 
+def write_deployments(path: Path) -> None:
+    """Write the deployments of the project without schedules and limits."""
+    file = read_deployment_file(ROOT / "prefect.yaml")
+    free = [d.model_copy(update={"schedules": [], "concurrency_limit": None}) for d in file.deployments]
+    path.write_text(file.model_copy(update={"deployments": free}).as_yaml())
+
+
 async def test_kills_of_server_worker_and_run_lose_and_double_nothing(
     tmp_path: Path, endpoint: str, kills: int, chaos_seed: int
 ) -> None:
@@ -74,9 +82,7 @@ async def test_kills_of_server_worker_and_run_lose_and_double_nothing(
         "HEADGATE_EVENTS_FILE": str(events),
         "BATCH_FLUSH_INTERVAL": "0.1",
     }
-    file = read_deployment_file(ROOT / "prefect.yaml")
-    free = [d.model_copy(update={"schedules": [], "concurrency_limit": None}) for d in file.deployments]
-    (tmp_path / "prefect.yaml").write_text(file.model_copy(update={"deployments": free}).as_yaml())
+    write_deployments(tmp_path / "prefect.yaml")
     rng = random.Random(chaos_seed)
     for point in range(kills):
         victim = list(VICTIMS)[point % len(VICTIMS)]
@@ -101,3 +107,53 @@ async def test_kills_of_server_worker_and_run_lose_and_double_nothing(
     assert place.drain() == 0
     place.assert_nothing_lost_or_doubled((await open_store(place.store).scan()).frame)
     assert not list(processes_of(tmp_path / "prefect", b"prefect")), "a process was left behind"
+
+
+async def test_a_machine_of_three_that_sample_one_campaign_is_lost_and_no_sample_is(
+    tmp_path: Path, endpoint: str, postgres_server: PrivatePostgres
+) -> None:
+    """Three workers of one pool, as on three machines, share a journal in PostgreSQL; all of one is killed."""
+    with postgres_server.fresh_database() as url:
+        place = Place(tmp_path, endpoint, str(tmp_path / "samples"), settings=("journal_lease_s=3",), journal=url)
+        events = [tmp_path / f"events-{number}.jsonl" for number in range(3)]
+        variables = {
+            "HEADGATE_ROSTER": str(tmp_path / "roster.yaml"),
+            "HEADGATE_STORE": place.store,
+            "HEADGATE_JOURNAL": url,
+            "HEADGATE_JOURNAL_LEASE_S": "3",
+            "HEADGATE_RATES": place.rates,
+            "HEADGATE_STATUS_INTERVAL_S": "1",
+            "BATCH_FLUSH_INTERVAL": "0.1",
+        }
+        write_deployments(tmp_path / "prefect.yaml")
+        async with private_server(tmp_path / "prefect") as server, AsyncExitStack() as machines:
+            environ = server.environ() | variables
+            with server.as_client():
+                await ensure_pool()
+                await deploy_all(tmp_path / "prefect.yaml", tmp_path, environ)
+                for number in range(3):
+                    own = {"TEST_MACHINE": str(tmp_path / f"m{number}"), "HEADGATE_EVENTS_FILE": str(events[number])}
+                    (tmp_path / f"m{number}").mkdir()
+                    await machines.enter_async_context(worker(tmp_path / f"m{number}", environ | own, drain_s=10.0))
+                    run = await start_run("sample-environment/affine-sat", {"duration_s": 40.0})
+                    await awaited_runs([run.id], lambda runs: all(one.state_name == "Running" for one in runs), 60.0)
+                    await asyncio.sleep(1.0)
+                busy = [
+                    number
+                    for number in range(3)
+                    if list(processes_of(tmp_path, b"", f"TEST_MACHINE={tmp_path}/m{number}".encode()))
+                ]
+                assert busy == [0, 1, 2]
+                sampling = [number for number in range(3) if acknowledged(events[number])]
+                lost = sampling[0]
+                for pid in processes_of(tmp_path, b"", f"TEST_MACHINE={tmp_path}/m{lost}".encode()):
+                    os.kill(pid, signal.SIGKILL)
+                others = [path for number, path in enumerate(events) if number != lost]
+                before = sum(len(acknowledged(path)) for path in others)
+                await asyncio.sleep(6.0)
+                if len(sampling) > 1:
+                    assert sum(len(acknowledged(path)) for path in others) > before
+        place.acknowledged = [task_id for path in events for task_id in acknowledged(path)]
+        assert len(place.acknowledged) == len(set(place.acknowledged))
+        assert place.drain() == 0
+        place.assert_nothing_lost_or_doubled((await open_store(place.store).scan()).frame)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from headgate.core import Secret
 from headgate.storage import StoreLocation, open_store
+from headgate_bench.postgres import PrivatePostgres
 from tests.chaos.campaign_process import Place
 from tests.storage.conftest import BUCKET, KEY, SECRET, s3_address
 from tests.storage.faults import Fault, proxy_before
@@ -18,6 +21,12 @@ from tests.storage.faults import Fault, proxy_before
 __all__ = ["s3_address"]
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1_800)]
+
+
+CUT = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +59,38 @@ async def test_kills_at_random_points_lose_and_double_nothing(
     assert place.drain() == 0
     place.assert_nothing_lost_or_doubled((await open_store(place.store).scan()).frame)
     assert len(place.acknowledged) > 10 * kills
+
+
+async def test_kills_of_processes_that_share_a_journal_and_of_its_server_lose_and_double_nothing(
+    tmp_path: Path, endpoint: str, kills: int, chaos_seed: int, postgres_server: PrivatePostgres
+) -> None:
+    """Two runs of a campaign on one PostgreSQL journal; one is killed, or their connections, or the server."""
+    with postgres_server.fresh_database() as url:
+        settings = ("sink_batch_size=20", "journal_lease_s=2")
+        place = Place(tmp_path, endpoint, str(tmp_path / "samples"), settings=settings, journal=url)
+        rng = random.Random(chaos_seed)
+        runs = [place.start(), place.start()]
+        for point in range(kills):
+            for run in runs:
+                run.wait_for_samples(at_least=1 + run.count)
+            await asyncio.sleep(rng.uniform(0.0, 1.0))
+            if point % 3 == 0:
+                runs[0].kill_after(0.0)
+                runs = [runs[1], place.start()]
+            elif point % 3 == 1:
+                with psycopg.connect(url) as database:
+                    database.execute(CUT)
+            else:
+                postgres_server.stop(immediately=True)
+                await asyncio.sleep(rng.uniform(0.0, 2.0))
+                postgres_server.start()
+        for run in runs:
+            run.wait_for_samples(at_least=1 + run.count)  # all of them are up
+            run.process.send_signal(signal.SIGTERM)
+        assert [run.wait() for run in runs] == [0, 0], [run.tail for run in runs]
+        assert place.drain() == 0
+        place.assert_nothing_lost_or_doubled((await open_store(place.store).scan()).frame)
+        assert len(place.acknowledged) > 10 * kills
 
 
 async def test_a_terminated_run_drains_and_exits_cleanly(tmp_path: Path, endpoint: str) -> None:

@@ -14,8 +14,14 @@ from pathlib import Path
 
 from headgate.core import Task
 from headgate.core.errors import JournalError
+from headgate.durable.databases import PostgresAddress
 from headgate.storage.journal import Journal
+from headgate.storage.journal_database import JournalPlace
 from tests.storage.journals import NOW, SAT, SMALL, opened, opening, sample
+
+
+def journal_place(named: str) -> JournalPlace:
+    return PostgresAddress(named) if named.startswith("postgresql://") else Path(named)
 
 
 def say(*words: object) -> None:
@@ -25,7 +31,7 @@ def say(*words: object) -> None:
 def rival(folder: str, begin_at: str) -> None:
     """Take due times in a race, and accept a sample for each."""
     time.sleep(max(0.0, float(begin_at) - time.time()))  # rivals begin together
-    journal = Journal(Path(folder), "main")
+    journal = Journal(journal_place(folder), "main")
     for number in range(120):
         for task in journal.open([opening(number)]):
             if isinstance(task, Task):
@@ -39,7 +45,7 @@ def visitor(folder: str, begin_at: str) -> None:
     """Open a journal together with others, and close it."""
     time.sleep(max(0.0, float(begin_at) - time.time()))
     try:
-        Journal(Path(folder), "main").close()
+        Journal(journal_place(folder), "main").close()
     except JournalError as error:
         say("refused", error)
     else:
@@ -48,7 +54,7 @@ def visitor(folder: str, begin_at: str) -> None:
 
 def holder(folder: str) -> None:
     """Hold one open task until killed."""
-    journal = Journal(Path(folder), "main")
+    journal = Journal(journal_place(folder), "main")
     (task,) = opened(journal, opening(0))
     say("opened", task.task_id)
     while True:
@@ -57,7 +63,7 @@ def holder(folder: str) -> None:
 
 def victim(folder: str, first: str, diary: str, lines: str) -> None:
     """Adopt, open, accept and store until killed; write each step down, and tell when the diary has `lines` lines."""
-    journal = Journal(Path(folder), "main")
+    journal = Journal(journal_place(folder), "main")
     written = count(1)
     with Path(diary).open("w", buffering=1) as file:
 

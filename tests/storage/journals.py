@@ -67,6 +67,7 @@ def die(journal: Journal) -> None:
         database.close()
         return
     journal.renew()  # connected
-    with database._db as connection:
-        connection.execute("DELETE FROM holders WHERE holder = %s", (journal.holder,))
-        connection.execute("UPDATE turn SET buried = buried + 1")
+    database._db.execute(
+        "UPDATE holders SET seen_at = '-infinity', lease_s = -1e9 WHERE holder = %s", (journal.holder,)
+    )
+    database._db.close()

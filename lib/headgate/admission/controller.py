@@ -9,7 +9,7 @@ from headgate.admission.accounts import Account, KeyState, Provider
 from headgate.admission.breaker import BreakerRule
 from headgate.admission.classify import OutcomeKind, RequestOutcome
 from headgate.admission.effects import Effects, PressureWatch
-from headgate.admission.items import Denied, DenyReason, PressureReason, ProviderModel, RequestItem
+from headgate.admission.items import Denied, DenyReason, PressureReason, ProviderModel, RequestItem, RequestKey
 from headgate.admission.laws import LimitLaw
 from headgate.admission.leases import RequestLease, Ticket
 from headgate.admission.limits import Limits
@@ -149,6 +149,12 @@ class AdmissionController:
             self._refuse_all(key, denied, now)
         if not account.in_flight:
             self._forget(account)
+
+    def learnt(self, key: RequestKey, ceiling: int, now: float) -> None:
+        """Let the limit of a key begin at a ceiling that other processes have found."""
+        account = self._limits.learnt(key, ceiling, now)
+        if account is not None:
+            self._after(account, now)
 
     def set_provider_cap(self, provider: str, slots: int | None, now: float) -> None:
         """Bound what this process may have in flight at a provider; None takes the bound away, 0 admits nothing.

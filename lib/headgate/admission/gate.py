@@ -215,6 +215,12 @@ class RequestAdmission:
             self._controller.unregister(name, alias, self._now())
         self._carry_out()
 
+    def learnt(self, key: RequestKey, ceiling: int) -> None:
+        """Take over what others know of a limit; see `AdmissionController.learnt`."""
+        with self._lock:
+            self._controller.learnt(key, ceiling, self._now())
+        self._carry_out()
+
     def set_provider_cap(self, provider: str, slots: int | None) -> None:
         """Bound what may be in flight at a provider; see `AdmissionController.set_provider_cap`."""
         with self._lock:

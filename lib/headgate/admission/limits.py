@@ -12,7 +12,7 @@ from headgate.admission.accounts import Account, Accounts, KeyState, Provider
 from headgate.admission.breaker import BreakerRule
 from headgate.admission.classify import OutcomeKind, RequestOutcome
 from headgate.admission.effects import Effects
-from headgate.admission.items import ProviderModel
+from headgate.admission.items import ProviderModel, RequestKey
 from headgate.admission.laws import LimitChange, LimitLaw
 from headgate.admission.leases import RequestLease, Ticket
 from headgate.core.errors import InvalidSettingError
@@ -186,6 +186,15 @@ class Limits:
         if move is not None:
             self._effects.breaker_moved(account, move, now)
         self.schedule(account, now)
+
+    def learnt(self, key: RequestKey, ceiling: int, now: float) -> Account | None:
+        """Take over a ceiling that other processes have found; return the account, None if it is not registered."""
+        state = self.accounts.key(key)
+        if state is None:
+            return None
+        self._tell(state, state.law.learnt(ceiling, now))
+        self.schedule(state.account, now)
+        return state.account
 
     # What time changes.
 

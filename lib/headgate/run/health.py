@@ -20,6 +20,7 @@ class Health:
         self._parts = parts
         self._settling = settling
         self._ends = TimerHeap()
+        self._remembered: dict[str, float] = {}
 
     def next_at(self) -> float | None:
         """Return when the next pause ends."""
@@ -57,8 +58,21 @@ class Health:
         if sampler.pause.level == 0:
             await journal.write(journal.journal.clear_pause, model)
         else:
-            until = sampler.pause.paused_until or 0.0
+            until = self._remembered[model] = sampler.pause.paused_until or 0.0
             await journal.write(journal.journal.record_pause, model, sampler.pause.level, until)
+
+    def heard(self, model: str, level: int, until: float, now: float) -> None:
+        """Pause a model that another process of the journal has paused for longer."""
+        sampler = self._parts.samplers.get(model)
+        if sampler is None or self._remembered.get(model) == until:
+            return  # its own, which may be over, or one that it has heard of and that a wrong clock made long
+        self._remembered[model] = until
+        if until <= max(now, sampler.pause.paused_until or 0.0):
+            return
+        before = sampler.pause.paused_until
+        sampler.pause.restore(level, until, now)
+        if sampler.pause.paused_until != before:
+            self._changed(model, now)
 
     def sync(self, model: str) -> None:
         """Hold or free a model's tasks as its sampler says."""

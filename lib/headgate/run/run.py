@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Final
 
@@ -27,6 +28,7 @@ from headgate.run.early_stop import RosterEarlyStop
 from headgate.run.garbage import rare_collections
 from headgate.run.health import Health
 from headgate.run.inquiry import Inquiry
+from headgate.run.learning import SharedLearning
 from headgate.run.membership import Membership, restored
 from headgate.run.parts import Parts
 from headgate.run.plan import RunPlan
@@ -37,7 +39,7 @@ from headgate.run.stages import RETRIES, Stages
 from headgate.run.status import RunProgress, RunResult, model_status, queue_status, why_no_samples
 from headgate.sampling import FairBatches, LocalTaskProvider, ModelSampler
 from headgate.scheduling import Backpressure, DispatchLoop, Explanation, Trace
-from headgate.storage import Journal, JournalThread, Sink, SinkRules
+from headgate.storage import JOURNAL_REFUSED, Journal, JournalThread, Sink, SinkRules
 
 STOP_WITHIN_S: Final = 60.0
 """How long a stopping run tries to store its spool; what is left stays there, on disk."""
@@ -123,6 +125,7 @@ class Run:
         )
         self._settling = settling_of(self._parts, plan)
         self._health = Health(self._parts, self._settling)
+        self._learning = SharedLearning(self._parts, self._health)
         self._unblocked = asyncio.Event()
         self._stages = Stages(
             self._parts,
@@ -241,7 +244,7 @@ class Run:
                 acceptance = group.create_task(self._acceptance.run())
                 sink = group.create_task(self._sink.run())
                 beside = [self._demand.run(), self._membership.keep(), self._report(), self._stop_in_time()]
-                beside.append(self._journal.keep())
+                beside += [self._journal.keep(), self._learning.keep()]
                 if self._parts.requests is not None:
                     beside.append(self._parts.requests.budgets.keep_in_step())
                 if self._outside is not None:
@@ -343,6 +346,7 @@ class Run:
             raise InvalidRosterError(f"the judge {judging.judge.key} is one of the models that it judges")
         if requests is not None:
             await restored_budgets(requests.budgets, self._journal, self.plan.store, self.now())
+        await self._learning.share()
         adopted = await self._demand.adopt()
         self._state = "running"
         self._emit(
@@ -410,9 +414,12 @@ class Run:
 
     async def _close(self) -> tuple[int, int]:
         journal = self._journal.journal
-        if self._parts.requests is not None:
-            await self._parts.requests.budgets.leave()
-        left = (await self._journal.call(journal.open_count), await self._journal.call(journal.spool_count))
+        left = len(list(self.inquiry.open_tasks())), self._sink.spooled
+        with contextlib.suppress(TimeoutError, *JOURNAL_REFUSED):  # a database that is away keeps nobody from ending
+            async with asyncio.timeout(STOP_WITHIN_S):
+                if self._parts.requests is not None:
+                    await self._parts.requests.budgets.leave()
+                left = (await self._journal.call(journal.open_count), await self._journal.call(journal.spool_count))
         self._journal.close()
         return left
 

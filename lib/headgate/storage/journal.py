@@ -37,6 +37,7 @@ from headgate.durable.databases import PostgresAddress
 from headgate.storage.journal_database import JOURNAL_REFUSED, JournalDatabase, JournalPlace, meta_of, plain_name
 from headgate.storage.journal_sqlite import SqliteJournal
 from headgate.storage.journal_times import JournalTimes
+from headgate.storage.limits import LimitBook, LimitKey, LimitReport, LimitShare
 from headgate.storage.objects import LEASES
 from headgate.storage.pairs import AlreadyTaken, Opening, PairBook, PairRecord
 from headgate.storage.spending import SpendingAnswer, SpendingBook, SpendingReport
@@ -107,6 +108,7 @@ class Journal:
         self._pairs = PairBook(self._db)
         self._spool = Spool(self._db, self.holder)
         self._times = JournalTimes(self._db)
+        self._limits = LimitBook(self._db, self.holder)
         self._spending = SpendingBook(self._db, self.holder, self._times)
         self._is_open = True
 
@@ -334,7 +336,7 @@ class Journal:
         return JournalHistory(
             pairs={(pair.model, pair.environment): pair for pair in pairs},
             counts=counts,
-            pauses={model: (level, until) for model, level, until in self._db.run("pauses")},
+            pauses=self.pauses(),
         )
 
     def record_pause(self, model: str, level: int, until: float) -> None:
@@ -355,6 +357,17 @@ class Journal:
         with self._transaction():
             exchange = self._spending.exchange(reports, now)
         return self._spending.done(exchange)
+
+    def share_limits(self, reports: Mapping[LimitKey, LimitReport], now: float) -> dict[LimitKey, LimitShare]:
+        """Tell what was learnt of providers' limits; return what may be taken for each of which anything is known."""
+        if not any(report.ceiling for report in reports.values()) and self._limits.is_empty():
+            return {}
+        with self._transaction():
+            return self._limits.share(reports, now)
+
+    def pauses(self) -> dict[str, tuple[int, float]]:
+        """Return (level, paused until) by model, whichever process paused it."""
+        return {model: (level, until) for model, level, until in self._db.run("pauses")}
 
     def open_count(self) -> int:
         """Return how many tasks are open, of all holders."""
@@ -378,6 +391,7 @@ class Journal:
             self._db.run("abandon_tasks", {"holder": self.holder})
             self._db.run("abandon_samples", {"holder": self.holder})
             self._spending.leave()
+            self._limits.leave()
         self._db.close()
 
     # Inside.

@@ -37,6 +37,14 @@ CREATE TABLE IF NOT EXISTS grants (
   cost_micro INTEGER NOT NULL,
   PRIMARY KEY (model, holder)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS limits (
+  provider TEXT NOT NULL, model TEXT NOT NULL, domain TEXT NOT NULL, total INTEGER NOT NULL, learnt_at REAL NOT NULL,
+  PRIMARY KEY (provider, model, domain)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS limit_sharers (
+  provider TEXT NOT NULL, model TEXT NOT NULL, domain TEXT NOT NULL, holder TEXT NOT NULL,
+  PRIMARY KEY (provider, model, domain, holder)
+) WITHOUT ROWID;
 
 -- name: has_meta
 SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta';
@@ -54,7 +62,7 @@ INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO NOTHING
 SELECT model, environment, pair, next_sequence, last_due FROM pairs WHERE model = ? AND environment = ?;
 
 -- name: new_pair
-INSERT INTO pairs (model, environment) VALUES (?, ?) RETURNING pair;
+INSERT INTO pairs (model, environment) VALUES (?, ?) RETURNING model, environment, pair;
 
 -- name: save_pair
 UPDATE pairs SET next_sequence = ?, last_due = ? WHERE pair = ?;
@@ -264,3 +272,22 @@ DELETE FROM grants WHERE model = ? AND holder = ?;
 
 -- name: drop_grants
 DELETE FROM grants WHERE holder = :holder;
+
+-- name: any_limit
+SELECT 1 FROM limits LIMIT 1;
+
+-- name: limits
+SELECT provider, model, domain, total, learnt_at FROM limits;
+
+-- name: set_limit
+INSERT INTO limits (provider, model, domain, total, learnt_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (provider, model, domain) DO UPDATE SET total = excluded.total, learnt_at = excluded.learnt_at;
+
+-- name: limit_sharers
+SELECT provider, model, domain, holder FROM limit_sharers;
+
+-- name: share_limit
+INSERT INTO limit_sharers (provider, model, domain, holder) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING;
+
+-- name: drop_limit_shares
+DELETE FROM limit_sharers WHERE holder = :holder;

@@ -47,6 +47,14 @@ CREATE TABLE IF NOT EXISTS grants (
   cost_micro bigint NOT NULL,
   PRIMARY KEY (model, holder)
 );
+CREATE TABLE IF NOT EXISTS limits (
+  provider text NOT NULL, model text NOT NULL, domain text NOT NULL, total bigint NOT NULL, learnt_at float8 NOT NULL,
+  PRIMARY KEY (provider, model, domain)
+);
+CREATE TABLE IF NOT EXISTS limit_sharers (
+  provider text NOT NULL, model text NOT NULL, domain text NOT NULL, holder text NOT NULL,
+  PRIMARY KEY (provider, model, domain, holder)
+);
 
 -- name: has_meta
 SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'meta';
@@ -98,7 +106,7 @@ SELECT model, environment, pair, next_sequence, last_due
 FROM pairs JOIN unnest(%s::text[], %s::text[]) AS n (model, environment) USING (model, environment);
 
 -- name: new_pair
-INSERT INTO pairs (model, environment) SELECT * FROM unnest(%s::text[], %s::text[]) RETURNING pair;
+INSERT INTO pairs (model, environment) SELECT * FROM unnest(%s::text[], %s::text[]) RETURNING model, environment, pair;
 
 -- name: save_pair
 UPDATE pairs SET next_sequence = n.next_sequence, last_due = n.last_due

@@ -81,10 +81,12 @@ class PairBook:
         return is_stale
 
     def look_up(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Read what is needed of these pairs at once."""
+        """Read what is needed of these pairs, and make those that are new, all at once."""
         unknown = {pair for pair in pairs if pair not in self._known}
-        for model, environment, *row in self._db.each("pair", sorted(unknown)) if unknown else ():
+        for model, environment, *row in self._db.each("pair", sorted(unknown)):
             self._known[model, environment] = _Pair(*row)
+        for model, environment, key in self._db.each("new_pair", sorted(unknown - self._known.keys())):
+            self._known[model, environment] = _Pair(key, 0, None)
 
     def forget(self) -> None:
         """Forget everything that is remembered."""
@@ -146,8 +148,5 @@ class PairBook:
         pair = self._known.get((model, environment))
         if pair is None:
             self.look_up([(model, environment)])
-            pair = self._known.get((model, environment))
-        if pair is None:
-            ((key,),) = self._db.each("new_pair", [(model, environment)])
-            pair = self._known[model, environment] = _Pair(key, 0, None)
+            pair = self._known[model, environment]
         return pair

@@ -202,7 +202,8 @@ class Sink:
 
     async def look(self) -> None:
         """Read the spool's state again: at start, and after another process left its samples."""
-        self._spool = await self._journal.write(self._journal.journal.spool_state)
+        with contextlib.suppress(*JOURNAL_AWAY):
+            self._spool = await self._journal.call(self._journal.journal.spool_state)
         self._wake.set()
 
     async def run(self) -> None:

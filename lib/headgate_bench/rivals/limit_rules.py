@@ -20,6 +20,10 @@ class FixedRule:
         self.limit = limit
         self.max_limit = limit
 
+    def learnt(self, ceiling: int, now: float) -> LimitChange | None:  # noqa: ARG002 - the protocol's
+        """Learn from nobody else."""
+        return None
+
     def set_max(self, max_limit: int, now: float) -> LimitChange | None:  # noqa: ARG002 - the protocol's
         """Take another maximum."""
         before, self.max_limit, self.limit = self.limit, max_limit, min(self.limit, max_limit)

@@ -89,8 +89,8 @@ def test_a_killed_run_goes_on_with_its_judged_samples_and_doubles_none(
     world: JudgedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die(journal: Journal) -> None:
-        journal._db.close()
-        os.close(journal._holders._lock._handle)
+        journal._db._db.close()
+        os.close(journal._db.holders._lock._handle)
 
     with monkeypatch.context() as killed:
         killed.setattr(Journal, "close", die)

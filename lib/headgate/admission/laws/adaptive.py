@@ -119,6 +119,13 @@ class AdaptiveLaw:
         self._ramp.target = min(self._ramp.target, self.max_limit)
         return self._move(self._size, now, "decreased") if self.limit > self.max_limit else None
 
+    def learnt(self, ceiling: int, now: float) -> LimitChange | None:
+        """Begin just below a ceiling that others have found."""
+        self._ramp.stop()
+        self._ceiling.refused(max(1, min(ceiling, self.max_limit)), is_single=True)
+        self._growth, self._is_regrowing = 0.0, False
+        return self._move(float(ceiling - 1), now, "learnt")
+
     def tick(self, now: float) -> LimitChange | None:
         """Let the start-up ramp rise."""
         return None if self._ramp.is_over else self._move(float(self._ramp.rise(now)), now, "ramped")

@@ -37,6 +37,12 @@ class AimdLaw:
         self._ramp.target = min(self._ramp.target, self.max_limit)
         return self._move(self.max_limit, "decreased") if self.limit > self.max_limit else None
 
+    def learnt(self, ceiling: int, now: float) -> LimitChange | None:  # noqa: ARG002 - the protocol's
+        """Go to a ceiling that others have found."""
+        self._ramp.stop()
+        self.ceiling = self._clamped(min(ceiling, self.max_limit))
+        return self._move(self.ceiling, "learnt")
+
     def tick(self, now: float) -> LimitChange | None:
         """Let the start-up ramp rise."""
         if self._ramp.is_over:

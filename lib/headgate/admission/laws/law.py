@@ -77,10 +77,10 @@ class Admitted(NamedTuple):
 class LimitChange:
     """A law moved its limit.
 
-    `reason` is one of: increased; decreased (the provider refused); queueing (answers take longer because requests
-    queue at the provider); measuring (lowered for a moment, to measure how long answers take without a queue); ramped;
-    soft_ceiling_recovered and fully_recovered (told beside an increase: the limit is above the ceiling, or at its
-    maximum, again).
+    `reason` is one of: increased; decreased (the provider refused); learnt (from another process of the campaign);
+    queueing (answers take longer because requests queue at the provider); measuring (lowered for a moment, to measure
+    how long answers take without a queue); ramped; soft_ceiling_recovered and fully_recovered (told beside an increase:
+    the limit is above the ceiling, or at its maximum, again).
     """
 
     before: int
@@ -120,6 +120,10 @@ class LimitLaw(Protocol):
 
     def set_max(self, max_limit: int, now: float) -> LimitChange | None:
         """Take a changed static cap (>= 1)."""
+        ...
+
+    def learnt(self, ceiling: int, now: float) -> LimitChange | None:
+        """Take over what other processes know: that the provider refuses more than `ceiling` of this one's attempts."""
         ...
 
     def tick(self, now: float) -> LimitChange | None:

@@ -314,7 +314,7 @@ class StatusReported(Event):
 
 
 class JournalBlocked(Event, log_level=ERROR):
-    """The journal cannot be written (a full disk): nothing new is started, finished samples wait in memory."""
+    """The journal cannot be written (a full disk, a database that is away): nothing new is started, samples wait."""
 
     error: str
 

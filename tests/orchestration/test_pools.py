@@ -1,0 +1,38 @@
+"""The templates of work pools whose flow runs are containers: they hold together, and show no secret."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.house.tree import ROOT
+
+POOLS = sorted((ROOT / "deployments" / "pools").glob("*.json"))
+
+
+@pytest.fixture(params=POOLS, ids=[path.stem for path in POOLS])
+def template(request: pytest.FixtureRequest) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(request.param.read_text())
+    return found
+
+
+def test_every_variable_of_a_template_is_declared(template: dict[str, Any]) -> None:
+    used = set(re.findall(r"{{ (\w+) }}", json.dumps(template["job_configuration"])))
+    declared = template["variables"]["properties"].keys()
+    assert used <= declared
+    assert set(template["variables"].get("required", ())) <= declared
+
+
+def test_flow_runs_have_the_image_of_this_project_and_no_server_of_their_own(template: dict[str, Any]) -> None:
+    variables = template["variables"]["properties"]
+    assert variables["image"]["default"] == "headgate:local"
+    assert variables["env"]["default"]["PREFECT_SERVER_ALLOW_EPHEMERAL_MODE"] == "false"
+
+
+def test_a_template_refers_to_secrets_and_holds_none(template: dict[str, Any]) -> None:
+    text = json.dumps(template)
+    assert "postgresql://" not in text
+    assert "prefect.blocks.secret.headgate-journal" in text or "secretRef" in text

@@ -1,0 +1,71 @@
+"""What processes of one journal learn of a provider: the next one begins where the others have come to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from headgate.admission.laws import AdaptiveLaw, AimdLaw, LimitLaw
+from headgate.core import DAY_S
+from headgate.storage import Journal, LimitKey, LimitReport
+from headgate.storage.journal_database import JournalPlace
+from headgate.storage.limits import LimitShare
+from tests.storage.journals import NOW, SMALL
+
+KEY = LimitKey("https://api.example.com/v1", "small", "chat")
+
+
+@pytest.fixture
+def three(place: JournalPlace) -> Iterator[list[Journal]]:
+    journals = [Journal(place, "main") for _ in range(3)]
+    yield journals
+    for journal in journals:
+        journal.close()
+
+
+def share(
+    journal: Journal, told: int | None, ceiling: int | None, now: float = NOW, cap: int = 100
+) -> LimitShare | None:
+    return journal.share_limits({KEY: LimitReport(cap, told, ceiling)}, now).get(KEY)
+
+
+def test_a_ceiling_is_shared_by_those_who_come_and_left_to_those_who_stay(three: list[Journal]) -> None:
+    first, second, third = three
+    assert share(first, None, None) is None
+    assert share(first, None, 40) == LimitShare(40, 1)
+    assert share(second, None, None) == LimitShare(20, 2)
+    assert share(third, None, None) == LimitShare(13, 3)
+    assert share(first, 40, 40) == LimitShare(13, 3), "nobody has found another ceiling"
+    assert share(second, 20, 26) == LimitShare(15, 3), "6 more of 40 in all"
+    first.close()
+    assert share(third, 13, 13) == LimitShare(23, 2)
+
+
+def test_what_is_known_outlives_its_processes_for_a_day_and_no_clock_that_is_wrong(three: list[Journal]) -> None:
+    first, second, third = three
+    share(first, None, 40)
+    first.close()
+    assert share(second, None, None, NOW + DAY_S - 60) == LimitShare(40, 1)
+    second.close()
+    assert share(third, None, None, NOW + DAY_S + 60) is None
+    assert share(third, None, None, NOW - DAY_S) is None
+
+
+@pytest.mark.parametrize(("ceiling", "cap", "expected"), [(10**12, 100, 100), (40, 8, 8), (1, 100, 1)])
+def test_no_share_is_beyond_what_can_be_true(three: list[Journal], ceiling: int, cap: int, expected: int) -> None:
+    share(three[0], None, ceiling, cap=cap)
+    assert share(three[1], None, None, cap=cap) in (LimitShare(expected, 2), LimitShare(max(1, expected // 2), 2))
+
+
+def test_pauses_are_seen_by_all(three: list[Journal]) -> None:
+    three[0].record_pause(SMALL, 2, NOW + 900)
+    assert three[1].pauses() == {SMALL: (2, NOW + 900)}
+
+
+@pytest.mark.parametrize(("law", "expected"), [(AdaptiveLaw(100), 19), (AimdLaw(100), 20), (AdaptiveLaw(8), 8)])
+def test_a_law_begins_at_the_ceiling_that_others_have_found(law: LimitLaw, expected: int) -> None:
+    law.learnt(20, 0.0)
+    law.validate()
+    assert law.limit == expected
+    assert law.ceiling == min(20, law.max_limit)
