@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +179,23 @@ async def test_why_and_models_and_metrics_tell_what_the_samples_of_a_model_wait_
         assert stand == {"first": "awake", "then": "in line"}
     hold.unlink()
     assert scores(await running) == {"first@main": (4, 0), "then@main": (4, 0)}
+
+
+async def test_a_model_without_an_engine_does_not_fill_the_queue_of_all(tmp_path: Path) -> None:
+    never = tiny("never", launch={"command": f"{sys.executable} -c \"exit('no')\" {{port}}"})
+    settings = settings_in(tmp_path, rates={"*": 8e6})
+    with closing(open_store(str(tmp_path / "samples"))) as store:
+        result = await run_source(
+            settings,
+            roster=StaticRoster([never]),
+            environments={f"test:asks-{number}": Questions() for number in range(12)},
+            store=store,
+            source=None,
+            judging=None,
+            duration_s=2.0,
+        )
+    assert 200 <= result.open_tasks < 400
+    assert result.given_up == {}
 
 
 async def test_an_engine_that_ends_at_a_request_is_started_again_and_its_samples_are_taken(tmp_path: Path) -> None:

@@ -29,6 +29,9 @@ _HOLD_STARTS: Final = 3
 
 _LONGEST_RETRIES: Final = 20
 
+MANY_FAILURES: Final = 5
+"""So many failures in a row and each further one are followed by the longest pause."""
+
 
 class Agenda:
     """At most one time per name; the newest counts. Owned by one pool."""

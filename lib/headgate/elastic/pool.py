@@ -10,7 +10,7 @@ from headgate.core import ReleaseOutcome, events
 from headgate.core.events import Event
 from headgate.elastic.demand import Demand, Desired, Meter, Policy
 from headgate.elastic.errors import InvalidElasticError
-from headgate.elastic.fleet import Fleet
+from headgate.elastic.fleet import MANY_FAILURES, Fleet
 from headgate.elastic.outbox import Command, Outbox
 from headgate.elastic.queue import Accepted, ElasticRequest, OpenRequest, Refused
 from headgate.elastic.requests import Requests
@@ -205,10 +205,12 @@ class ElasticPool:
         if is_lost:
             self._drain.hurry(worker, "its lease is wanted by others", now, within_s=0.0)
 
-    def stuck(self, worker_id: str, epoch: int, why: str, now: float) -> None:
-        """Report that a worker could not be put to sleep, or could not be woken."""
+    def stuck(self, worker_id: str, epoch: int, why: str, now: float, *, is_final: bool = False) -> None:
+        """Report that a worker could not be put to sleep, or could not be woken; `is_final` where it never will be."""
         worker = self._fleet.current(worker_id, epoch)
         if worker is not None and worker.state is not WorkerState.FAILED:
+            if is_final:
+                worker.failures = max(worker.failures, MANY_FAILURES)
             self._drain.give_up(worker, why, now)
 
     def lease_lost(self, worker_id: str, now: float, *, within_s: float) -> None:

@@ -37,7 +37,7 @@ from headgate.run.matrix import MatrixTaskProvider
 from headgate.run.observers import is_observed, observe, report_health, serve_monitoring
 from headgate.run.outside_job import outside_executors
 from headgate.run.outside_workers import PATIENCE, OutsideWorkers
-from headgate.run.plan import ChatSource, RunPlan
+from headgate.run.plan import ONE_SHOT_PAUSE_S, ChatSource, RunPlan
 from headgate.run.request_side import RequestSide
 from headgate.run.run import Run
 from headgate.run.served import ServedModels
@@ -60,9 +60,6 @@ OnStatus = Callable[[CampaignStatus], Awaitable[None]]
 
 OnProgress = Callable[[RunProgress], Awaitable[None]]
 """Told how far a run has come while it runs; what it raises ends the run."""
-
-_ONE_SHOT_RETRY_S: Final = 1.0
-"""Somebody waits for a run that ends by itself: an engine that does not start is tried again after 1 and 2 s."""
 
 _CELL_COLUMNS: Final = ("campaign", "model", "environment", "sequence", "score", "success", "error_kind", "why")
 
@@ -264,7 +261,7 @@ async def run_source(
             ChatClient(ClientSettings(deadline_s=settings.request_timeout_s, stream=settings.streaming))
         )
         slots = watch.get("slots")
-        rules = ServingRules(settings.request_timeout_s, *((_ONE_SHOT_RETRY_S,) if stop_when_idle else ()))
+        rules = ServingRules(settings.request_timeout_s, *((ONE_SHOT_PAUSE_S,) if stop_when_idle else ()))
         engines = ServedModels(watch.get("engine_hosts") or Machine(), clock=clock, emit=stream.emit, rules=rules)
         await stack.enter_async_context(engines)
         requests = RequestSide(

@@ -23,6 +23,9 @@ from headgate.storage import AlreadyTaken, Opening
 _ONE_JOB: Final[Mapping[str, int]] = MappingProxyType({JOBS: 1})
 _SEATED: Final[Mapping[str, int]] = MappingProxyType({WORKERS: 1, SEATS: 1})
 
+_ENOUGH: Final = 200
+"""Samples that wait for an engine of their model: more of them would only fill the queue that all models share."""
+
 GATHER_S: Final = 0.05
 """Dues of this long are opened together: one write of the journal for all, and none is late by more."""
 
@@ -203,13 +206,23 @@ class DemandSide:
         parts.enqueued_recently.add(now, added)
         for task in tasks:
             parts.ready_since[task.task_id] = now
-        if parts.requests is not None and parts.requests.engines is not None:
-            parts.requests.engines.look(model)
+        self._wake(model, now)
         size = parts.backlog()
         parts.emit(TasksEnqueued(model, added, size))
         changed = parts.backpressure.update(size, now)
         if changed is not None:
             parts.emit(changed)
+
+    def _wake(self, model: str, now: float) -> None:
+        """Have an engine wake for samples; while none does, no more fall due than it will find enough of."""
+        parts = self._parts
+        if parts.requests is None or (engines := parts.requests.engines) is None or engines.is_ready(model):
+            return
+        engines.look(model)
+        sampler = parts.samplers.get(model)
+        if sampler is not None and parts.dispatcher.queued(model) >= _ENOUGH:
+            sampler.is_held = True
+            parts.local.touch([model], now)
 
     def _wait_s(self) -> float | None:
         """Return how long there is nothing to do; None until something wakes the loop."""

@@ -16,8 +16,8 @@ from headgate.elastic import ElasticConfig, WorkerState
 from headgate.elastic.policies import ForDue, policy_of
 from headgate.elastic.service import ElasticService, EnginesAtHand, WorkerView
 
-HOPELESS: Final = 3
-"""Starts in a row that failed, after which nobody should wait for the next."""
+HOPELESS: Final = 5
+"""Starts in a row that failed, after which nobody should wait for the next; one that never can succeed is as many."""
 
 _LONGEST_RETRIES: Final = 20
 _FETCH_S: Final = 3_600.0

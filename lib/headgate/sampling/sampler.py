@@ -262,7 +262,7 @@ class ModelSampler:
         self.pause = ErrorPause(rules.error_threshold, rules.error_pause_s, rules.max_pause_s)
         self.last_error: tuple[float, str] | None = None
         self.is_held = False
-        """Whether its model has used up a budget of 24 h: nothing falls due until there is room again."""
+        """Whether nothing falls due: its model has used up a budget of 24 h, or enough waits for its engine already."""
         self._held: frozenset[str] = frozenset()
         past = history or {}
         for pair in past.values():

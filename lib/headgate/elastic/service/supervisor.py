@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from headgate.elastic.engines.engine import Controlled
 from headgate.elastic.engines.smg import SmgEngine
-from headgate.elastic.errors import FAULTS, EngineError, sentence
+from headgate.elastic.errors import FAULTS, EngineError, is_final, sentence
 from headgate.elastic.outbox import LetGo, Read, Sleep, Wake
 from headgate.elastic.service.steps import Steps
 from headgate.elastic.settings import ElasticConfig
@@ -186,8 +186,8 @@ class WorkerSupervisor:
             await self._check()
             await self.engine.wake()
         except FAULTS as error:
-            why = sentence(error)
-            self._steps.do(lambda pool, now: pool.stuck(worker_id, epoch, why, now))
+            why, final = sentence(error), is_final(error)
+            self._steps.do(lambda pool, now: pool.stuck(worker_id, epoch, why, now, is_final=final))
         else:
             self._steps.do(lambda pool, now: pool.woken(worker_id, epoch, now))
 
