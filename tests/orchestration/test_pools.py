@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.house.tree import ROOT
 
@@ -36,3 +37,14 @@ def test_a_template_refers_to_secrets_and_holds_none(template: dict[str, Any]) -
     text = json.dumps(template)
     assert "postgresql://" not in text
     assert "prefect.blocks.secret.headgate-journal" in text or "secretRef" in text
+
+
+def test_the_patch_of_many_workers_fits_the_worker() -> None:
+    folder = ROOT / "deployments" / "kubernetes"
+    (patch,) = yaml.safe_load((folder / "many-workers" / "kustomization.yaml").read_text())["patches"]
+    (worker,) = (one for one in yaml.safe_load_all((folder / "worker.yaml").read_text()) if one["kind"] == "Deployment")
+    for step in yaml.safe_load(patch["patch"]):
+        place: Any = worker
+        for part in step["path"].strip("/").split("/"):
+            place = place[int(part)] if isinstance(place, list) else place[part]
+        assert step["op"] != "test" or place == step["value"]

@@ -169,7 +169,7 @@ class NoSamplesError(HeadgateError):
 
 
 class JournalError(HeadgateError):
-    """The local journal cannot be opened, or belongs to a newer version of Headgate."""
+    """The journal cannot be opened or reached, or belongs to another version of Headgate."""
 
     code = "journal_failed"
     exit_code = 3

@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from headgate.core import Secret, redacted
-from headgate.core.errors import InvalidInputError, MissingExtraError
+from headgate.core.errors import InvalidInputError, JournalError, MissingExtraError
 
 _FORMS: Final = (
     "Write sqlite:///relative/file.db, sqlite:////absolute/file.db, postgresql://USER@HOST/DATABASE or memory:."
@@ -28,8 +28,10 @@ _DEFAULTS: Final = {
 }
 
 
-class DatabaseAwayError(Exception):
+class DatabaseAwayError(JournalError):
     """A database cannot be reached, or not written for now; nothing of the transaction has happened."""
+
+    next_step = "Check that its server runs and can be reached, and start again: nothing is lost."
 
 
 class PostgresAddress:

@@ -113,7 +113,7 @@ async def restored(
     """
     # The first sample of a pair takes a due time at most half an interval ahead.
     await journal.reconcile(now, {environment: interval_s(rate) / 2 for environment, rate in (rates or {}).items()})
-    if not await journal.call(journal.journal.is_new):
+    if not await journal.write(journal.journal.is_new):
         return
     history = await store.history(now)
     await journal.write(

@@ -72,7 +72,7 @@ async def restored_budgets(budgets: Budgets, journal: JournalThread, store: RunS
         # What a clock ahead of this one has dated would count as spent now, at every start until that time has come.
         since, until = now - DAY_S, now + CLOCK_TOLERANCE_S
         stored = [row for row in await store.spent(since) if row[2] <= until]
-        spooled = await journal.call(journal.journal.spooled)
+        spooled = await journal.write(journal.journal.spooled)
         waiting = [
             (s.task_id, s.model, s.finished_at, s.prompt_tokens, s.completion_tokens, s.attempts)
             for s in spooled

@@ -1,0 +1,101 @@
+"""What one process has learnt of a provider, the next one begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from headgate.admission import Correlation, OutcomeKind, RequestLease, RequestOutcome
+from headgate.config import Settings
+from headgate.core import Model, SystemClock
+from headgate.run.health import Health
+from headgate.run.learning import SharedLearning
+from headgate.run.request_side import RequestSide
+from headgate.sampling import ModelSampler, SamplingRules
+from headgate.storage import Journal, JournalThread
+from tests.storage.journals import NOW
+
+MODEL = Model(name="small", base_url="http://127.0.0.1:9/v1", max_parallel=64)
+
+
+class Process:
+    """A process of a campaign, as far as it learns."""
+
+    def __init__(self, folder: Path) -> None:
+        clock = SystemClock()
+        self.journal = JournalThread(Journal(folder, "main"), inline=True)
+        self.requests = RequestSide(Settings(), clock=clock, emit=lambda _: None)
+        self.requests.register(MODEL)
+        self.sampler = ModelSampler(MODEL, {"affine:sat": 100.0}, SamplingRules(), ordinal=0, now=NOW, history={})
+        self.dispatcher = SimpleNamespace(held=None, hold=lambda model, until: setattr(self.dispatcher, "held", until))
+        parts = SimpleNamespace(
+            clock=clock,
+            journal=self.journal,
+            requests=self.requests,
+            now=lambda: NOW,
+            samplers={MODEL.key: self.sampler},
+            dispatcher=self.dispatcher,
+            local=SimpleNamespace(touch=lambda *_: None),
+            wake=SimpleNamespace(set=lambda: None),
+        )
+        self.learning = SharedLearning(parts, Health(parts, None))  # type: ignore[arg-type]
+
+    def limit(self) -> tuple[int, int | None]:
+        (status,) = self.requests.status()
+        return status.limit, status.ceiling
+
+    def is_refused(self) -> None:
+        """Have as many requests in flight as it may, of which the provider refuses the last."""
+        leases: list[RequestLease] = []
+        item = self.requests.item(MODEL, Correlation("r", 1, "t", ""))
+        while isinstance(lease := self.requests.admission.try_acquire(item), RequestLease):
+            leases.append(lease)
+        self.requests.admission.release(leases.pop(), RequestOutcome(OutcomeKind.RATE_LIMITED))
+        for lease in leases:
+            self.requests.admission.release(lease, RequestOutcome(OutcomeKind.LOCAL_CANCELLED))
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Callable[[], Process]]:
+    with ExitStack() as stack:
+
+        def start() -> Process:
+            made = Process(tmp_path)
+            stack.callback(made.journal.close)
+            return made
+
+        yield start
+
+
+async def test_a_process_begins_at_its_part_of_the_ceiling_that_the_others_have_found(
+    started: Callable[[], Process],
+) -> None:
+    first = started()
+    await first.learning.share()
+    first.is_refused()
+    _, ceiling = first.limit()
+    assert ceiling is not None
+    await first.learning.share()
+    second = started()
+    await second.learning.share()
+    assert second.limit() == (max(1, ceiling // 2 - 1), ceiling // 2)
+    await first.learning.share()
+    assert first.limit() == second.limit(), "and the first one leaves it that part"
+    second.journal.close()
+    await first.learning.share()
+    assert first.limit()[1] == ceiling
+
+
+async def test_a_model_that_one_process_has_paused_is_paused_for_all_and_once(started: Callable[[], Process]) -> None:
+    first, second = started(), started()
+    first.journal.journal.record_pause(MODEL.key, 1, NOW + 60.0)
+    await second.learning.share()
+    assert second.sampler.pause.is_paused(NOW + 59.0)
+    assert second.dispatcher.held == second.sampler.pause.paused_until
+    second.sampler.pause.end()
+    await second.learning.share()
+    assert not second.sampler.pause.is_paused(NOW), "what it has heard of is not begun again"
