@@ -8,6 +8,11 @@ from typing import Any
 
 import pytest
 import yaml
+from prefect import get_client
+from prefect.blocks.system import Secret
+from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.variables import Variable
+from prefect.workers.base import BaseJobConfiguration
 
 from tests.house.tree import ROOT
 
@@ -39,9 +44,27 @@ def test_a_template_refers_to_secrets_and_holds_none(template: dict[str, Any]) -
     assert "prefect.blocks.secret.headgate-journal" in text or "secretRef" in text
 
 
+@pytest.mark.slow
+async def test_a_server_takes_the_template_and_a_worker_fills_the_secret_in(
+    prefect: object, template: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
+    kind = request.node.callspec.params["template"].stem
+    address = "postgresql://me:not-for-people@db/x"
+    async with get_client() as client:
+        pool = await client.create_work_pool(
+            WorkPoolCreate(name=f"template-{kind}", type=kind, base_job_template=template), overwrite=True
+        )
+        await Secret(value=address).save("headgate-journal", overwrite=True)
+        await Variable.aset("headgate_store", "s3://bucket/samples", overwrite=True)
+        found = await BaseJobConfiguration.from_template_and_values(pool.base_job_template, {}, client=client)
+    assert found.env["PREFECT_SERVER_ALLOW_EPHEMERAL_MODE"] == "false"
+    expected = {"docker": (address, "s3://bucket/samples"), "kubernetes": (None, None)}
+    assert (found.env.get("HEADGATE_JOURNAL"), found.env.get("HEADGATE_STORE")) == expected[kind]
+
+
 def test_the_patch_of_many_workers_fits_the_worker() -> None:
     folder = ROOT / "deployments" / "kubernetes"
-    (patch,) = yaml.safe_load((folder / "many-workers" / "kustomization.yaml").read_text())["patches"]
+    (patch,) = yaml.safe_load((ROOT / "deployments" / "many-workers" / "kustomization.yaml").read_text())["patches"]
     (worker,) = (one for one in yaml.safe_load_all((folder / "worker.yaml").read_text()) if one["kind"] == "Deployment")
     for step in yaml.safe_load(patch["patch"]):
         place: Any = worker
