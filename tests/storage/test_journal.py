@@ -333,15 +333,16 @@ def test_a_journal_that_restores_after_another_has_opened_tasks_opens_its_own_be
     assert other.accept([sample(task) for task in second], NOW) == {task.task_id for task in second}
 
 
-@pytest.mark.parametrize("campaign", ["a/b", "a:b", "a@b", "a+b", "Ab", "x" * 200, "/".join("x" * 100)])
-def test_a_campaign_with_an_odd_name_has_a_journal_of_its_own(place: JournalPlace, campaign: str) -> None:
-    names = ["a~b", "a-b", "a.b", "a_b", campaign]
+def test_campaigns_with_odd_names_have_journals_of_their_own(place: JournalPlace) -> None:
+    odd = ["a/b", "a:b", "a@b", "a+b", "Ab", "x" * 200, "/".join("x" * 100)]
+    names = ["a~b", "a-b", "a.b", "a_b", *odd]
     journals = [Journal(place, name) for name in names]
     tasks = [opened(journal, opening(0))[0] for journal in journals]
     assert [task.campaign for task in tasks] == names
     assert [task.sequence for task in tasks] == [0] * len(names)
     for journal in journals:
         journal.close()
-    heir = Journal(place, campaign)
-    assert [task.task_id for task in heir.adopt([SAT], [SMALL])] == [tasks[-1].task_id]
-    heir.close()
+    for name, task in zip(names, tasks, strict=True):
+        heir = Journal(place, name)
+        assert [adopted.task_id for adopted in heir.adopt([SAT], [SMALL])] == [task.task_id]
+        heir.close()

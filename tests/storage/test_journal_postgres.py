@@ -12,7 +12,7 @@ import pytest
 from headgate.core import Spending
 from headgate.core.errors import JournalError
 from headgate.durable.databases import DatabaseAwayError, PostgresAddress
-from headgate.storage import Journal, SpendingNeed, SpendingReport
+from headgate.storage import Journal, SpendingNeed, SpendingReport, journal_postgres
 from headgate_bench.postgres import PrivatePostgres
 from tests.storage.journals import NOW, SAT, SMALL, die, opened, opening, sample, spool
 
@@ -38,6 +38,7 @@ def test_a_holder_that_is_not_heard_of_for_a_lease_is_dead_and_fenced_when_it_co
     time.sleep(0.1)
     assert [task.task_id for task in journal.adopt([SAT], [SMALL])] == [taken.task_id]
     assert journal.spool_state().rows == 2
+    late.withdraw([taken.task_id])
     assert late.accept([sample(taken)], NOW) == set()
     assert journal.accept([sample(taken)], NOW) == {taken.task_id}
     # It goes on as a holder like any other; what nobody has taken is its own again, and is in its hands already.
@@ -129,6 +130,19 @@ def test_a_connection_that_is_cut_within_a_transaction_leaves_nothing_half_done(
     batch = journal.next_batch(10)
     assert batch is not None
     assert [one.task_id for one in batch.samples] == [task.task_id]
+
+
+def test_a_turn_that_does_not_come_is_waited_for_again(
+    postgres_place: PostgresAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(journal_postgres._SESSION, "lock_timeout", "100")
+    journal = Journal(postgres_place, "main")
+    with psycopg.connect(**postgres_place.parameters()) as slow:
+        slow.execute("SELECT FROM headgate_journal_main.turn FOR UPDATE")
+        with pytest.raises(DatabaseAwayError, match="lock timeout"):
+            journal.open([opening(0)])
+    assert [task.sequence for task in opened(journal, opening(0))] == [0]
+    journal.close()
 
 
 @pytest.mark.parametrize("is_reached", [True, False])

@@ -174,11 +174,12 @@ class Journal:
 
     def withdraw(self, task_ids: Iterable[str]) -> None:
         """Close tasks without a sample: their model has left the roster."""
-        closed = [task_id for task_id in task_ids if task_id in self._positions]
+        mine = {self._positions[task_id]: task_id for task_id in task_ids if task_id in self._positions}
         with self._transaction():
-            self._db.many("close_task", [(self._positions[task_id],) for task_id in closed])
-            self._db.many("forget_given", [(task_id,) for task_id in closed])
-        for task_id in closed:
+            held = self._held(mine)
+            self._db.many("close_task", [(position,) for position in held])
+            self._db.many("forget_given", [(mine[position],) for position in held])
+        for task_id in mine.values():
             del self._positions[task_id]
 
     def adopt(self, environments: Iterable[str], models: Iterable[str]) -> list[Task]:
@@ -290,7 +291,10 @@ class Journal:
             ClockDisagreesError: if another process of the journal is running, and goes by a clock ahead of this one.
         """
         with self._transaction():
-            return self._times.reconcile(now, due_s)
+            self._refresh()
+            found = self._times.reconcile(now, due_s)
+            self._pairs.forget()
+        return found
 
     def latest_time(self) -> float | None:
         """Return the latest time at which something happened; None when nothing has."""
@@ -447,10 +451,14 @@ class Journal:
         pair = self._pairs.key(task.model, task.environment)
         return self._db.run("is_open", (pair, task.sequence, task.stage)).fetchone() is not None
 
+    def _held(self, positions: Iterable[int]) -> set[int]:
+        """Return the positions whose tasks this holder still holds."""
+        asked = {"holder": self.holder, "positions": json.dumps(list(positions))}
+        return {position for (position,) in self._db.run("held_among", asked)}
+
     def _accept(self, found: Mapping[str, tuple[int, Sample]], now: float) -> list[Sample]:
         """Close tasks and spool their samples; return those whose task this holder still holds."""
-        positions = json.dumps([position for position, _ in found.values()])
-        held = {row[0] for row in self._db.run("held_among", {"holder": self.holder, "positions": positions})}
+        held = self._held(position for position, _ in found.values())
         fresh = [sample for position, sample in found.values() if position in held]
         self._db.many("close_task", [(position,) for position in held])
         self._spool.add(fresh, now)

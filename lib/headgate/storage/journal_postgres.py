@@ -120,8 +120,8 @@ class PostgresJournal:
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = False) -> Iterator[None]:  # noqa: ARG002 - a crash of the server undoes what is not
         """Commit what happens inside, and wait for the server's disk."""
-        xid = self._begin()
         try:
+            xid = self._begin()
             yield
             self._commit(xid)
         except BaseException:
