@@ -47,14 +47,17 @@ class EchoEpisode:
 
     opening = (Message("user", "Say something."),)
 
-    def __init__(self) -> None:
+    def __init__(self, turn_s: float = 0.0) -> None:
         self._rounds = 0
+        self._turn_s = turn_s
 
     async def answer(self, reply: str) -> Continue | Score:
         """Return the reply, in the last round a score."""
         self._rounds += 1
         if reply == BLOCK:
             time.sleep(5.0)  # noqa: ASYNC251 - as a package does that blocks its process
+        if self._turn_s:
+            time.sleep(self._turn_s)  # noqa: ASYNC251 - as one does that computes, without taking a processor
         if self._rounds >= ROUNDS:
             return Score(1.0, success=True, why="over")
         return Continue((Message("user", reply),))
@@ -66,12 +69,13 @@ class EchoEpisode:
 class Echo:
     """Implements `Environment`; runs apart where it is registered to."""
 
-    def __init__(self, *, runs_apart: bool) -> None:
+    def __init__(self, *, runs_apart: bool, name: str = "bench:echo", turn_s: float = 0.0) -> None:
+        self._turn_s = turn_s
         self._spec = EnvironmentSpec(
-            name="bench:echo",
+            name=name,
             summary="Echo",
             daily_rate=1.0,
-            data_length=1_000,
+            data_length=1_000_000,
             max_rounds=ROUNDS,
             runs_apart=runs_apart,
         )
@@ -84,7 +88,7 @@ class Echo:
     async def open(self, index: int, seed: int) -> EchoEpisode:
         """Begin to echo."""
         del index, seed
-        return EchoEpisode()
+        return EchoEpisode(self._turn_s)
 
     async def baseline(
         self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
@@ -97,3 +101,12 @@ class Echo:
 def echo_apart() -> Echo:
     """Return the echo that runs in a process of its own."""
     return Echo(runs_apart=True)
+
+
+TURN_S: Final = 0.05
+"""Of an environment that takes the time of its process, as one that computes."""
+
+
+def busy_apart() -> Echo:
+    """Return the echo whose turns keep a process of its own busy for `TURN_S`."""
+    return Echo(runs_apart=True, name="bench:busy", turn_s=TURN_S)

@@ -15,6 +15,9 @@ MOST_DEPTH: Final = 64
 """Programs that walk a message go as deep as it; Python follows a thousand calls at most."""
 
 _STEPS: Final = bytes({ord("["): 1, ord("{"): 1, ord("]"): 255, ord("}"): 255}.get(byte, 0) for byte in range(256))
+_NO_HEADS: Final = bytes(set(range(256)) - {*range(0x80, 0xA0), *range(0xDC, 0xE0)})
+"""Bytes that begin neither a list nor a map in msgpack."""
+
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
@@ -37,6 +40,9 @@ def check_msgpack(data: bytes, *, most_values: int = MOST_VALUES) -> None:
     Raises:
         ValueError: if it holds more than `most_values`, or lies deeper than `MOST_DEPTH`.
     """
+    heads = data.translate(None, _NO_HEADS)
+    if len(heads) <= MOST_DEPTH and 30 * len(heads) < most_values and max(heads, default=0) < 0xDC:
+        return  # no more lists and maps than that, of at most 15 entries each, however much of it is text
     import msgpack  # type: ignore[import-untyped]  # noqa: PLC0415 - few processes read it
 
     reader = msgpack.Unpacker(max_buffer_size=max(1, len(data)))

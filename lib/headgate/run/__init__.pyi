@@ -4,11 +4,13 @@ from .assembly import (
     roster_of as roster_of,
     run_campaign as run_campaign,
     run_judged as run_judged,
+    run_source as run_source,
     sampled_environments as sampled_environments,
 )
 from .capacity import capacity_plan as capacity_plan
 from .endpoints import ChatSender as ChatSender, EndpointChats as EndpointChats
 from .hosts import HostCluster as HostCluster
+from .matrix import MatrixTaskProvider as MatrixTaskProvider
 from .garbage import rare_collections as rare_collections
 from .job_collector import JobCollector as JobCollector
 from .job_samples import SCORE_FIELD as SCORE_FIELD, JobSampleRules as JobSampleRules

@@ -86,14 +86,14 @@ class Site:
 
 
 @contextmanager
-def site(nodes: int, *, cancel_timeout_s: float) -> Iterator[Site]:
-    """Run a tuned cluster with `nodes` nodes of 4 CPUs and 2 GPUs beside a head, in a folder of its own."""
+def ray_nodes(nodes: int, *, head_cpus: int = 2, cpus: int = 4, gpus: int = 2) -> Iterator[tuple[Cluster, Path]]:
+    """Run a tuned cluster with `nodes` nodes beside a head, in a folder of its own, which is given as well."""
     kept = {name: os.environ.get(name) for name in _VARIABLES}
     folder = tempfile.mkdtemp(prefix="hg", dir="/tmp")
     os.environ |= {"RAY_TMPDIR": folder, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
     os.environ.pop("RAY_ADDRESS", None)
     head = {
-        "num_cpus": 2,
+        "num_cpus": head_cpus,
         "object_store_memory": _STORE_BYTES,
         "include_dashboard": False,
         "_system_config": dict(TUNED),
@@ -102,14 +102,8 @@ def site(nodes: int, *, cancel_timeout_s: float) -> Iterator[Site]:
         cluster = Cluster(initialize_head=True, head_node_args=head)
         try:
             for _ in range(nodes):
-                cluster.add_node(num_cpus=4, num_gpus=2, object_store_memory=_STORE_BYTES)
-            ray.init(address=cluster.address, namespace=NAMESPACE, log_to_driver=False)
-            # By value, so that no host imports the benchmarks: that takes a second, in which work cannot be stopped.
-            cloudpickle.register_pickle_by_value(works)
-            with connect(journal=Path(folder) / "journal.db") as placement:
-                placement.set_rules(_rules(cancel_timeout_s))
-                yield Site(cluster, placement, 2 * nodes)
-                placement.shutdown()
+                cluster.add_node(num_cpus=cpus, num_gpus=gpus, object_store_memory=_STORE_BYTES)
+            yield cluster, Path(folder)
         finally:
             ray.shutdown()
             cluster.shutdown()  # type: ignore[no-untyped-call]  # Ray's own
@@ -117,6 +111,19 @@ def site(nodes: int, *, cancel_timeout_s: float) -> Iterator[Site]:
         shutil.rmtree(folder, ignore_errors=True)
         for name, value in kept.items():
             os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+
+
+@contextmanager
+def site(nodes: int, *, cancel_timeout_s: float) -> Iterator[Site]:
+    """Run a tuned cluster with `nodes` nodes of 4 CPUs and 2 GPUs beside a head, and connect to its ledger."""
+    with ray_nodes(nodes) as (cluster, folder):
+        ray.init(address=cluster.address, namespace=NAMESPACE, log_to_driver=False)
+        # By value, so that no host imports the benchmarks: that takes a second, in which work cannot be stopped.
+        cloudpickle.register_pickle_by_value(works)
+        with connect(journal=folder / "journal.db") as placement:
+            placement.set_rules(_rules(cancel_timeout_s))
+            yield Site(cluster, placement, 2 * nodes)
+            placement.shutdown()
 
 
 def _rules(cancel_timeout_s: float) -> PreemptionRules:

@@ -1,4 +1,4 @@
-"""P13: one campaign by several processes on one PostgreSQL journal; nothing lost, nothing twice, and what it costs."""
+"""P13: one campaign on more machines: several processes on one PostgreSQL journal, environments on Ray nodes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from headgate_bench.artifact import at_most
 from headgate_bench.definition import Bench, Outcome, Scenario, spread_of
 from headgate_bench.postgres import PrivatePostgres
+from headgate_bench.ray_hosts import HostParameters, hosts_measured
 from headgate_bench.shared_journal import Race, Raced, raced
 
 
@@ -15,16 +16,33 @@ from headgate_bench.shared_journal import Race, Raced, raced
 class ScaleoutParameters:
     """Parameters of the scenario."""
 
+    parts: tuple[str, ...] = ("journal", "hosts")  # that are measured
     processes: tuple[int, ...] = (1, 2, 4)  # on one journal
     models: int = 400
     rounds: int = 10  # due times of each model
     batch: int = 100  # samples that are opened, and accepted, at once
     iterations: int = 3  # of each race
+    nodes: tuple[int, ...] = (2,)  # of a Ray cluster, on which one run plays its environments
+    beside: int = 1  # nodes of one more such run, beside a batch pipeline of Ray Data
+    seconds: float = 5.0  # that turns are counted for on each number of nodes
     bar_us: float = 300.0  # of wall time for each sample, opened, accepted and taken for the store
+    bar_turn_us: float = 250.0  # of the run's CPU time per turn of an environment on another node
+    bar_used_share: float = 0.95  # of the nodes' time that is spent in turns at least
 
 
 def measure(parameters: ScaleoutParameters, bench: Bench) -> Outcome:
-    """Return what became of races for the due times of one campaign."""
+    """Return what became of races for the due times of one campaign, and of runs on the nodes of a cluster."""
+    outcome = _races(parameters, bench) if "journal" in parameters.parts else Outcome()
+    if "hosts" not in parameters.parts:
+        return outcome
+    hosts = HostParameters(
+        parameters.nodes, parameters.beside, parameters.seconds, parameters.bar_turn_us, parameters.bar_used_share
+    )
+    outcome.add(hosts_measured(hosts, bench))
+    return outcome
+
+
+def _races(parameters: ScaleoutParameters, bench: Bench) -> Outcome:
     race = Race(parameters.models, parameters.rounds, parameters.batch)
     found: dict[int, list[Raced]] = {count: [] for count in parameters.processes}
     bench.progress(0.0, "starting PostgreSQL")
@@ -80,6 +98,6 @@ def _doubled(found: Raced) -> int:
 SCENARIO = Scenario(
     name="scaleout",
     quick=ScaleoutParameters(),
-    full=ScaleoutParameters(rounds=50, iterations=5),
+    full=ScaleoutParameters(rounds=50, iterations=5, nodes=(1, 2, 4, 8), beside=2, seconds=30.0),
     measure=measure,
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -126,3 +128,33 @@ async def sampled(
 async def stored(folder: Path) -> list[tuple[Any, ...]]:
     columns = ["model", "sequence", "score", "error_kind"]
     return (await open_store(str(folder / "samples")).scan(columns=columns)).frame.select(columns).rows()
+
+
+def commands_of(there, word):
+    """The processes of the cluster and of this one whose command has a word in it."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                command = (entry / "cmdline").read_bytes().decode(errors="replace")
+                if word in command and str(there.folder).encode() in (entry / "environ").read_bytes():
+                    found[int(entry.name)] = command
+            except OSError:
+                continue
+    return found
+
+
+LEFT = """
+import sys
+import ray
+from headgate.placement import connect, connect_ray, has_ledger
+connect_ray(sys.argv[1], log_to_driver=False)
+print(sorted(name for name in ray.util.list_named_actors() if name.startswith("headgate-")), has_ledger())
+print(sorted(g["state"] for g in ray.util.placement_group_table().values() if g["state"] != "REMOVED"))
+"""
+
+
+def left_in(there):
+    """What placement has left in the cluster."""
+    command = [sys.executable, "-c", LEFT, there.address]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.splitlines()

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from headgate.core.errors import EnvironmentHostsError
 from headgate.core.events import EnvironmentClusterLost, EnvironmentHostEnded, EnvironmentHostStarted
-from tests.run.hosts.site import MODELS, cluster, sampled, stored
+from tests.run.hosts.site import MODELS, cluster, commands_of, left_in, sampled, stored
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -22,36 +19,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 def there():
     with cluster(2) as made:
         yield made
-
-
-def commands_of(word):
-    """The processes whose command has a word in it, but for those that look for it."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                command = (entry / "cmdline").read_bytes().decode(errors="replace")
-            except OSError:
-                continue
-            if word in command:
-                found[int(entry.name)] = command
-    return found
-
-
-LEFT = """
-import sys
-import ray
-from headgate.placement import connect, connect_ray, has_ledger
-connect_ray(sys.argv[1], log_to_driver=False)
-print(sorted(name for name in ray.util.list_named_actors() if name.startswith("headgate-")), has_ledger())
-print(sorted(g["state"] for g in ray.util.placement_group_table().values() if g["state"] != "REMOVED"))
-"""
-
-
-def left_in(there):
-    """What placement has left in the cluster."""
-    command = [sys.executable, "-c", LEFT, there.address]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.splitlines()
 
 
 async def until(holds, within_s=60.0):
@@ -71,15 +38,15 @@ async def test_a_killed_node_and_a_lost_connection_cost_no_sample_and_nothing_is
     there.kill(there.nodes[0])
     await until(lambda: of(EnvironmentHostEnded) or running.done())
     assert of(EnvironmentHostEnded)[0].episodes > 0
-    (speaker,) = commands_of("headgate.run.hosts")
+    (speaker,) = commands_of(there, "headgate.run.hosts")
     os.kill(speaker, signal.SIGKILL)
     result = await running
     assert (result.samples, result.scored, result.open_tasks) == (120, 120, 0)
     assert of(EnvironmentClusterLost)
     rows = await stored(tmp_path)
     assert sorted(rows) == sorted((model.key, number, 1.0, None) for model in MODELS for number in range(60))
-    assert commands_of("headgate.environments.apart") == {}
-    assert commands_of("headgate.run.hosts") == {}
+    assert commands_of(there, "headgate.environments.apart") == {}
+    assert commands_of(there, "headgate.run.hosts") == {}
     assert left_in(there) == ["[] False", "[]"]
 
 
