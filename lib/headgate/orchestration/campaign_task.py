@@ -18,7 +18,7 @@ from headgate.config import Settings
 from headgate.core.errors import SamplesKeepFailingError, StoreNotWritableError
 from headgate.orchestration.artifacts import RunArtifacts, publish, publish_link
 from headgate.orchestration.engines import engine_hosts
-from headgate.orchestration.inputs import SamplingOrder, report_store_for, roster_for, store_for
+from headgate.orchestration.inputs import SamplingOrder, cluster_for, report_store_for, roster_for, store_for
 from headgate.orchestration.limit_choices import slots_for
 from headgate.orchestration.pages import write_report
 from headgate.orchestration.run_state import artifact_key, ended, run_logger
@@ -62,7 +62,7 @@ async def run_as_task(
             artifacts.published(),
             _traced(settings, order.reports if is_traced else "", artifacts.subject) as told,
             roster_for(order, settings) as roster,
-            engine_hosts(settings) as hosts,
+            engine_hosts(settings, await cluster_for(order.cluster, settings)) as hosts,
         ):
             return await worked()
 

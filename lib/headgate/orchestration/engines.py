@@ -6,12 +6,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from headgate.config import Settings
-from headgate.run import EngineHosts
+from headgate.run import EngineHosts, HostCluster
 
 
 @asynccontextmanager
-async def engine_hosts(settings: Settings) -> AsyncIterator[EngineHosts | None]:
-    """Give what starts engines on the Ray cluster; None where they are started on this machine.
+async def engine_hosts(settings: Settings, cluster: HostCluster | None = None) -> AsyncIterator[EngineHosts | None]:
+    """Give what starts engines on a Ray cluster; None where they are started on this machine.
+
+    Args:
+        settings: say which of the two.
+        cluster: in place of the one that the settings name.
 
     Raises:
         MissingExtraError: the settings name Ray, which is not installed.
@@ -21,7 +25,7 @@ async def engine_hosts(settings: Settings) -> AsyncIterator[EngineHosts | None]:
         return
     from headgate.orchestration.elastic.hosts import RayHosts  # noqa: PLC0415 - Ray takes a second to import
 
-    hosts = RayHosts(settings.ray_address, settings.ray_pool)
+    hosts = RayHosts(cluster or HostCluster(settings.ray_address, settings.ray_pool))
     try:
         yield hosts
     finally:

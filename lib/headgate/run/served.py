@@ -190,6 +190,8 @@ class ServedModels:
         if before is not None:
             await asyncio.wait([before])  # the same model as it was served until now
         await pool.run()
+        if self._running.get(pool.key) is asyncio.current_task():
+            del self._running[pool.key]
 
     def _looked(self, pool: ServedPool) -> None:
         self._change.set()

@@ -132,6 +132,8 @@ class Machine:
             self._serve()
 
     def _serve(self) -> None:
+        # Who was cancelled leaves the line a moment later.
+        self._line = [each for each in self._line if not each.granted.cancelled()]
         while self._line and (devices := self._free_for(self._line[0])) is not None:
             stay = self._line.pop(0)
             stay.devices = devices

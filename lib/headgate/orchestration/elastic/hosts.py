@@ -12,6 +12,7 @@ from headgate.elastic import ElasticConfig
 from headgate.elastic.service import EnginesAtHand
 from headgate.orchestration.elastic.workers import placed_engines
 from headgate.placement import Placement, WorkView, connect
+from headgate.run import HostCluster
 
 _NAMED: Final = 3
 _BEFORE: Final = frozenset({"running", "placing", "clearing"})
@@ -24,10 +25,9 @@ class RayHosts:
     per run; close it at the end.
     """
 
-    def __init__(self, address: str = "", pool: str = "main") -> None:
-        """Take the cluster's address, as `connect` does, and the pool of models that name none."""
-        self._address = address or None
-        self._pool = pool
+    def __init__(self, cluster: HostCluster) -> None:
+        """Take the cluster, whose pool is that of models that name none."""
+        self._cluster = cluster
         self._placement: Placement | None = None
         self._turn = asyncio.Lock()  # of who connects: Ray knows one cluster per process
 
@@ -41,7 +41,8 @@ class RayHosts:
         """
         async with self._turn:
             if self._placement is None:
-                self._placement = await asyncio.to_thread(connect, self._address)
+                journal = self._cluster.journal or None
+                self._placement = await asyncio.to_thread(connect, self._cluster.address or None, journal=journal)
         placement, launch = self._placement, serving.launch
         engine = {
             "serve": launch.program,
@@ -56,8 +57,9 @@ class RayHosts:
             "environ": dict(launch.environ),
             "start_s": launch.start_s,
         }
-        pool = serving.pool or self._pool
-        place = {"pool": pool, "priority": serving.priority, "labels": dict(serving.labels)}
+        pool = serving.pool or self._cluster.pool
+        quota = dict(self._cluster.quota) or None if pool == self._cluster.pool else None
+        place = {"pool": pool, "quota": quota, "priority": serving.priority, "labels": dict(serving.labels)}
         async with placed_engines(config, place, [engine]) as placed:
             workers = [each.name for each in placed.engines]
             yield EnginesAtHand(placed.engines, placed.leases, lambda: _ahead(placement, pool, workers))
