@@ -112,7 +112,7 @@ async def sampled(
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110 - what is waited for happens in other processes
             await asyncio.sleep(0.01)
 
