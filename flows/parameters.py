@@ -49,6 +49,15 @@ Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Settings = dict[str, Any]
 """Any setting of `headgate.config.Settings` by its name."""
 
+Serve = dict[str, Any]
+"""Section `serve` of a roster's entry."""
+
+Options = dict[str, Any]
+"""Fields of requests."""
+
+Newest = Annotated[int, Field(ge=1, le=10_000)]
+"""Checkpoints."""
+
 Path = Annotated[str, Field(min_length=1)]
 """A file or folder on the worker."""
 

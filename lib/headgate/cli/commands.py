@@ -26,6 +26,7 @@ GROUPS: Final = {
 COMMANDS: Final = {
     "run": ("run:run", "Sample the roster's models in every environment until stopped."),
     "judge": ("judge:judge", "Sample environments whose answers another model judges."),
+    "follow": ("follow:follow", "Evaluate the checkpoints of a training as they appear."),
     "arena": ("arena:arena", "Have a judge compare answers in pairs, and rate the models."),
     "plan": ("plan:plan", "Compare the demanded samples with what workers and endpoints carry."),
     "models": ("models:models", "Check the roster and list its models."),

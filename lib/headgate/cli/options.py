@@ -204,10 +204,9 @@ class JournalChoices(NamedStoreChoices):
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choices(JournalChoices):
-    """For commands that run a campaign, or look at all of its settings."""
+class CheckpointChoices(JournalChoices):
+    """For commands that run a campaign whose models they know themselves."""
 
-    roster: _Roster = None
     environment: Annotated[
         tuple[str, ...],
         Parameter(
@@ -221,6 +220,14 @@ class Choices(JournalChoices):
         str | None,
         Parameter(help="Who plays an environment: ENVIRONMENT=local or ENVIRONMENT=jobqueue, comma separated."),
     ] = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices(CheckpointChoices):
+    """For commands that run a campaign, or look at all of its settings."""
+
+    roster: _Roster = None
 
 
 @Parameter(name="*")

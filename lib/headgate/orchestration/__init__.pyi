@@ -3,6 +3,7 @@ from .artifacts import markdown_table as markdown_table
 from .benchmarks import BenchOrder as BenchOrder, run_benchmark as run_benchmark
 from .demo.demo import run_demo as run_demo
 from .demo.plan import DemoChoices as DemoChoices
+from .checkpoints import run_following as run_following
 from .deployment_file import checked_deployments as checked_deployments
 from .engines import engine_hosts as engine_hosts
 from .elastic.workers import placed_engines as placed_engines

@@ -6,6 +6,15 @@ from .arena_views import (
     rating_rows as rating_rows,
     share_rows as share_rows,
 )
+from .checkpoints import (
+    CheckpointCurve as CheckpointCurve,
+    CheckpointScore as CheckpointScore,
+    build_curve as build_curve,
+    curve_document as curve_document,
+    curve_rows as curve_rows,
+    curve_view as curve_view,
+    point_document as point_document,
+)
 from .leaderboard_rows import leaderboard_notes as leaderboard_notes
 from .leaderboard import (
     LEADERBOARD_COLUMNS as LEADERBOARD_COLUMNS,

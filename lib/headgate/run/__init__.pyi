@@ -11,6 +11,7 @@ from .capacity import capacity_plan as capacity_plan
 from .endpoints import ChatSender as ChatSender, EndpointChats as EndpointChats
 from .hosts import HostCluster as HostCluster
 from .matrix import MatrixTaskProvider as MatrixTaskProvider
+from .follow import FollowOrder as FollowOrder, FollowResult as FollowResult, follow_checkpoints as follow_checkpoints
 from .garbage import rare_collections as rare_collections
 from .job_collector import JobCollector as JobCollector
 from .job_samples import SCORE_FIELD as SCORE_FIELD, JobSampleRules as JobSampleRules

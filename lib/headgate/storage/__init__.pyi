@@ -24,6 +24,7 @@ from .store import (
     LEASE_S as LEASE_S,
     SampleStore as SampleStore,
     StoreLocation as StoreLocation,
+    open_objects as open_objects,
     open_store as open_store,
     sample_store as sample_store,
 )

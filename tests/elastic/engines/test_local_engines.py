@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,39 @@ async def test_an_engine_sleeps_in_its_process_by_its_own_api_until_another_need
         assert machine.of("other") == ("3",)
         await machine.clear("other")
         assert not engine._process.is_up
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["vllm", "sglang"])
+async def test_a_kept_engine_loads_the_next_weights_in_place(program: str, programs: Path) -> None:
+    machine = Machine(gpus=["3"], keeps_engines=True)
+    for step in ("step_1", "step_2"):
+        (programs / step).mkdir()
+    first, second, gone = (
+        Launch(program, str(programs / step), "policy", gpus=1, slots=2)  # type: ignore[arg-type]
+        for step in ("step_1", "step_2", "step_3")
+    )
+    async with engine_on(machine, "policy@1", first) as engine:
+        await engine.wake()
+        process = engine._process.address
+    assert engine._process.is_up, "its pool has ended, and it sleeps"
+    async with engine_on(machine, "policy@2", second) as taken:
+        assert taken is engine
+        await taken.wake()
+        assert taken._process.address == process
+        assert await answer_of(taken)
+    async with engine_on(machine, "policy@3", gone) as again:
+        assert again is engine
+        with pytest.raises(EngineError, match="are not on this node"):
+            await again.wake()
+        assert not again._process.is_up
+    async with engine_on(machine, "policy@4", first) as started:
+        assert started is not engine
+        await started.wake()
+    async with engine_on(machine, "policy@5", replace(first, slots=4)) as other:
+        assert other is not started, "it was started with other flags"
+    await machine.close()
+    assert not started._process.is_up
 
 
 async def test_what_holds_the_gpus_leaves_for_a_higher_priority_and_others_wait_in_order() -> None:

@@ -2,6 +2,7 @@
 """The vocabulary of the one event stream: what happened, as small typed facts. Sinks live in `telemetry`."""
 
 from headgate.core.events.campaign import *
+from headgate.core.events.checkpoints import *
 from headgate.core.events.elastic import *
 from headgate.core.events.event import *
 from headgate.core.events.health import *

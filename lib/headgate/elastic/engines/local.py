@@ -11,12 +11,13 @@ from typing import Any, Final, Protocol
 
 from headgate.core import Launch
 from headgate.elastic.engines.calls import ConnectionLostError, NobodyListensError
-from headgate.elastic.engines.engine import Engine, EngineAnswer, EngineFacts, Outgoing
+from headgate.elastic.engines.engine import EngineAnswer, EngineFacts, Outgoing
 from headgate.elastic.engines.http import EngineHttp
 from headgate.elastic.engines.process import EngineProcess
 from headgate.elastic.engines.records import ReleasedTags
 from headgate.elastic.engines.sglang import SGLangEngine
 from headgate.elastic.engines.vllm import VLLMEngine
+from headgate.elastic.engines.weights import weights_here
 from headgate.elastic.errors import EngineError, sentence
 from headgate.elastic.settings import ElasticConfig
 from headgate.elastic.worker import EngineLoad
@@ -33,7 +34,13 @@ _DEVELOPMENT: Final = {"VLLM_SERVER_DEV_MODE": "1"}
 
 
 class Devices(Protocol):
-    """Tells which GPUs an engine was given, and clears them of engines that only sleep there."""
+    """Tells which GPUs an engine was given, and clears them of engines that only sleep there.
+
+    Attributes:
+        keeps_engines: one whose pool ends sleeps on, for the next pool.
+    """
+
+    keeps_engines: bool
 
     def of(self, worker_id: str) -> Sequence[str]:
         """Return the GPUs that a worker holds."""
@@ -53,11 +60,14 @@ class LocalEngine:
 
     vLLM and SGLang keep their process while they sleep, with their weights in the machine's memory, and wake within
     seconds; it is ended when another engine needs the GPU. All others are ended to sleep, and started to wake.
+
+    One that is kept when its pool ends can serve the next one, whose weights it loads in place.
     """
 
     def __init__(self, name: str, launch: Launch, config: ElasticConfig, devices: Devices) -> None:
         to_sleep = _TO_SLEEP.get(launch.program, {})
         options = {**to_sleep, **{flag.lstrip("-").replace("_", "-"): on for flag, on in launch.options.items()}}
+        self._given = launch
         self._launch = replace(launch, options=options)
         self._keeps_process = bool(to_sleep) and all(options[flag] is True for flag in to_sleep)
         self._name = name
@@ -66,7 +76,8 @@ class LocalEngine:
         self._process = EngineProcess(self._launch)
         self._on: Sequence[str] = ()
         self._http: EngineHttp | None = None
-        self._api: Engine | None = None
+        self._api: SGLangEngine | VLLMEngine | None = None
+        self._loaded = ""
         self._running = 0
         self._is_asleep = True
 
@@ -113,6 +124,9 @@ class LocalEngine:
         if self._api is not None and self._process.is_up and list(held) == list(self._on):
             try:
                 await self._api.wake()
+                if self._loaded != self._launch.weights:
+                    await self._api.load_weights(await weights_here(self._launch.weights))
+                    self._loaded = self._launch.weights
             except BaseException:
                 await self._end()  # half awake it would be of no use
                 raise
@@ -141,8 +155,25 @@ class LocalEngine:
             self._running -= 1
 
     async def close(self) -> None:
-        """End it."""
-        await self._end()
+        """End it, or let it sleep on for the next pool."""
+        if self._devices.keeps_engines and self._keeps_process:
+            await self.sleep()
+        else:
+            await self._end()
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it sleeps on although its pool has ended."""
+        return self._is_asleep and self._process.is_up
+
+    def can_serve(self, launch: Launch) -> bool:
+        """Return whether it could have been started by `launch`, but for the weights."""
+        return self.is_kept and replace(self._given, weights=launch.weights) == launch
+
+    def serve_next(self, name: str, launch: Launch) -> None:
+        """Be the engine of another pool that `can_serve` allows; it loads the weights when it wakes."""
+        self._name, self._given = name, launch
+        self._launch = self._process.launch = replace(self._launch, weights=launch.weights)
 
     def _sent(self, request: Outgoing, http: EngineHttp) -> AbstractAsyncContextManager[EngineAnswer]:
         if self._api is not None:
@@ -153,6 +184,7 @@ class LocalEngine:
         environ = {"CUDA_VISIBLE_DEVICES": ",".join(devices)} if devices else {}
         await self._process.wake(environ | (_DEVELOPMENT if self._launch.program == "vllm" else {}))
         self._on = devices
+        self._loaded = self._launch.weights
         http = self._http = EngineHttp(self._process.address, self._config)
         if self._launch.program == "vllm":
             self._api = VLLMEngine(http, self._config, slots=self._launch.slots)

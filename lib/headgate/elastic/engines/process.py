@@ -63,7 +63,8 @@ class EngineProcess:
     """
 
     def __init__(self, launch: Launch) -> None:
-        self._launch = launch
+        self.launch = launch
+        """How it is started next."""
         self._running: dict[str, asyncio.Task[None]] = {}
         self._exits = AsyncExitStack()
         self._child: ChildProcess | None = None
@@ -85,7 +86,7 @@ class EngineProcess:
         if self.is_up:
             return
         await self.sleep()
-        launch = self._launch
+        launch = self.launch
         launch = replace(launch, weights=await weights_here(launch.weights))
         port = free_port()
         command = command_line(launch, port)
@@ -124,8 +125,8 @@ class EngineProcess:
         """Return what it does; asleep where the engine does not run, or has ended."""
         return {
             "running": len(self._running),
-            "slots": self._launch.slots,
-            "models": [self._launch.name],
+            "slots": self.launch.slots,
+            "models": [self.launch.name],
             "is_asleep": not self.is_up,
         }
 
@@ -137,14 +138,14 @@ class EngineProcess:
         """
         session, child = self._session, self._child
         if session is None or child is None:
-            raise EngineError(f"{self._launch.program} does not run")
+            raise EngineError(f"{self.launch.program} does not run")
         parts: asyncio.Queue[Mapping[str, Any] | bytes] = asyncio.Queue(_MOST_PARTS)
         asking = self._running[request_id] = asyncio.create_task(_ask(session, path, body, parts))
         try:
             async for part in _until_done(parts, asking):
                 yield part
         except aiohttp.ClientError as error:
-            raise EngineError(self._ended(child) if child.has_ended else f"{self._launch.program}: {error}") from None
+            raise EngineError(self._ended(child) if child.has_ended else f"{self.launch.program}: {error}") from None
         except asyncio.CancelledError:
             if asking.cancelled():
                 raise EngineError("the request was aborted") from None
@@ -176,7 +177,7 @@ class EngineProcess:
         return self._ended(child) if child.has_ended else ""
 
     async def _answering(self, child: ChildProcess, session: aiohttp.ClientSession) -> None:
-        launch = self._launch
+        launch = self.launch
         try:
             async with asyncio.timeout(launch.start_s):
                 while not await _is_ready(session, _READY[launch.program]):
@@ -188,7 +189,7 @@ class EngineProcess:
             raise EngineError(said) from None
 
     def _ended(self, child: ChildProcess) -> str:
-        return f"{self._launch.program} has ended; its last lines: {_told(child)}"
+        return f"{self.launch.program} has ended; its last lines: {_told(child)}"
 
 
 async def _ask(

@@ -149,6 +149,21 @@ class SGLangEngine:
                 if not self._is_proven:
                     await self._warm_up()
 
+    async def load_weights(self, path: str) -> None:
+        """Take the weights of another checkpoint of the model in place, awake and idle."""
+        async with self._turn:
+            self._is_proven = False
+            reply = await self._http.post(
+                "/update_weights_from_disk",
+                {"model_path": path},
+                within_s=self._config.start_timeout,
+                once_after=MAYBE_DONE,
+                takes=_GATEWAY_TIMEOUT,
+            )
+            if not reply.is_ok:
+                raise reply.error()
+            await self._warm_up()
+
     async def abort(self, request_id: str) -> None:
         """Have it let go of a request; what the request has so far is still answered."""
         if (used := self._ids.of(request_id)) is not None:

@@ -118,6 +118,15 @@ class VLLMEngine:
             if not healthy.is_ok:
                 raise healthy.error()
 
+    async def load_weights(self, path: str) -> None:
+        """Take the weights of another checkpoint of the model in place, awake and idle."""
+        async with self._turn:
+            asked = {"method": "reload_weights", "kwargs": {"weights_path": path}}
+            for route, body in (("/collective_rpc", asked), ("/reset_prefix_cache", None)):
+                reply = await self._http.post(route, body, within_s=self._config.start_timeout, once_after=MAYBE_DONE)
+                if not reply.is_ok:
+                    raise reply.error()
+
     async def abort(self, request_id: str) -> None:
         """Have it let go of a request; what the request has so far is still answered."""
         used = self._ids.of(request_id)

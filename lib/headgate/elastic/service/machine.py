@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.core import Serving
+from headgate.core import Launch, Serving
 from headgate.elastic.engines import Engine, LocalEngine
 from headgate.elastic.errors import InvalidElasticError
 from headgate.elastic.service.supervisor import OnLost, WorkerLease, WorkerLeases
@@ -62,11 +62,18 @@ class Machine:
     An engine without GPUs takes a core: more engines than cores would slow each other down. Who is first in line is
     served first, by priority and then in order, and has engines of lower priority leave.
 
+    One that keeps engines lets those of a pool that ends sleep on, for the next pool that starts the same program: of
+    one checkpoint after the other only the weights are loaded. `close` ends them.
+
     Invariant: a GPU is held by one engine at most; what merely sleeps on it is ended before another one starts there.
     """
 
-    def __init__(self, gpus: Iterable[str] | None = None, cores: int | None = None) -> None:
+    def __init__(
+        self, gpus: Iterable[str] | None = None, cores: int | None = None, *, keeps_engines: bool = False
+    ) -> None:
         """Take the GPUs, by the names that CUDA knows them by, and how many engines may run without one."""
+        self.keeps_engines = keeps_engines
+        self._kept: list[LocalEngine] = []
         self._gpus = tuple(gpus_here() if gpus is None else gpus)
         self._cores = cores or os.cpu_count() or 1
         self._held: dict[str, _Stay] = {}
@@ -88,11 +95,28 @@ class Machine:
                 next_step="Ask for fewer under `gpus`, or set engine_hosts to ray and add a node that has them.",
             )
         names = [f"{name}-{number}" for number in range(1, serving.most + 1)]
-        yield EnginesAtHand(
-            [LocalEngine(each, serving.launch, config, self) for each in names],
-            _Line(self, gpus, serving.priority),
-            lambda: self._ahead_of(names),
-        )
+        engines = [self._next_engine(each, serving.launch, config) for each in names]
+        try:
+            yield EnginesAtHand(engines, _Line(self, gpus, serving.priority), lambda: self._ahead_of(names))
+        finally:
+            self._kept += [engine for engine in engines if engine.is_kept]
+
+    async def close(self) -> None:
+        """End the engines that were kept."""
+        self.keeps_engines = False
+        kept, self._kept = self._kept, []
+        for engine in kept:
+            await engine.close()
+
+    def _next_engine(self, name: str, launch: Launch, config: ElasticConfig) -> LocalEngine:
+        for engine in self._kept:
+            if engine.can_serve(launch):
+                self._kept.remove(engine)
+                if (sleeper := self._sleepers.pop(engine.name, None)) is not None:
+                    self._sleepers[name] = sleeper
+                engine.serve_next(name, launch)
+                return engine
+        return LocalEngine(name, launch, config, self)
 
     def of(self, worker_id: str) -> Sequence[str]:
         """See `Devices`."""

@@ -17,6 +17,7 @@ import asyncio
 import random
 import uuid
 from contextlib import aclosing
+from pathlib import Path
 from typing import Final, NoReturn
 
 from aiohttp import web
@@ -27,7 +28,15 @@ from headgate.simulation.engines.plan import KV_CACHE, WEIGHTS
 from headgate.simulation.engines.wire import CHAT, COMPLETIONS, OpenAIAnswer, RefusedError, read_document, read_openai
 
 _OPEN: Final = ("/health", "/ready")
-_ADMIN: Final = frozenset(("/flush_cache", "/release_memory_occupation", "/resume_memory_occupation", "/abort_request"))
+_ADMIN: Final = frozenset(
+    (
+        "/flush_cache",
+        "/release_memory_occupation",
+        "/resume_memory_occupation",
+        "/update_weights_from_disk",
+        "/abort_request",
+    )
+)
 
 
 class SGLangFace(Face):
@@ -49,6 +58,7 @@ class SGLangFace(Face):
         app.router.add_post("/flush_cache", self._flush)
         app.router.add_post("/release_memory_occupation", self._release)
         app.router.add_post("/resume_memory_occupation", self._resume)
+        app.router.add_post("/update_weights_from_disk", self._update_weights)
         app.router.add_post("/abort_request", self._abort)
         app.router.add_post(CHAT, self._openai)
         app.router.add_post(COMPLETIONS, self._openai)
@@ -129,6 +139,14 @@ class SGLangFace(Face):
             await self._core.take(tags)
         return json_response(None)
 
+    async def _update_weights(self, http: web.Request) -> web.Response:
+        path = str(read_document(await http.read()).get("model_path"))
+        if not _is_there(path):
+            return json_response({"success": False, "message": f"Failed to load {path}."}, 400)
+        if self._core.released:
+            await self._die("RuntimeError: CUDA error: invalid argument, in update_weights_from_disk")
+        return json_response({"success": True, "message": "Succeeded to update model weights."})
+
     async def _die(self, reason: str) -> NoReturn:
         self._core.die(reason)
         await never()
@@ -164,3 +182,7 @@ class SGLangFace(Face):
             async for _token in tokens:
                 pass
         return json_response({"text": request.text()})
+
+
+def _is_there(weights: str) -> bool:
+    return Path(weights).exists()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from pathlib import Path
 from typing import Final
 
 from aiohttp import web
@@ -44,6 +45,7 @@ class VLLMFace(Face):
             app.router.add_post("/reset_prefix_cache", self._reset_prefix_cache)
             app.router.add_get("/is_paused", self._is_paused)
             app.router.add_post("/abort_requests", self._abort)
+            app.router.add_post("/collective_rpc", self._collective_rpc)
             app.router.add_post("/sleep", self._sleep)
             app.router.add_post("/wake_up", self._wake_up)
             app.router.add_get("/is_sleeping", self._is_sleeping)
@@ -111,6 +113,14 @@ class VLLMFace(Face):
     async def _is_sleeping(self, _: web.Request) -> web.Response:
         return json_response({"is_sleeping": self._core.is_paused or bool(self._core.released)})
 
+    async def _collective_rpc(self, http: web.Request) -> web.Response:
+        """Run a method of the workers: here `reload_weights` alone."""
+        asked = read_document(await http.read())
+        path = str((asked.get("kwargs") or {}).get("weights_path"))
+        if asked.get("method") != "reload_weights" or self._core.released or not _is_there(path):
+            raise RefusedError(500, f"{asked.get('method')} failed on {path}")
+        return json_response({"results": [None]})
+
     async def _is_paused(self, _: web.Request) -> web.Response:
         return json_response({"is_paused": self._core.is_paused})
 
@@ -135,3 +145,7 @@ class VLLMFace(Face):
         request_id = answer_id if http.path == CHAT else f"{answer_id}-0"
         request = asked.request(request_id, self._plan.reply_tokens, self._plan.token_room)
         return await generate(http, self._core, asked, OpenAIAnswer(http.path, answer_id, self._plan.model, request))
+
+
+def _is_there(weights: str) -> bool:
+    return Path(weights).exists()

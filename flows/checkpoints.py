@@ -1,0 +1,83 @@
+"""The checkpoints of a training, each evaluated on the same tasks as it appears."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import flow
+
+from flows import parameters as p
+from headgate import orchestration
+from headgate.run import FollowOrder
+
+
+@flow(name="follow-checkpoints", flow_run_name="follow {place}")
+async def follow_checkpoints(  # noqa: PLR0917 - the fields of a form
+    place: p.Path,
+    serve: p.Serve = {"engine": "llama.cpp"},  # noqa: B006 - the form shows it; never changed
+    options: p.Options = {},  # noqa: B006
+    pattern: p.Name = "*",
+    marker: str = "",
+    newest: p.Newest = 20,
+    name: str = "",
+    instances: p.Instances = 20,
+    environments: list[p.Name] = [],  # noqa: B006
+    once: bool = True,
+    duration_s: p.Seconds | None = None,
+    store: p.Block = "",
+    limits: p.Block = "",
+    reports: p.Block = "",
+    judge: p.Block = "",
+    campaign: p.Name = "checkpoints",
+    workers: p.Workers | None = None,
+    settings: p.Settings = {},  # noqa: B006
+) -> dict[str, Any]:
+    """Evaluate every new checkpoint of a training on the same tasks, and publish the curve of scores by step.
+
+    Headgate serves each checkpoint by engines of its own while it is evaluated. A checkpoint that is worse than the
+    best before it, by the whole interval of their paired difference, sends the event `checkpoint.regressed`; each
+    one that has a score sends `checkpoint.scored`. What the store holds is not run again.
+
+    Args:
+        place: Folder on the worker, or s3://bucket/prefix, that the training writes into.
+        serve: How each checkpoint is served: the section `serve` of a roster's entry, without weights.
+        options: Further fields of every request, e.g. {"temperature": 0}.
+        pattern: Names of checkpoints, such as step_*; each must hold a number.
+        marker: File that says that a checkpoint is whole. Empty: its size stays the same.
+        newest: Evaluate this many of the newest checkpoints, and leave older ones out.
+        name: Name of the model. Empty: that of the folder.
+        instances: Tasks per environment, the same for every checkpoint.
+        environments: What to run. Empty: everything that is installed.
+        once: End when the checkpoints that are there have been evaluated. Otherwise follow until cancelled.
+        duration_s: Begin no further checkpoint after this many seconds. Empty: no limit.
+        store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
+        limits: Name of an Admission Limits block. Empty: nothing bounds the requests of several runs together.
+        reports: Name of a Report Store block for the page of the curve. Empty: a folder beside the samples.
+        judge: Name of a Model Endpoint block behind which answers are judged that need it. Empty: the setting.
+        campaign: What the samples are counted under; another name runs everything anew.
+        workers: Maximum number of episodes in progress. Empty: the setting, 20.
+        settings: Any further setting by its name.
+
+    Returns:
+        The curve, and which checkpoints were evaluated, failed or left out.
+    """
+    order = orchestration.SamplingOrder(
+        environments=tuple(environments),
+        campaign=campaign,
+        store=store,
+        limits=limits,
+        judge=judge,
+        workers=workers,
+        settings=settings,
+    )
+    followed = FollowOrder(
+        place,
+        serve=serve,
+        instances=instances,
+        name=name,
+        pattern=pattern,
+        marker=marker,
+        newest=newest,
+        entry={"options": options} if options else {},
+    )
+    return await orchestration.run_following(order, followed, once=once, duration_s=duration_s, published_in=reports)

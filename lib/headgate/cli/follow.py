@@ -1,0 +1,166 @@
+"""`headgate follow`: evaluate the checkpoints of a training as they appear."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import yaml
+from cyclopts import Parameter
+from rich.live import Live
+
+from headgate import reports
+from headgate import run as runs
+from headgate.cli.options import NOT_SCORED, CheckpointChoices, EnableMonitoring, MonitorPort, Verbose
+from headgate.cli.output import AsJson, console, counted, print_json, print_rows, say, write_page
+from headgate.cli.run import Limits, at_hand
+from headgate.config import Settings
+from headgate.core.errors import InvalidInputError
+from headgate.core.status import CampaignStatus
+from headgate.telemetry import setup_logging
+
+_SPARE: Final = ("from", "missing", "its interval", "95 % interval")
+_TEXT: Final = frozenset({"checkpoint", "from", "verdict"})
+
+
+def follow(
+    place: Annotated[str, Parameter(help="Folder, or s3://bucket/prefix, that the training writes into.")],
+    choices: CheckpointChoices | None = None,
+    *,
+    pattern: Annotated[str, Parameter(help="Names of checkpoints, such as 'step_*'; each must hold a number.")] = "*",
+    marker: Annotated[
+        str, Parameter(help="File that says that a checkpoint is whole. Default: its size stays the same.")
+    ] = "",
+    newest: Annotated[int, Parameter(help="Evaluate this many of the newest checkpoints; leave older ones out.")] = 20,
+    name: Annotated[str, Parameter(help="Name of the model. Default: the folder's.")] = "",
+    instances: Annotated[int, Parameter(help="Tasks per environment, the same for every checkpoint.")] = 20,
+    engine: Annotated[
+        Literal["llama.cpp", "vllm", "sglang", "command"], Parameter(help="What serves the checkpoints.")
+    ] = "llama.cpp",
+    command: Annotated[
+        str, Parameter(help="Of --engine command: what is started, with {port}, {weights} and {name} put in.")
+    ] = "",
+    gpus: Annotated[int, Parameter(help="GPUs of each engine.")] = 0,
+    replicas: Annotated[str, Parameter(help="Engines: a number, or least-most.")] = "",
+    priority: Annotated[float | None, Parameter(help="Of the engines where they stand in line for GPUs.")] = None,
+    engine_option: Annotated[
+        tuple[str, ...], Parameter(negative="", help="Further flag of the engine, as name=value; may be repeated.")
+    ] = (),
+    option: Annotated[
+        tuple[str, ...], Parameter(negative="", help="Field of every request, as temperature=0; may be repeated.")
+    ] = (),
+    once: Annotated[bool, Parameter(negative="", help="End when the checkpoints there are evaluated.")] = False,
+    duration: Annotated[float | None, Parameter(help="Begin no further checkpoint after this many seconds.")] = None,
+    output: Annotated[
+        Path | None, Parameter(name=("--output", "-o"), help="Keep a page with the curve in this file.")
+    ] = None,
+    enable_monitoring: EnableMonitoring = None,
+    monitor_port: MonitorPort = None,
+    limits: Limits = "",
+    verbose: Verbose = 0,
+    as_json: AsJson = False,
+) -> int:
+    """Evaluate the checkpoints of a training as they appear, each on the same tasks, and show the curve.
+
+    Headgate serves each checkpoint by an engine of its own while it is evaluated. What the store has is not sampled
+    again. Ctrl-C lets the episodes in progress end, stores them, and ends; the next run goes on there.
+
+    Exit status 4 when no checkpoint has a score.
+    """
+    settings = (choices or CheckpointChoices()).load(enable_monitoring=enable_monitoring, monitor_port=monitor_port)
+    serve: dict[str, Any] = {
+        "engine": engine,
+        "command": command,
+        "gpus": gpus,
+        "replicas": replicas,
+        "priority": priority,
+        "options": _values("--engine-option", engine_option),
+    }
+    order = runs.FollowOrder(
+        place,
+        serve={name: value for name, value in serve.items() if value not in ("", None, 0, {})},
+        instances=instances,
+        name=name,
+        pattern=pattern,
+        marker=marker,
+        newest=newest,
+        entry={"options": _values("--option", option)} if option else {},
+    )
+    is_live = sys.stdout.isatty() and not as_json and not verbose
+    setup_logging(verbosity=0 if is_live else 1 + verbose)
+    if not as_json:
+        say(f"following {order.model_name} in {place}: {counted(instances, 'task')} per environment; Ctrl-C ends")
+    result = asyncio.run(
+        _followed(settings.settings, order, limits, output, until_idle=once, duration_s=duration, is_live=is_live)
+    )
+    has_score = result.curve.best is not None
+    if as_json:
+        print_json(
+            {
+                **reports.curve_document(result.curve),
+                "evaluated": list(result.evaluated),
+                "failed": dict(result.failed),
+                "skipped": result.skipped,
+                "stopped_by": result.stopped_by,
+            }
+        )
+        return 0 if has_score else NOT_SCORED
+    print_rows(f"checkpoints of {order.model_name}", reports.curve_rows(result.curve), names=_TEXT, spare=_SPARE)
+    for revision, why in result.failed.items():
+        say(f"{revision} has no score: {why}")
+    if result.skipped:
+        say(
+            f"{counted(result.skipped, 'older checkpoint')} left out: only the newest {newest} are evaluated (--newest)"
+        )
+    say(f"{counted(len(result.evaluated), 'checkpoint')} evaluated ({result.stopped_by})")
+    if output is not None and has_score:
+        say(str(output.resolve()))
+    return 0 if has_score else NOT_SCORED
+
+
+def _values(name: str, pairs: tuple[str, ...]) -> dict[str, Any]:
+    """Return `name=value` pairs; a value is what YAML makes of it, and true where it is left out."""
+    values: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not key:
+            raise InvalidInputError(f"{name} takes name=value, or a name alone (got {pair!r})")
+        try:
+            values[key.lstrip("-")] = yaml.safe_load(value) if equals else True
+        except yaml.YAMLError:
+            values[key.lstrip("-")] = value
+    return values
+
+
+async def _followed(
+    settings: Settings, order: runs.FollowOrder, limits: str, output: Path | None, *, is_live: bool, **length: Any
+) -> runs.FollowResult:
+    live = Live(console=console(), refresh_per_second=4, transient=True) if is_live else None
+
+    async def show(status: CampaignStatus) -> None:
+        if live is not None:
+            live.update(reports.live_view(status))
+
+    async def publish(curve: reports.CheckpointCurve, point: reports.CheckpointScore | None) -> None:
+        if output is not None:
+            page = reports.curve_view(curve, title=f"Checkpoints of {order.model_name}").page()
+            await asyncio.to_thread(write_page, output, page)
+        if is_live and point is not None:
+            row = reports.curve_rows(curve)[0]
+            say(", ".join(f"{column} {cell}" for column, cell in row.items() if cell not in {"", "–"}))
+
+    async with at_hand(settings, limits) as given:
+        with live or nullcontext():
+            return await runs.follow_checkpoints(
+                settings,
+                order,
+                on_curve=publish,
+                on_status=show,
+                stop=given["stop"],
+                slots=given["slots"],
+                engine_hosts=given["engine_hosts"],
+                **length,
+            )

@@ -1,0 +1,122 @@
+"""The flow `follow-checkpoints`: the checkpoints of a training, evaluated and published as they appear."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from prefect.events import emit_event
+
+from headgate import reports
+from headgate.core.status import CampaignStatus
+from headgate.orchestration.artifacts import RunArtifacts
+from headgate.orchestration.campaign_task import concluded, run_as_task
+from headgate.orchestration.inputs import SamplingOrder, report_store_for, settings_of
+from headgate.orchestration.judging import judge_for
+from headgate.orchestration.pages import publish_board
+from headgate.orchestration.run_logs import library_logs_in_run
+from headgate.orchestration.run_state import artifact_key, require_server_clock, run_logger
+from headgate.orchestration.score_rows import progress_sentence
+from headgate.orchestration.stop_request import StopRequest, stop_on_signals
+from headgate.run import FollowOrder, FollowResult, follow_checkpoints
+
+SCORED = "checkpoint.scored"
+REGRESSED = "checkpoint.regressed"
+"""Events of Prefect, for triggers: their resource is `headgate.checkpoint.NAME`, their payload a row of the curve."""
+
+
+async def run_following(
+    order: SamplingOrder, followed: FollowOrder, *, once: bool, duration_s: float | None, published_in: str
+) -> Any:
+    """Evaluate checkpoints as they appear, publish the curve after each, and return the final state.
+
+    Args:
+        order: what is sampled; its roster is not read.
+        followed: what is followed.
+        once: end when what is there has been evaluated.
+        duration_s: begin no further checkpoint after so long.
+        published_in: name of a ReportStore block.
+
+    Raises:
+        HeadgateError: if something that was given cannot be used; nothing was started then.
+        SamplesKeepFailingError: if no checkpoint that was evaluated has a score.
+    """
+    await require_server_clock()
+    settings = settings_of(order)
+    judge = await judge_for(order.judge, settings) if order.judge else None
+    pages = await report_store_for(published_in)
+    name = followed.model_name
+    subject = artifact_key("checkpoints", name)
+    stop = StopRequest()
+    artifacts: RunArtifacts[CampaignStatus] = RunArtifacts(subject, stop, sentence=progress_sentence, share=None)
+
+    async def publish(curve: reports.CheckpointCurve, point: reports.CheckpointScore | None) -> None:
+        if point is None:
+            return
+        sentence = curve_sentence(curve, point)
+        run_logger().info("%s", sentence)
+        await publish_board(
+            subject,
+            pages,
+            reports.curve_view(curve, title=f"Checkpoints of {name}"),
+            document=reports.curve_document(curve),
+            rows=reports.curve_rows(curve),
+            sentence=sentence,
+            moment=datetime.now(UTC),
+        )
+        _emit(name, point)
+
+    following = partial(
+        _following,
+        followed=followed,
+        until_idle=once,
+        duration_s=duration_s,
+        judge=judge,
+        on_curve=publish,
+        on_status=artifacts.note,
+    )
+    with stop_on_signals(stop), library_logs_in_run():
+        without_roster = replace(order, roster="")
+        result: FollowResult = await run_as_task(
+            following, without_roster, settings, artifacts, stop, name=f"follow {name}", is_traced=False
+        )
+        best = result.curve.best
+        message = (
+            f"{len(result.evaluated)} checkpoints of {name} evaluated; the best is {best.model if best else 'none'}"
+        )
+        failing = next((f"{one}: {why}" for one, why in result.failed.items()), "") if best is None else ""
+        data = {
+            **reports.curve_document(result.curve),
+            "evaluated": list(result.evaluated),
+            "failed": dict(result.failed),
+            "skipped": result.skipped,
+            "stopped_by": result.stopped_by,
+        }
+        return await concluded(stop, subject, message, data, failing=failing)
+
+
+async def _following(settings: Any, *, followed: FollowOrder, roster: object, **given: Any) -> FollowResult:  # noqa: ARG001
+    """Follow, as one task of the run; the roster of the settings is not for checkpoints."""
+    return await follow_checkpoints(settings, followed, **given)
+
+
+def curve_sentence(curve: reports.CheckpointCurve, point: reports.CheckpointScore) -> str:
+    """Return what a new checkpoint means, in one sentence."""
+    if point.mean is None:
+        return f"{point.model} has no score"
+    made = point.versus.difference if point.versus is not None else None
+    apart = f", {made.difference:+.3f} from {point.versus.against}: {point.verdict}" if made and point.versus else ""
+    best = "; the best so far" if curve.best is point else ""
+    return f"{point.model} scores {point.mean.mean:.3f} ({point.mean.low:.3f} to {point.mean.high:.3f}){apart}{best}"
+
+
+def _emit(name: str, point: reports.CheckpointScore) -> None:
+    """Tell Prefect of a checkpoint, for automations."""
+    resource = {"prefect.resource.id": f"headgate.checkpoint.{name}", "prefect.resource.name": point.model}
+    payload = reports.point_document(point)
+    if point.mean is not None:
+        emit_event(SCORED, resource, payload=payload)
+    if point.is_regression:
+        emit_event(REGRESSED, resource, payload=payload)

@@ -1,0 +1,236 @@
+"""The curve of a training: the score of each checkpoint by step, and how it compares with the best before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+
+from headgate.reports.compared import DEFINITIONS as TERMS
+from headgate.reports.compared import DRAWN, Compared, count, interval, percent, score
+from headgate.reports.leaderboard import Leaderboard, Missing, build_leaderboard
+from headgate.reports.statistics import Comparison, TaskScores, comparison, distinct
+from headgate.reports.svg import COLOURS, blank_figure, drawing, legend_above, quiet_grid
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from headgate.statistics import MeanEstimate
+
+_DIGITS: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointScore:
+    """One checkpoint on the curve.
+
+    Attributes:
+        step: of the training.
+        model: its key, `name@revision`.
+        mean: over environments, with its interval; None where no sample has a score.
+        missing: its samples, and those without a score.
+        versus: comparison with the best checkpoint before it, on the same tasks; None for the first one.
+    """
+
+    step: int
+    model: str
+    mean: MeanEstimate | None
+    missing: Missing | None
+    versus: Comparison | None
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether it is worse than the best before it: the whole interval of the paired difference lies below zero."""
+        made = self.versus.difference if self.versus is not None else None
+        return made is not None and made.high < 0
+
+    @property
+    def is_progress(self) -> bool:
+        """Whether the whole interval lies above zero."""
+        made = self.versus.difference if self.versus is not None else None
+        return made is not None and made.low > 0
+
+    @property
+    def verdict(self) -> str:
+        """What it is, in words."""
+        if self.mean is None:
+            return "no score"
+        if self.versus is None:
+            return "first"
+        if self.versus.difference is None:
+            return "not compared"
+        return "worse" if self.is_regression else "better" if self.is_progress else "not told apart"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointCurve:
+    """The checkpoints of one training, by step.
+
+    Attributes:
+        points: each checkpoint that has samples.
+        board: where their means and intervals come from; a missing score counts as 0 in every comparison.
+    """
+
+    points: tuple[CheckpointScore, ...]
+    board: Leaderboard
+
+    @property
+    def best(self) -> CheckpointScore | None:
+        """The checkpoint with the highest mean, a missing score counted as 0; None while none has a score."""
+        order = [one.model for one in self.board.standings]
+        return next((point for model in order for point in self.points if point.model == model), None)
+
+    def point(self, model: str) -> CheckpointScore | None:
+        """Return the checkpoint of a key."""
+        return next((point for point in self.points if point.model == model), None)
+
+
+def build_curve(samples: pl.DataFrame, steps: Mapping[str, int]) -> CheckpointCurve:
+    """Return the curve of the checkpoints that have samples.
+
+    Each one is compared with the best before it by its interval of 95 %, which is not corrected for how many there are:
+    one in forty equal checkpoints looks worse by chance.
+
+    Args:
+        samples: with the columns `LEADERBOARD_COLUMNS`.
+        steps: key of a model -> its step.
+
+    Raises:
+        InvalidInputError: if a column is missing.
+    """
+    ours = samples.filter(pl.col("model").is_in(list(steps)))
+    board = build_leaderboard(ours)
+    means = {one.model: one for one in board.standings}
+    counted = distinct(ours).filter(
+        pl.col("model").is_in(list(means)), pl.col("environment").is_in(list(board.environments))
+    )
+    scores = TaskScores.of(counted.with_columns(pl.col("score").cast(pl.Float64).fill_nan(None).fill_null(0.0)))
+    place = {model: number for number, model in enumerate(means)}
+    points, best = [], ""
+    for model in sorted({*means, *board.unscored}, key=lambda model: (steps[model], model)):
+        one = means.get(model)
+        versus = comparison(scores, model, best) if best and one is not None else None
+        mean, missing = (one.mean, one.missing) if one is not None else (None, None)
+        points.append(CheckpointScore(steps[model], model, mean, missing, versus))
+        if one is not None and (not best or place[model] < place[best]):
+            best = model
+    return CheckpointCurve(tuple(points), board)
+
+
+def curve_rows(curve: CheckpointCurve) -> list[dict[str, str]]:
+    """Return one row per checkpoint, the newest first."""
+    return [_row(curve, point) for point in reversed(curve.points)]
+
+
+def _row(curve: CheckpointCurve, point: CheckpointScore) -> dict[str, str]:
+    mean, missing = point.mean, point.missing
+    made = point.versus.difference if point.versus is not None else None
+    return {
+        "step": count(point.step),
+        "checkpoint": point.model,
+        "mean": score(mean.mean if mean else None),
+        "95 % interval": interval(mean.low, mean.high) if mean else "–",
+        "missing": percent(missing.share if missing else 1.0),
+        "difference": f"{made.difference:+.3f}" if made else "–",
+        "its interval": f"{made.low:+.3f} – {made.high:+.3f}" if made else "–",
+        "from": _revision(point.versus.against) if point.versus is not None else "",
+        "verdict": point.verdict + (", the best" if curve.best is point else ""),
+    }
+
+
+def curve_document(curve: CheckpointCurve) -> dict[str, Any]:
+    """Return the curve as JSON values."""
+    return {
+        "best": curve.best.model if curve.best is not None else None,
+        "checkpoints": [point_document(point) for point in curve.points],
+    }
+
+
+def point_document(point: CheckpointScore) -> dict[str, Any]:
+    """Return one checkpoint as JSON values."""
+    made = point.versus.difference if point.versus is not None else None
+    return {
+        "step": point.step,
+        "model": point.model,
+        "mean": point.mean and round(point.mean.mean, _DIGITS),
+        "low": point.mean and round(point.mean.low, _DIGITS),
+        "high": point.mean and round(point.mean.high, _DIGITS),
+        "samples": point.missing.samples if point.missing else 0,
+        "scored": point.missing.scored if point.missing else 0,
+        "against": point.versus.against if point.versus is not None else None,
+        "difference": made and round(made.difference, _DIGITS),
+        "difference_low": made and round(made.low, _DIGITS),
+        "difference_high": made and round(made.high, _DIGITS),
+        "verdict": point.verdict,
+    }
+
+
+_CAPTION: Final = "Mean score of each checkpoint by step; lines are 95 % intervals"
+_DEFINITIONS: Final = {
+    "checkpoint": "The model as a step of the training left it. Every checkpoint answers the same tasks.",
+    "mean": TERMS["mean"],
+    "missing": TERMS["missing"],
+    "difference": "Mean over the tasks that both did of the checkpoint's score less that of the best checkpoint before "
+    "it, a missing score counted as 0; with its own 95 % interval, not corrected for how many checkpoints there are.",
+    "verdict": "Better or worse: the whole interval of the difference lies above or below zero.",
+}
+
+
+def curve_view(curve: CheckpointCurve, *, title: str) -> Compared:
+    """Return the curve as a page and as Markdown."""
+    return Compared(
+        title=title,
+        period="",
+        tables=[("Checkpoints", curve_rows(curve))],
+        nothing="No checkpoint has a score.",
+        names=frozenset({"checkpoint", "from", "verdict"}),
+        definitions=_DEFINITIONS,
+        problems=[f"{p.model}: {p.versus.problem}" for p in curve.points if p.versus is not None and p.versus.problem],
+        problems_title="What could not be told",
+        figure_name="checkpoints",
+        caption=_CAPTION,
+        draw=partial(curve_figure, curve),
+    )
+
+
+def curve_figure(curve: CheckpointCurve) -> Figure | None:
+    """Return the score by step with its intervals, the last `DRAWN` times ten checkpoints; None without a score."""
+    shown = [point for point in curve.points if point.mean is not None][-10 * DRAWN :]
+    if not shown:
+        return None
+    with drawing():
+        figure = blank_figure(3.2)
+        axes = figure.subplots()
+        axes.plot(*_course(shown), color=COLOURS[0], linewidth=1, alpha=0.6)
+        kinds = {
+            "worse than the best before": ([p for p in shown if p.is_regression], COLOURS[5]),
+            "better than the best before": ([p for p in shown if p.is_progress], COLOURS[2]),
+            "not told apart": ([p for p in shown if not (p.is_regression or p.is_progress)], COLOURS[7]),
+        }
+        for label, (points, colour) in kinds.items():
+            if points:
+                steps, means = _course(points)
+                axes.vlines(steps, *_limits(points), color=colour, linewidth=2, alpha=0.6)
+                axes.plot(steps, means, "o", color=colour, markersize=5, label=label)
+        axes.set_xlabel("step")
+        axes.set_ylabel("mean score")
+        axes.set_ylim(-0.02, 1.02)
+        legend_above(axes)
+        quiet_grid(axes, "y")
+    return figure
+
+
+def _course(points: Sequence[CheckpointScore]) -> tuple[list[int], list[float]]:
+    return [p.step for p in points], [p.mean.mean for p in points if p.mean is not None]
+
+
+def _limits(points: Sequence[CheckpointScore]) -> tuple[list[float], list[float]]:
+    made = [p.mean for p in points if p.mean is not None]
+    return [mean.low for mean in made], [mean.high for mean in made]
+
+
+def _revision(model: str) -> str:
+    return model.partition("@")[2] or model

@@ -1,0 +1,242 @@
+"""Checkpoints of a training: files or folders with a number in their names, each of use once it is whole."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
+from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
+
+from headgate.core import checked_name, errors
+from headgate.storage import StoreLocation, open_objects
+
+SETTLE_S: Final = 1.0
+"""A checkpoint whose files vouch for each other, or that is one file, is whole when it has not grown for so long."""
+
+SETTLE_FOLDER_S: Final = 10.0
+"""Any other folder: whoever writes one file after the other may pause between two of them."""
+
+_UNFINISHED: Final = (".tmp", ".part", ".partial", ".incomplete")
+_NUMBER: Final = re.compile(r"\d+")
+_MOST_DIGITS: Final = 15
+_INDEX: Final = ".index.json"
+_MAX_INDEX_BYTES: Final = 64 * 1024 * 1024
+
+
+class Checkpoint(NamedTuple):
+    """One checkpoint. Sorts by its step.
+
+    Attributes:
+        step: the last number in its name.
+        name: of its file or folder, without `.gguf`; the revision of the model.
+        path: where an engine finds its weights: an absolute path, or an `s3://` URL.
+        size_bytes: of all of its files.
+    """
+
+    step: int
+    name: str
+    path: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file or folder as a listing shows it.
+
+    Attributes:
+        sizes: bytes by file, relative to the folder; one file, named "", where it is no folder.
+        marker: whether the file is there that says that it is whole.
+        is_vouched: whether an index of its shards is there, and all of the shards.
+    """
+
+    name: str
+    path: str
+    sizes: Mapping[str, int]
+    marker: bool = False
+    is_vouched: bool = False
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether it is a folder."""
+        return "" not in self.sizes
+
+
+@dataclass(slots=True)
+class CheckpointWatch:
+    """Says which entries of a folder are checkpoints that are whole. Pure: listings and times come in.
+
+    Without a marker it goes by sizes: what has not changed since it was first seen with them, by the clock of the
+    reader and not that of the file system.
+
+    Attributes:
+        pattern: that names match, as a shell has it; `*` takes every name with a number.
+        needs_marker: whether one is whole when its marker is there, and not before.
+    """
+
+    pattern: str = "*"
+    needs_marker: bool = False
+    _seen: dict[str, tuple[Mapping[str, int], float]] = field(default_factory=dict)
+    is_settling: bool = False
+    """Whether anything of the last listing may be whole soon."""
+
+    def step(self, name: str) -> int | None:
+        """Return the step of a name; None where it is no checkpoint's."""
+        is_ours = fnmatch.fnmatchcase(name, self.pattern) and not name.endswith(_UNFINISHED) and name[0] != "."
+        return step_of(name) if is_ours else None
+
+    def whole(self, entries: Iterable[Entry], now: float) -> dict[str, Checkpoint]:
+        """Return the entries that are whole, by name; `now` is monotonic."""
+        found: dict[str, Checkpoint] = {}
+        seen = {}
+        for entry in entries:
+            step, size = self.step(entry.name), sum(entry.sizes.values())
+            if step is None:
+                continue
+            sizes, since = self._seen.get(entry.name, ({}, now))
+            seen[entry.name] = (entry.sizes, since if sizes == entry.sizes else now)
+            settle_s = SETTLE_FOLDER_S if entry.is_folder and not entry.is_vouched else SETTLE_S
+            is_whole = entry.marker if self.needs_marker else now - seen[entry.name][1] >= settle_s
+            if size and is_whole:
+                found[entry.name] = Checkpoint(step, revision_of(entry.name), _weights(entry), size)
+        self._seen = seen
+        self.is_settling = not self.needs_marker and len(found) < len(seen)
+        return found
+
+
+def step_of(name: str) -> int | None:
+    """Return the last number in the name of a checkpoint; None where it has none."""
+    numbers = _NUMBER.findall(name.removesuffix(".gguf"))
+    return int(numbers[-1][-_MOST_DIGITS:]) if numbers else None
+
+
+def revision_of(name: str) -> str:
+    """Return the revision that a checkpoint's file or folder stands for: its name, as far as a name may hold it."""
+    kept = re.sub(r"[^A-Za-z0-9._-]+", "-", name.removesuffix(".gguf")).strip("-._")
+    return checked_name(re.sub(r"\.{2,}", ".", kept), "checkpoint")
+
+
+class CheckpointFolder:
+    """The checkpoints in a folder, or below an `s3://bucket/prefix`. Calls block: they belong into a thread.
+
+    What was whole once is not listed again while its name is there, so that a thousand old checkpoints cost one
+    listing of names.
+    """
+
+    def __init__(self, place: str, *, pattern: str = "*", marker: str = "", environ: Mapping[str, str]) -> None:
+        """Prepare it; nothing is read yet.
+
+        Args:
+            place: the folder or URL.
+            pattern: see `CheckpointWatch`.
+            marker: name of the file that says that a folder is whole, such as `DONE`; of a file `step_1.gguf` it is
+                `step_1.gguf.DONE`. Empty goes by sizes.
+            environ: where the keys of a bucket come from.
+
+        Raises:
+            InvalidInputError: if the pattern or the marker names more than one folder's entries.
+            InvalidSettingError: if the address of the bucket is none.
+        """
+        for what, given in (("pattern", pattern), ("marker", marker)):
+            if "/" in given:
+                raise errors.InvalidInputError(f"the {what} of checkpoints is a name without '/' (got {given!r})")
+        objects = open_objects(StoreLocation(place), environ)
+        root, bucket = objects.query_root()
+        self.place = root.rstrip("/") or "/"
+        self._files: AbstractFileSystem = bucket or LocalFileSystem()
+        self._marker = marker
+        self._watch = CheckpointWatch(pattern, needs_marker=bool(marker))
+        self._whole: dict[str, Checkpoint] = {}
+        self._close = objects.close
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is a bucket, whose listings cost."""
+        return "://" in self.place
+
+    def whole(self, now: float) -> list[Checkpoint]:
+        """Return the checkpoints that are whole, by step, each revision once.
+
+        Raises:
+            InvalidInputError: if the folder or the bucket is not there, or cannot be read.
+        """
+        try:
+            listed = {_name_of(found["name"]): found for found in self._listing()}
+            self._whole = {name: known for name, known in self._whole.items() if name in listed}
+            entries = [self._entry(name, found, listed) for name, found in listed.items() if name not in self._whole]
+        except FileNotFoundError as error:
+            raise errors.InvalidInputError(
+                f"there is no folder {self.place} to follow",
+                next_step="Name the folder or s3:// prefix in which the training writes its checkpoints.",
+            ) from error
+        except OSError as error:
+            raise errors.InvalidInputError(f"{self.place} cannot be read: {error}") from error
+        self._whole |= self._watch.whole([entry for entry in entries if entry is not None], now)
+        return sorted({checkpoint.name: checkpoint for checkpoint in sorted(self._whole.values())}.values())
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether anything may be whole soon that was not at the last look."""
+        return self._watch.is_settling
+
+    def look_again(self, checkpoint: Checkpoint) -> None:
+        """Take a checkpoint for one that may still be written: it did not load."""
+        self._whole = {name: known for name, known in self._whole.items() if known != checkpoint}
+
+    def unlike(self) -> list[str]:
+        """Return names in the folder that are no checkpoint's, a few of them: for a message."""
+        names = [_name_of(found["name"]) for found in self._listing()]
+        return sorted(name for name in names if name and self._watch.step(name) is None)[:5]
+
+    def close(self) -> None:
+        """Close what is open."""
+        self._close()
+
+    def _listing(self) -> list[dict[str, Any]]:
+        try:
+            found: list[dict[str, Any]] = self._files.ls(self.place, detail=True, refresh=True)
+        except FileNotFoundError as error:
+            if self.is_remote and "bucket" not in str(error):
+                return []  # a bucket has no empty folders
+            raise
+        return found
+
+    def _entry(self, name: str, found: Mapping[str, Any], listed: Mapping[str, Any]) -> Entry | None:
+        if not name or self._watch.step(name) is None:
+            return None
+        path = str(found["name"])
+        shown = f"s3://{path}" if self.is_remote else path
+        if found["type"] != "directory":
+            marker = bool(self._marker) and f"{name}.{self._marker}" in listed
+            return Entry(name, shown, {"": int(found["size"] or 0)}, marker=marker)
+        sizes = {
+            str(inside).removeprefix(path).lstrip("/"): int(one["size"] or 0)
+            for inside, one in self._files.find(path, detail=True, refresh=True).items()
+        }
+        if any(file.endswith(_UNFINISHED) for file in sizes):
+            return None
+        return Entry(name, shown, sizes, marker=self._marker in sizes, is_vouched=self._is_vouched(path, sizes))
+
+    def _is_vouched(self, path: str, sizes: Mapping[str, int]) -> bool:
+        """Return whether an index is there that names shards (`model.safetensors.index.json`), and all of these are."""
+        for index in (file for file in sizes if file.endswith(_INDEX) and sizes[file] <= _MAX_INDEX_BYTES):
+            try:
+                shards = set(json.loads(self._files.cat_file(f"{path}/{index}"))["weight_map"].values())
+            except (ValueError, KeyError, TypeError, AttributeError):
+                return False
+            return all(isinstance(shard, str) and sizes.get(shard) for shard in shards)
+        return False
+
+
+def _name_of(path: object) -> str:
+    return str(path).rstrip("/").rpartition("/")[2]
+
+
+def _weights(entry: Entry) -> str:
+    """Return what an engine is given: the only GGUF file of a folder, else the file or folder itself."""
+    ggufs = [file for file in entry.sizes if file.endswith(".gguf")]
+    return f"{entry.path.rstrip('/')}/{ggufs[0]}" if len(ggufs) == 1 else entry.path

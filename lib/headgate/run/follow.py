@@ -1,0 +1,328 @@
+"""The checkpoints of a training, evaluated one after the other as they appear, each on the same tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, Unpack
+
+import polars as pl
+
+from headgate.config import Settings
+from headgate.core import Model, SystemClock, new_run_id
+from headgate.core.errors import InvalidInputError
+from headgate.core.events import (
+    CheckpointFailed,
+    CheckpointFound,
+    CheckpointRegressed,
+    CheckpointScored,
+    CheckpointsSkipped,
+    Event,
+)
+from headgate.durable.locks import FileLock, LockHeldError
+from headgate.elastic.service import Machine
+from headgate.reports import LEADERBOARD_COLUMNS, CheckpointCurve, CheckpointScore, build_curve
+from headgate.run.assembly import Watch, run_campaign, sampled_environments
+from headgate.run.checkpoints import SETTLE_FOLDER_S, Checkpoint, CheckpointFolder, step_of
+from headgate.run.observers import observe
+from headgate.run.status import RunResult
+from headgate.sampling import RosterSource, mapped_roster
+from headgate.storage import SampleStore, sample_store
+from headgate.telemetry import EventStream, LogSink
+
+LOOK_EVERY_S: Final = 0.5
+LOOK_EVERY_REMOTE_S: Final = 2.0
+"""A listing of a bucket is a request that costs."""
+
+OnCurve = Callable[[CheckpointCurve, CheckpointScore | None], Awaitable[None]]
+"""Told of the curve and its new checkpoint, None at the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowOrder:
+    """What is followed, and how each checkpoint is evaluated.
+
+    Attributes:
+        place: folder or `s3://bucket/prefix` in which the training writes.
+        serve: how each checkpoint is served: a roster entry's `serve` without its weights.
+        instances: tasks per environment, the same for every checkpoint.
+        name: of the model; the folder's when empty. A checkpoint is a revision of it.
+        pattern: that names of checkpoints match, with `*` and `?`.
+        marker: file that says that one is whole; empty goes by sizes.
+        newest: so many are evaluated, the older ones left out.
+        entry: further fields of the roster entry, such as `options`.
+    """
+
+    place: str
+    serve: Mapping[str, Any]
+    instances: int = 20
+    name: str = ""
+    pattern: str = "*"
+    marker: str = ""
+    newest: int = 20
+    entry: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def model_name(self) -> str:
+        """The name of the model."""
+        return self.name or PurePosixPath(self.place.rstrip("/")).name
+
+    def roster(self, checkpoint: Checkpoint) -> RosterSource:
+        """Return a checkpoint as the only model of a roster.
+
+        Raises:
+            InvalidRosterError: if `serve` or `entry` break a rule of rosters.
+        """
+        served = {"serve": {**self.serve, "weights": checkpoint.path}}
+        return mapped_roster({self.model_name: {**self.entry, "revision": checkpoint.name, **served}})
+
+
+@dataclass(frozen=True, slots=True)
+class FollowResult:
+    """What a run that follows checkpoints did.
+
+    Attributes:
+        curve: of all checkpoints that have samples, those of earlier runs included.
+        evaluated: revisions that this run evaluated, in order.
+        failed: revisions without a score, and why.
+        skipped: checkpoints that were left out for newer ones.
+        stopped_by: why it ended.
+    """
+
+    curve: CheckpointCurve
+    evaluated: tuple[str, ...]
+    failed: Mapping[str, str]
+    skipped: int
+    stopped_by: str
+
+
+async def follow_checkpoints(
+    settings: Settings,
+    order: FollowOrder,
+    *,
+    until_idle: bool = False,
+    duration_s: float | None = None,
+    store: SampleStore | None = None,
+    judge: Model | None = None,
+    on_curve: OnCurve | None = None,
+    environ: Mapping[str, str] = os.environ,
+    **watch: Unpack[Watch],
+) -> FollowResult:
+    """Evaluate each checkpoint once it is whole, oldest first, until stopped; return what was done.
+
+    Each is a fixed matrix of environments × instances, and so the same tasks for all; what the store has is not sampled
+    again. One that gets no score is told of and left behind, and looked at again when its files change.
+
+    Args:
+        settings: of the campaign; its roster is not read.
+        order: what to follow.
+        until_idle: end when every checkpoint that is whole has been evaluated.
+        duration_s: end after so long, when the checkpoint in progress is done; None until stopped.
+        store: in place of the one that the settings name.
+        judge: who reads answers that need it.
+        on_curve: told of every new checkpoint; what it raises ends the run.
+        environ: where keys of buckets come from.
+        **watch: who follows each evaluation; see `Watch`.
+
+    Raises:
+        InvalidInputError: if the folder is not there, another run follows it for this campaign, or the order cannot
+            be carried out.
+        HeadgateError: if something that was given cannot be used; nothing was started then.
+    """
+    if order.newest < 1 or order.instances < 1:
+        raise InvalidInputError(f"newest and instances must be >= 1 (got {order.newest} and {order.instances})")
+    order.roster(Checkpoint(0, "0", "/", 0))
+    store = store if store is not None else sample_store(settings)
+    environments = sampled_environments(settings, judge)
+    folder = CheckpointFolder(order.place, pattern=order.pattern, marker=order.marker, environ=environ)
+    machine = Machine(keeps_engines=True)
+    watch["engine_hosts"] = watch.get("engine_hosts") or machine
+    evaluation = _Evaluation(settings, order, store, judge, len(environments), watch)
+    with closing(folder), _sole(settings, order):
+        follower = _Follower(folder, evaluation, on_curve)
+        stop = watch.get("stop") or asyncio.Event()
+        try:
+            return await follower.run(until_idle=until_idle, duration_s=duration_s, stop=stop)
+        finally:
+            await machine.close()
+
+
+@dataclass(slots=True)
+class _Evaluation:
+    """Evaluates one checkpoint, and reads what is known of all of them."""
+
+    settings: Settings
+    order: FollowOrder
+    store: SampleStore
+    judge: Model | None
+    environments: int
+    watch: Watch
+
+    async def run(self, checkpoint: Checkpoint) -> RunResult:
+        return await run_campaign(
+            self.settings,
+            roster=self.order.roster(checkpoint),
+            store=self.store,
+            instances=self.order.instances,
+            judge=self.judge,
+            **self.watch,
+        )
+
+    async def samples(self) -> pl.DataFrame:
+        """Return the samples of this model's checkpoints in this campaign, on the tasks of the order."""
+        columns = [*LEADERBOARD_COLUMNS, "campaign", "sequence", "error"]
+        found = (await self.store.scan(columns=columns)).frame
+        return found.filter(
+            pl.col("campaign") == self.settings.campaign,
+            pl.col("model").str.starts_with(f"{self.order.model_name}@"),
+            pl.col("sequence") < self.order.instances,
+        )
+
+    def is_whole(self, samples: pl.DataFrame, checkpoint: Checkpoint) -> bool:
+        """Return whether a checkpoint has a score for each of its tasks."""
+        ours = samples.filter(pl.col("model") == self.key(checkpoint), pl.col("score").is_not_null())
+        return ours.select("environment", "sequence").n_unique() >= self.environments * self.order.instances
+
+    def key(self, checkpoint: Checkpoint) -> str:
+        return f"{self.order.model_name}@{checkpoint.name}"
+
+    async def tell(self, *events: Event) -> None:
+        """Tell events to the log and to the sinks that the settings ask for."""
+        async with AsyncExitStack() as stack:
+            stream = EventStream(SystemClock(), [LogSink()])
+            observe(stack, stream, self.settings.model_copy(update={"trace_file": ""}), new_run_id())
+            for event in events:
+                stream.emit(event)
+
+
+class _Follower:
+    """The loop over checkpoints. Owned by one run."""
+
+    def __init__(self, folder: CheckpointFolder, evaluation: _Evaluation, on_curve: OnCurve | None) -> None:
+        self._folder = folder
+        self._evaluation = evaluation
+        self._on_curve = on_curve
+        self._tried: dict[str, Checkpoint] = {}
+        self._failed: dict[str, str] = {}
+        self._evaluated: list[str] = []
+        self._skipped: set[str] = set()
+
+    async def run(self, *, until_idle: bool, duration_s: float | None, stop: asyncio.Event) -> FollowResult:
+        now = asyncio.get_running_loop().time
+        began = now()
+        every_s = LOOK_EVERY_REMOTE_S if self._folder.is_remote else LOOK_EVERY_S
+        curve = _curve_of(await self._evaluation.samples())
+        if self._on_curve is not None and curve.points:
+            await self._on_curve(curve, None)
+        stopped_by = "stopped by request"
+        while not stop.is_set():
+            if duration_s is not None and now() - began >= duration_s:
+                stopped_by = "the window is over"
+                break
+            due = await self._next(await asyncio.to_thread(self._folder.whole, now()))
+            if due is not None:
+                curve = await self._evaluate(due, stop)
+            elif until_idle and (not self._folder.is_settling or now() - began > SETTLE_FOLDER_S + every_s):
+                stopped_by = "every checkpoint is evaluated"
+                break
+            else:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(every_s):
+                        await stop.wait()
+        return FollowResult(curve, tuple(self._evaluated), dict(self._failed), len(self._skipped), stopped_by)
+
+    async def _next(self, whole: list[Checkpoint]) -> Checkpoint | None:
+        """Return the oldest of the newest checkpoints that was not tried as it is; tell of those that are left out."""
+        order = self._evaluation.order
+        newest = whole[-order.newest :]
+        left_out = {one.name for one in whole[: -order.newest]} - self._tried.keys()
+        if left_out - self._skipped:
+            self._skipped |= left_out
+            await self._evaluation.tell(CheckpointsSkipped(order.place, len(self._skipped), order.newest))
+        return next((one for one in newest if self._tried.get(one.name) != one), None)
+
+    async def _evaluate(self, checkpoint: Checkpoint, stop: asyncio.Event) -> CheckpointCurve:
+        """Evaluate a checkpoint, unless its scores are there; tell and return the curve with it."""
+        evaluation, key = self._evaluation, self._evaluation.key(checkpoint)
+        self._tried[checkpoint.name] = checkpoint
+        samples = await evaluation.samples()
+        if evaluation.is_whole(samples, checkpoint):
+            return _curve_of(samples)
+        await evaluation.tell(CheckpointFound(key, checkpoint.step, checkpoint.path, checkpoint.size_bytes))
+        result = await evaluation.run(checkpoint)
+        samples = await evaluation.samples()
+        curve = _curve_of(samples)
+        if stop.is_set() and not evaluation.is_whole(samples, checkpoint):
+            return curve  # the next run goes on with it
+        point = curve.point(key)
+        if point is None or point.mean is None:
+            why = result.given_up.get(key) or _last_error(samples, key) or result.stopped_by
+            self._failed[checkpoint.name] = why
+            await evaluation.tell(CheckpointFailed(key, checkpoint.step, checkpoint.path, why))
+            self._folder.look_again(checkpoint)
+        else:
+            self._evaluated.append(checkpoint.name)
+            self._failed.pop(checkpoint.name, None)
+            await evaluation.tell(*_events_of(point))
+        if self._on_curve is not None:
+            await self._on_curve(curve, point)
+        return curve
+
+
+def _curve_of(samples: pl.DataFrame) -> CheckpointCurve:
+    """Return the curve of all checkpoints that have samples, also of those whose files are gone by now."""
+    models = samples["model"].unique().to_list()
+    steps = {model: step_of(model.partition("@")[2]) for model in models}
+    return build_curve(samples, {model: step for model, step in steps.items() if step is not None})
+
+
+def _last_error(samples: pl.DataFrame, model: str) -> str:
+    told = samples.filter(pl.col("model") == model, pl.col("error").is_not_null()).sort("finished_at")["error"]
+    return str(told[-1]) if len(told) else ""
+
+
+def _events_of(point: CheckpointScore) -> list[Event]:
+    assert point.mean is not None
+    assert point.missing is not None
+    versus = point.versus
+    made = versus.difference if versus is not None else None
+    against = versus.against if versus is not None else ""
+    apart = (made.difference, made.low, made.high) if made is not None else (None, None, None)
+    mean, counts = point.mean, point.missing
+    told: list[Event] = [
+        CheckpointScored(
+            point.model, point.step, mean.mean, mean.low, mean.high, counts.scored, counts.samples, against, *apart
+        )
+    ]
+    if point.is_regression and made is not None:
+        told.append(CheckpointRegressed(point.model, point.step, against, made.difference, made.low, made.high))
+    return told
+
+
+@contextmanager
+def _sole(settings: Settings, order: FollowOrder) -> Iterator[None]:
+    """Be the only run on this machine that follows this model for the campaign.
+
+    Raises:
+        InvalidInputError: if another one does.
+    """
+    name = hashlib.sha256(f"{settings.campaign}\0{order.model_name}".encode()).hexdigest()[:16]
+    folder = settings.journal if isinstance(settings.journal, Path) else Path(".headgate")
+    lock = FileLock(folder / f"follow-{name}.lock")
+    try:
+        lock.take(f"process {os.getpid()}, which follows {order.place}")
+    except LockHeldError as error:
+        raise InvalidInputError(
+            f"the checkpoints of {order.model_name} are followed already in campaign {settings.campaign}, "
+            f"by {error.holder}",
+            next_step="Stop that one first, or give this one another --name or --campaign.",
+        ) from None
+    try:
+        yield
+    finally:
+        lock.give_back()

@@ -1,0 +1,23 @@
+"""`headgate follow`, on a folder with two checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.conftest import Command
+from tests.run.test_follow import ENGINE
+
+
+def test_the_curve_is_printed_and_kept(headgate: Command, tmp_path: Path) -> None:
+    (tmp_path / "run-7").mkdir()
+    (tmp_path / "run-7" / "step_1").write_text("solver")
+    (tmp_path / "run-7" / "step_2").write_text("greedy")
+    follow = ["follow", "run-7", "--once", "--instances", "10", "--environment", "affine:sat", "--engine", "command"]
+    follow += ["--command", ENGINE, "--option", "headgate_task_header=true", "--output", "curve.html"]
+    said = headgate(*follow)
+    assert said.status == 0
+    assert "run-7@step_1" in said.out
+    assert "2 checkpoints evaluated (every checkpoint is evaluated)" in said.out
+    assert "<svg" in (tmp_path / "curve.html").read_text()
+    told = headgate(*follow, "--json", "--newest", "1").document
+    assert (told["best"], told["skipped"]) == (told["checkpoints"][0]["model"], 1)

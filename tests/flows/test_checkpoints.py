@@ -1,0 +1,55 @@
+"""The flow `follow-checkpoints`, run in this process against a real server."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from prefect.client.orchestration import get_client
+
+from flows.checkpoints import follow_checkpoints
+from tests.flows.api import newest_run
+from tests.flows.places import Places
+from tests.run.test_follow import ENGINE
+
+
+async def events_of(name: str, least: int) -> list[tuple[str, dict[str, Any]]]:
+    """Return the events of a training by name and payload, once there are so many: they arrive a moment later."""
+    resource = {"id": [f"headgate.checkpoint.{name}"]}
+    async with asyncio.timeout(30), get_client() as client:
+        while True:
+            answer = await client._client.post("/events/filter", json={"filter": {"any_resource": resource}})
+            found = answer.json()["events"]
+            if len(found) >= least:
+                return sorted(((one["event"], one["payload"]) for one in found), key=lambda told: told[0])
+            await asyncio.sleep(0.2)
+
+
+async def test_a_training_becomes_artifacts_and_events(prefect: object, places: Places) -> None:
+    folder = places.folder / "run-7"
+    folder.mkdir()
+    (folder / "step_1").write_text("solver")
+    (folder / "step_2").write_text("random")
+    given: dict[str, Any] = {
+        "place": str(folder),
+        "serve": {"engine": "command", "command": ENGINE},
+        "options": {"headgate_task_header": True},
+        "instances": 12,
+        "environments": ["affine:sat-hard"],
+        "settings": places.settings(),
+    }
+    first = await follow_checkpoints(**given)
+    assert (first["evaluated"], first["best"]) == (["step_1", "step_2"], "run-7@step_1")
+    run = await newest_run(f"follow {folder}")
+    async with get_client() as client:
+        answer = await client._client.post(
+            "/artifacts/latest/filter", json={"artifacts": {"flow_run_id": {"any_": [str(run.id)]}}}
+        )
+    published = {one["key"]: one["data"] for one in answer.json()}
+    assert "run-7@step_2" in published["checkpoints-run-7-models"]
+    assert "worse" in published["checkpoints-run-7"]
+    assert {"checkpoints-run-7-figure", "checkpoints-run-7-page"} <= published.keys()
+    (regressed, row), *scored = await events_of("run-7", 3)
+    assert (regressed, row["model"], row["against"]) == ("checkpoint.regressed", "run-7@step_2", "run-7@step_1")
+    assert [event for event, _ in scored] == ["checkpoint.scored"] * 2
+    assert (await follow_checkpoints(**given))["evaluated"] == []

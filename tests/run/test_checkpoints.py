@@ -1,0 +1,148 @@
+"""Checkpoints in a folder or bucket: which names they have, and when they are whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.core.errors import InvalidInputError
+from headgate.run.checkpoints import SETTLE_FOLDER_S, SETTLE_S, CheckpointFolder, CheckpointWatch, Entry, step_of
+from headgate.storage.s3 import S3Objects
+from tests.storage.conftest import s3_address, s3_objects
+
+__all__ = ["s3_address", "s3_objects"]
+
+
+def entry(name: str, *files: tuple[str, int], **changes: Any) -> Entry:
+    return Entry(name, f"/t/{name}", dict(files) or {"": 10}, **changes)
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("step_100", 100),
+        ("checkpoint-7", 7),
+        ("epoch2-step300.gguf", 300),
+        ("global_step_40", 40),
+        ("model-q4.gguf", 4),
+        ("final", None),
+        ("step_" + "9" * 400, int("9" * 15)),
+    ],
+)
+def test_a_step_is_the_last_number_of_a_name(name: str, step: int | None) -> None:
+    assert step_of(name) == step
+
+
+def test_what_is_no_checkpoint_is_passed_over() -> None:
+    watch = CheckpointWatch("step_*")
+    names = ["step_1", ".step_2", "step_3.tmp", "other_4", "step_x"]
+    assert [name for name in names if watch.step(name) is not None] == ["step_1"]
+
+
+def test_a_checkpoint_is_whole_once_its_size_stays_the_same() -> None:
+    watch = CheckpointWatch()
+    one = entry("step_1")
+    assert not watch.whole([one], 0.0)
+    assert watch.is_settling
+    assert list(watch.whole([one], SETTLE_S)) == ["step_1"]
+    assert not watch.is_settling
+    grown = entry("step_1", ("", 20))
+    assert not watch.whole([grown], SETTLE_S + 1), "it grows again"
+    assert watch.whole([grown], 2 * SETTLE_S + 1)["step_1"].size_bytes == 20
+    assert not watch.whole([entry("step_2", ("", 0))], 100.0)
+    assert not watch.whole([entry("step_2", ("", 0))], 200.0), "nothing is in it"
+
+
+def test_a_folder_of_files_that_do_not_vouch_for_each_other_takes_longer() -> None:
+    for is_vouched, settles in ((False, SETTLE_FOLDER_S), (True, SETTLE_S)):
+        watch = CheckpointWatch()
+        one = entry("step_1", ("a.safetensors", 5), is_vouched=is_vouched)
+        assert not watch.whole([one], 0.0)
+        assert not watch.whole([one], settles - 0.1)
+        assert watch.whole([one], settles)
+
+
+def test_a_marker_says_it_at_once_and_nothing_else_does() -> None:
+    watch = CheckpointWatch(needs_marker=True)
+    assert not watch.whole([entry("step_1")], 0.0)
+    assert not watch.whole([entry("step_1")], 1_000.0)
+    assert not watch.is_settling, "who ends when all is done does not wait for it"
+    assert watch.whole([entry("step_1", marker=True)], 1_000.0)
+
+
+def test_a_folder_is_read(tmp_path: Path) -> None:
+    folder = CheckpointFolder(str(tmp_path), marker="DONE", environ={})
+    assert folder.whole(0.0) == []
+    for step in (20, 3):
+        (tmp_path / f"step_{step}").mkdir()
+        (tmp_path / f"step_{step}" / "model.safetensors").write_bytes(b"12345")
+    (tmp_path / "step_4").mkdir()
+    (tmp_path / "step_4" / "q4.gguf").write_bytes(b"123")
+    (tmp_path / "step_5.gguf").write_bytes(b"1")
+    assert folder.whole(1.0) == []
+    for marker in ("step_20/DONE", "step_3/DONE", "step_4/DONE", "step_5.gguf.DONE"):
+        (tmp_path / marker).touch()
+    found = folder.whole(2.0)
+    assert [(one.step, one.name, Path(one.path).name) for one in found] == [
+        (3, "step_3", "step_3"),
+        (4, "step_4", "q4.gguf"),
+        (5, "step_5", "step_5.gguf"),
+        (20, "step_20", "step_20"),
+    ]
+    (tmp_path / "step_3" / "DONE").unlink()
+    assert len(folder.whole(3.0)) == 4, "what was whole once is not read again"
+    folder.look_again(found[0])
+    assert len(folder.whole(4.0)) == 3, "unless it is to be"
+
+
+def test_shards_vouch_for_a_folder_once_all_of_them_are_there(tmp_path: Path) -> None:
+    folder = CheckpointFolder(str(tmp_path), environ={})
+    (tmp_path / "step_1").mkdir()
+    index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
+    (tmp_path / "step_1" / "model.safetensors.index.json").write_text(json.dumps(index))
+    (tmp_path / "step_1" / "model-1.safetensors").write_bytes(b"1")
+    folder.whole(0.0)
+    assert folder.whole(SETTLE_S) == []
+    (tmp_path / "step_1" / "model-2.safetensors").write_bytes(b"1")
+    folder.whole(5.0)
+    assert len(folder.whole(5.0 + SETTLE_S)) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"place": "nowhere"}, "there is no folder .*nowhere to follow"),
+        ({"place": ".", "pattern": "a/*"}, "pattern of checkpoints is a name without '/'"),
+        ({"place": ".", "marker": "a/DONE"}, "marker of checkpoints is a name without '/'"),
+    ],
+)
+def test_what_cannot_be_followed_is_said(tmp_path: Path, given: dict[str, str], says: str) -> None:
+    place = str(tmp_path / given["place"])
+    with pytest.raises(InvalidInputError, match=says):
+        CheckpointFolder(**{**given, "place": place}, environ={}).whole(0.0)
+
+
+def test_a_bucket_is_read(
+    s3_objects: Callable[..., S3Objects], s3_address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects = s3_objects()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://{}:{}".format(*s3_address))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key-id")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    folder = CheckpointFolder(objects.url, environ={})
+    assert folder.whole(0.0) == [], "a bucket has no empty folders"
+    objects.put_many([(f"step_{n}/{file}", b"12") for n in (1, 2) for file in ("a.safetensors", "config.json")])
+    objects.put_many([("step_3.gguf", b"1")])
+    folder.whole(1.0)
+    found = folder.whole(1.0 + SETTLE_FOLDER_S)
+    assert [(one.step, one.size_bytes) for one in found] == [(1, 4), (2, 4), (3, 1)]
+    assert found[0].path == f"{objects.url}step_1"
+    folder.close()
+    missing = CheckpointFolder("s3://not-there-at-all/x", environ={})
+    with pytest.raises(InvalidInputError, match="there is no folder s3://not-there-at-all"):
+        missing.whole(0.0)

@@ -1,0 +1,116 @@
+"""Checkpoints that are evaluated as they appear, each by an engine of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.config import load_settings
+from headgate.core.errors import HeadgateError, InvalidInputError
+from headgate.reports import CheckpointCurve, CheckpointScore
+from headgate.run import FollowOrder, FollowResult, follow_checkpoints
+from tests.house.tree import ROOT
+
+ENGINE = f"{shlex.quote(sys.executable)} {shlex.quote(str(ROOT / 'tests/run/weights_engine.py'))} {{port}} {{weights}}"
+HEADER = {"options": {"headgate_task_header": True}}
+
+
+def order(folder: Path, **changes: Any) -> FollowOrder:
+    given: dict[str, Any] = {"instances": 12, "serve": {"engine": "command", "command": ENGINE}, "entry": HEADER}
+    return FollowOrder(str(folder), **(given | changes))
+
+
+async def follow(folder: Path, *, changes: dict[str, Any] | None = None, **given: Any) -> FollowResult:
+    settings = load_settings(
+        {
+            "environments": ("affine:sat-hard",),
+            "store": str(folder / "store"),
+            "journal": str(folder / "journal"),
+            "campaign": "training",
+        },
+        environ={},
+    ).settings
+    given = {"until_idle": True} | given
+    return await follow_checkpoints(settings, order(folder / "run-7", **(changes or {})), **given)
+
+
+def write(folder: Path, **checkpoints: str) -> None:
+    (folder / "run-7").mkdir(exist_ok=True)
+    for name, weights in checkpoints.items():
+        (folder / "run-7" / name).write_text(weights)
+
+
+async def test_a_training_becomes_a_curve_that_grows(tmp_path: Path) -> None:
+    write(tmp_path, step_1="random", step_2="solver", step_3="no weights")
+    told: list[str] = []
+
+    async def on_curve(curve: CheckpointCurve, point: CheckpointScore | None) -> None:
+        told.append(f"{point.model} {point.verdict}" if point else f"{len(curve.points)} known")
+
+    first = await follow(tmp_path, on_curve=on_curve)
+    assert first.evaluated == ("step_1", "step_2")
+    assert told[:2] == ["run-7@step_1 first", "run-7@step_2 better"]
+    assert "do not load" in first.failed["step_3"]
+    assert first.stopped_by == "every checkpoint is evaluated"
+    scored = [(p.step, p.missing.scored if p.missing else 0) for p in first.curve.points if p.mean]
+    assert scored == [(1, 12), (2, 12)], "the same tasks for each"
+
+    (tmp_path / "run-7" / "step_1").unlink()
+    write(tmp_path, step_3="random")
+    told.clear()
+    again = await follow(tmp_path, on_curve=on_curve)
+    assert again.evaluated == ("step_3",), "what the store has is not run again"
+    assert told == ["2 known", "run-7@step_3 worse"]
+    assert [p.step for p in again.curve.points if p.mean] == [1, 2, 3], "also of one whose files are gone"
+    assert again.curve.best is not None
+    assert again.curve.best.model == "run-7@step_2"
+
+
+async def test_only_the_newest_are_evaluated_and_a_stop_ends_it(tmp_path: Path) -> None:
+    write(tmp_path, **{f"step_{n}": "greedy" for n in range(30)})
+    stop = asyncio.Event()
+
+    async def on_curve(_: CheckpointCurve, __: CheckpointScore | None) -> None:
+        stop.set()
+
+    changes = {"newest": 2, "instances": 3}
+    result = await follow(tmp_path, changes=changes, until_idle=False, stop=stop, on_curve=on_curve)
+    assert result.evaluated == ("step_28",)
+    assert result.skipped == 28
+    assert result.stopped_by == "stopped by request"
+
+
+async def test_two_do_not_follow_the_same_training(tmp_path: Path) -> None:
+    write(tmp_path)
+    stop = asyncio.Event()
+    first = asyncio.create_task(follow(tmp_path, until_idle=False, stop=stop))
+    await asyncio.sleep(0)
+    while not list(tmp_path.rglob("follow-*.lock")):  # noqa: ASYNC110, ASYNC240 - nobody tells when a lock is taken
+        await asyncio.sleep(0.01)
+    with pytest.raises(InvalidInputError, match="are followed already in campaign training, by process"):
+        await follow(tmp_path)
+    stop.set()
+    assert (await first).evaluated == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"newest": 0}, "newest and instances must be >= 1"),
+        ({"serve": {"engine": "tgi"}}, "engine"),
+        ({"serve": {"engine": "command"}}, "command"),
+        ({"name": "a b"}, "name"),
+    ],
+)
+async def test_what_cannot_be_followed_is_refused_before_anything_begins(
+    tmp_path: Path, changes: dict[str, Any], says: str
+) -> None:
+    write(tmp_path, step_1="solver")
+    with pytest.raises(HeadgateError, match=says):
+        await follow(tmp_path, changes=changes)
+    assert not (tmp_path / "store").exists()
