@@ -73,7 +73,8 @@ def _proof(token: bytes, side: bytes, host_nonce: bytes, run_nonce: bytes) -> by
 class FrameStream(asyncio.Protocol):
     """One connection. Belongs to its event loop; made before it, and of no use after.
 
-    What is sent in one turn of the loop goes out in one piece. Whatever cannot be read ends the connection.
+    Where several frames have come at once, what is sent in the next turn of the loop goes out in one piece. Whatever
+    cannot be read ends the connection.
     """
 
     def __init__(self, take: Callable[[Frame], None], lost: Callable[[str], None]) -> None:
@@ -89,6 +90,7 @@ class FrameStream(asyncio.Protocol):
         self._outgoing: list[bytes] = []
         self._incoming = bytearray()
         self._why = ""
+        self._is_flushed_later = False
 
     def begin(self, writer: asyncio.StreamWriter) -> None:
         """Go on with a connection on which nothing is unread."""
@@ -97,9 +99,9 @@ class FrameStream(asyncio.Protocol):
 
     def send(self, data: bytes) -> None:
         """Send a packed frame after everything before it; silent when the connection has ended."""
-        if not self._outgoing:
-            asyncio.get_running_loop().call_soon(self._flush)
         self._outgoing.append(data)
+        if not self._is_flushed_later:
+            self._flush()
 
     def close(self, why: str) -> None:
         """End the connection, and what was not sent yet with it; legal more than once."""
@@ -116,7 +118,7 @@ class FrameStream(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Give out the frames that have come whole."""
-        incoming, at = self._incoming, 0
+        incoming, at, count = self._incoming, 0, 0
         incoming += data
         try:
             while len(incoming) - at >= frames.HEADER.size and not self._why:
@@ -125,10 +127,15 @@ class FrameStream(asyncio.Protocol):
                 if end > len(incoming):
                     break
                 self._take(frames.unpacked(bytes(incoming[start:end])))
-                at = end
+                at, count = end, count + 1
         except Exception as error:  # noqa: BLE001 - whatever is no frame, or none that belongs here
             self.close(f"it said what cannot be read ({type(error).__name__}: {str(error)[:100]})")
         del incoming[:at]
+        if count > 1 and not self._is_flushed_later:
+            # Whoever waits for them answers in the next turn of the loop, before what is called for the turn after.
+            self._is_flushed_later = True
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, self._flush)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Say so."""
@@ -136,6 +143,7 @@ class FrameStream(asyncio.Protocol):
         self._lost(self._why)
 
     def _flush(self) -> None:
+        self._is_flushed_later = False
         data, self._outgoing = b"".join(self._outgoing), []
         if data and self._writer is not None and not self._writer.transport.is_closing():
             self._writer.transport.write(data)
