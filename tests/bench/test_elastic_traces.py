@@ -65,12 +65,12 @@ def test_a_trace_has_bars_of_its_own_and_its_artifact_says_what_was_read(
     ],
 )
 def test_what_cannot_be_replayed_is_refused_and_nothing_is_left(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    arguments: list[str], said: str, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     places = {"trace": trace(tmp_path), "times": times(tmp_path)}
     output = tmp_path / "out"
     assert main(["bench", *(each.format(**places) for each in arguments), "--output", str(output)]) == 2
-    assert said in re.sub(r"\s+", " ", capsys.readouterr().err)
+    assert said in re.sub(r"\s+", " ", capfd.readouterr().err)
     assert not output.exists() or list(output.iterdir()) == []
 
 

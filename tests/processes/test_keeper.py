@@ -26,9 +26,10 @@ inner.wait()
 """A command whose child is in a session of its own, as Prefect's flow runs are."""
 
 OWNER = f"""
-import asyncio, os, sys
+import asyncio, os, signal, sys
 from pathlib import Path
 from headgate.processes import child_process
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the background jobs of a shell have none
 async def main():
     folder = Path(sys.argv[1])
     command = [sys.executable, "-c", {FAMILY!r}, str(folder / "part"), str(folder / "pids")]

@@ -247,7 +247,7 @@ async def test_why_names_what_an_engine_waits_for() -> None:
     first, second = tiny("first", gpus=1), tiny("second", gpus=1)
     due = {"first@main": 1, "second@main": 1}
     async with served(first, second, due=due, gpus=["0"]) as engines:
-        await until(lambda: state(engines, first) == "awake" and state(engines, second) == "in line")
+        await until(lambda: engines.is_ready(first.key) and state(engines, second) == "in line")
         assert await engines.why(first.key) == ""
         assert await engines.why(second.key) == "its engine stands in line behind first@main-1"
         due["first@main"] = 0

@@ -220,8 +220,9 @@ def test_a_message_crowded_with_lists_is_refused_before_they_are_built(data: byt
     try:
         with pytest.raises(MalformedMessageError, match="values"):
             decode(data)
-        # A copy of the message, and no list of it, which would take 64 bytes for each of its own.
-        assert tracemalloc.get_traced_memory()[1] < 2 * len(data) + 1_000_000
+        # A copy of the message, and no list of it, which would take 64 bytes for each of its own; other threads of the
+        # process take some, too.
+        assert tracemalloc.get_traced_memory()[1] < 2 * len(data) + 10_000_000
     finally:
         tracemalloc.stop()
 
