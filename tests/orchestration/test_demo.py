@@ -38,7 +38,7 @@ def _started(folder: Path, output: Path, mark: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, env=environ, stdout=opened, stderr=opened)
 
 
-def _left(mark: str) -> list[str]:
+def left_of(mark: str) -> list[str]:
     """Return the command lines of the processes that the demo has started and that still run."""
     found = []
     for environ in Path("/proc").glob("[0-9]*/environ"):
@@ -53,7 +53,7 @@ def _left(mark: str) -> list[str]:
 async def _runs_to_its_goal(folder: Path, said: Path, mark: str, *, before: int) -> None:
     demo = _started(folder, said, mark)
     assert demo.wait(280) == 0, said.read_text()
-    assert _left(mark) == []
+    assert left_of(mark) == []
     assert await Places(folder, folder).assert_nothing_lost("demo") >= before + 10 * WINDOW_S
     text = said.read_text()
     assert "done" in text
@@ -90,6 +90,6 @@ async def test_an_interrupted_demo_leaves_nothing_behind_and_the_next_one_reache
     first.send_signal(signal.SIGTERM)
     assert first.wait(60) == 130
     assert "Interrupted" in said.read_text()
-    assert _left("first") == []
+    assert left_of("first") == []
     before = await Places(folder, folder).assert_nothing_lost("demo")
     await _runs_to_its_goal(folder, said, "second", before=before)

@@ -24,13 +24,25 @@ def demo(
     local_model: Annotated[
         bool, Parameter(help="Sample the small local model beside the baselines, where it is installed.")
     ] = True,
+    cluster: Annotated[
+        bool,
+        Parameter(negative="", help="Show instead checkpoints, a training and outside workers on Ray with two nodes."),
+    ] = False,
 ) -> int:
     """Sample models in four environments through Prefect deployments, and report.
 
     Starts a Prefect server of its own on a free port, registers blocks, deploys, starts a worker, serves baseline
     agents and, where it is installed, a small real language model, samples them, and prints where report and data
     are. With OPENAI_BASE_URL set, or with --roster, it samples those models instead.
+
+    With --cluster it needs the small model, and no Prefect: two checkpoints appear one after the other and are
+    evaluated by engines in places of a local Ray of its own, in an environment that is played on its nodes; a training
+    takes their GPU in the middle; an outside worker plays another environment. It ends with the curve, who held the GPU
+    when, and the account of all samples; exit status 0 when every one that was due is stored once. Its files are in
+    the subfolder `cluster`.
     """
+    if cluster:
+        return asyncio.run(orchestration.run_cluster_demo(folder / "cluster"))
     return asyncio.run(
         orchestration.run_demo(
             orchestration.DemoChoices(

@@ -19,6 +19,7 @@ from .local_model import (
     LOCAL_MODEL as LOCAL_MODEL,
     is_local_model_installed as is_local_model_installed,
     run_local_model as run_local_model,
+    weights_path as weights_path,
 )
 from .retry import GiveUp as GiveUp, RetryPolicy as RetryPolicy
 from .endpoint import run_baselines as run_baselines

@@ -1,6 +1,7 @@
 from .arenas import run_arena_order as run_arena_order
 from .artifacts import markdown_table as markdown_table
 from .benchmarks import BenchOrder as BenchOrder, run_benchmark as run_benchmark
+from .demo.cluster import run_cluster_demo as run_cluster_demo
 from .demo.demo import run_demo as run_demo
 from .demo.plan import DemoChoices as DemoChoices
 from .checkpoints import run_following as run_following

@@ -1,4 +1,4 @@
-"""How a flow run is asked to stop: by a signal, or by the state that the API gives it."""
+"""How a flow run is asked to stop, by a signal or by the state that the API gives it; and a demo, by a signal."""
 
 from __future__ import annotations
 
@@ -60,3 +60,24 @@ def stop_on_signals(request: StopRequest) -> Iterator[None]:
         for number, handler in before.items():
             loop.remove_signal_handler(number)
             signal.signal(number, handler)
+
+
+@contextmanager
+def cancelled_by_signals() -> Iterator[None]:
+    """Let the first SIGINT or SIGTERM cancel this task; further ones do not hurry its end, which takes seconds."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    is_asked = False
+
+    def ask() -> None:
+        nonlocal is_asked
+        if not is_asked and task is not None:
+            is_asked = True
+            task.cancel()
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, ask)
+    try:
+        yield
+    finally:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)

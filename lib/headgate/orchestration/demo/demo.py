@@ -39,7 +39,7 @@ from headgate.orchestration.demo.plan import (
 from headgate.orchestration.deployment_file import DeploymentFile, read_deployment_file
 from headgate.orchestration.deployments import awaited_runs, cancel_runs, deploy_all, finished_runs, start_run
 from headgate.orchestration.own_server import PrivateServer, clear_leftovers, private_server
-from headgate.orchestration.stop_request import SIGNALS
+from headgate.orchestration.stop_request import cancelled_by_signals
 from headgate.orchestration.work_pool import ensure_pool, worker
 from headgate.reports import ScoreTable, build_leaderboard
 from headgate.sampling import roster_source
@@ -66,33 +66,12 @@ async def run_demo(choices: DemoChoices, console: Console | None = None) -> int:
         HeadgateError: if a part of it cannot be started, or a flow run failed.
     """
     console = console or Console()
-    with _cancelled_by_signals():
+    with cancelled_by_signals():
         try:
             return await _Demo(choices, console).run()
         except asyncio.CancelledError:
             console.print("Interrupted. What was sampled is safe; the next demo goes on from it.")
             return _INTERRUPTED
-
-
-@contextmanager
-def _cancelled_by_signals() -> Iterator[None]:
-    """Let the first SIGINT or SIGTERM cancel the demo; further ones do not hurry its end, which takes seconds."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    is_asked = False
-
-    def ask() -> None:
-        nonlocal is_asked
-        if not is_asked and task is not None:
-            is_asked = True
-            task.cancel()
-
-    for number in SIGNALS:
-        loop.add_signal_handler(number, ask)
-    try:
-        yield
-    finally:
-        for number in SIGNALS:
-            loop.remove_signal_handler(number)
 
 
 class _Demo:
