@@ -108,12 +108,17 @@ def test_an_interrupt_while_waiting_leaks_nothing_and_the_others_wait_on() -> No
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
             interrupted.wait(1.0)
 
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs have none
     threads = [threading.Thread(target=other), threading.Thread(target=interrupts)]
     for thread in threads:
         thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        gate.acquire_blocking(ITEM)
-    interrupted.set()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            gate.acquire_blocking(ITEM)
+    finally:
+        interrupted.set()
+        threads[1].join(20)
+        signal.signal(signal.SIGINT, before)
     for thread in threads:
         thread.join(20)
     assert denied == ["queue_timeout"], "the other one waited on"

@@ -123,6 +123,8 @@ from headgate.environments import Registry, converse
 from headgate.environments.protocol import COLLECTION_GROUP
 from headgate.environments.apart import HOSTS
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the background jobs of a shell have none
+
 async def chat(messages):
     return ChatReply("x")
 
