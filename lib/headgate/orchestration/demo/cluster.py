@@ -7,7 +7,6 @@ import logging
 import os
 import secrets
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -28,7 +27,7 @@ from headgate.net.listener import free_port
 from headgate.orchestration.demo.plan import worker_environ
 from headgate.orchestration.engines import engine_hosts
 from headgate.orchestration.own_server import start_problem
-from headgate.orchestration.stop_request import cancelled_by_signals
+from headgate.orchestration.stop_request import cancelled_by_signals, take_signals_back
 from headgate.processes import ChildProcess, child_process
 from headgate.run import FollowOrder, follow_checkpoints, run_campaign
 from headgate.sampling import StaticRoster
@@ -276,7 +275,7 @@ async def _ray_cluster(log: Path) -> AsyncIterator[Placement]:
             joining = asyncio.create_task(asyncio.to_thread(_joined, address, nodes))
             try:
                 ledger = await asyncio.shield(joining)
-                signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))  # Ray has put its own in place of it
+                take_signals_back()
                 yield ledger
             finally:
                 await asyncio.wait([joining])  # Ray must be left before its nodes end

@@ -11,6 +11,7 @@ from headgate.core import Serving
 from headgate.elastic import ElasticConfig
 from headgate.elastic.service import EnginesAtHand
 from headgate.orchestration.elastic.workers import placed_engines
+from headgate.orchestration.stop_request import take_signals_back
 from headgate.placement import Placement, WorkView, connect
 from headgate.run import HostCluster
 
@@ -43,6 +44,7 @@ class RayHosts:
             if self._placement is None:
                 journal = self._cluster.journal or None
                 self._placement = await asyncio.to_thread(connect, self._cluster.address or None, journal=journal)
+                take_signals_back()
         placement, launch = self._placement, serving.launch
         engine = {
             "serve": launch.program,
