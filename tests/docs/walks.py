@@ -222,6 +222,11 @@ EXCLUDED: Final = (
     Excluded("docs/how-to/elastic.md", r"sglang|vllm", "needs a GPU"),
     Excluded("docs/how-to/elastic-engines.md", r"sglang|vllm", "needs a GPU"),
     Excluded("docs/how-to/elastic-training.md", r"train\.py", "needs a cluster and a training; its example plays it"),
+    Excluded("docs/how-to/checkpoints.md", r"--engine vllm", "needs a GPU"),
+    Excluded("docs/how-to/environment-hosts.md", r".", "needs a Ray cluster; tests/run/hosts run on one"),
+    Excluded("docs/how-to/many-machines.md", r".", "needs PostgreSQL and several machines; tests/chaos have both"),
+    Excluded("docs/how-to/models-from-weights.md", r".", "needs a GPU and a cluster; tests/run start real engines"),
+    Excluded("docs/how-to/outside-workers.md", r".", "needs an environment of the reader's; tests/run/jobs have one"),
     Excluded("docs/how-to/s3.md", r".", "needs a bucket; tests/storage run against a server of S3"),
     Excluded("docs/how-to/slurm.md", r".", "needs SLURM; `make test-slurm` runs eval.sh on a real one"),
 )
