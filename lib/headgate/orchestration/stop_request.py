@@ -62,15 +62,6 @@ def stop_on_signals(request: StopRequest) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def take_signals_back() -> None:
-    """Have SIGTERM be taken as it was before Ray was joined, which puts a handler of its own in place of Python's.
-
-    In the main thread alone, as signals are set there.
-    """
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
-
-
 @contextmanager
 def cancelled_by_signals() -> Iterator[None]:
     """Let the first SIGINT or SIGTERM cancel this task; further ones do not hurry its end, which takes seconds."""

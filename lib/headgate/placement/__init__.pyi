@@ -21,6 +21,7 @@ from .checks import (
 from .cluster.client import Placement as Placement, connect as connect
 from .cluster.command import CommandWork as CommandWork
 from .cluster.connection import Found as Found, connect_ray as connect_ray, node_address as node_address
+from .cluster.connection import take_signals_back as take_signals_back
 from .cluster.link import has_ledger as has_ledger
 from .cluster.pools import PlacementLease as PlacementLease, PlacementPool as PlacementPool
 from .cluster.work import PlacedWork as PlacedWork

@@ -27,7 +27,7 @@ from headgate.net.listener import free_port
 from headgate.orchestration.demo.plan import worker_environ
 from headgate.orchestration.engines import engine_hosts
 from headgate.orchestration.own_server import start_problem
-from headgate.orchestration.stop_request import cancelled_by_signals, take_signals_back
+from headgate.orchestration.stop_request import cancelled_by_signals
 from headgate.processes import ChildProcess, child_process
 from headgate.run import FollowOrder, follow_checkpoints, run_campaign
 from headgate.sampling import StaticRoster
@@ -275,7 +275,7 @@ async def _ray_cluster(log: Path) -> AsyncIterator[Placement]:
             joining = asyncio.create_task(asyncio.to_thread(_joined, address, nodes))
             try:
                 ledger = await asyncio.shield(joining)
-                take_signals_back()
+                placement.take_signals_back()
                 yield ledger
             finally:
                 await asyncio.wait([joining])  # Ray must be left before its nodes end

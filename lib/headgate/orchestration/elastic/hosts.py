@@ -11,8 +11,7 @@ from headgate.core import Serving
 from headgate.elastic import ElasticConfig
 from headgate.elastic.service import EnginesAtHand
 from headgate.orchestration.elastic.workers import placed_engines
-from headgate.orchestration.stop_request import take_signals_back
-from headgate.placement import Placement, WorkView, connect
+from headgate.placement import Placement, WorkView, connect, take_signals_back
 from headgate.run import HostCluster
 
 _NAMED: Final = 3

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
+import threading
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -144,9 +146,20 @@ def _heed(host: str) -> None:
     ray_constants.ENABLE_RAY_CLUSTER = is_cluster
 
 
+def take_signals_back() -> None:
+    """Have SIGTERM go to Python's handler again, and not first to the one that Ray's core puts in front of it.
+
+    That one writes a stack trace from within the signal, in any thread, and may crash there: then nothing drains. For
+    who joins Ray in another thread; only the main thread may set handlers, and here nothing happens in others.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+
+
 def _init(options: dict[str, Any], *, log_to_driver: bool) -> None:
     try:
         ray.init(**options, namespace=NAMESPACE, log_to_driver=log_to_driver, logging_level=logging.WARNING)
+        take_signals_back()
     except Exception as error:  # Ray raises bare exceptions, too, e.g. when a node is not up in time
         if isinstance(error, RuntimeError) and "ersion mismatch" in str(error):
             raise ClusterMismatchError(_first_lines(error)) from error
