@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from headgate.config import load_settings
-from headgate.core.errors import HeadgateError, InvalidInputError
+from headgate.core.errors import HeadgateError, InvalidInputError, StoreError
 from headgate.reports import CheckpointCurve, CheckpointScore
 from headgate.run import FollowOrder, FollowResult, follow_checkpoints
+from headgate.run.checkpoints import Checkpoint, CheckpointFolder
 from tests.house.tree import ROOT
 
 ENGINE = f"{shlex.quote(sys.executable)} {shlex.quote(str(ROOT / 'tests/run/weights_engine.py'))} {{port}} {{weights}}"
@@ -83,6 +84,35 @@ async def test_only_the_newest_are_evaluated_and_a_stop_ends_it(tmp_path: Path) 
     assert result.evaluated == ("step_28",)
     assert result.skipped == 28
     assert result.stopped_by == "stopped by request"
+
+
+async def test_a_folder_without_checkpoints_is_told_of_by_what_it_holds(tmp_path: Path) -> None:
+    write(tmp_path, config="x", readme="y")
+    assert (await follow(tmp_path)).stopped_by.endswith("has no number, or another name: config, readme")
+
+
+async def test_a_folder_that_cannot_be_read_for_a_while_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, step_1="solver")
+    stop, looks, read = asyncio.Event(), 0, CheckpointFolder.whole
+
+    def whole(folder: CheckpointFolder, now: float) -> list[Checkpoint]:
+        nonlocal looks
+        looks += 1
+        if looks in {2, 3}:
+            raise StoreError("the bucket is away")
+        return read(folder, now)
+
+    async def on_curve(_: CheckpointCurve, __: CheckpointScore | None) -> None:
+        stop.set()
+
+    monkeypatch.setattr(CheckpointFolder, "whole", whole)
+    result = await follow(tmp_path, changes={"instances": 2}, until_idle=False, stop=stop, on_curve=on_curve)
+    assert result.evaluated == ("step_1",)
+    looks = 1
+    with pytest.raises(StoreError, match="away"):
+        await follow(tmp_path)
 
 
 async def test_two_do_not_follow_the_same_training(tmp_path: Path) -> None:

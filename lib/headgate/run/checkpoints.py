@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
 from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
 
-from headgate.core import checked_name, errors
+from headgate.core import checked_name, errors, redacted
 from headgate.storage import StoreLocation, open_objects
 
 SETTLE_S: Final = 1.0
@@ -162,7 +162,8 @@ class CheckpointFolder:
         """Return the checkpoints that are whole, by step, each revision once.
 
         Raises:
-            InvalidInputError: if the folder or the bucket is not there, or cannot be read.
+            InvalidInputError: if the folder or the bucket is not there.
+            StoreError: if it cannot be read now.
         """
         try:
             listed = {_name_of(found["name"]): found for found in self._listing()}
@@ -173,8 +174,9 @@ class CheckpointFolder:
                 f"there is no folder {self.place} to follow",
                 next_step="Name the folder or s3:// prefix in which the training writes its checkpoints.",
             ) from error
-        except OSError as error:
-            raise errors.InvalidInputError(f"{self.place} cannot be read: {error}") from error
+        except Exception as error:  # s3fs lets through whatever botocore and aiohttp raise
+            said = redacted(f"{type(error).__name__}: {error}", limit_chars=300)
+            raise errors.StoreError(f"{self.place} cannot be read: {said}") from error
         self._whole |= self._watch.whole([entry for entry in entries if entry is not None], now)
         return sorted({checkpoint.name: checkpoint for checkpoint in sorted(self._whole.values())}.values())
 

@@ -15,13 +15,14 @@ import polars as pl
 
 from headgate.config import Settings
 from headgate.core import Model, SystemClock, new_run_id
-from headgate.core.errors import InvalidInputError
+from headgate.core.errors import InvalidInputError, StoreError
 from headgate.core.events import (
     CheckpointFailed,
     CheckpointFound,
     CheckpointRegressed,
     CheckpointScored,
     CheckpointsSkipped,
+    CheckpointsUnread,
     Event,
 )
 from headgate.durable.locks import FileLock, LockHeldError
@@ -211,6 +212,7 @@ class _Follower:
         self._failed: dict[str, str] = {}
         self._evaluated: list[str] = []
         self._skipped: set[str] = set()
+        self._was_read = self._is_unread = False
 
     async def run(self, *, until_idle: bool, duration_s: float | None, stop: asyncio.Event) -> FollowResult:
         now = asyncio.get_running_loop().time
@@ -224,17 +226,37 @@ class _Follower:
             if duration_s is not None and now() - began >= duration_s:
                 stopped_by = "the window is over"
                 break
-            due = await self._next(await asyncio.to_thread(self._folder.whole, now()))
+            due = await self._next(await self._whole(now(), can_wait=not until_idle))
             if due is not None:
                 curve = await self._evaluate(due, stop)
             elif until_idle and (not self._folder.is_settling or now() - began > SETTLE_FOLDER_S + every_s):
-                stopped_by = "every checkpoint is evaluated"
+                stopped_by = "every checkpoint is evaluated" if self._tried else await asyncio.to_thread(self._nothing)
                 break
             else:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(every_s):
                         await stop.wait()
         return FollowResult(curve, tuple(self._evaluated), dict(self._failed), len(self._skipped), stopped_by)
+
+    async def _whole(self, now: float, *, can_wait: bool) -> list[Checkpoint]:
+        """Return the checkpoints that are whole; none, told once, while a folder that was read cannot be."""
+        try:
+            found = await asyncio.to_thread(self._folder.whole, now)
+        except StoreError as error:
+            if not (can_wait and self._was_read):
+                raise
+            if not self._is_unread:
+                await self._evaluation.tell(CheckpointsUnread(self._folder.place, error.message))
+            self._is_unread = True
+            return []
+        self._was_read, self._is_unread = True, False
+        return found
+
+    def _nothing(self) -> str:
+        """Return why there was nothing to evaluate."""
+        names = self._folder.unlike()
+        others = f"; what is there has no number, or another name: {', '.join(names)}" if names else ""
+        return f"no checkpoint is in {self._folder.place}{others}"
 
     async def _next(self, whole: list[Checkpoint]) -> Checkpoint | None:
         """Return the oldest of the newest checkpoints that was not tried as it is; tell of those that are left out."""
@@ -254,6 +276,7 @@ class _Follower:
         if evaluation.is_whole(samples, checkpoint):
             return _curve_of(samples)
         await evaluation.tell(CheckpointFound(key, checkpoint.step, checkpoint.path, checkpoint.size_bytes))
+        scored = _scored(samples, key)
         result = await evaluation.run(checkpoint)
         samples = await evaluation.samples()
         curve = _curve_of(samples)
@@ -265,6 +288,8 @@ class _Follower:
             self._failed[checkpoint.name] = why
             await evaluation.tell(CheckpointFailed(key, checkpoint.step, checkpoint.path, why))
             self._folder.look_again(checkpoint)
+        elif _scored(samples, key) == scored:
+            return curve  # what failed before has failed again, and all else was told of then
         else:
             self._evaluated.append(checkpoint.name)
             self._failed.pop(checkpoint.name, None)
@@ -279,6 +304,10 @@ def _curve_of(samples: pl.DataFrame) -> CheckpointCurve:
     models = samples["model"].unique().to_list()
     steps = {model: step_of(model.partition("@")[2]) for model in models}
     return build_curve(samples, {model: step for model, step in steps.items() if step is not None})
+
+
+def _scored(samples: pl.DataFrame, model: str) -> int:
+    return samples.filter(pl.col("model") == model)["score"].count()
 
 
 def _last_error(samples: pl.DataFrame, model: str) -> str:

@@ -24,6 +24,13 @@ class CheckpointsSkipped(Event):
     newest: int
 
 
+class CheckpointsUnread(Event, log_level=WARNING):
+    """The folder or bucket of checkpoints cannot be read now; it is looked at again."""
+
+    place: str
+    error: str
+
+
 class CheckpointScored(Event):
     """A checkpoint was evaluated; `difference` is from the best one before it, None where it was not compared."""
 
