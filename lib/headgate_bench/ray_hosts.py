@@ -184,7 +184,8 @@ def _measured(parameters: HostParameters, nodes: int, bench: Bench, *, has_pipel
         if not has_pipeline:
             return asyncio.run(_ran(parameters, nodes, cluster.address, folder))
         command = [sys.executable, "-m", "headgate_bench.placement.batch_pipeline", cluster.address, str(nodes)]
-        with (folder / "batches").open("w+") as told, _running(command, told):
+        with (folder / "batches").open("w+") as told, _running(command, told) as pipeline:
+            _until_begun(folder / "batches", pipeline)
             reading = asyncio.run(_ran(parameters, nodes, cluster.address, folder))
             told.seek(0)
             batches = [line.split() for line in told if line.count(" ") == 1 and line.endswith("\n")]
@@ -195,13 +196,26 @@ def _measured(parameters: HostParameters, nodes: int, bench: Bench, *, has_pipel
 
 
 @contextlib.contextmanager
-def _running(command: Sequence[str], output: IO[str]) -> Iterator[None]:
+def _running(command: Sequence[str], output: IO[str]) -> Iterator[subprocess.Popen[bytes]]:
     """Run a command beside."""
     with subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL) as process:  # noqa: S603 - fixed words
         try:
-            yield
+            yield process
         finally:
             process.kill()
+
+
+def _until_begun(batches: Path, pipeline: subprocess.Popen[bytes]) -> None:
+    """Return when the pipeline has done a batch: one that only starts takes nothing from anybody.
+
+    Raises:
+        RuntimeError: if it does not begin.
+    """
+    began = time.monotonic()
+    while not batches.stat().st_size:
+        if pipeline.poll() is not None or time.monotonic() - began > _UP_S:
+            raise RuntimeError("the batch pipeline of Ray Data does not begin")
+        time.sleep(0.1)
 
 
 async def _ran(parameters: HostParameters, nodes: int, address: str, folder: Path) -> Reading:
