@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from headgate.cli.why import MonitorClient
 from headgate.config import Settings
 from headgate.core import ChatError, ErrorKind, Launch, Message, Model, Serving, SystemClock, events
 from headgate.elastic.service import Machine
@@ -26,7 +25,7 @@ from headgate.run.served_pool import ServingRules
 from headgate.run.status import RunResult
 from headgate.sampling import Roster, RosterSource, StaticRoster
 from headgate.storage import open_store
-from headgate.telemetry import Recorded
+from headgate.telemetry import MonitorClient, Recorded
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -11,11 +11,11 @@ import httpx
 from headgate import reports
 from headgate.cli.options import RosterChoices
 from headgate.cli.output import AsJson, counted, print_json, print_table
-from headgate.cli.why import MonitorClient
 from headgate.config import Settings
 from headgate.core.errors import HeadgateError
 from headgate.core.status import EngineStatus
 from headgate.sampling import roster_source
+from headgate.telemetry import MonitorClient
 
 
 def models(choices: RosterChoices | None = None, *, as_json: AsJson = False) -> int:

@@ -212,6 +212,24 @@ class UnauthorizedError(HeadgateError):
     next_step = "Send `Authorization: Bearer TOKEN` with the token that the server was started with."
 
 
+class ForbiddenError(HeadgateError):
+    """A token was shown that is good, and does not allow this."""
+
+    code = "forbidden"
+    http_status = 403
+    exit_code = 3
+    next_step = "Use a token with the scope that the message names."
+
+
+class ControlChangedError(HeadgateError):
+    """Somebody else has changed the same control since it was last looked at."""
+
+    code = "control_changed"
+    http_status = 409
+    exit_code = 3
+    next_step = "Look at it again with `headgate controls`, and decide anew."
+
+
 class MisdirectedError(HeadgateError):
     """A server without tokens was called by a name that it was not told of."""
 

@@ -1,0 +1,185 @@
+"""A client of a campaign's monitoring API: what the commands and the console ask and steer by."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Self
+
+import httpx
+
+from headgate.config import Settings
+from headgate.core.errors import (
+    ControlChangedError,
+    CrossSiteError,
+    ForbiddenError,
+    HeadgateError,
+    InvalidInputError,
+    MisdirectedError,
+    NotFoundError,
+    UnauthorizedError,
+)
+
+_TIMEOUT_S: Final = 5.0
+_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses to ask, not to listen on
+_REFUSALS: Final[dict[str, type[HeadgateError]]] = {
+    kind.code: kind
+    for kind in (
+        ControlChangedError, CrossSiteError, ForbiddenError, InvalidInputError, MisdirectedError, NotFoundError,
+    )
+}  # fmt: skip
+"""What a campaign refuses, by its code; the sentence is its own."""
+
+
+class MonitorClient:
+    """A client of one campaign's monitoring API; an async context manager. `address` is its URL."""
+
+    def __init__(self, settings: Settings, address: str | None = None) -> None:
+        """Prepare to ask.
+
+        Args:
+            settings: name host, port and token of the monitoring API.
+            address: in place of host and port; then not answering is an error.
+        """
+        self._is_named = address is not None
+        self.address = (address or _address(settings)).rstrip("/")
+        token = settings.monitor_token.get_secret_value()
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        verify = httpx.create_ssl_context()  # with SSL_CERT_FILE, which `trust_env` would leave out
+        self._client = httpx.AsyncClient(timeout=_TIMEOUT_S, headers=headers, trust_env=False, verify=verify)
+
+    async def __aenter__(self) -> Self:
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.aclose()
+
+    async def campaign(self) -> str | None:
+        """Return the name of the campaign that runs there, None when nothing answers.
+
+        Raises:
+            UnauthorizedError: if the token is missing or wrong.
+            InvalidInputError: if something else answers, or nothing at an address that was given.
+        """
+        try:
+            answer = await self._get("/status/summary")
+        except httpx.HTTPError as error:
+            if self._is_named:
+                raise InvalidInputError(
+                    f"no campaign answers at {self.address} ({type(error).__name__})",
+                    next_step="Start it with --enable-monitoring, or leave --url out to ask the journal.",
+                ) from None
+            return None
+        document = _json(answer)
+        if answer.status_code != httpx.codes.OK or not isinstance(document.get("campaign"), str):
+            raise InvalidInputError(
+                f"what answers at {self.address} is no campaign (HTTP {answer.status_code})",
+                next_step="Give the address of a campaign's monitoring API with --url.",
+            )
+        return str(document["campaign"])
+
+    async def models(self) -> list[dict[str, Any]]:
+        """Return what the campaign says of its models."""
+        found: list[dict[str, Any]] = self._checked(await self._get("/status/models"))["models"]
+        return found
+
+    async def task(self, task_id: str) -> dict[str, Any] | None:
+        """Return what the campaign says of a task, None when it does not know it."""
+        answer = await self._get(f"/status/tasks/{task_id}")
+        if answer.status_code == httpx.codes.NOT_FOUND:
+            return None
+        found: dict[str, Any] = self._checked(answer)["task"]
+        return found
+
+    async def next_task(self, model: str, environment: str, campaign: str) -> str:
+        """Return the id of the open task of a model in an environment that runs next.
+
+        Raises:
+            InvalidInputError: if there is none.
+        """
+        answer = await self._get("/status/tasks", {"model": model, "environment": environment, "limit": "1"})
+        if not (tasks := self._checked(answer)["tasks"]):
+            raise InvalidInputError(
+                f"campaign {campaign} has no open task of {model} in {environment}",
+                next_step="Check the names with `headgate models` and `headgate environments`, or give the task's "
+                "number.",
+            )
+        return str(tasks[0]["task_id"])
+
+    async def controls(self) -> dict[str, Any]:
+        """Return the controls in force, the log of their changes, newest first, and the revision of the latest."""
+        return self._checked(await self._get("/controls"))
+
+    async def steer(
+        self,
+        verb: str,
+        *,
+        model: str | None = None,
+        environment: str | None = None,
+        what: str | None = None,
+        value: object = None,
+        reason: str = "",
+        dry_run: bool = False,
+        revision: int | None = None,
+        operator: str = "",
+    ) -> dict[str, Any]:
+        """Steer the campaign; return what was done, or with `dry_run` what would be.
+
+        Args:
+            verb: what to do, such as `pause`; see `POST /controls`.
+            model: whose samples, as NAME@REVISION; with neither this nor an environment those of the whole run.
+            environment: in which these are.
+            what: for `set`, which control.
+            value: for `set`, its new value.
+            reason: told to whoever asks why.
+            dry_run: change nothing.
+            revision: refuse where the control was changed after this revision; with `undo`, the change to undo.
+            operator: in whose name a trusted service asks.
+
+        Raises:
+            NotFoundError: if there is no such model, environment or change.
+            InvalidInputError: if a value breaks a rule.
+            ControlChangedError: if somebody else was first.
+            UnauthorizedError: if the token is missing, wrong, or may not steer.
+        """
+        body = {
+            "verb": verb, "model": model, "environment": environment, "what": what, "value": value, "reason": reason,
+            "dry_run": dry_run, "revision": revision,
+        }  # fmt: skip
+        headers = {"X-Headgate-Operator": operator} if operator else {}
+        answer = await self._client.post(f"{self.address}/controls", json=body, headers=headers)
+        return self._checked(self._let_in(answer))
+
+    async def _get(self, path: str, query: dict[str, str] | None = None) -> httpx.Response:
+        return self._let_in(await self._client.get(f"{self.address}{path}", params=query))
+
+    def _let_in(self, answer: httpx.Response) -> httpx.Response:
+        if answer.status_code == httpx.codes.UNAUTHORIZED:
+            raise UnauthorizedError(
+                f"the campaign at {self.address} asks for a token",
+                next_step="Set monitor_token to the one that it was started with (HEADGATE_MONITOR_TOKEN).",
+            )
+        return answer
+
+    def _checked(self, answer: httpx.Response) -> dict[str, Any]:
+        document = _json(answer)
+        if answer.status_code == httpx.codes.OK:
+            return document
+        if (kind := _REFUSALS.get(document.get("code", ""))) is not None:
+            raise kind(document["detail"], next_step=document.get("next_step"))
+        raise HeadgateError(
+            f"the campaign at {self.address} could not answer (HTTP {answer.status_code})",
+            next_step="Its log says why.",
+        )
+
+
+def _address(settings: Settings) -> str:
+    host = _EVERYWHERE.get(settings.monitor_host, settings.monitor_host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.monitor_port}"
+
+
+def _json(answer: httpx.Response) -> dict[str, Any]:
+    try:
+        document = answer.json()
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
