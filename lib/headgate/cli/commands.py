@@ -44,6 +44,7 @@ COMMANDS: Final = {
     "compact": ("data:compact", "Merge small parts of the store into large ones."),
     "verify": ("data:verify", "Read every stored object and compare it with its checksum."),
     "repair": ("data:repair_", "Save what is whole of a damaged journal, or of another database of Headgate."),
+    "console": ("console:console", "Serve a web page over everything that runs, and steer it there."),
     "trace": ("trace:trace", "Turn a file of events into a trace that Perfetto opens."),
     "why": ("why:why", "Say which gate holds a task, why, and until when."),
     "audit": ("audit:audit", "Show who changed what, and when."),

@@ -200,6 +200,15 @@ class Settings(
         "`headgate jobqueue token create`, `rotate` and `revoke` change it while a campaign runs.",
     )
 
+    # The console.
+    console_host: str = Field("127.0.0.1", description="Address of the console; beyond loopback a token is required.")
+    console_port: int = Field(8770, ge=0, le=65_535, description="Port of the console; 0 takes a free one.")
+    console_token: SecretStr = Field(
+        SecretStr(""),
+        description="Token to sign in to the console with, which allows everything. Those of `monitor_tokens` allow what "
+        "their scopes say: `read` to look, `steer` to change things.",
+    )
+
     # TLS of every server of Headgate.
     tls_certificate: str = Field("", description="PEM file of the certificate to serve HTTPS with.")
     tls_key: str = Field("", description="PEM file of its private key, unless that is in the same file.")

@@ -40,7 +40,7 @@ class MonitorClient:
             address: in place of host and port; then not answering is an error.
         """
         self._is_named = address is not None
-        self.address = (address or _address(settings)).rstrip("/")
+        self.address = (address or monitor_address(settings)).rstrip("/")
         token = settings.monitor_token.get_secret_value()
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         verify = httpx.create_ssl_context()  # with SSL_CERT_FILE, which `trust_env` would leave out
@@ -104,6 +104,15 @@ class MonitorClient:
                 "number.",
             )
         return str(tasks[0]["task_id"])
+
+    async def document(self, path: str, query: dict[str, str] | None = None) -> dict[str, Any]:
+        """Return what a route of the API answers.
+
+        Raises:
+            UnauthorizedError: if the token is missing or wrong.
+            NotFoundError: if there is no such thing.
+        """
+        return self._checked(await self._get(path, query))
 
     async def controls(self) -> dict[str, Any]:
         """Return the controls in force, the log of their changes, newest first, and the revision of the latest."""
@@ -172,7 +181,8 @@ class MonitorClient:
         )
 
 
-def _address(settings: Settings) -> str:
+def monitor_address(settings: Settings) -> str:
+    """Return the URL of the monitoring API that the settings name."""
     host = _EVERYWHERE.get(settings.monitor_host, settings.monitor_host)
     return f"http://{f'[{host}]' if ':' in host else host}:{settings.monitor_port}"
 

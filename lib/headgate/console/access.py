@@ -1,0 +1,184 @@
+"""Who looks at the console and what they may do: tokens, sessions in cookies, and proof that a form is ours."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hmac import compare_digest
+from typing import Annotated, Final
+from urllib.parse import parse_qsl
+
+from fastapi import Depends
+from starlette.datastructures import Headers
+from starlette.requests import Request, cookie_parser
+
+from headgate.core import Secret
+from headgate.core.errors import CrossSiteError, ForbiddenError, InvalidInputError, UnauthorizedError
+from headgate.net.authority import Authority, Caller, Refused
+from headgate.net.hosts import HostNames
+from headgate.net.refusals import token_of
+from headgate.net.tokens import Scope
+
+COOKIE: Final = "headgate_console"
+SESSION_S: Final = 12 * 3_600.0
+"""A day's shift; then the token is asked for again."""
+
+MOST_SESSIONS: Final = 1_000
+MOST_FORM_BYTES: Final = 64 * 1024
+_SCOPES: Final = frozenset({Scope.READ, Scope.ADMIN})
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Somebody who may look.
+
+    Attributes:
+        name: of the token, as steering records it; `local` on loopback without tokens.
+        scopes: what the token allows.
+        form_key: what every form of theirs carries; another site's page cannot know it.
+        has_session: whether they signed in with a cookie, and so can sign out.
+    """
+
+    name: str
+    scopes: frozenset[Scope]
+    form_key: str
+    has_session: bool = False
+
+    @property
+    def may_steer(self) -> bool:
+        """Whether they may change anything."""
+        return bool({Scope.ADMIN} & self.scopes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    token: Secret
+    form_key: str
+    ends_at: float
+
+
+class Access:
+    """Tells viewers apart. Owned by the console; used on one event loop.
+
+    Invariant: at most `MOST_SESSIONS` sessions; the oldest gives way.
+
+    Args:
+        token: one that allows everything; None where there is none.
+        authority: knows further tokens; None where there are none.
+        host: a further name of this server, for where no token is asked for.
+    """
+
+    def __init__(self, token: Secret | None = None, authority: Authority | None = None, host: str = "") -> None:
+        self._token = token
+        self._authority = authority
+        self._names = HostNames(host)
+        self._sessions: OrderedDict[str, _Session] = OrderedDict()
+        self._local = Viewer("local", _SCOPES, secrets.token_urlsafe(24))
+        self._bearer = secrets.token_urlsafe(24)
+
+    @property
+    def asks_for_token(self) -> bool:
+        """Whether anybody has to show one."""
+        return self._token is not None or self._authority is not None
+
+    async def viewer(self, headers: Headers) -> Viewer:
+        """Return who sent a request.
+
+        Raises:
+            MisdirectedError: it is for another server's name, where no token is asked for.
+            UnauthorizedError: it has neither a session nor a token that may read.
+        """
+        if not self.asks_for_token:
+            self._names.check(headers.get("host"))
+            return self._local
+        if text := token_of(headers.get("authorization")):
+            return await self._holder(Secret(text), self._bearer, has_session=False)
+        session = self._sessions.get(cookie_parser(headers.get("cookie", "")).get(COOKIE, ""))
+        if session is None or session.ends_at < time.monotonic():
+            raise UnauthorizedError("sign in to see this page", next_step="Sign in with a token.")
+        return await self._holder(session.token, session.form_key, has_session=True)
+
+    async def sign_in(self, text: str) -> str:
+        """Return the cookie of a new session for whoever holds this token.
+
+        Raises:
+            UnauthorizedError: nobody holds it, or it may not read.
+        """
+        token = Secret(text.strip())
+        await self._holder(token, "", has_session=True)
+        cookie = secrets.token_urlsafe(32)
+        self._sessions[cookie] = _Session(token, secrets.token_urlsafe(24), time.monotonic() + SESSION_S)
+        while len(self._sessions) > MOST_SESSIONS:
+            self._sessions.popitem(last=False)
+        return cookie
+
+    def sign_out(self, headers: Headers) -> None:
+        """End the session of a request; nothing where it has none."""
+        self._sessions.pop(cookie_parser(headers.get("cookie", "")).get(COOKIE, ""), None)
+
+    async def _holder(self, token: Secret, form_key: str, *, has_session: bool) -> Viewer:
+        text = token.reveal()
+        if self._token is not None and compare_digest(text.encode(), self._token.reveal().encode()):
+            return Viewer("console token", _SCOPES, form_key, has_session)
+        refused = "the token is not known"
+        if self._authority is not None:
+            match await self._authority.identify_async(text, time.time()):
+                case Caller(teams=None) as caller if caller.has(Scope.READ):
+                    return Viewer(caller.name, caller.scopes, form_key, has_session)
+                case Refused() as verdict:
+                    refused = verdict.message
+                case _:
+                    refused = "the token lacks the scope 'read', or is bound to teams"
+        raise UnauthorizedError(refused, next_step="Sign in with a token that has the scope `read`.")
+
+
+async def form_of(request: Request, viewer: Viewer | None) -> Mapping[str, str]:
+    """Return the fields of a form that was sent; of fields with one name, the last.
+
+    Args:
+        request: that carries it.
+        viewer: whose form it must be; None for the sign-in page, whose form changes nothing.
+
+    Raises:
+        CrossSiteError: the form does not carry the viewer's key.
+        InvalidInputError: it is larger than `MOST_FORM_BYTES`, or not the form of a page.
+    """
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MOST_FORM_BYTES:
+            raise InvalidInputError(f"a form has at most {MOST_FORM_BYTES} bytes")
+    try:
+        fields = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=1_000))
+    except ValueError as error:
+        raise InvalidInputError(f"the form cannot be read: {error}") from None
+    if viewer is not None:
+        is_program = request.headers.get("authorization") is not None
+        if not is_program and not compare_digest(fields.get("form_key", "").encode(), viewer.form_key.encode()):
+            raise CrossSiteError("the form is of an earlier session, or of another site; load the page again")
+    return fields
+
+
+def viewer_of(request: Request) -> Viewer:
+    """Return who sent a request that was let in."""
+    viewer: Viewer = request.scope["state"]["viewer"]
+    return viewer
+
+
+def steerer_of(request: Request) -> Viewer:
+    """Return who sent a request, where they may change things.
+
+    Raises:
+        ForbiddenError: they may only look.
+    """
+    viewer = viewer_of(request)
+    if not viewer.may_steer:
+        raise ForbiddenError(f"the token of {viewer.name!r} lacks the scope 'steer'")
+    return viewer
+
+
+Looking = Annotated[Viewer, Depends(viewer_of)]
+Steering = Annotated[Viewer, Depends(steerer_of)]

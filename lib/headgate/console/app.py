@@ -1,0 +1,175 @@
+"""The console as an application: its screens, who may see them, and what every answer carries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.types import Scope as AsgiScope
+
+from headgate.config import Settings
+from headgate.console import live, now
+from headgate.console.access import COOKIE, SESSION_S, Access, Looking, form_of
+from headgate.console.pages import Pages
+from headgate.console.sources import Sources
+from headgate.core.errors import HeadgateError, UnauthorizedError
+from headgate.net.hosts import check_site
+
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+_HEADERS: Final = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_KINDS: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".LICENSE": "text/plain"}
+_OPEN: Final = ("/static/", "/sign-in", "/health")
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    """What every screen is given.
+
+    Attributes:
+        settings: where the store is, and the tokens for what is asked.
+        sources: what is asked, and what it said last.
+        access: who looks.
+        pages: how they see it.
+    """
+
+    settings: Settings
+    sources: Sources
+    access: Access
+    pages: Pages
+
+    def page(self, request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+        """Return a page; see `Pages.page`."""
+        return self.pages.page(request, template, status=status, **values)
+
+
+_SCREENS: Final[tuple[tuple[str, str, Callable[[FastAPI, Console], None]], ...]] = (("/", "Now", now.add_routes),)
+"""Address, title and routes of every screen, in the order of the navigation."""
+
+
+def console_app(settings: Settings, sources: Sources, access: Access) -> ASGIApp:
+    """Return the console as an ASGI application.
+
+    Args:
+        settings: see `Console`.
+        sources: opened, and closed, by whoever serves the application.
+        access: likewise.
+    """
+    app = FastAPI(title="Headgate console", docs_url=None, redoc_url=None, openapi_url=None)
+    console = Console(settings, sources, access, Pages(sources, [(path, title) for path, title, _ in _SCREENS]))
+    _add_frame(app, console)
+    live.add_routes(app, console)
+    for _, _, add_routes in _SCREENS:
+        add_routes(app, console)
+    return _Guard(app, console)
+
+
+def _add_frame(app: FastAPI, console: Console) -> None:
+    files = resources.files("headgate.console") / "static"
+
+    @app.get("/health")
+    async def health() -> JSONResponse:
+        return JSONResponse({"status": "healthy"})
+
+    @app.get("/static/{name:path}")
+    async def static(name: str) -> Response:
+        kind = next((kind for ending, kind in _KINDS.items() if name.endswith(ending)), None)
+        file = files.joinpath(*name.split("/"))
+        if kind is None or ".." in name or not file.is_file():
+            raise HTTPException(404, "there is no such file")
+        return Response(file.read_bytes(), media_type=kind, headers={"Cache-Control": "max-age=3600"})
+
+    @app.get("/sign-in")
+    async def sign_in_page(request: Request) -> HTMLResponse:
+        return console.page(request, "sign_in.html", error="")
+
+    @app.post("/sign-in")
+    async def sign_in(request: Request) -> Response:
+        form = await form_of(request, None)
+        try:
+            cookie = await console.access.sign_in(form.get("token", ""))
+        except UnauthorizedError as error:
+            return console.page(request, "sign_in.html", status=401, error=error.message)
+        there = form.get("there", "/")
+        answer = RedirectResponse(there if there.startswith("/") and there[1:2] not in {"/", "\\"} else "/", 303)
+        answer.set_cookie(
+            COOKIE, cookie, max_age=round(SESSION_S), httponly=True, samesite="strict",
+            secure=request.url.scheme == "https" or request.headers.get("origin", "").startswith("https:"),
+        )  # fmt: skip
+        return answer
+
+    @app.post("/sign-out")
+    async def sign_out(request: Request, viewer: Looking) -> Response:
+        await form_of(request, viewer)
+        console.access.sign_out(request.headers)
+        return RedirectResponse("/sign-in", 303)
+
+    async def failed(request: Request, error: Exception) -> Response:
+        shown = error if isinstance(error, HeadgateError) else None
+        status = shown.http_status if shown else error.status_code if isinstance(error, HTTPException) else 500
+        message = shown.message if shown else error.detail if isinstance(error, HTTPException) else "the page failed"
+        step = shown.next_step if shown else "" if isinstance(error, HTTPException) else "The console's log says why."
+        return console.page(request, "failed.html", status=status, message=message, next_step=step)
+
+    for kind in (HeadgateError, HTTPException, Exception):
+        app.add_exception_handler(kind, failed)
+
+
+class _Guard:
+    """ASGI layer in front of every route: lets in those who may look, and adds what every answer carries."""
+
+    def __init__(self, app: ASGIApp, console: Console) -> None:
+        self._app = app
+        self._console = console
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(_HEADERS)
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        scope.setdefault("state", {})
+        answer = await self._refusal(scope)
+        await (self._app if answer is None else answer)(scope, receive, send_with_headers)
+
+    async def _refusal(self, scope: AsgiScope) -> Response | None:
+        """Return the answer to whoever is not let in, None for those who are."""
+        request, headers = Request(scope), Headers(scope=scope)
+        page = self._console.page
+        try:
+            check_site(headers.get, scope["method"])
+            if not scope["path"].startswith(_OPEN):
+                scope["state"]["viewer"] = await self._console.access.viewer(headers)
+        except UnauthorizedError as error:
+            if scope["method"] == "GET" and headers.get("sec-fetch-site") == "cross-site":
+                # A link in another site's page comes without the cookie; the same page asked for by ours has it.
+                return page(request, "again.html")
+            if headers.get("hx-request") or "text/html" not in headers.get("accept", ""):
+                challenge = {"WWW-Authenticate": "Bearer", "HX-Refresh": "true"}
+                return JSONResponse({"detail": error.message}, 401, challenge)
+            return page(request, "sign_in.html", status=401, error="")
+        except HeadgateError as error:
+            message, step = error.message, error.next_step
+            return page(request, "failed.html", status=error.http_status, message=message, next_step=step)
+        return None

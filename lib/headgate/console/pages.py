@@ -1,0 +1,131 @@
+"""Turns templates into pages: what every page shows, and how times, numbers and hostile text are written."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import jinja2
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from markupsafe import Markup
+
+from headgate import __version__
+from headgate.console.access import Viewer
+from headgate.console.sources import Sources
+from headgate.telemetry import duration, safe_text
+
+MOST_CACHED: Final = 200
+SPARK_WIDTH: Final = 96
+SPARK_HEIGHT: Final = 20
+
+
+class Pages:
+    """Renders pages. Owned by the console.
+
+    The part of a page that follows the sources is rendered once for all who look at it: kept by address, by who may
+    steer, and by the revision of what the sources said.
+
+    Args:
+        sources: what pages show.
+        screens: address and title of every screen, in the order of the navigation.
+    """
+
+    def __init__(self, sources: Sources, screens: Sequence[tuple[str, str]]) -> None:
+        self._sources = sources
+        self._screens = screens
+        self._cached: OrderedDict[tuple[str, bool, int], str] = OrderedDict()
+        self._templates = jinja2.Environment(
+            loader=jinja2.PackageLoader("headgate.console"),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters.update(
+            ago=lambda then: "" if then is None else f"{duration(time.time() - then)} ago",
+            at=_moment,
+            count=lambda value: "" if value is None else f"{value:,.0f}",
+            duration=lambda seconds: "" if seconds is None else duration(seconds),
+            text=lambda value, chars=300: safe_text(str(value), limit_chars=chars),
+            spark=spark,
+        )
+
+    def page(self, request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+        """Return a page, or the live part of it where the page itself asks for that.
+
+        Args:
+            request: that is answered; its viewer is known unless it is the sign-in page.
+            template: file name; it extends `base`, and has a block `live`.
+            status: of the answer.
+            values: what the template shows.
+        """
+        is_part = request.headers.get("hx-request") == "true"
+        viewer: Viewer | None = request.scope.get("state", {}).get("viewer")
+        here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        text = self._templates.get_template(template).render(
+            base="part.html" if is_part else "base.html",
+            screens=self._screens,
+            path=request.url.path,
+            here=here,
+            viewer=viewer,
+            may_steer=viewer is not None and viewer.may_steer,
+            sources=self._sources,
+            version=__version__,
+            now=time.time(),
+            **values,
+        )
+        return HTMLResponse(text, status)
+
+    def cached(self, request: Request) -> HTMLResponse | None:
+        """Return the live part that was rendered for somebody else from the same, None where there is none."""
+        text = self._cached.get(self._key(request))
+        return None if text is None else HTMLResponse(text)
+
+    def keep(self, request: Request, answer: HTMLResponse) -> HTMLResponse:
+        """Keep a live part for those who ask for the same; return it."""
+        if request.headers.get("hx-request") == "true" and answer.status_code == 200:
+            self._cached[self._key(request)] = bytes(answer.body).decode()
+            while len(self._cached) > MOST_CACHED:
+                self._cached.popitem(last=False)
+        return answer
+
+    def _key(self, request: Request) -> tuple[str, bool, int]:
+        viewer: Viewer = request.scope["state"]["viewer"]
+        return str(request.url), viewer.may_steer, self._sources.revision
+
+
+def _moment(then: float | None) -> Markup:
+    """Return a time of the wall clock; the page's script writes it in the reader's zone."""
+    if then is None:
+        return Markup("")
+    moment = datetime.fromtimestamp(then, UTC)
+    return Markup('<time datetime="{}">{} UTC</time>').format(
+        moment.isoformat(timespec="seconds"), moment.strftime("%Y-%m-%d %H:%M:%S")
+    )
+
+
+def spark(values: Sequence[float | None], label: str = "") -> Markup:
+    """Return a line of figures as a drawing of the size of a word; None where nothing was known leaves a gap."""
+    known = [value for value in values if value is not None]
+    if len(known) < 2:
+        return Markup('<svg class="spark" viewBox="0 0 {} {}" aria-hidden="true"></svg>').format(
+            SPARK_WIDTH, SPARK_HEIGHT
+        )
+    low, high = min(0.0, *known), max(*known)
+    step, scale = SPARK_WIDTH / (len(values) - 1), (SPARK_HEIGHT - 4) / ((high - low) or 1.0)
+    parts, part = [], ""
+    for index, value in enumerate(values):
+        if value is None:
+            part = ""
+            continue
+        part = f"{'L' if part else 'M'}{index * step:.1f} {SPARK_HEIGHT - 2 - (value - low) * scale:.1f}"
+        parts.append(part)
+    said = f"{label}: now {known[-1]:,.4g}, {min(known):,.4g} to {high:,.4g}" if label else ""
+    return Markup(
+        '<svg class="spark" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">'
+        '<title>{}</title><path d="{}"/></svg>'
+    ).format(SPARK_WIDTH, SPARK_HEIGHT, said, said, "".join(parts))

@@ -1,0 +1,192 @@
+"""What the console looks at, and what each said last: asked once for all who look, and not at all while nobody does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final
+
+import httpx
+
+from headgate.console.history import History
+from headgate.core.errors import HeadgateError
+
+_log = logging.getLogger("headgate.console")
+
+EVERY_S: Final = 2.0
+"""Time between two polls of a source."""
+
+SHARE: Final = 0.01
+"""Of a source's time that polls may take: one that answers slowly is asked more rarely."""
+
+RAREST_S: Final = 60.0
+LINGER_S: Final = 5.0
+"""Polls go on this long after the last viewer has left: they may only be loading another page."""
+
+PATIENCE_S: Final = 1.5
+"""A page waits this long for sources that were not asked of late; then it shows what is known."""
+
+Asked = tuple[dict[str, Any], Mapping[str, float | None]]
+"""What a source said, and the figures of it whose history is kept."""
+
+
+class Source:
+    """One thing that is looked at. Owned by `Sources`.
+
+    Attributes:
+        kind: `run`, `jobqueue`, `elastic` or `placement`.
+        address: where it is, as the console was told.
+        said: what it said last; empty before the first answer.
+        seen_at: when that was (wall time); None before the first answer.
+        down_since: when it first did not answer; None while it does.
+        problem: why it does not.
+        is_gone: nothing listens at its address, and something did before: it has ended.
+        history: of its figures.
+    """
+
+    def __init__(self, kind: str, address: str, ask: Callable[[], Awaitable[Asked]]) -> None:
+        """Prepare to ask; `ask` raises HeadgateError, httpx.HTTPError or OSError where nothing answers."""
+        self.kind = kind
+        self.address = address
+        self.said: dict[str, Any] = {}
+        self.seen_at: float | None = None
+        self.down_since: float | None = None
+        self.problem = ""
+        self.is_gone = False
+        self.history = History()
+        self._ask = ask
+        self._asking = asyncio.Lock()  # one poll at a time
+        self._next_at = 0.0
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it answered last time."""
+        return self.seen_at is not None and self.down_since is None
+
+    @property
+    def name(self) -> str:
+        """What people call it: the campaign, the pool, or its address."""
+        return str(self.said.get("campaign") or self.said.get("name") or self.address)
+
+    @property
+    def wait_s(self) -> float:
+        """How long until it is due to be asked; 0 or less when it is."""
+        return self._next_at - time.monotonic()
+
+    async def poll(self, *, now: bool = False) -> bool:
+        """Ask it, unless it was asked of late and not `now`; return whether it was asked."""
+        async with self._asking:
+            if self.wait_s > 0 and not now:
+                return False
+            begun = time.monotonic()
+            try:
+                self.said, figures = await self._ask()
+            except Exception as error:  # noqa: BLE001 - whatever it answers, it is shown as down, and others are asked
+                self._went_down(error)
+            else:
+                self.seen_at, self.down_since, self.problem, self.is_gone = time.time(), None, "", False
+                self.history.add(self.seen_at, figures)
+            ended = time.monotonic()
+            self._next_at = ended + min(max(EVERY_S, (ended - begun) / SHARE), RAREST_S if self.is_up else EVERY_S)
+            return True
+
+    def _went_down(self, error: Exception) -> None:
+        self.down_since = self.down_since or time.time()
+        self.is_gone = self.seen_at is not None and isinstance(error, httpx.ConnectError)
+        if isinstance(error, HeadgateError):
+            self.problem = error.message
+        elif isinstance(error, httpx.HTTPError | OSError):
+            self.problem = str(error) or type(error).__name__
+        else:
+            _log.warning("What %s answered cannot be read", self.address, exc_info=error)
+            self.problem = f"what answers there is of another version, or something else ({type(error).__name__})"
+
+
+class Sources:
+    """Everything that is looked at. Owned by whoever serves the console; lives on one event loop.
+
+    Attributes:
+        all: in the order in which they were named.
+        revision: grows with every answer; what was made of the same revision is the same.
+    """
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self.all = tuple(sources)
+        self.revision = 1
+        self._viewers = 0
+        self._wanted = asyncio.Event()
+        self._changed = asyncio.Condition()
+
+    def of(self, kind: str) -> list[Source]:
+        """Return the sources of one kind."""
+        return [source for source in self.all if source.kind == kind]
+
+    def get(self, kind: str, address: str) -> Source | None:
+        """Return a source by its address; None where there is none."""
+        return next((source for source in self.of(kind) if source.address == address), None)
+
+    @property
+    def viewers(self) -> int:
+        """How many look at a page now."""
+        return self._viewers
+
+    @asynccontextmanager
+    async def polled(self) -> AsyncIterator[None]:
+        """Poll the sources for as long as the context is open, while somebody watches."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._poll(source), name=f"poll {source.address}") for source in self.all]
+            try:
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Have the sources polled for as long as the context is open."""
+        self._viewers += 1
+        self._wanted.set()
+        try:
+            yield
+        finally:
+            self._viewers -= 1
+            if not self._viewers:
+                asyncio.get_running_loop().call_later(LINGER_S, self._rest)
+
+    async def fresh(self) -> None:
+        """Return once every source that is due was asked, after `PATIENCE_S` at the latest."""
+        due = [asyncio.create_task(self._asked(source)) for source in self.all if source.wait_s <= 0]
+        if due:
+            await asyncio.wait(due, timeout=PATIENCE_S)
+
+    async def ask_now(self, source: Source) -> None:
+        """Ask a source out of turn: something was changed there."""
+        await self._asked(source, now=True)
+
+    async def changed(self, revision: int, within_s: float) -> int:
+        """Return the revision once it is another one than `revision`, or when the time is over."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s), self._changed:
+                await self._changed.wait_for(lambda: self.revision != revision)
+        return self.revision
+
+    def _rest(self) -> None:
+        if not self._viewers:
+            self._wanted.clear()
+
+    async def _poll(self, source: Source) -> None:
+        while True:
+            await self._wanted.wait()
+            await self._asked(source)
+            await asyncio.sleep(max(0.05, source.wait_s))
+
+    async def _asked(self, source: Source, *, now: bool = False) -> None:
+        has_asked = await source.poll(now=now)
+        if has_asked:
+            async with self._changed:
+                self.revision += 1
+                self._changed.notify_all()
