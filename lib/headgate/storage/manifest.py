@@ -12,6 +12,7 @@ from typing import Any, Final
 import orjson
 
 from headgate.core import errors
+from headgate.storage.marks import NO_MARKS, Marks
 from headgate.storage.objects import (
     MANIFESTS,
     MissingObjectError,
@@ -162,7 +163,8 @@ class Visible:
         replaced: id of every other manifest that is there -> wall time of the compaction that replaced it.
         removed: path of every single part that is hidden -> wall time of the compaction that hid it.
         last_compaction: number of the latest one, readable or not; 0 before the first.
-        problems: manifests that cannot be read; their rows are left out.
+        problems: manifests that cannot be read; their rows are left out. Marks that cannot be read hold nothing.
+        marks: what does not count, and what was scored anew.
     """
 
     manifests: Mapping[str, Manifest]
@@ -170,6 +172,7 @@ class Visible:
     removed: Mapping[str, float]
     last_compaction: int
     problems: tuple[Problem, ...]
+    marks: Marks = NO_MARKS
 
     @property
     def parts(self) -> tuple[Part, ...]:

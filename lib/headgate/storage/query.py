@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,6 +13,7 @@ import polars as pl
 from headgate.core import errors
 from headgate.storage.batches import decoded
 from headgate.storage.manifest import Part, Problem, Visible, problem_of
+from headgate.storage.marks import SCORING, Marks
 from headgate.storage.objects import ObjectStore, whole
 from headgate.storage.schema import COLUMNS, FRAME_SCHEMA
 from headgate.storage.selection import Chosen
@@ -46,18 +48,30 @@ class Verification:
     problems: tuple[Problem, ...]
 
 
-def scan(objects: ObjectStore, visible: Visible, chosen: Chosen, columns: Sequence[str] | None = None) -> Scan:
-    """Return the chosen rows, by time and environment, ordered by part; of a task that is there twice the first."""
+def scan(
+    objects: ObjectStore,
+    visible: Visible,
+    chosen: Chosen,
+    columns: Sequence[str] | None = None,
+    *,
+    everything: bool = False,
+) -> Scan:
+    """Return the chosen rows, by time and environment, ordered by part; of a task that is there twice the first.
+
+    With `everything` also those that do not count any more, and two further columns: see `Marks.applied`.
+    """
     wanted = _checked_columns(columns)
+    marks, shown = visible.marks, [*wanted, *(("invalid", "resample") if everything else ())]
     problems = list(visible.problems)
     frames = []
     parts = [part for part in visible.parts if chosen.wants(part)]
     needed = [name for name in COLUMNS if name in {*wanted, "task_id", "finished_at"}]
     for _, rows in read_parts(objects, parts, needed, problems):
-        frames.append(chosen.rows(rows))
-    every = pl.concat(frames) if frames else pl.DataFrame(schema={name: FRAME_SCHEMA[name] for name in needed})
+        frames.append(chosen.rows(marks.applied(rows, everything=everything, original=chosen.original)))
+    nothing = pl.DataFrame(schema={name: FRAME_SCHEMA[name] for name in needed})
+    every = pl.concat(frames or [marks.applied(nothing, everything=everything)])
     unique = every.unique("task_id", keep="first", maintain_order=True)
-    return Scan(unique.select(wanted), tuple(problems), len(frames), every.height - unique.height)
+    return Scan(unique.select(shown), tuple(problems), len(frames), every.height - unique.height)
 
 
 def read_parts(
@@ -103,7 +117,11 @@ _MAYBE_OF_A_PART: Final = (duckdb.IOException, duckdb.InvalidInputException, duc
 _READ_ONLY: Final = frozenset({duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN})
 
 QUERY_COLUMNS: Final[tuple[str, ...]] = (*COLUMNS, "date")
-"""Columns of the view `samples`: those of a sample and the UTC day on which it ended."""
+"""Columns of the view `samples`: those of a sample and the UTC day on which it ended.
+
+It has the samples that count, each task once, with the scores that hold; `stored` has all rows as they were stored,
+`marks` what was said of them since.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +145,9 @@ def query(objects: ObjectStore, visible: Visible, sql: str) -> QueryResult:
         errors.StoreError: if the store fails.
     """
     statement = _checked(sql)
-    parts = visible.parts
+    parts, marks = visible.parts, visible.marks
     try:
-        return _answer(objects, parts, statement, visible.problems)
+        return _answer(objects, parts, marks, statement, visible.problems)
     except _MAYBE_OF_A_PART as error:
         # DuckDB stops at the first object that it cannot read; which these are is found by reading each once.
         problems = verify(objects, visible).problems
@@ -140,7 +158,7 @@ def query(objects: ObjectStore, visible: Visible, sql: str) -> QueryResult:
     except duckdb.Error as error:
         raise _refused(error) from error
     try:
-        return _answer(objects, good, statement, problems)
+        return _answer(objects, good, marks, statement, problems)
     except duckdb.Error as error:
         raise _refused(error) from error
 
@@ -162,12 +180,16 @@ def _checked(sql: str) -> str:
     return sql
 
 
-def _answer(objects: ObjectStore, parts: Sequence[Part], sql: str, problems: tuple[Problem, ...]) -> QueryResult:
+def _answer(
+    objects: ObjectStore, parts: Sequence[Part], marks: Marks, sql: str, problems: tuple[Problem, ...]
+) -> QueryResult:
     root, files = objects.query_root()
     with duckdb.connect(":memory:", config=_CONFIG) as connection:
         if files is not None:
             connection.register_filesystem(files)
-        connection.execute(_view(root, parts))
+        _tabulate(connection, "marks", marks.history)
+        _tabulate(connection, "marked", marks.state)
+        connection.execute(_view(root, parts, marks))
         # From here on only the store can be read, and nothing of this can be undone by the query.
         connection.execute(f"SET allowed_directories = [{_quoted(root)}]")
         connection.execute("SET enable_external_access = false")
@@ -177,7 +199,17 @@ def _answer(objects: ObjectStore, parts: Sequence[Part], sql: str, problems: tup
         return QueryResult(columns, tuple(answer.fetchall()), problems)
 
 
-def _view(root: str, parts: Sequence[Part]) -> str:
+def _tabulate(connection: duckdb.DuckDBPyConnection, name: str, rows: pl.DataFrame) -> None:
+    """Make a table of rows: by a file, since DuckDB reads frames of polars with PyArrow alone, a hundred megabytes."""
+    columns = ", ".join(f"{_name(column)} {_SQL_TYPES[str(kind)]}" for column, kind in rows.schema.items())
+    connection.execute(f"CREATE TABLE {name} ({columns})")
+    if rows.height:
+        with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
+            rows.write_parquet(file.name)
+            connection.execute(f"INSERT INTO {name} FROM read_parquet({_quoted(file.name)})")
+
+
+def _view(root: str, parts: Sequence[Part], marks: Marks) -> str:
     if not parts:
         columns = ", ".join(f"NULL::{kind} AS {_name(name)}" for name, kind in _column_types())
         return f"CREATE VIEW stored AS SELECT {columns} WHERE false; CREATE VIEW samples AS FROM stored"  # noqa: S608
@@ -188,7 +220,12 @@ def _view(root: str, parts: Sequence[Part]) -> str:
     stored = f"CREATE VIEW stored AS SELECT {chosen} FROM {source}"  # noqa: S608 - our own names and paths
     # Two journals, or an import, can bring a task twice. By environment: conditions on it still leave out parts.
     first = "row_number() OVER (PARTITION BY environment, task_id ORDER BY finished_at) = 1"
-    return f"{stored}; CREATE VIEW samples AS SELECT * FROM stored QUALIFY {first}"  # noqa: S608 - as above
+    counted = "SELECT * FROM stored"
+    if marks.log:
+        new = (f"CASE WHEN scorer IS NULL THEN s.{name} ELSE new_{name} END AS {name}" for name in SCORING)
+        joined = f"SELECT s.* REPLACE ({', '.join(new)}), invalid FROM stored s LEFT JOIN marked USING (task_id)"  # noqa: S608
+        counted = f"SELECT * EXCLUDE (invalid) FROM ({joined}) WHERE invalid IS NOT true"  # noqa: S608 - as above
+    return f"{stored}; CREATE VIEW samples AS {counted} QUALIFY {first}"
 
 
 def _column_types() -> list[tuple[str, str]]:

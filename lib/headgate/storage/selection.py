@@ -41,6 +41,7 @@ class Chosen:
         until: ended before this wall time.
         min_score: scored at least so much.
         successes: only samples that their environment calls a success.
+        original: with the scores that samples were stored with, whatever they were rescored to.
     """
 
     COLUMNS: ClassVar[Sequence[str]] = ("model", "campaign", "finished_at", "score", "success")
@@ -53,6 +54,7 @@ class Chosen:
     until: float | None = None
     min_score: float | None = None
     successes: bool = False
+    original: bool = False
 
     def __post_init__(self) -> None:
         if self.min_score is not None and not 0.0 <= self.min_score <= 1.0:

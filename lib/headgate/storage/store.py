@@ -18,9 +18,10 @@ import polars as pl
 from headgate.config import Settings
 from headgate.core import CLOCK_TOLERANCE_S, DAY_S, Sample, Secret, errors, require_agreement
 from headgate.core.audit import record_change
-from headgate.storage import compaction, deletion, query
+from headgate.storage import compaction, deletion, mending, query
 from headgate.storage.batches import StoredBatch, put_batch
 from headgate.storage.manifest import ManifestLog, Visible
+from headgate.storage.mark_log import MarkLog
 from headgate.storage.objects import PROBE, FolderObjects, ObjectStore, checked_batch_id
 from headgate.storage.selection import Chosen
 from headgate.storage.summary import History, Summary, SummaryLedger, history_of, summary_of
@@ -169,8 +170,9 @@ class SampleStore:
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
         self._log = ManifestLog(objects)
+        self._marks = MarkLog(objects)
         self._ledger = SummaryLedger(objects)
-        # Guards the two above, which remember what they read; writers do not need it.
+        # Guards the three above, which remember what they read; writers do not need it.
         self._reading = threading.Lock()
 
     @property
@@ -207,21 +209,34 @@ class SampleStore:
         since: float | None = None,
         until: float | None = None,
         columns: Sequence[str] | None = None,
+        *,
+        everything: bool = False,
+        original: bool = False,
     ) -> query.Scan:
         """Return samples of the environments that ended in [since, until), each task once; nothing means no limit.
+
+        Args:
+            environments: see above.
+            since: see above.
+            until: see above.
+            columns: all when None.
+            everything: also samples that were invalidated; two further columns, `invalid` and `resample`, tell them.
+            original: with the scores that samples were stored with, whatever they were rescored to.
 
         Raises:
             errors.InvalidInputError: if a column is not one of a sample.
         """
-        chosen = Chosen(environments=frozenset(environments or ()), since=since, until=until)
-        return await self._read(lambda visible: query.scan(self._objects, visible, chosen, columns))
+        chosen = Chosen(environments=frozenset(environments or ()), since=since, until=until, original=original)
+        return await self._read(
+            lambda visible: query.scan(self._objects, visible, chosen, columns, everything=everything)
+        )
 
     async def verify(self) -> query.Verification:
         """Return the outcome of reading every visible object and comparing it with its checksum."""
         return await self._read(lambda visible: query.verify(self._objects, visible))
 
     async def query(self, sql: str) -> query.QueryResult:
-        """Return what one SELECT over the view `samples` gives.
+        """Return what one SELECT over the view `samples` gives: those that count, with the scores that hold.
 
         Raises:
             errors.InvalidInputError: if the SQL cannot be run or is no SELECT.
@@ -233,7 +248,7 @@ class SampleStore:
 
         def made() -> Summary:
             with self._reading:
-                visible = self._log.visible()
+                visible = self._look()
                 counted = self._ledger.rebuilt(visible, now) if rebuild else self._ledger.refreshed(visible, now)
                 summary = summary_of(counted.tally, now, counted.problems)
                 if save:
@@ -247,7 +262,7 @@ class SampleStore:
 
         def made() -> History:
             with self._reading:
-                counted = self._ledger.refreshed(self._log.visible(), now)
+                counted = self._ledger.refreshed(self._look(), now)
             return history_of(counted.tally, now, counted.problems)
 
         return await asyncio.to_thread(made)
@@ -262,7 +277,7 @@ class SampleStore:
     async def spent(self, since: float) -> list[tuple[str, str, float, int, int, int]]:
         """Return task, model, end, prompt and completion tokens and attempts of each sample that ended since then."""
         columns = ["task_id", "model", "finished_at", "prompt_tokens", "completion_tokens", "attempts"]
-        return (await self.scan(since=since, columns=columns)).frame.select(columns).rows()
+        return (await self.scan(since=since, columns=columns, everything=True)).frame.select(columns).rows()
 
     async def compact(self, now: float, policy: compaction.CompactionPolicy | None = None) -> compaction.Compacted:
         """Merge small parts until none is left that is worth it, sweep, and return what was done.
@@ -287,6 +302,15 @@ class SampleStore:
         """
         what = deletion.Forgetting(chosen, task_ids, conversations_only)
         return await asyncio.to_thread(self._forget, what, now, dry_run=dry_run)
+
+    async def invalidate(self, what: mending.Invalidation, now: float, *, dry_run: bool = False) -> mending.Invalidated:
+        """Have samples count nowhere any more, or again, and return how many of what that was, or would be.
+
+        They stay where they are, with a mark that says who, when and why. Doing it again changes nothing.
+        """
+        return await self._read(
+            lambda visible: mending.invalidate(self._objects, self._marks, visible, what, now, dry_run=dry_run)
+        )
 
     async def sweep(
         self, now: float, *, grace_s: float = deletion.GRACE_S, forget_s: float = deletion.FORGET_S
@@ -318,14 +342,27 @@ class SampleStore:
 
     def _visible(self) -> Visible:
         with self._reading:
-            return self._log.visible()
+            return self._look()
+
+    def _look(self) -> Visible:
+        visible, (marks, problems) = self._log.visible(), self._marks.marks()
+        return replace(visible, marks=marks, problems=(*visible.problems, *problems))
 
     def _forget(self, what: deletion.Forgetting, now: float, *, dry_run: bool) -> deletion.Forgotten:
         self._require_conditional_puts()
         while True:
             done = deletion.forget(self._objects, self._visible(), what, now, dry_run=dry_run)
             if done is not None:
-                return done
+                break
+        if not (dry_run or what.conversations_only or done.problems):
+            visible = self._visible()
+            if visible.marks.log:  # what they say of deleted samples goes, too
+                left = query.scan(self._objects, visible, Chosen(), ["task_id"], everything=True).frame
+                gone = visible.marks.rows.join(left, on="task_id", how="anti")["task_id"].to_list()
+                if gone:
+                    with self._reading:
+                        self._marks.merge(without=gone)
+        return done
 
     def _require_conditional_puts(self) -> None:
         found = probe(self._objects)
@@ -348,6 +385,8 @@ class SampleStore:
             if done.batch_id is None:
                 break
         swept = deletion.sweep(self._objects, self._visible(), now)
+        with self._reading:
+            self._marks.tidy(now - deletion.GRACE_S)
         if total.parts_before or swept.parts:
             after = f"{total.parts_after} parts, {total.duplicates} duplicates dropped, {swept.parts} parts deleted"
             record_change("samples compact", self.url, before=f"{total.parts_before} parts", after=after)

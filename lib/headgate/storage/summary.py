@@ -12,6 +12,7 @@ import polars as pl
 from headgate.core import errors
 from headgate.statistics import student_limits, wilson_limits
 from headgate.storage.manifest import FORMAT, Manifest, Part, Problem, Visible, sealed, unsealed
+from headgate.storage.marks import Marks
 from headgate.storage.objects import SUMMARY_KEY, MissingObjectError, ObjectStore
 from headgate.storage.query import read_parts
 from headgate.storage.tally import ROW_COLUMNS, Tally
@@ -137,7 +138,7 @@ def summary_of(tally: Tally, now: float, problems: tuple[Problem, ...] = ()) -> 
     recent = {pair: sum(minutes.values()) for pair, minutes in _day(tally, now).items()}
     pairs = tuple(
         _pair_summary(row, recent.get((row["model"], row["environment"]), 0), kinds[row["model"], row["environment"]])
-        for row in tally.pairs.iter_rows(named=True)
+        for row in tally.pairs.filter(pl.col("rows") > 0).iter_rows(named=True)
     )
     return Summary(now, pairs, problems)
 
@@ -195,11 +196,12 @@ _FOLD_ROWS: Final = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A tally with the manifests whose rows are all in it: the watermark."""
+    """A tally with the manifests whose rows are all in it, the watermark, under the marks of a version."""
 
     tally: Tally
     manifests: frozenset[str]
     problems: tuple[Problem, ...] = ()
+    marks: str = ""
 
 
 _NOTHING: Final = Counted(Tally.empty(), frozenset())
@@ -233,6 +235,7 @@ class SummaryLedger:
             "format": FORMAT,
             "generated_at": summary.generated_at,
             "manifests": sorted(counted.manifests),
+            "marks": counted.marks,
             "pairs": [asdict(pair) for pair in summary.pairs],
             "tally": counted.tally.fields(),
         }
@@ -241,7 +244,8 @@ class SummaryLedger:
     def _load(self) -> tuple[Counted, tuple[Problem, ...]]:
         try:
             content = unsealed(self._objects.get(SUMMARY_KEY), SUMMARY_KEY)
-            return Counted(Tally.of_fields(content["tally"]), frozenset(content["manifests"])), ()
+            tally, manifests = Tally.of_fields(content["tally"]), frozenset(content["manifests"])
+            return Counted(tally, manifests, marks=content.get("marks", "")), ()
         except MissingObjectError:
             return _NOTHING, ()
         except (errors.CorruptDataError, KeyError, TypeError, pl.exceptions.PolarsError) as error:
@@ -249,18 +253,28 @@ class SummaryLedger:
             return _NOTHING, (Problem(SUMMARY_KEY, f"made again from the parts: {error}"),)
 
     def _caught_up(self, before: Counted, visible: Visible, now: float) -> Counted:
+        if before.marks != visible.marks.version:
+            before = _NOTHING  # nobody knows by heart what the samples that are marked had counted
         included = {one for one, manifest in visible.manifests.items() if _is_counted(manifest, before.manifests)}
         fresh = [manifest for one, manifest in visible.manifests.items() if one not in included]
         owners = {part.path: manifest.batch_id for manifest in fresh for part in manifest.parts}
         problems: list[Problem] = []
         tally = before.tally
         for rows in _gathered(self._objects, [part for manifest in fresh for part in manifest.parts], problems):
-            tally = tally.folded(rows, now)
+            tally = tally.folded(_counting(rows, visible.marks), now)
         # A manifest with a part that cannot be read is tried again next time; the ranges keep the others from
         # counting twice.
         failed = {owners[problem.path] for problem in problems}
         complete = included | {manifest.batch_id for manifest in fresh} - failed
-        return Counted(tally, frozenset(complete), (*visible.problems, *problems))
+        return Counted(tally, frozenset(complete), (*visible.problems, *problems), visible.marks.version)
+
+
+def _counting(rows: pl.DataFrame, marks: Marks) -> pl.DataFrame:
+    """Return rows as a tally counts them: what was invalidated keeps its number and its cost, and has no outcome."""
+    if not marks.log:
+        return rows
+    found, outcome = marks.applied(rows, everything=True), ("score", "success", "error_kind")
+    return found.with_columns(pl.when(~pl.col("invalid")).then(name).alias(name) for name in outcome)
 
 
 def _is_counted(manifest: Manifest, counted: frozenset[str]) -> bool:

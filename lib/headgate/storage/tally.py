@@ -65,7 +65,7 @@ class Tally:
         return Tally(**{name: pl.DataFrame(schema=schema) for name, schema in SCHEMAS.items()})
 
     def folded(self, rows: pl.DataFrame, now: float) -> Tally:
-        """Return the tally with the rows that were not in it before."""
+        """Return the tally with the rows that were not in it before; one without `success` is seen, and no sample."""
         rows = _unseen(self.seen, rows.select(ROW_COLUMNS))
         is_scored = pl.col("score").is_not_null()
         minutes = rows.filter(is_scored).group_by(*_PAIR, minute=_MINUTE).agg(scored=pl.len().cast(pl.Int64))
@@ -115,7 +115,7 @@ def _pairs_of(rows: pl.DataFrame) -> pl.DataFrame:
     return (
         rows.group_by(_PAIR)
         .agg(
-            rows=pl.len(),
+            rows=pl.col("success").count(),
             scored=is_scored.sum(),
             score_sum=score.sum(),
             score_square_sum=(score * score).sum(),

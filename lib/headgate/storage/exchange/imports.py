@@ -100,7 +100,8 @@ async def _store_new(store: SampleStore, samples: Sequence[Sample], known: dict[
     if bad.height:
         raise errors.InvalidInputError(f"sample {bad['task_id'][0]} in {file} breaks a rule: {bad['reason'][0]}")
     for environment in {sample.environment for sample in samples} - known.keys():
-        known[environment] = set((await store.scan([environment], columns=["task_id"])).frame["task_id"])
+        found = await store.scan([environment], columns=["task_id"], everything=True)
+        known[environment] = set(found.frame["task_id"])
     new = {s.task_id: without_secrets(s) for s in samples if s.task_id not in known[s.environment]}
     if not new:
         return 0

@@ -1,0 +1,102 @@
+"""Samples taken out of every count, and put back: marked, and kept as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+import polars as pl
+
+from headgate.core import errors
+from headgate.core.audit import process_user, record_change
+from headgate.storage.manifest import Problem, Visible
+from headgate.storage.mark_log import MarkLog, new_mark
+from headgate.storage.marks import Verb
+from headgate.storage.objects import ObjectStore
+from headgate.storage.query import scan
+from headgate.storage.selection import Chosen
+
+MAX_REASON_CHARS: Final = 1_000
+
+_COLUMNS: Final = ("task_id", "campaign", "model", "environment", "sequence", "score", "success", "finished_at")
+
+
+@dataclass(frozen=True, slots=True)
+class Invalidation:
+    """What is to be marked, and why.
+
+    Attributes:
+        chosen: the samples, of the named tasks if there are names.
+        reason: why, for whoever looks at them later.
+        by: who marks them; the user of this process when empty.
+        resample: have their tasks taken again, as another stage. That cannot be undone: two samples of a task would
+            count.
+        undo: have invalidated samples count again.
+    """
+
+    chosen: Chosen
+    reason: str
+    by: str = ""
+    task_ids: Collection[str] | None = None
+    resample: bool = False
+    undo: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.reason.strip() or len(self.reason) > MAX_REASON_CHARS:
+            raise errors.InvalidInputError(
+                f"a reason has 1 to {MAX_REASON_CHARS} characters (got {len(self.reason.strip())})",
+                next_step="Say in a sentence why, for whoever looks at these samples later: --reason TEXT.",
+            )
+        if self.undo and self.resample:
+            raise errors.InvalidInputError("samples that count again are not sampled again: undo, or resample")
+
+
+@dataclass(frozen=True, slots=True)
+class Invalidated:
+    """What was marked, or would be.
+
+    Attributes:
+        mark: its id; empty where there was nothing to mark, or nothing was to be.
+        samples: that changed.
+        pairs: model, environment, and how many of its samples changed.
+        final: samples that an undo leaves as they are, since their tasks are taken again.
+        problems: what could not be read, and was not looked at.
+        rows: the samples, without their conversations.
+    """
+
+    mark: str
+    samples: int
+    pairs: tuple[tuple[str, str, int], ...]
+    final: int
+    problems: tuple[Problem, ...]
+    rows: pl.DataFrame = field(repr=False, compare=False)
+
+
+def invalidate(
+    objects: ObjectStore, log: MarkLog, visible: Visible, what: Invalidation, now: float, *, dry_run: bool = False
+) -> Invalidated:
+    """Mark samples, in one step, and return how many of what; those that are marked so already are left out."""
+    found = scan(objects, visible, what.chosen, _COLUMNS, everything=True)
+    rows = found.frame
+    if what.task_ids is not None:
+        rows = rows.filter(pl.col("task_id").is_in(list(what.task_ids)))
+    if what.undo:
+        rows = rows.filter("invalid")
+        final = int(rows["resample"].sum())
+        rows = rows.filter(~pl.col("resample"))
+    else:
+        final = 0
+        rows = rows.filter(~pl.col("invalid") | (~pl.col("resample") & what.resample))
+    name = ""
+    if rows.height and not dry_run:
+        verb = Verb.VALIDATE if what.undo else Verb.INVALIDATE
+        by = what.by or process_user()
+        mark = new_mark(visible.marks, verb, now, by=by, reason=what.reason.strip(), resample=what.resample)
+        log.add(mark, rows.select(pl.lit(mark.mark).alias("mark"), "task_id"))
+        name = mark.mark
+        done = "count again" if what.undo else "count no longer" + " and are taken again" * what.resample
+        done = f"{rows.height} samples {done} ({name}): {mark.reason}"
+        record_change("samples invalidate", objects.url, after=done, who=by)
+    counts = rows.group_by("model", "environment").len().sort("model", "environment")
+    return Invalidated(name, rows.height, tuple(counts.rows()), final, found.problems, rows)
