@@ -58,7 +58,7 @@ class EndpointLimit(BaseModel):
 
 
 class AdmissionLimits(Block):
-    """Limits on requests in flight, kept by Prefect across processes. See docs/prefect.md#admissionlimits.
+    """Limits on requests in flight, kept by Prefect across processes. See docs/reference/prefect.md#admissionlimits.
 
     Examples:
         ```python

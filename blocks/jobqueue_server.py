@@ -13,7 +13,7 @@ from headgate.run import JobSampleRules
 
 
 class JobQueueServer(Block):
-    """The server of a job queue, its token, and how it is asked. See docs/prefect.md#jobqueueserver.
+    """The server of a job queue, its token, and how it is asked. See docs/reference/prefect.md#jobqueueserver.
 
     Examples:
         ```python

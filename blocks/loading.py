@@ -23,5 +23,5 @@ async def loaded_block(kind: type[B], name: str, refusal: type[InvalidInputError
     except (ValueError, OSError, PrefectException) as error:
         raise refusal(
             f"block {kind.get_block_type_slug()}/{name} cannot be loaded: {error}",
-            next_step="`prefect block ls` lists the blocks; docs/prefect.md says how one is made.",
+            next_step="`prefect block ls` lists the blocks; docs/reference/prefect.md says how one is made.",
         ) from error

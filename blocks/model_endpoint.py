@@ -11,7 +11,7 @@ from headgate.core import Model, Secret
 
 
 class ModelEndpoint(Block):
-    """An OpenAI-compatible endpoint that answers for one model or many. See docs/prefect.md#modelendpoint.
+    """An OpenAI-compatible endpoint that answers for one model or many. See docs/reference/prefect.md#modelendpoint.
 
     Examples:
         ```python

@@ -13,7 +13,7 @@ from headgate.placement import PoolSpec, PreemptionRules, checked_pool, checked_
 
 
 class RayCluster(Block):
-    """A Ray cluster with its pools and rules of preemption. See docs/prefect.md#raycluster.
+    """A Ray cluster with its pools and rules of preemption. See docs/reference/prefect.md#raycluster.
 
     Examples:
         ```python

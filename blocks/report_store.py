@@ -34,7 +34,7 @@ class PublishedReport:
 
 
 class ReportStore(Block):
-    """A folder or S3 prefix that keeps reports, and its public address. See docs/prefect.md#reportstore.
+    """A folder or S3 prefix that keeps reports, and its public address. See docs/reference/prefect.md#reportstore.
 
     Examples:
         ```python

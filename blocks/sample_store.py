@@ -12,7 +12,7 @@ from headgate import storage
 
 
 class SampleStore(Block):
-    """A folder or S3 bucket that keeps samples as Parquet. See docs/prefect.md#samplestore.
+    """A folder or S3 bucket that keeps samples as Parquet. See docs/reference/prefect.md#samplestore.
 
     Examples:
         ```python

@@ -61,8 +61,8 @@ def _head() -> list[str]:
         "# Elastic pools",
         "",
         "Every setting, field, metric and error of an elastic pool and of its gateway.",
-        "[How it works](../design/elastic.md), [how to use it](../how-to/elastic.md),",
-        "[its engines](../how-to/elastic-engines.md). Durations are in seconds.",
+        "[How it works](../design/elastic.md), [how to use it](../how-to/elastic.md#run-an-elastic-pool),",
+        "[its engines](elastic-engines.md). Durations are in seconds.",
     ]
 
 

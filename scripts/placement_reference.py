@@ -27,8 +27,8 @@ def _head() -> list[str]:
         "# Placement",
         "",
         "Fields of pools, requests and preemption rules, the metrics that Ray exports, and the errors.",
-        "[How it works](../design/placement.md), [how to use it](../how-to/placement.md),",
-        "[on a cluster](../how-to/placement-cluster.md). Durations are in seconds.",
+        "[How it works](../design/placement.md), [how to use it](../how-to/placement.md#place-work-by-priority),",
+        "[on a cluster](../how-to/placement.md#use-a-ray-cluster). Durations are in seconds.",
         "",
         "Amounts are written `{cpu: 2, gpu: 1, memory: 8 GiB, custom: {licence: 1}}`: three decimals at most, GPUs",
         "above 1 whole, memory in bytes or as text with its unit.",
@@ -73,7 +73,7 @@ def _metrics() -> list[str]:
         "",
         "Exported through `ray.util.metrics`, on the metrics page of the ledger's node; these are the names there.",
         "Ray adds tags such as `WorkerId`, so query `sum by (pool)`. Names with `schedulemesh_` keep",
-        "[ScheduleMesh's dashboards](../how-to/placement-schedulemesh.md) working; latencies are histograms.",
+        "[ScheduleMesh's dashboards](schedulemesh.md) working; latencies are histograms.",
     ]
     for metric in PLACEMENT_METRICS.values():
         tags = f" Tags: {', '.join(f'`{tag}`' for tag in metric.labels)}." if metric.labels else ""

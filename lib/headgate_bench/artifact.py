@@ -27,7 +27,7 @@ class Bar:
     """One measured figure and its bar.
 
     Attributes:
-        id: stable name, e.g. `P1`; the heading that explains it in docs/benchmarks.md.
+        id: stable name, e.g. `P1`; the heading that explains it in docs/reference/benchmarks.md.
         what: what the figure is, in words.
         value: what was measured.
         unit: of value and bar.

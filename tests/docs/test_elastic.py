@@ -14,11 +14,14 @@ from headgate.elastic.gateway import read_pool_document
 from headgate.elastic.service import ELASTIC_METRICS
 from tests.docs.pages import DOCS, Block, blocks, commands, headings
 from tests.elastic.gateway.door import opened
+from tests.house.tree import ROOT
+
+PAGES = ("docs/how-to/elastic.md", "docs/reference/elastic-engines.md")
 
 
 def _documents(*keys: str) -> list[Block]:
     """Return the blocks of YAML on the pages of elastic pools that have one of these sections."""
-    pages = [block for block in blocks("yaml") if block.page.startswith("docs/how-to/elastic")]
+    pages = [block for block in blocks("yaml") if block.page in PAGES]
     return [block for block in pages if set(keys) & set(yaml.safe_load(block.code))]
 
 
@@ -69,7 +72,7 @@ def test_every_setting_state_and_metric_is_on_the_page() -> None:
 
 
 def test_every_setting_that_the_pages_name_exists() -> None:
-    pages = "\n".join(path.read_text() for path in DOCS.glob("how-to/elastic*.md"))
+    pages = "\n".join((ROOT / page).read_text() for page in PAGES)
     written = re.findall(r"`(\w+): [\w.]+`", pages)
     assert "queue_timeout" in written
     assert [name for name in written if name not in ElasticConfig.model_fields and name != "role"] == []
@@ -77,6 +80,6 @@ def test_every_setting_that_the_pages_name_exists() -> None:
 
 
 def test_every_command_is_shown_in_use() -> None:
-    used = [words for where, words in commands("headgate") if "how-to/elastic" in where]
+    used = [words for where, words in commands("headgate") if where.split(":")[0] in PAGES]
     shown = {words[1] for words in used if words[:1] == ["elastic"] and len(words) > 1}
     assert {name for name in build_app()["elastic"] if not name.startswith("-")} <= shown

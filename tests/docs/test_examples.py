@@ -54,7 +54,7 @@ async def test_the_environment_of_the_how_to_poses_equal_tasks_for_equal_numbers
 
 @pytest.fixture
 def boxes() -> Environment:
-    return _example("docs/how-to/tools.md", "class Boxes")["Boxes"]()
+    return _example("docs/how-to/own-environment.md", "class Boxes")["Boxes"]()
 
 
 async def test_the_environment_with_a_tool_is_solved_by_who_calls_it_and_not_by_who_guesses(boxes: Environment) -> None:
@@ -79,7 +79,7 @@ async def test_the_tool_of_the_how_to_tells_the_model_its_mistakes(boxes: Enviro
 
 
 async def test_the_program_of_the_how_to_reads_what_it_is_given() -> None:
-    tools = _example("docs/how-to/tools.md", "import Toolbox, python_tool")["tools"]
+    tools = _example("docs/how-to/own-environment.md", "import Toolbox, python_tool")["tools"]
     told = await tools.answered(tool_call("python", code="import sys\nprint(sum(map(int, sys.stdin)))"))
     assert told == "<tool_response>\n12\n\n</tool_response>"
 
@@ -102,5 +102,5 @@ def test_the_first_lines_of_python_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    _example("docs/getting-started.md", "load_settings")
+    _example("docs/tutorials/evaluate-two-models.md", "load_settings")
     assert capsys.readouterr().out == "main affine:sat 100\n"

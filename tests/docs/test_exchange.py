@@ -12,7 +12,7 @@ import pytest
 
 from headgate.cli import main
 from headgate.storage import EXPORT_FORMATS, open_store
-from tests.docs.pages import DOCS, blocks
+from tests.docs.pages import DOCS, Block, blocks
 from tests.storage.samples import many
 
 _PAGE = "docs/how-to/exchange.md"
@@ -34,8 +34,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def _is_exchange(block: Block) -> bool:
+    return block.page == _PAGE and block.section == "Exchange samples with other tools"
+
+
 def _commands() -> list[list[str]]:
-    lines = [line for block in blocks("bash") if block.page == _PAGE for line in block.code.splitlines()]
+    lines = [line for block in blocks("bash") if _is_exchange(block) for line in block.code.splitlines()]
     return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("headgate ")]
 
 

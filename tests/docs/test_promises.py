@@ -8,7 +8,7 @@ import pytest
 
 from tests.house.tree import ROOT
 
-PAGES = ("docs/security.md", "docs/guarantees.md")
+PAGES = ("docs/explanation/security.md", "docs/explanation/guarantees.md")
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -77,7 +77,7 @@ def test_every_metric_has_its_heading() -> None:
 
     names = {getattr(metric, "name", metric) for metric in METRICS}
     assert names
-    assert names <= headings("monitoring.md")
+    assert names <= headings("reference/monitoring.md")
 
 
 def test_every_environment_has_its_heading() -> None:

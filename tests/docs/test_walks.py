@@ -27,14 +27,16 @@ from tests.docs.walks import (
 QUICK: Final = frozenset(
     {
         "README.md: Score something",
-        "docs/how-to/jobqueue-tokens.md",
+        "docs/how-to/jobqueue-server.md: Create tokens",
         "docs/how-to/own-environment.md",
-        "docs/how-to/policy-servers.md",
+        "docs/how-to/challenge.md: Serve and call policies",
     }
 )
 """What `make test` follows; `make test-long` follows the others, which take longer."""
 
-ELSEWHERE: Final = frozenset({"README.md: Deploy to Prefect", "docs/how-to/prefect.md", "docs/how-to/exchange.md"})
+ELSEWHERE: Final = frozenset(
+    {"README.md: Deploy to Prefect", "docs/how-to/prefect.md: Sample on a schedule", "docs/how-to/exchange.md"}
+)
 """Walks of `test_prefect_walk.py` and `test_exchange.py`, which look at what they end with."""
 
 

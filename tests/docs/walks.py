@@ -47,11 +47,12 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class Excluded:
-    """Commands of a page that no test can run, by a pattern, and why."""
+    """Commands of a page that no test can run, by a pattern, and why; those of one section where it is named."""
 
     page: str
     pattern: str
     why: str
+    section: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +118,18 @@ PARTS: Final[Mapping[str, Sequence[tuple[str, ...]]]] = {
         ("Serve models from engines that sleep",),
         ("Deploy to Prefect",),
     ),
-    "docs/getting-started.md": (
+    "docs/tutorials/evaluate-two-models.md": (
         ("Install and look", "Look at a task"),
         ("Sample baselines yourself", "Look at the samples", "Sample a model"),
+    ),
+    "docs/how-to/jobqueue-server.md": (("Serve a queue",), ("Create tokens",)),
+    "docs/how-to/challenge.md": (("Generate, import and export jobs",), ("Serve and call policies",)),
+    "docs/how-to/prefect.md": (("Sample on a schedule",), ("Drive a job queue with Prefect",)),
+    "docs/how-to/placement.md": (("Place work by priority", "Simulate a trace"), ("Use a Ray cluster",)),
+    "docs/how-to/elastic.md": (("Run an elastic pool",), ("Share GPUs with a training",)),
+    "docs/how-to/monitor.md": (
+        ("Watch a campaign", "Look at a run as a trace", "Find out why sampling is slow"),
+        ("Restart and recover",),
     ),
 }
 """Sections that are followed together; a part needs nothing of the others. Other pages are followed as a whole."""
@@ -167,91 +177,107 @@ echo 'pools: [{name: rlhf, quota: {cpu: 4}}]' > pools.yaml
 GIVEN: Final[Mapping[str, str]] = {
     "README.md: Score something": PROVIDER,
     "README.md: Deploy to Prefect": SHORT_WINDOWS,
-    "docs/getting-started.md: Sample baselines yourself": PROVIDER,
-    "docs/how-to/agentgym-servers.md": BASELINES
-    + """\
-export HEADGATE_ROSTER=roster.yaml
-python -m headgate.simulation.agentgym textcraft --port 36001
-python -m headgate.simulation.agentgym babyai --port 36002
-""",
-    "docs/how-to/budgets.md": BASELINES + "export HEADGATE_ROSTER=roster.yaml",
+    "docs/tutorials/evaluate-two-models.md: Sample baselines yourself": PROVIDER,
+    "docs/how-to/challenge.md: Generate, import and export jobs": CHALLENGE + QUEUE,
     "docs/how-to/deploy.md": PROVIDER
     + """
 export OPENAI_BASE_URL=http://127.0.0.1:9000/v1 OPENAI_MODEL=my-model
 """,
-    "docs/how-to/jobqueue-files.md": CHALLENGE + QUEUE,
-    "docs/how-to/jobqueue-prefect.md": PREFECT
+    "docs/how-to/jobqueue-workers.md": EVALUATION,
+    "docs/how-to/limits.md": PREFECT + BASELINES + "export HEADGATE_ROSTER=roster.yaml",
+    "docs/how-to/monitor.md: Watch a campaign": BASELINES + SAMPLED,
+    "docs/how-to/monitor.md: Restart and recover": BASELINES,
+    "docs/how-to/own-models.md": PROVIDER
+    + "\n"
+    + BASELINES
+    + """\
+echo '{"models": [{"name": "solver", "base_url": "http://127.0.0.1:8001/v1"}]}' > models.json
+python -u -m http.server 8088
+""",
+    "docs/how-to/placement.md: Use a Ray cluster": POOLS,
+    "docs/how-to/prefect.md: Sample on a schedule": SHORT_WINDOWS,
+    "docs/how-to/prefect.md: Drive a job queue with Prefect": PREFECT
     + QUEUE
     + """\
 prefect work-pool create headgate --type process
 export HEADGATE_JOBQUEUE_TOKEN="$token"
 """,
-    "docs/how-to/jobqueue-workers.md": EVALUATION,
-    "docs/how-to/limits.md": PREFECT + BASELINES + "export HEADGATE_ROSTER=roster.yaml",
-    "docs/how-to/monitor.md": BASELINES,
-    "docs/how-to/own-models.md": PROVIDER,
-    "docs/how-to/placement-cluster.md": POOLS,
-    "docs/how-to/prefect.md": SHORT_WINDOWS,
-    "docs/how-to/queue-buildup.md": BASELINES + SAMPLED,
-    "docs/how-to/restart.md": BASELINES,
-    "docs/how-to/roster.md": BASELINES
+    "docs/how-to/remote-environments.md": BASELINES
     + """\
-echo '{"models": [{"name": "solver", "base_url": "http://127.0.0.1:8001/v1"}]}' > models.json
-python -u -m http.server 8088
-""",
-    "docs/how-to/task-server.md": BASELINES
-    + """\
+export HEADGATE_ROSTER=roster.yaml
+python -m headgate.simulation.agentgym textcraft --port 36001
+python -m headgate.simulation.agentgym babyai --port 36002
 mkdir -p tasks && echo '[]' > tasks/0 && echo '[]' > tasks/1
 python -u -m http.server 8088
 """,
-    "docs/how-to/traces.md": BASELINES,
 }
 """What a page takes for granted, as commands that come before its own."""
 
 EXCLUDED: Final = (
     Excluded("README.md", r"^make (demo|test)$", "these targets have tests of their own, and run these tests"),
-    Excluded("docs/getting-started.md", r"^make (demo|setup)$", "these targets have tests of their own"),
-    Excluded("docs/how-to/agentgym-servers.md", r"^textcraft ", "a program of AgentGym"),
+    Excluded("docs/tutorials/evaluate-two-models.md", r"^make (demo|setup)$", "these targets have tests of their own"),
+    Excluded("docs/how-to/remote-environments.md", r"^textcraft ", "a program of AgentGym"),
     Excluded("docs/how-to/deploy.md", r"^docker ", "needs the daemon of Docker and images from the internet"),
     Excluded("docs/how-to/deploy.md", r"^kubectl ", "needs a Kubernetes cluster"),
-    Excluded("docs/how-to/jobqueue-prefect.md", r"^docker ", "needs the daemon of Docker and images from the internet"),
-    Excluded("docs/how-to/placement-cluster.md", r"^kubectl ", "needs a Kubernetes cluster"),
-    Excluded(
-        "docs/how-to/placement-traces.md", r"jobs\.jsonl|openb_pod", "the reader's jobs, and a data set of others"
-    ),
+    Excluded("docs/how-to/prefect.md", r"^docker ", "needs the daemon of Docker and images from the internet"),
+    Excluded("docs/how-to/placement.md", r"^kubectl ", "needs a Kubernetes cluster"),
+    Excluded("docs/how-to/placement.md", r"jobs\.jsonl|openb_pod", "the reader's jobs, and a data set of others"),
     Excluded("docs/how-to/elastic.md", r"sglang|vllm", "needs a GPU"),
-    Excluded("docs/how-to/elastic-engines.md", r"sglang|vllm", "needs a GPU"),
-    Excluded("docs/how-to/elastic-training.md", r"train\.py", "needs a cluster and a training; its example plays it"),
+    Excluded("docs/how-to/elastic.md", r"train\.py", "needs a cluster and a training; its example plays it"),
     Excluded("docs/how-to/checkpoints.md", r"--engine vllm", "needs a GPU"),
-    Excluded("docs/how-to/environment-hosts.md", r".", "needs a Ray cluster; tests/run/hosts run on one"),
-    Excluded("docs/how-to/many-machines.md", r".", "needs PostgreSQL and several machines; tests/chaos have both"),
-    Excluded("docs/how-to/models-from-weights.md", r".", "needs a GPU and a cluster; tests/run start real engines"),
-    Excluded("docs/how-to/outside-workers.md", r".", "needs an environment of the reader's; tests/run/jobs have one"),
-    Excluded("docs/how-to/s3.md", r".", "needs a bucket; tests/storage run against a server of S3"),
-    Excluded("docs/how-to/slurm.md", r".", "needs SLURM; `make test-slurm` runs eval.sh on a real one"),
+    Excluded(
+        "docs/how-to/remote-environments.md",
+        r".",
+        "needs a Ray cluster; tests/run/hosts run on one",
+        "Run episodes on the nodes of a Ray cluster",
+    ),
+    Excluded(
+        "docs/how-to/deploy.md",
+        r".",
+        "needs PostgreSQL and several machines; tests/chaos have both",
+        "Share one campaign between machines",
+    ),
+    Excluded(
+        "docs/how-to/own-models.md",
+        r".",
+        "needs a GPU and a cluster; tests/run start real engines",
+        "Serve models from weights",
+    ),
+    Excluded(
+        "docs/how-to/jobqueue-workers.md",
+        r".",
+        "needs an environment of the reader's; tests/run/jobs have one",
+        "Take samples with outside workers",
+    ),
+    Excluded(
+        "docs/how-to/jobqueue-workers.md",
+        r".",
+        "needs SLURM; `make test-slurm` runs eval.sh on a real one",
+        "Run workers on SLURM",
+    ),
 )
 
 CHANGED: Final = (
     Changed("*", "https://models.example.com/v1", "http://127.0.0.1:9000/v1"),
     Changed("*", "http://queue.example.com:8000", "http://127.0.0.1:8000"),
-    Changed("docs/how-to/agentgym-servers.md", "sciworld=http://127.0.0.1:36001,webshop=", ALSO_PLAYED[0]),
-    Changed("docs/how-to/agentgym-servers.md", "agentgym:sciworld-server,agentgym:webshop-server", ALSO_PLAYED[1]),
-    Changed("docs/getting-started.md", "--duration 60", "--duration 5"),
-    Changed("docs/how-to/jobqueue-files.md", "TOKEN=…", 'TOKEN="$token"'),
+    Changed("docs/how-to/remote-environments.md", "sciworld=http://127.0.0.1:36001,webshop=", ALSO_PLAYED[0]),
+    Changed("docs/how-to/remote-environments.md", "agentgym:sciworld-server,agentgym:webshop-server", ALSO_PLAYED[1]),
+    Changed("docs/tutorials/evaluate-two-models.md", "--duration 60", "--duration 5"),
+    Changed("docs/how-to/challenge.md", "TOKEN=…", 'TOKEN="$token"'),
     Changed("docs/how-to/jobqueue-workers.md", "TOKEN=hgq_…", 'TOKEN="$token"'),
     Changed("docs/how-to/jobqueue-workers.md", "headgate jobqueue show 17", SHOW_17),
-    Changed("docs/how-to/jobqueue-tokens.md", "sqlite:////srv/headgate/", "sqlite:///"),
+    Changed("docs/how-to/jobqueue-server.md", "sqlite:////srv/headgate/", "sqlite:///"),
     Changed("docs/how-to/own-environment.md", "pip install -e .", OWN_PACKAGE),
     Changed("docs/how-to/own-models.md", "http://127.0.0.1:8000/v1", "http://127.0.0.1:9000/v1"),
-    Changed("docs/how-to/placement-cluster.md", "/var/lib/ray", "$HOME/ray"),
-    Changed("docs/how-to/roster.md", "https://registry.example.com", "http://127.0.0.1:8088"),
-    Changed("docs/how-to/task-server.md", "https://tasks.example.com/api", "http://127.0.0.1:8088"),
-    Changed("docs/how-to/traces.md", "--duration 600", "--duration 5 --set events_file=events.jsonl"),
+    Changed("docs/how-to/placement.md", "/var/lib/ray", "$HOME/ray"),
+    Changed("docs/how-to/own-models.md", "https://registry.example.com", "http://127.0.0.1:8088"),
+    Changed("docs/how-to/remote-environments.md", "https://tasks.example.com/api", "http://127.0.0.1:8088"),
+    Changed("docs/how-to/monitor.md", "--duration 600", "--duration 5 --set events_file=events.jsonl"),
 )
 """Names of servers that a test has none of, seconds in place of minutes, and paths in the home of the test."""
 
 STATUSES: Final[Mapping[tuple[str, str], int]] = {
-    ("docs/getting-started.md", "headgate doctor"): 3,
+    ("docs/tutorials/evaluate-two-models.md", "headgate doctor"): 3,
 }
 """Commands that the page says do not succeed."""
 
@@ -273,12 +299,12 @@ UNTIL_STOPPED: Final = (
 
 
 def walks() -> list[Walk]:
-    """Return what readers follow: the README, getting started, and every how-to with commands."""
+    """Return what readers follow: the README, the tutorials, and every how-to with commands."""
     pages = sorted({block.page for block in blocks(*LANGUAGES)})
     return [
         Walk(page, sections)
         for page in pages
-        if page in PARTS or page.startswith("docs/how-to/")
+        if page in PARTS or page.startswith(("docs/how-to/", "docs/tutorials/"))
         for sections in PARTS.get(page, ((),))
     ]
 
@@ -342,8 +368,9 @@ def changed(block: Block) -> str:
 
 
 def is_of(row: Excluded | Changed, block: Block) -> bool:
-    """Return whether a row of a table is about the page of a block."""
-    return row.page in ("*", block.page)
+    """Return whether a row of a table is about the page of a block, and about its section where it names one."""
+    section = row.section if isinstance(row, Excluded) else ""
+    return row.page in ("*", block.page) and section in ("", block.section)
 
 
 def _is_file(title: str) -> bool:

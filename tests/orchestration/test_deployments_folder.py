@@ -149,7 +149,7 @@ def test_what_the_image_copies_is_there() -> None:
 
 
 def test_the_dashboard_asks_for_metrics_and_labels_that_there_are() -> None:
-    page = (ROOT / "docs/monitoring.md").read_text()
+    page = (ROOT / "docs/reference/monitoring.md").read_text()
     documented = set(re.findall(r"^#### `(headgate_\w+)`", page, re.MULTILINE))
     dashboard = json.loads((FOLDER / "grafana/headgate.json").read_text())
     asked = {name for panel in dashboard["panels"] for t in panel.get("targets", []) for name in _metrics(t["expr"])}

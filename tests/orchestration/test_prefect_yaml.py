@@ -83,7 +83,7 @@ def test_a_deployment_has_a_description_tags_a_limit_and_a_known_queue(deploymen
 
 
 def test_the_documentation_lists_the_same_deployments() -> None:
-    page = (ROOT / "docs/prefect.md").read_text()
+    page = (ROOT / "docs/reference/prefect.md").read_text()
     assert re.findall(r"^\| `([a-z-]+/[a-z-]+)`", page, re.MULTILINE) == list(checked_deployments(FILE))
 
 

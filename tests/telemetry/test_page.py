@@ -8,7 +8,7 @@ from headgate.telemetry import monitor_app, new_registry
 from headgate.telemetry.metrics import SPECS
 from tests.telemetry.factories import status
 
-PAGE = (Path(__file__).parents[2] / "docs" / "monitoring.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "monitoring.md").read_text(encoding="utf-8")
 
 
 def test_the_page_says_of_every_metric_what_its_help_says():

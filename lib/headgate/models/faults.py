@@ -135,7 +135,7 @@ class FaultPlan(BaseModel):
             raise errors.InvalidInputError(f"fault plan: {flaws_in_words(error, cls)}", next_step=_HELP) from None
 
 
-_HELP = "Kinds are rate_limit, error, slow, hang, cut, key and garbage; docs/models.md lists their fields."
+_HELP = "Kinds are rate_limit, error, slow, hang, cut, key and garbage; docs/reference/models.md lists their fields."
 _SHORT = re.compile(r"(?:seed=\d+|[a-z_]+(?::[^;]*)?)(?:;|\Z)")
 
 
