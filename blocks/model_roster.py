@@ -120,7 +120,7 @@ class RosterEntry(BaseModel):
 
 
 class ModelRoster(Block):
-    """The models to sample: entries that name endpoint blocks, a file, a URL, or both. See docs/reference/prefect.md#modelroster.
+    """The models to sample, from endpoint blocks, a file or a URL. See docs/reference/prefect.md#modelroster.
 
     Examples:
         ```python

@@ -1,4 +1,4 @@
-"""How often the interval of a paired difference holds the true one, and its power: the table of `docs/explanation/statistics.md`.
+"""Coverage and power of the paired interval: the table of `docs/explanation/statistics.md`.
 
 `python scripts/interval_coverage.py [COMPARISONS]` simulates two models on independent outcomes, 600 times a row.
 """

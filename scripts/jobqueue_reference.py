@@ -36,7 +36,7 @@ def _head() -> list[str]:
         "# Job queue",
         "",
         "Routes, settings, metrics and errors of `headgate jobqueue serve`. [How it works](../design/jobqueue.md),",
-        "how to [serve](../how-to/jobqueue-server.md#serve-a-queue) and [work](../how-to/jobqueue-workers.md#run-jobs).",
+        "how to [serve](../how-to/jobqueue-server.md) and [work](../how-to/jobqueue-workers.md).",
         "`/openapi.json` has every body with examples.",
     ]
 

@@ -50,7 +50,7 @@ def arena(
     """Have a judge compare stored answers of two models to the same task, and rate the models.
 
     The judge sees both answers in both orders. An answer preferred in both wins; anything else is a tie. Stored
-    comparisons of the same judge are reused. `docs/how-to/judge.md#compare-models-in-an-arena` says how to read the table.
+    comparisons of the same judge are reused. `docs/how-to/judge.md` says how to read the table.
 
     Exit status 4 when the judge kept failing and it stopped early (`early_stop`).
     """

@@ -42,9 +42,9 @@ def leaderboard(
 ) -> int:
     """Compare models: means with intervals by task, ranks, paired differences and pass@k.
 
-    A task that was sampled several times counts as one task in every interval. Models that share a rank are tied, and
-    two that share a group letter have not been told apart. `docs/explanation/statistics.md` says what is computed, and when to
-    trust it.
+    A task that was sampled several times counts as one task in every interval. Models that share a rank are tied;
+    models that share a group letter cannot be told apart. See `docs/explanation/statistics.md` for what is computed
+    and when to trust it.
 
     Exit status 3 when there are no samples, 4 when none of them has a score.
     """

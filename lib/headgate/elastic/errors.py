@@ -11,7 +11,7 @@ class InvalidElasticError(InvalidInputError):
     """A setting or a worker of an elastic pool breaks a rule."""
 
     code = "invalid_elastic"
-    next_step = "Correct the value and start again; docs/how-to/elastic.md#run-an-elastic-pool shows the forms."
+    next_step = "Correct the value and start again; docs/how-to/elastic.md shows the forms."
 
 
 class UnknownWorkerError(InvalidElasticError):

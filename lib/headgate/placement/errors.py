@@ -9,7 +9,7 @@ class InvalidPlacementError(InvalidInputError):
     """A pool, a request or a preemption rule is not valid."""
 
     code = "invalid_placement"
-    next_step = "Correct the value and submit it again; docs/how-to/placement.md#place-work-by-priority shows how they are written."
+    next_step = "Correct the value and submit it again; docs/how-to/placement.md shows how they are written."
 
 
 class CannotFitError(InvalidPlacementError):

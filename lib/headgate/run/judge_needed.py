@@ -84,7 +84,7 @@ def judged_environments(names: Sequence[str], registry: Registry | None = None) 
     if not judged:
         raise InvalidSettingError(
             "no environment is installed whose answers a judge reads",
-            next_step="`headgate environments` lists what is installed; docs/how-to/judge.md#score-answers-with-a-judge says how one is written.",
+            next_step="`headgate environments` lists what is installed; docs/how-to/judge.md says how one is written.",
         )
     return judged
 
