@@ -8,9 +8,9 @@ from typing import Any
 from uuid import UUID
 
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterName
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, FlowRunFilterName
 from prefect.client.schemas.objects import FlowRun, State
-from prefect.client.schemas.sorting import FlowRunSort
+from prefect.client.schemas.sorting import FlowRunSort, TaskRunSort
 
 from headgate.orchestration.deployments import read_runs
 
@@ -44,6 +44,15 @@ async def artifacts_of(run: UUID) -> dict[str, Any]:
         assert artifact["key"] not in found, "an artifact is updated in place, not made anew"
         found[artifact["key"]] = json.loads(data) if artifact["type"] == "table" else data
     return found
+
+
+async def phases_of(run: UUID) -> list[str]:
+    """Return the names of the tasks of a flow run, in the order in which they began."""
+    async with get_client() as client:
+        tasks = await client.read_task_runs(
+            flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run])), sort=TaskRunSort.EXPECTED_START_TIME_ASC
+        )
+    return [task.name for task in sorted(tasks, key=lambda task: task.start_time or task.expected_start_time)]
 
 
 async def until_running(run: UUID, within_s: float = 60.0) -> None:

@@ -4,16 +4,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import pytest
+from prefect.client.orchestration import get_client
+from prefect.events.filters import EventFilter, EventNameFilter
 
 from blocks import ReportStore, SampleStore
 from flows.comparison import leaderboard
 from flows.evaluation import evaluate
 from flows.upkeep import compact_samples, report
 from headgate.core import errors
-from tests.flows.api import artifacts_of, newest_run
+from headgate.orchestration import phases
+from tests.flows.api import artifacts_of, newest_run, phases_of
 from tests.flows.places import Places
 from tests.telemetry.trace_format import read_trace, slices
 
@@ -24,10 +31,25 @@ async def test_an_evaluation_runs_each_cell_once_and_goes_on_with_what_is_new(pr
         return counts["samples"]
 
     assert await run(3) == 2 * 3
+    begun = await newest_run("evaluate evaluation: 3 instances")
+    assert await _eventually(phases_of, begun.id, 4) == [
+        "load roster",
+        "sample evaluate-evaluation",
+        "drain",
+        "publish",
+    ]
     assert await run(3) == 0
     assert await run(5) == 2 * 2
     stored = await places.stored()
     assert sorted(stored.filter(stored["model"] == "solver@main")["sequence"]) == [0, 1, 2, 3, 4]
+
+
+async def _eventually(asked: Callable[[UUID], Awaitable[list[str]]], run: UUID, count: int) -> list[str]:
+    """Return what the server says once it knows `count` of them: it learns of tasks by events."""
+    async with asyncio.timeout(30):
+        while len(found := await asked(run)) < count:  # noqa: ASYNC110 - a server is asked
+            await asyncio.sleep(0.1)
+    return found
 
 
 async def test_an_evaluation_can_choose_models(prefect: object, places: Places) -> None:
@@ -73,6 +95,23 @@ async def test_without_a_public_address_the_trace_is_named_by_its_place(prefect:
     await evaluate(1, environments=["affine:sat"], reports=name, campaign="here", settings=places.settings())
     published = await artifacts_of((await newest_run("evaluate here: 1 instances")).id)
     assert str(places.folder / "reports") in published["trace-evaluate-here"]
+
+
+async def test_where_the_server_lists_assets_the_store_is_one(
+    prefect: object, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(phases, "shows_assets", lambda: True)
+    await evaluate(1, environments=["affine:sat"], campaign="assets", settings=places.settings())
+    wanted = EventFilter(event=EventNameFilter(name=["prefect.asset.materialization.succeeded"]))
+    async with asyncio.timeout(30), get_client() as client:
+        while not (events := (await client._client.post("/events/filter", json=_asked(wanted))).json()["events"]):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    (told,) = events
+    assert told["resource"]["prefect.resource.id"] == phases.asset_key(str(places.folder / "samples"))
+
+
+def _asked(wanted: EventFilter) -> dict[str, Any]:
+    return {"filter": wanted.model_dump(mode="json")}
 
 
 async def test_a_report_is_a_page_with_artifacts_that_lead_to_it(prefect: object, places: Places) -> None:

@@ -13,11 +13,12 @@ from blocks import SampleStore as SampleStoreBlock
 from headgate import reports
 from headgate.config import Settings
 from headgate.orchestration.artifacts import RunArtifacts
-from headgate.orchestration.campaign_task import concluded, run_as_task
+from headgate.orchestration.campaign_task import concluded, run_in_phases
 from headgate.orchestration.inputs import SamplingOrder, report_store_for, settings_of
 from headgate.orchestration.judged_rows import progress_sentence
 from headgate.orchestration.judging import judge_for, rubric_block, with_judge
 from headgate.orchestration.pages import places_of, publish_board
+from headgate.orchestration.phases import in_phase
 from headgate.orchestration.run_logs import library_logs_in_run
 from headgate.orchestration.run_state import require_server_clock
 from headgate.orchestration.stop_request import StopRequest, stop_on_signals
@@ -53,7 +54,13 @@ async def run_arena_order(
     published_in = await report_store_for(sampling.reports)
     stop = StopRequest()
     subject = f"arena-{settings.campaign}"
-    artifacts = RunArtifacts[RunProgress](subject, stop, sentence=progress_sentence, share=lambda newest: newest.share)
+    artifacts = RunArtifacts[RunProgress](
+        subject,
+        stop,
+        sentence=progress_sentence,
+        share=lambda newest: newest.share,
+        done=lambda newest: newest.recorded,
+    )
 
     async def arena(settings: Settings, **given: Any) -> ArenaResult:
         kept = await _comparison_store(sampling.store)
@@ -63,14 +70,17 @@ async def run_arena_order(
             )
 
     with stop_on_signals(stop), library_logs_in_run():
-        result = await run_as_task(arena, sampling, settings, artifacts, stop, name=subject, is_traced=False)
+        has_roster = instances is not None
+        result = await run_in_phases(
+            arena, sampling, settings, artifacts, stop, name=subject, is_traced=False, has_roster=has_roster
+        )
         board = await asyncio.to_thread(
             reports.build_arena, result.comparisons, judge=result.judge, warnings=result.warnings
         )
         sentence = arena_sentence(board, result)
         if result.run is not None:
             await artifacts.finish(result.run.progress, sentence)
-        published = await _published(board, published_in, title, sentence)
+        published = await in_phase("publish", lambda: _published(board, published_in, title, sentence))
         run = result.run
         failing = f"stopped early: {run.stopped_by}" if run is not None and run.stopped_early else ""
         return await concluded(stop, subject, sentence, _data(board, result, published), failing=failing)

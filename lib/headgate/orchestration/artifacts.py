@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Generic, TypeVar
@@ -21,6 +23,7 @@ from prefect.client.schemas.actions import ArtifactUpdate
 
 from headgate.orchestration.run_state import API_ERRORS, artifact_key, heed_state, run_logger, sole_error
 from headgate.orchestration.stop_request import StopRequest
+from headgate.telemetry import duration
 
 PUBLISH_EVERY_S: Final = 5.0
 """How often progress is written at most; each write is a few milliseconds of the server's time."""
@@ -28,6 +31,9 @@ PUBLISH_EVERY_S: Final = 5.0
 _CALL_TIMEOUT_S: Final = 10.0
 _OUTAGE_TIMEOUT_S: Final = 1.0
 """While the API is away each call only looks whether it is back."""
+
+_PACE_OVER_S: Final = 300.0
+"""The rate is that of so long: shorter, and it jumps with every batch."""
 
 _TABLE_EVERY: Final = 6
 """Every how many publications a table is written, too: it is longer, and read less often."""
@@ -100,6 +106,30 @@ class TableArtifact(_OneArtifact):
             await self._outage.guarded(_update_table(self._artifact, rows, sentence))
 
 
+class Pace:
+    """How fast a run goes: what was done in the last minutes, and how long the rest takes at that."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int, float | None]] = deque()
+
+    def note(self, at: float, done: int, share: float | None) -> None:
+        """Remember how many are done, and which share of the whole, at monotonic time `at`."""
+        self._seen.append((at, done, share))
+        while self._seen[0][0] < at - _PACE_OVER_S:
+            self._seen.popleft()
+
+    def words(self) -> list[str]:
+        """Return the rate and the time left, as far as they are known."""
+        (began, first, was), (at, last, share) = self._seen[0], self._seen[-1]
+        lasted = at - began
+        if lasted <= 0:
+            return []
+        words = [f"{60 * (last - first) / lasted:,.1f} a minute"]
+        if share is not None and was is not None and was < share < 1:
+            words.append(f"about {duration((1 - share) * lasted / (share - was))} left")
+        return words
+
+
 T = TypeVar("T")
 
 
@@ -116,6 +146,7 @@ class RunArtifacts(Generic[T]):
         *,
         sentence: Callable[[T], str],
         share: Callable[[T], float] | None,
+        done: Callable[[T], int] | None,
         rows: Callable[[T], Rows] | None = None,
         table: str = "scores",
     ) -> None:
@@ -126,12 +157,14 @@ class RunArtifacts(Generic[T]):
             stop: asked when the API says that the run shall end.
             sentence: says of a status how far the run is.
             share: how much of it is done, from 0 to 1; None for a run without an end, without progress.
+            done: how many samples or jobs are done, for the rate; None where no rate is told.
             rows: the table of a status; None for a run without one.
             table: what the table shows; part of its key.
         """
         self.subject = subject
         self._stop = stop
-        self._sentence, self._share, self._rows = sentence, share, rows
+        self._sentence, self._share, self._done, self._rows = sentence, share, done, rows
+        self._pace = Pace()
         outage = Outage()
         self._progress = ProgressArtifact(artifact_key("progress", subject), outage)
         self._table = TableArtifact(artifact_key(table, subject), outage)
@@ -171,10 +204,14 @@ class RunArtifacts(Generic[T]):
                     await self._noted.wait()
             if (newest := self._newest) is not None and self._noted.is_set():
                 self._noted.clear()
-                if self._share is not None:
-                    await self._progress.show(self._share(newest), self._sentence(newest))
+                share, sentence = None if self._share is None else self._share(newest), self._sentence(newest)
+                if self._done is not None:
+                    self._pace.note(time.monotonic(), self._done(newest), share)
+                    sentence = "; ".join([sentence, *self._pace.words()])
+                if share is not None:
+                    await self._progress.show(share, sentence)
                 if self._rows is not None and turn % _TABLE_EVERY == 0:
-                    await self._table.show(self._rows(newest), self._sentence(newest))
+                    await self._table.show(self._rows(newest), sentence)
                 turn += 1
                 await heed_state(self._stop)
                 await asyncio.sleep(PUBLISH_EVERY_S)

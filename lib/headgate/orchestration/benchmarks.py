@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import orjson
-from prefect import task
-from prefect.cache_policies import NO_CACHE
 from prefect.states import Failed
 
 from blocks import PublishedReport, ReportStore
@@ -22,6 +20,7 @@ from headgate.core import errors
 from headgate.orchestration.artifacts import Outage, ProgressArtifact, markdown_table, publish, publish_link
 from headgate.orchestration.inputs import report_store_for
 from headgate.orchestration.pages import figures_markdown, places_of, way_to_page, write_report
+from headgate.orchestration.phases import in_phase
 from headgate.orchestration.run_state import ended, heed_state, run_logger
 from headgate.orchestration.stop_request import StopRequest, stop_on_signals
 from headgate.processes import child_process
@@ -230,13 +229,7 @@ class _Scenarios:
 
     async def _shown(self, name: str) -> tuple[int | None, str]:
         """Run a scenario as a task of the run, so that its graph shows how long each took."""
-
-        @task(name=f"bench {name}", task_run_name=f"bench {name}", cache_policy=NO_CACHE, persist_result=False)
-        async def measured() -> tuple[int | None, str]:
-            """Run one scenario in a process of its own."""
-            return await self._one(name)
-
-        return await measured()
+        return await in_phase(f"bench {name}", lambda: self._one(name))
 
     async def _one(self, name: str) -> tuple[int | None, str]:
         """Run a scenario; return its exit status, None when it was stopped, and the end of what it said."""

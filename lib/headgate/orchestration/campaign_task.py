@@ -1,4 +1,4 @@
-"""A campaign as the one task of a flow run, whatever kind of campaign it is, and the trace that it leaves."""
+"""A campaign as the phases of a flow run, whatever kind of campaign it is, and the trace that it leaves."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from prefect import task
-from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 
 from headgate.config import Settings
@@ -21,6 +19,7 @@ from headgate.orchestration.engines import engine_hosts
 from headgate.orchestration.inputs import SamplingOrder, cluster_for, report_store_for, roster_for, store_for
 from headgate.orchestration.limit_choices import slots_for
 from headgate.orchestration.pages import write_report
+from headgate.orchestration.phases import DrainSink, in_phase, until_drained
 from headgate.orchestration.run_state import artifact_key, ended, run_logger
 from headgate.orchestration.stop_request import StopRequest
 
@@ -30,7 +29,7 @@ _FILE: Final = "trace.json.gz"
 _HOW: Final = "Open <https://ui.perfetto.dev> and drop the file on it; it is read in the browser and sent nowhere."
 
 
-async def run_as_task(
+async def run_in_phases(
     campaign: Callable[..., Awaitable[R]],
     order: SamplingOrder,
     settings: Settings,
@@ -39,24 +38,21 @@ async def run_as_task(
     *,
     name: str,
     is_traced: bool = True,
+    has_roster: bool = True,
 ) -> R:
-    """Return what a campaign gives that runs as one task, so that the graph of the run shows when it worked.
+    """Return what a campaign gives that runs as tasks: `load roster`, its name, and `drain`.
 
     Args:
-        campaign: takes settings, and by name `roster`, `store`, `slots`, `stop` and `engine_hosts`.
+        campaign: takes settings, and by name `roster`, `store`, `slots`, `stop`, `engine_hosts` and `sinks`.
         order: names the blocks that they come from.
         settings: those of the campaign.
         artifacts: published meanwhile.
         stop: ends it.
-        name: of the task.
+        name: of the task that samples.
         is_traced: whether a trace is kept in the order's report store.
+        has_roster: whether its models are those of a roster.
     """
     slots = await slots_for(order.limits)
-
-    @task(name=name, task_run_name=name, cache_policy=NO_CACHE, persist_result=False)
-    async def worked() -> R:
-        return await campaign(told, roster=roster, store=store, slots=slots, stop=stop.event, engine_hosts=hosts)
-
     with closing(await store_for(order.store, settings)) as store:
         async with (
             artifacts.published(),
@@ -64,7 +60,20 @@ async def run_as_task(
             roster_for(order, settings) as roster,
             engine_hosts(settings, await cluster_for(order.cluster, settings)) as hosts,
         ):
-            return await worked()
+            if has_roster:
+                loaded = await in_phase("load roster", roster.load)
+                run_logger().info("%d models in the roster", len(loaded.models))
+            drain = DrainSink()
+            running = campaign(
+                told,
+                roster=roster,
+                store=store,
+                slots=slots,
+                stop=stop.event,
+                engine_hosts=hosts,
+                sinks=[drain],
+            )
+            return await until_drained(running, drain.begun, name=name, store=store.url)
 
 
 async def concluded(

@@ -12,10 +12,11 @@ from prefect.events import emit_event
 from headgate import reports
 from headgate.core.status import CampaignStatus
 from headgate.orchestration.artifacts import RunArtifacts
-from headgate.orchestration.campaign_task import concluded, run_as_task
+from headgate.orchestration.campaign_task import concluded, run_in_phases
 from headgate.orchestration.inputs import SamplingOrder, report_store_for, settings_of
 from headgate.orchestration.judging import judge_for
 from headgate.orchestration.pages import publish_board
+from headgate.orchestration.phases import in_phase
 from headgate.orchestration.run_logs import library_logs_in_run
 from headgate.orchestration.run_state import artifact_key, require_server_clock, run_logger
 from headgate.orchestration.score_rows import progress_sentence
@@ -50,14 +51,15 @@ async def run_following(
     name = followed.model_name
     subject = artifact_key("checkpoints", name)
     stop = StopRequest()
-    artifacts: RunArtifacts[CampaignStatus] = RunArtifacts(subject, stop, sentence=progress_sentence, share=None)
+    artifacts = RunArtifacts[CampaignStatus](subject, stop, sentence=progress_sentence, share=None, done=None)
 
     async def publish(curve: reports.CheckpointCurve, point: reports.CheckpointScore | None) -> None:
         if point is None:
             return
         sentence = curve_sentence(curve, point)
         run_logger().info("%s", sentence)
-        await publish_board(
+        board = partial(
+            publish_board,
             subject,
             pages,
             reports.curve_view(curve, title=f"Checkpoints of {name}"),
@@ -66,6 +68,7 @@ async def run_following(
             sentence=sentence,
             moment=datetime.now(UTC),
         )
+        await in_phase(f"publish {point.model}", board, asset=pages.url, what="reports")
         _emit(name, point)
 
     following = partial(
@@ -79,8 +82,15 @@ async def run_following(
     )
     with stop_on_signals(stop), library_logs_in_run():
         without_roster = replace(order, roster="")
-        result: FollowResult = await run_as_task(
-            following, without_roster, settings, artifacts, stop, name=f"follow {name}", is_traced=False
+        result: FollowResult = await run_in_phases(
+            following,
+            without_roster,
+            settings,
+            artifacts,
+            stop,
+            name=f"follow {name}",
+            is_traced=False,
+            has_roster=False,
         )
         best = result.curve.best
         message = (
@@ -97,8 +107,15 @@ async def run_following(
         return await concluded(stop, subject, message, data, failing=failing)
 
 
-async def _following(settings: Any, *, followed: FollowOrder, roster: object, **given: Any) -> FollowResult:  # noqa: ARG001
-    """Follow, as one task of the run; the roster of the settings is not for checkpoints."""
+async def _following(
+    settings: Any,
+    *,
+    followed: FollowOrder,
+    roster: object,  # noqa: ARG001
+    sinks: object,  # noqa: ARG001
+    **given: Any,
+) -> FollowResult:
+    """Follow, as one task of the run; no roster is for checkpoints, and no evaluation's end is the run's."""
     return await follow_checkpoints(settings, followed, **given)
 
 

@@ -11,9 +11,10 @@ from headgate.config import Settings
 from headgate.core import Model, errors
 from headgate.environments.rubric import Rubric
 from headgate.orchestration.artifacts import RunArtifacts, publish
-from headgate.orchestration.campaign_task import concluded, run_as_task
+from headgate.orchestration.campaign_task import concluded, run_in_phases
 from headgate.orchestration.inputs import SamplingOrder, refuse_twice_given, settings_of
 from headgate.orchestration.judged_rows import judged_markdown, judged_rows, judged_sentence, progress_sentence
+from headgate.orchestration.phases import in_phase
 from headgate.orchestration.run_logs import library_logs_in_run
 from headgate.orchestration.run_state import artifact_key, require_server_clock
 from headgate.orchestration.stop_request import StopRequest, stop_on_signals
@@ -41,17 +42,22 @@ async def run_judging(
         stop,
         sentence=progress_sentence,
         share=lambda progress: progress.share,
+        done=lambda progress: progress.recorded,
         rows=lambda progress: judged_rows(progress.pairs),
     )
     campaign = partial(
         run_judged, instances=instances, judge=judging, on_progress=artifacts.note, rubric=await rubric_block(rubric)
     )
     with stop_on_signals(stop), library_logs_in_run():
-        result = await run_as_task(campaign, sampling, settings, artifacts, stop, name=subject)
+        result = await run_in_phases(campaign, sampling, settings, artifacts, stop, name=subject)
         message = judged_sentence(result)
-        await artifacts.finish(result.progress, message)
-        page = judged_markdown(judging.request_name, result, message)
-        await publish(artifact_key("judged", result.progress.campaign), page, message)
+
+        async def published() -> None:
+            await artifacts.finish(result.progress, message)
+            page = judged_markdown(judging.request_name, result, message)
+            await publish(artifact_key("judged", result.progress.campaign), page, message)
+
+        await in_phase("publish", published)
         failing = f"stopped early: {result.stopped_by}" if result.stopped_early else ""
         return await concluded(stop, subject, message, judged_data(result), failing=failing)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from prefect.states import Completed
@@ -14,6 +16,7 @@ from blocks import PublishedReport
 from headgate import reports
 from headgate.orchestration.inputs import SamplingOrder, report_store_for, settings_of, store_for
 from headgate.orchestration.pages import places_of, publish_board
+from headgate.orchestration.phases import in_phase
 from headgate.orchestration.run_state import run_logger
 
 _HOUR_S: Final = 3_600.0
@@ -40,25 +43,25 @@ async def run_leaderboard(
     opened = await store_for(store, settings_of(SamplingOrder()))
     pages = await report_store_for(published_in)
     now = time.time()
-    try:
-        scan = await opened.scan(
-            environments=environments or None,
-            since=None if hours is None else now - hours * _HOUR_S,
-            columns=reports.LEADERBOARD_COLUMNS,
-        )
-    finally:
-        opened.close()
+    reading = partial(
+        opened.scan,
+        environments=environments or None,
+        since=None if hours is None else now - hours * _HOUR_S,
+        columns=reports.LEADERBOARD_COLUMNS,
+    )
+    with closing(opened):
+        scan = await in_phase("read samples", reading)
     for problem in scan.problems:
         run_logger().warning("left out of the store: %s", problem)
-    board = await asyncio.to_thread(
-        reports.build_leaderboard, scan.frame, against=against, ks=tuple(dict.fromkeys(ks)), missing=missing
-    )
+    ranked = partial(reports.build_leaderboard, against=against, ks=tuple(dict.fromkeys(ks)), missing=missing)
+    board = await in_phase("compare models", lambda: asyncio.to_thread(ranked, scan.frame))
     moment = datetime.fromtimestamp(now, UTC)
     reach = "all samples" if hours is None else f"samples of the last {hours:g} hours"
     period = f"{reach} before {moment:%Y-%m-%d %H:%M} UTC"
     sentence = leaderboard_sentence(board)
     view = reports.leaderboard_view(board, title=title, period=period)
-    published = await publish_board(
+    board_of = partial(
+        publish_board,
         "leaderboard",
         pages,
         view,
@@ -67,6 +70,7 @@ async def run_leaderboard(
         sentence=sentence,
         moment=moment,
     )
+    published = await in_phase("publish", board_of, asset=pages.url, what="reports")
     run_logger().info("%s: %s", title, sentence)
     return Completed(message=sentence, data=_data(board, published))
 

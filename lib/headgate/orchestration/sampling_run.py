@@ -8,9 +8,10 @@ from typing import Any
 
 from headgate.core.status import CampaignStatus
 from headgate.orchestration.artifacts import RunArtifacts
-from headgate.orchestration.campaign_task import concluded, run_as_task
+from headgate.orchestration.campaign_task import concluded, run_in_phases
 from headgate.orchestration.inputs import SamplingOrder, cluster_for, settings_of, with_queue
 from headgate.orchestration.judging import judge_for
+from headgate.orchestration.phases import in_phase
 from headgate.orchestration.run_logs import library_logs_in_run
 from headgate.orchestration.run_state import require_server_clock
 from headgate.orchestration.score_rows import progress_sentence, result_sentence, score_rows
@@ -63,13 +64,21 @@ async def _run(order: SamplingOrder, subject: str, share: Share | None, **length
     judge = await judge_for(order.judge, settings) if order.judge else None
     sampled_environments(settings, judge)
     stop = StopRequest()
-    artifacts = RunArtifacts(subject, stop, sentence=progress_sentence, share=share, rows=score_rows)
+    artifacts = RunArtifacts(
+        subject,
+        stop,
+        sentence=progress_sentence,
+        share=share,
+        done=lambda status: status.samples,
+        rows=score_rows,
+    )
     cluster = await cluster_for(order.cluster, settings)
     campaign = partial(run_campaign, judge=judge, cluster=cluster, on_status=artifacts.note, **length)
     with stop_on_signals(stop), library_logs_in_run():
-        result = await run_as_task(campaign, order, settings, artifacts, stop, name=f"sample {subject}")
+        result = await run_in_phases(campaign, order, settings, artifacts, stop, name=f"sample {subject}")
         message = result_sentence(result)
-        await artifacts.finish(result.status, message, is_whole=stop.reason is None)
+        is_whole = stop.reason is None
+        await in_phase("publish", lambda: artifacts.finish(result.status, message, is_whole=is_whole))
         given_up = "; ".join(f"{model} given up after {why}" for model, why in result.given_up.items())
         failing = f"stopped early: {result.stopped_by}" if result.stopped_early else given_up
         return await concluded(stop, subject, message, result_data(result), failing=failing)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from prefect.states import Completed
@@ -14,6 +16,7 @@ from blocks import PublishedReport
 from headgate.orchestration.artifacts import publish
 from headgate.orchestration.inputs import SamplingOrder, report_store_for, settings_of, store_for
 from headgate.orchestration.pages import figures_markdown, places_of, publish_page, write_report
+from headgate.orchestration.phases import in_phase
 from headgate.orchestration.run_state import run_logger
 from headgate.reports import MissingRule, Report, build_report
 from headgate.storage import CompactionPolicy, Problem, SampleStore
@@ -37,19 +40,24 @@ async def run_report(
     opened = await store_for(store, settings)
     published_in = await report_store_for(reports)
     now = time.time()
-    try:
-        scan = await opened.scan(environments=environments or None, since=now - hours * _HOUR_S)
-    finally:
-        opened.close()
+    reading = partial(opened.scan, environments=environments or None, since=now - hours * _HOUR_S)
+    with closing(opened):
+        scan = await in_phase("read samples", reading)
     _tell(scan.problems)
     rows = scan.frame.drop(_NOT_REPORTED, strict=False)
     moment = datetime.fromtimestamp(now, UTC)
     period = f"the last {hours:g} hours before {moment:%Y-%m-%d %H:%M} UTC"
-    made = await asyncio.to_thread(
-        build_report, rows, title=title, period=period, settings={"store": opened.url}, with_png=False, missing=missing
+    building = partial(
+        build_report, title=title, period=period, settings={"store": opened.url}, with_png=False, missing=missing
     )
-    published = await write_report(published_in, {_PAGE: made.html, "report.md": made.markdown}, moment=moment)
-    await _publish(made, published, title)
+    made = await in_phase("build report", lambda: asyncio.to_thread(building, rows))
+
+    async def publishing() -> PublishedReport:
+        written = await write_report(published_in, {_PAGE: made.html, "report.md": made.markdown}, moment=moment)
+        await _publish(made, written, title)
+        return written
+
+    published = await in_phase("publish", publishing, asset=published_in.url, what="reports")
     found = f"{scan.frame.height:,} samples" if scan.frame.height else f"no samples of {period} in {opened.url}"
     message = f"{found}: {published.places[_PAGE]}"
     run_logger().info("%s: %s", title, message)
@@ -84,11 +92,10 @@ async def run_compaction(*, store: str, rounds: int) -> Any:
     """
     settings = settings_of(SamplingOrder())
     opened = await store_for(store, settings)
-    try:
-        merged, made = await _compacted(opened, rounds, CompactionPolicy(conversation_days=settings.conversation_days))
-        swept = await opened.sweep(time.time())
-    finally:
-        opened.close()
+    policy = CompactionPolicy(conversation_days=settings.conversation_days)
+    with closing(opened):
+        merged, made = await in_phase("compact", lambda: _compacted(opened, rounds, policy))
+        swept = await in_phase("sweep", lambda: opened.sweep(time.time()))
     _tell(swept.problems)
     done = {
         "parts_merged": merged,

@@ -8,8 +8,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from prefect import task
-from prefect.cache_policies import NO_CACHE
 from prefect.states import Failed
 
 from headgate.core import SystemClock
@@ -20,6 +18,7 @@ from headgate.orchestration.artifacts import RunArtifacts
 from headgate.orchestration.inputs import SamplingOrder, settings_of, store_for
 from headgate.orchestration.jobqueue.inputs import checked_command, job_queue_for
 from headgate.orchestration.jobqueue.rows import drain_sentence, progress_rows, progress_sentence
+from headgate.orchestration.phases import in_phase
 from headgate.orchestration.run_logs import library_logs_in_run
 from headgate.orchestration.run_state import ended, run_logger
 from headgate.orchestration.stop_request import StopRequest, stop_on_signals
@@ -62,7 +61,13 @@ async def run_drain(
     stop, clock = StopRequest(), SystemClock()
     subject = f"jobqueue-{queue.queue}"
     artifacts = RunArtifacts[QueueProgress](
-        subject, stop, sentence=progress_sentence, share=lambda newest: newest.share, rows=progress_rows, table="jobs"
+        subject,
+        stop,
+        sentence=progress_sentence,
+        share=lambda newest: newest.share,
+        done=lambda newest: newest.count(JobState.DONE),
+        rows=progress_rows,
+        table="jobs",
     )
     drained_at = DrainRules(
         poll_s=poll_s,
@@ -71,9 +76,7 @@ async def run_drain(
         duration_s=duration_s,
     )
 
-    @task(name=subject, task_run_name=subject, cache_policy=NO_CACHE, persist_result=False)
     async def drained() -> DrainResult:
-        """Drain the queue: the one task of the run, so that its graph shows when it worked."""
         results = ResultFolder(Path(results_dir)) if results_dir else None
         async with queue.client() as client, asyncio.TaskGroup() as group:
             collector = JobCollector(client, samples, rules, results=results)
@@ -92,8 +95,8 @@ async def run_drain(
     with stop_on_signals(stop), library_logs_in_run():
         with closing(samples):
             async with artifacts.published():
-                result = await drained()
-            await artifacts.finish(result.progress, drain_sentence(result))
+                result = await in_phase(subject, drained, asset=samples.url, what="samples")
+            await in_phase("publish", lambda: artifacts.finish(result.progress, drain_sentence(result)))
         message = drain_sentence(result)
         run_logger().info("%s: %s", subject, message)
         if stop.reason is None and fail_on_dead and result.progress.count(JobState.DEAD):

@@ -1,0 +1,105 @@
+"""The phases of a flow run: each is a task with its name, so that the graph of the run shows what took how long."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from prefect import task
+from prefect.assets import Asset, AssetProperties, materialize
+from prefect.cache_policies import NO_CACHE
+from prefect.client.base import ServerType, determine_server_type
+
+from headgate.core.events import CampaignStopping
+from headgate.telemetry import Handler, Recorded
+
+R = TypeVar("R")
+
+_NOT_IN_A_KEY: Final = re.compile(r"[^A-Za-z0-9._:/@-]")
+
+
+async def in_phase(name: str, work: Callable[[], Awaitable[R]], *, asset: str = "", what: str = "") -> R:
+    """Do a part of a flow run as a task called `name`, and return what it gives.
+
+    Args:
+        name: of the task.
+        work: the part.
+        asset: the place that it writes, a URL or a path, which servers that have assets list; empty for none.
+        what: what lies there, in a few words.
+    """
+    made: Callable[[Any], Any] = task(name=name, task_run_name=name, cache_policy=NO_CACHE, persist_result=False)
+    if asset and shows_assets():
+        key = Asset(key=asset_key(asset), properties=AssetProperties(name=what or name))
+        made = materialize(key, name=name, task_run_name=name, cache_policy=NO_CACHE, persist_result=False)
+
+    async def phase() -> R:
+        return await work()
+
+    result: R = await made(phase)()
+    return result
+
+
+async def until_drained(sample: Awaitable[R], begun: asyncio.Event, *, name: str, store: str) -> R:
+    """Run `sample` as two phases: `name` until `begun` says that it takes on nothing more, then `drain`.
+
+    Args:
+        sample: takes samples and returns when all that it began has ended.
+        begun: set when it begins to drain.
+        name: of the first phase.
+        store: the place of the samples.
+    """
+    working = asyncio.ensure_future(sample)
+    draining = asyncio.ensure_future(begun.wait())
+
+    async def sampling() -> None:
+        await asyncio.wait({working, draining}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()  # an error before the end belongs to this phase
+
+    async def drained() -> R:
+        return await working
+
+    try:
+        await in_phase(name, sampling, asset=store, what="samples")
+        if not begun.is_set():
+            return working.result()
+        return await in_phase("drain", drained)
+    finally:
+        draining.cancel()
+        if not working.done():
+            working.cancel()
+            await asyncio.wait([working])
+
+
+class DrainSink:
+    """A sink of a campaign's events that says when it begins to drain. Used by one event loop."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        """Set when the campaign begins to drain."""
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def handlers(self) -> Mapping[type[Any], Handler]:
+        """See `Sink`."""
+        return {CampaignStopping: self._stopping}
+
+    def close(self) -> None:
+        """See `Sink`."""
+
+    def _stopping(self, _: Recorded[CampaignStopping]) -> None:
+        self._loop.call_soon_threadsafe(self.begun.set)
+
+
+def shows_assets() -> bool:
+    """Return whether the server lists assets: Prefect Cloud does; elsewhere they would be events that nobody shows."""
+    return determine_server_type() is ServerType.CLOUD
+
+
+def asset_key(place: str) -> str:
+    """Return the key of the asset at a URL or a path: characters that Prefect refuses become a dash."""
+    url = place if "://" in place else f"file://{Path(place).expanduser().absolute()}"
+    return _NOT_IN_A_KEY.sub("-", url)[:512]
