@@ -205,8 +205,8 @@ class Settings(
     console_port: int = Field(8770, ge=0, le=65_535, description="Port of the console; 0 takes a free one.")
     console_token: SecretStr = Field(
         SecretStr(""),
-        description="Token to sign in to the console with, which allows everything. Those of `monitor_tokens` allow what "
-        "their scopes say: `read` to look, `steer` to change things.",
+        description="Token to sign in to the console with, which allows everything. Those of `monitor_tokens` allow "
+        "what their scopes say: `read` to look, `steer` to change things.",
     )
 
     # TLS of every server of Headgate.
