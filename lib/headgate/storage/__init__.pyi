@@ -20,6 +20,13 @@ from .benchmark import StoreFigures as StoreFigures, example_samples as example_
 from .benchmark import measure_store as measure_store
 from .pairs import AlreadyTaken as AlreadyTaken, Opening as Opening
 from .recovery import repair as repair
+from .sample_index import (
+    Order as Order,
+    SampleFilter as SampleFilter,
+    SampleIndex as SampleIndex,
+    SamplePage as SamplePage,
+    TextSearch as TextSearch,
+)
 from .sink import BatchStore as BatchStore, JournalThread as JournalThread, Sink as Sink, SinkRules as SinkRules
 from .spending import SpendingAnswer as SpendingAnswer, SpendingNeed as SpendingNeed, SpendingReport as SpendingReport
 from .store import (

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import polars as pl
 
@@ -20,9 +20,10 @@ from headgate.core import CLOCK_TOLERANCE_S, DAY_S, Sample, Secret, errors, requ
 from headgate.core.audit import record_change
 from headgate.storage import compaction, deletion, mending, query
 from headgate.storage.batches import StoredBatch, put_batch
-from headgate.storage.manifest import ManifestLog, Visible
+from headgate.storage.manifest import ManifestLog, Part, Visible
 from headgate.storage.mark_log import MarkLog
 from headgate.storage.objects import PROBE, FolderObjects, ObjectStore, checked_batch_id
+from headgate.storage.sample_index import SampleIndex, TextSearch, whole_sample
 from headgate.storage.selection import Chosen
 from headgate.storage.summary import History, Summary, SummaryLedger, history_of, summary_of
 
@@ -242,6 +243,18 @@ class SampleStore:
             errors.InvalidInputError: if the SQL cannot be run or is no SELECT.
         """
         return await self._read(lambda visible: query.query(self._objects, visible, sql))
+
+    async def indexed(self, index: SampleIndex, within_s: float = 1.0) -> SampleIndex:
+        """Return the index with what is visible now, as far as it can be read within this time."""
+        return await self._read(lambda visible: index.caught_up(self._objects, visible, within_s))
+
+    async def search(self, search: TextSearch, parts: Sequence[Part], within_s: float = 0.5) -> int:
+        """Look for a text in further parts, for so long; return how many are left."""
+        return await asyncio.to_thread(search.go_on, self._objects, parts, within_s)
+
+    async def sample(self, part: Part, task_id: str) -> Mapping[str, Any] | None:
+        """Return every column of a sample as it is stored; None where the part has it no more."""
+        return await asyncio.to_thread(whole_sample, self._objects, part, task_id)
 
     async def summary(self, now: float, *, rebuild: bool = False, save: bool = True) -> Summary:
         """Return the summary as of `now` and write it to `summary/latest.json`; reads only what is new."""

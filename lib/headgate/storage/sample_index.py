@@ -1,0 +1,293 @@
+"""An index of the stored samples in memory: everything but their conversations, in the order that a reader asks for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from operator import attrgetter
+from typing import Any, Final
+
+import orjson
+import polars as pl
+
+from headgate.storage.manifest import Part, Problem, Visible
+from headgate.storage.objects import ObjectStore
+from headgate.storage.query import read_parts
+from headgate.storage.schema import COLUMNS, FRAME_SCHEMA
+
+MOST_ROWS: Final = 4_000_000
+"""Samples that are indexed, the newest; a million take about 150 MB."""
+
+_STEP_PARTS: Final = 32
+_STORED: Final = tuple(name for name in COLUMNS if name not in {"seed", "sequence", "trace_id", "conversation"})
+_REPEATED: Final = ("campaign", "model", "environment", "stage", "error_kind")
+"""Columns of few different values, which are kept once."""
+
+_SAID_CHARS: Final = 160
+"""Of a reason and of an error; the sample itself has the rest."""
+
+_SCHEMA: Final = pl.Schema(
+    {name: pl.Categorical() if name in _REPEATED else FRAME_SCHEMA[name] for name in _STORED} | {"part": pl.UInt32()}
+)
+
+
+class Order(StrEnum):
+    """In which order samples are listed."""
+
+    NEWEST = "newest"
+    WORST = "worst"
+    BEST = "best"
+    LONGEST = "longest"
+
+
+_KEYS: Final[Mapping[Order, tuple[pl.Expr, ...]]] = {
+    # Ascending, every one: unscored samples come last where the score decides, and the newest first among equals.
+    Order.NEWEST: (-pl.col("finished_at"),),
+    Order.WORST: (pl.col("score").fill_null(2.0), -pl.col("finished_at")),
+    Order.BEST: (-pl.col("score").fill_null(-1.0), -pl.col("finished_at")),
+    Order.LONGEST: (-pl.col("latency_s"), -pl.col("finished_at")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SampleFilter:
+    """Which samples are listed; empty and None choose all.
+
+    Attributes:
+        model: key (`name@revision`), or a name, which means every revision.
+        error: a kind, `any`, or `none`.
+        min_score: scored at least so much.
+        max_score: scored at most so much.
+        min_latency_s: the episode took so long at least.
+        max_latency_s: at most.
+        since: ended at this wall time or later.
+        index: of the environment's tasks.
+        invalid: only samples that do not count any more (True), or only those that do (False).
+        text: in the conversation, the reason or the error; small and capital letters are the same.
+    """
+
+    model: str = ""
+    environment: str = ""
+    error: str = ""
+    min_score: float | None = None
+    max_score: float | None = None
+    min_latency_s: float | None = None
+    max_latency_s: float | None = None
+    since: float | None = None
+    index: int | None = None
+    invalid: bool | None = None
+    text: str = ""
+
+    def condition(self) -> pl.Expr:
+        """Return what holds for rows of the index that are chosen, their text apart."""
+        column, found = pl.col, []
+        if self.environment:
+            found.append(column("environment") == self.environment)
+        if self.model:
+            name = column("model").cast(pl.String)
+            found.append(name == self.model if "@" in self.model else name.str.starts_with(f"{self.model}@"))
+        if self.error in {"any", "none"}:
+            found.append(column("error_kind").is_null() if self.error == "none" else column("error_kind").is_not_null())
+        elif self.error:
+            found.append(column("error_kind") == self.error)
+        for name, low, high in (
+            ("score", self.min_score, self.max_score),
+            ("latency_s", self.min_latency_s, self.max_latency_s),
+            ("finished_at", self.since, None),
+            ("index", self.index, self.index),
+        ):
+            found += [column(name) >= low] if low is not None else []
+            found += [column(name) <= high] if high is not None else []
+        if self.invalid is not None:
+            found.append(column("invalid") == self.invalid)
+        return pl.all_horizontal(found) if found else pl.lit(value=True)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplePage:
+    """Some of the samples that are chosen, in order.
+
+    Attributes:
+        rows: as many as were asked for, or what is left.
+        total: how many are chosen.
+        has_before: whether others stand before them.
+        has_after: whether others follow.
+    """
+
+    rows: pl.DataFrame
+    total: int
+    has_before: bool
+    has_after: bool
+
+
+@dataclass(frozen=True)
+class SampleIndex:
+    """The visible samples at one moment, each task once. Immutable: `caught_up` gives the next one.
+
+    Attributes:
+        rows: a row for each, without its conversation; `part` is a place in `parts`.
+        parts: that are read, by number; gone ones keep their number.
+        revision: grows with each change.
+        pending: parts that are visible and not read yet, the newest of which is read next.
+        left_out: rows that are older than the `MOST_ROWS` newest.
+        problems: what could not be read.
+    """
+
+    rows: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_SCHEMA))
+    parts: Mapping[int, Part] = field(default_factory=dict)
+    revision: int = 0
+    pending: int = 0
+    left_out: int = 0
+    problems: tuple[Problem, ...] = ()
+
+    def caught_up(self, objects: ObjectStore, visible: Visible, within_s: float = 1.0) -> SampleIndex:
+        """Return the index with what is visible now, as far as it can be read in this time; the newest first."""
+        ends_at = time.monotonic() + within_s
+        wanted = {part.path: part for part in visible.parts}
+        known = {part.path: number for number, part in self.parts.items()}
+        gone = [number for path, number in known.items() if path not in wanted]
+        rows = self.rows.filter(~pl.col("part").is_in(gone)) if gone else self.rows
+        parts = {number: part for number, part in self.parts.items() if part.path in wanted}
+        fresh = sorted((part for part in wanted.values() if part.path not in known), key=attrgetter("max_finished_at"))
+        room, problems = MOST_ROWS - rows.height, [] if fresh else list(self.problems)
+        frames, number = [rows], max(self.parts, default=-1)
+        while fresh and room > 0 and time.monotonic() < ends_at:
+            some = [fresh.pop() for _ in range(min(_STEP_PARTS, len(fresh)))]
+            for part, read in read_parts(objects, some, _STORED, problems):
+                number += 1
+                parts[number] = part
+                room -= read.height
+                frames.append(_indexed(read, number))
+        every = pl.concat(frames)
+        if len(frames) > 1:
+            # Two journals, or an import, can bring a task twice.
+            every = every.unique("task_id", keep="first", maintain_order=True).rechunk()
+        changed = bool(gone) or len(frames) > 1
+        pending = 0 if room <= 0 else len(fresh)
+        left_out = sum(part.rows for part in fresh) if room <= 0 else 0
+        revision = self.revision + (changed or pending != self.pending)
+        return SampleIndex(every, parts, revision, pending, left_out, (*visible.problems, *problems))
+
+    @cached_property
+    def models(self) -> list[str]:
+        """Keys of the models, sorted."""
+        return self._names("model")
+
+    @cached_property
+    def environments(self) -> list[str]:
+        """Names of the environments, sorted."""
+        return self._names("environment")
+
+    @cached_property
+    def error_kinds(self) -> list[str]:
+        """Kinds of errors that samples have, sorted."""
+        return self._names("error_kind")
+
+    def _names(self, column: str) -> list[str]:
+        return sorted(map(str, self.rows[column].drop_nulls().unique()))
+
+    def page(
+        self,
+        chosen: SampleFilter,
+        order: Order = Order.NEWEST,
+        *,
+        after: str = "",
+        before: str = "",
+        size: int = 50,
+        tasks: Collection[str] | None = None,
+    ) -> SamplePage:
+        """Return the first samples that are chosen, or those next to one of them.
+
+        Args:
+            chosen: which samples; its text is not looked at, but `tasks` is.
+            order: of the list.
+            after: task id of the sample that they follow.
+            before: task id of the sample that they stand before.
+            size: how many at most.
+            tasks: only these; what a text was found in.
+        """
+        keys = (*_KEYS[order], pl.col("task_id"))
+        found = self.rows.lazy().filter(chosen.condition())
+        if tasks is not None:
+            found = found.filter(pl.col("task_id").is_in(list(tasks)))
+        found = found.with_columns(key.alias(f"key{number}") for number, key in enumerate(keys))
+        names = [f"key{number}" for number in range(len(keys))]
+        anchor = self.rows.lazy().filter(pl.col("task_id") == (after or before)).select(keys).collect().rows()
+        is_back = bool(before) and bool(anchor)
+        some = found.filter(_beyond(names, anchor[0], is_back=is_back)) if anchor else found
+        listed, counts = pl.collect_all([some.sort(names, descending=is_back).head(size + 1), found.select(pl.len())])
+        has_more, listed = listed.height > size, listed.head(size)
+        if is_back:
+            listed = listed.reverse()
+        beside = bool(anchor)
+        return SamplePage(
+            listed.drop(names), counts.item(), has_more if is_back else beside, beside if is_back else has_more
+        )
+
+    def task_ids(self, chosen: SampleFilter, tasks: Collection[str] | None = None) -> list[str]:
+        """Return the task ids of all samples that are chosen."""
+        found = self.rows.lazy().filter(chosen.condition()).select("task_id").collect()["task_id"]
+        return found.to_list() if tasks is None else sorted(set(found) & set(tasks))
+
+    def row(self, task_id: str) -> dict[str, Any] | None:
+        """Return what is indexed of a sample; None where there is none."""
+        return next(self.rows.lazy().filter(pl.col("task_id") == task_id).collect().iter_rows(named=True), None)
+
+
+def _indexed(read: pl.DataFrame, number: int) -> pl.DataFrame:
+    said = [pl.col(name).str.slice(0, _SAID_CHARS) for name in ("why", "error")]
+    repeated = pl.col(_REPEATED).cast(pl.Categorical())
+    return read.with_columns(*said, repeated, pl.lit(number, pl.UInt32()).alias("part")).select(_SCHEMA.names())
+
+
+def _beyond(names: Sequence[str], anchor: Sequence[Any], *, is_back: bool) -> pl.Expr:
+    """Return the condition that a row follows another one, or stands before it, by the first key that differs."""
+    condition = pl.lit(value=False)
+    for name, value in reversed(list(zip(names, anchor, strict=True))):
+        column, own = pl.col(name), pl.lit(value)
+        condition = (column < own if is_back else column > own) | ((column == own) & condition)
+    return condition
+
+
+MOST_FOUND: Final = 10_000
+"""Samples that a text is looked for in at most: whoever finds more asks for something narrower."""
+
+
+class TextSearch:
+    """Where a text was found, part by part: parts never change, so each is read once. Calls must not overlap."""
+
+    def __init__(self, text: str) -> None:
+        # As it stands in a conversation, which is JSON; reasons and errors are compared with the plain text.
+        self._needles = [text, orjson.dumps(text).decode()[1:-1]]
+        self._read: dict[str, list[str]] = {}
+
+    def go_on(self, objects: ObjectStore, parts: Sequence[Part], within_s: float) -> int:
+        """Read parts that are not read yet, the newest first, for so long; return how many are left."""
+        ends_at, problems = time.monotonic() + within_s, list[Problem]()
+        said = pl.col("conversation", "why", "error")
+        left = sorted((part for part in parts if part.path not in self._read), key=attrgetter("max_finished_at"))
+        while left and time.monotonic() < ends_at and sum(map(len, self._read.values())) < MOST_FOUND:
+            some = [left.pop() for _ in range(min(_STEP_PARTS, len(left)))]
+            self._read |= {part.path: [] for part in some}
+            for part, rows in read_parts(objects, some, ["task_id", "conversation", "why", "error"], problems):
+                has = pl.col("conversation", "why", "error").str.contains_any(
+                    self._needles, ascii_case_insensitive=True
+                )
+                self._read[part.path] = rows.filter(pl.any_horizontal(has))["task_id"].to_list()
+        return len(left)
+
+    def found(self) -> Iterator[str]:
+        """Yield the task ids of the samples that have it."""
+        for tasks in self._read.values():
+            yield from tasks
+
+
+def whole_sample(objects: ObjectStore, part: Part, task_id: str) -> dict[str, Any] | None:
+    """Return every column of a sample as it is stored; None where the part has it no more."""
+    problems: list[Problem] = []
+    for _, rows in read_parts(objects, [part], None, problems):
+        return next(rows.filter(pl.col("task_id") == task_id).iter_rows(named=True), None)
+    return None
