@@ -15,9 +15,10 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from headgate.config import Settings
-from headgate.console import live, now
+from headgate.console import live, now, samples
 from headgate.console.access import COOKIE, SESSION_S, Access, Looking, form_of
 from headgate.console.pages import Pages
+from headgate.console.records import Records
 from headgate.console.sources import Sources
 from headgate.core.errors import HeadgateError, UnauthorizedError
 from headgate.net.hosts import check_site
@@ -46,32 +47,39 @@ class Console:
         sources: what is asked, and what it said last.
         access: who looks.
         pages: how they see it.
+        records: what is stored.
     """
 
     settings: Settings
     sources: Sources
     access: Access
     pages: Pages
+    records: Records
 
     def page(self, request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
         """Return a page; see `Pages.page`."""
         return self.pages.page(request, template, status=status, **values)
 
 
-_SCREENS: Final[tuple[tuple[str, str, Callable[[FastAPI, Console], None]], ...]] = (("/", "Now", now.add_routes),)
+_SCREENS: Final[tuple[tuple[str, str, Callable[[FastAPI, Console], None]], ...]] = (
+    ("/", "Now", now.add_routes),
+    ("/samples", "Samples", samples.add_routes),
+)
 """Address, title and routes of every screen, in the order of the navigation."""
 
 
-def console_app(settings: Settings, sources: Sources, access: Access) -> ASGIApp:
+def console_app(settings: Settings, sources: Sources, records: Records, access: Access) -> ASGIApp:
     """Return the console as an ASGI application.
 
     Args:
         settings: see `Console`.
         sources: opened, and closed, by whoever serves the application.
+        records: likewise.
         access: likewise.
     """
     app = FastAPI(title="Headgate console", docs_url=None, redoc_url=None, openapi_url=None)
-    console = Console(settings, sources, access, Pages(sources, [(path, title) for path, title, _ in _SCREENS]))
+    pages = Pages(sources, [(path, title) for path, title, _ in _SCREENS])
+    console = Console(settings, sources, access, pages, records)
     _add_frame(app, console)
     live.add_routes(app, console)
     for _, _, add_routes in _SCREENS:

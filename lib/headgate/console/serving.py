@@ -11,6 +11,7 @@ from headgate.config import Settings
 from headgate.console.access import Access
 from headgate.console.app import console_app
 from headgate.console.asking import opened_sources
+from headgate.console.records import opened_records
 from headgate.core import Secret
 from headgate.net.asgi import serving
 from headgate.net.authority import Authority
@@ -60,9 +61,12 @@ async def serve_console(
     authority = Authority(open_tokens(settings.monitor_tokens), rate=None) if settings.monitor_tokens else None
     try:
         access = Access(Secret(token) if token else None, authority, host)
-        async with opened_sources(settings, runs=runs, jobqueues=jobqueues, elastic=elastic) as sources:
+        async with (
+            opened_sources(settings, runs=runs, jobqueues=jobqueues, elastic=elastic) as sources,
+            opened_records(settings) as records,
+        ):
             listener = bound(host, port)
-            app = console_app(settings, sources, access)
+            app = console_app(settings, sources, records, access)
             async with serving(app, listener, name="console", most=_MOST_CONNECTIONS, stop_s=_STOP_S, tls=tls):
                 yield url_of(listener, tls)
     finally:

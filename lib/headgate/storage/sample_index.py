@@ -30,7 +30,8 @@ _SAID_CHARS: Final = 160
 """Of a reason and of an error; the sample itself has the rest."""
 
 _SCHEMA: Final = pl.Schema(
-    {name: pl.Categorical() if name in _REPEATED else FRAME_SCHEMA[name] for name in _STORED} | {"part": pl.UInt32()}
+    {name: pl.Categorical() if name in _REPEATED else FRAME_SCHEMA[name] for name in _STORED}
+    | {"part": pl.UInt32(), "invalid": pl.Boolean()}
 )
 
 
@@ -87,8 +88,8 @@ class SampleFilter:
         if self.environment:
             found.append(column("environment") == self.environment)
         if self.model:
-            name = column("model").cast(pl.String)
-            found.append(name == self.model if "@" in self.model else name.str.starts_with(f"{self.model}@"))
+            key = column("model").cast(pl.String)
+            found.append(key == self.model if "@" in self.model else key.str.starts_with(f"{self.model}@"))
         if self.error in {"any", "none"}:
             found.append(column("error_kind").is_null() if self.error == "none" else column("error_kind").is_not_null())
         elif self.error:
@@ -227,6 +228,11 @@ class SampleIndex:
             listed.drop(names), counts.item(), has_more if is_back else beside, beside if is_back else has_more
         )
 
+    def parts_of(self, chosen: SampleFilter) -> list[Part]:
+        """Return the parts that hold samples that are chosen, whatever their text."""
+        found = self.rows.lazy().filter(chosen.condition()).select(pl.col("part").unique()).collect()["part"]
+        return [self.parts[number] for number in found]
+
     def task_ids(self, chosen: SampleFilter, tasks: Collection[str] | None = None) -> list[str]:
         """Return the task ids of all samples that are chosen."""
         found = self.rows.lazy().filter(chosen.condition()).select("task_id").collect()["task_id"]
@@ -240,7 +246,9 @@ class SampleIndex:
 def _indexed(read: pl.DataFrame, number: int) -> pl.DataFrame:
     said = [pl.col(name).str.slice(0, _SAID_CHARS) for name in ("why", "error")]
     repeated = pl.col(_REPEATED).cast(pl.Categorical())
-    return read.with_columns(*said, repeated, pl.lit(number, pl.UInt32()).alias("part")).select(_SCHEMA.names())
+    return read.with_columns(*said, repeated, pl.lit(number, pl.UInt32()).alias("part"), invalid=False).select(
+        _SCHEMA.names()
+    )
 
 
 def _beyond(names: Sequence[str], anchor: Sequence[Any], *, is_back: bool) -> pl.Expr:
@@ -267,7 +275,6 @@ class TextSearch:
     def go_on(self, objects: ObjectStore, parts: Sequence[Part], within_s: float) -> int:
         """Read parts that are not read yet, the newest first, for so long; return how many are left."""
         ends_at, problems = time.monotonic() + within_s, list[Problem]()
-        said = pl.col("conversation", "why", "error")
         left = sorted((part for part in parts if part.path not in self._read), key=attrgetter("max_finished_at"))
         while left and time.monotonic() < ends_at and sum(map(len, self._read.values())) < MOST_FOUND:
             some = [left.pop() for _ in range(min(_STEP_PARTS, len(left)))]

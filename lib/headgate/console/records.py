@@ -1,0 +1,240 @@
+"""The sample store, as screens ask it: one index for all who look, and each answer made once while it holds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+import anyio
+from fastapi import HTTPException, Request
+
+from headgate.config import Settings
+from headgate.core.errors import HeadgateError, InvalidInputError
+from headgate.storage import SampleFilter, SampleIndex, SampleStore, TextSearch, sample_store
+
+_log = logging.getLogger("headgate.console")
+
+EVERY_S: Final = 3.0
+"""Time between two looks at what is new in the store, while somebody asks."""
+
+FIRST_S: Final = 0.25
+STEP_S: Final = 2.0
+"""How long parts are read before what they hold is shown: at first, and later."""
+
+PATIENCE_S: Final = 0.6
+"""A page waits this long for what is new, and for an answer that takes long; then it shows what there is."""
+
+REST: Final = 10
+"""An answer that took a second to make is not made again within so many seconds, whatever was stored since."""
+
+AT_ONCE: Final = 2
+MOST_ANSWERS: Final = 400
+MOST_SEARCHES: Final = 16
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """What was made of the store.
+
+    Attributes:
+        value: what it is.
+        at: wall time of the samples that it was made of.
+        took_s: how long it took.
+        revision: of the index.
+    """
+
+    value: T
+    at: float
+    took_s: float
+    revision: int
+
+
+class Records:
+    """Reads a sample store for all who look at it. Owned by whoever serves the console; lives on one event loop.
+
+    Invariant: at most `AT_ONCE` threads make answers.
+
+    Args:
+        settings: name the store, which is opened when somebody looks.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.problem = ""
+        self._settings = settings
+        self._opened: SampleStore | None = None
+        self._index = SampleIndex()
+        self._read_at = 0.0
+        self._next_at = 0.0
+        self._reading: asyncio.Task[None] | None = None
+        self._stepped = asyncio.Event()
+        self._threads = anyio.CapacityLimiter(AT_ONCE)
+        self._tasks: OrderedDict[Hashable, asyncio.Task[Answer[Any]]] = OrderedDict()
+        self._waiting: Counter[asyncio.Task[Answer[Any]]] = Counter()
+        self._latest: OrderedDict[Hashable, Answer[Any]] = OrderedDict()
+        self._searches: OrderedDict[str, tuple[TextSearch, asyncio.Lock]] = OrderedDict()
+
+    @property
+    def store(self) -> SampleStore:
+        """The store.
+
+        Raises:
+            InvalidInputError: it is a folder that does not exist.
+        """
+        if self._opened is None:
+            place = self._settings.store
+            if "://" not in place and not Path(place).expanduser().is_dir():
+                raise InvalidInputError(
+                    f"there is no sample store at {place!r}", next_step="It is made with the first samples of a run."
+                )
+            self._opened = sample_store(self._settings)
+        return self._opened
+
+    async def index(self, *, now: bool = False) -> SampleIndex:
+        """Return the samples as far as they are read, after a look at what is new unless that was done of late."""
+        if self._reading is None and (now or time.monotonic() >= self._next_at):
+            self._stepped = asyncio.Event()
+            self._reading = asyncio.create_task(self._read(), name="read the sample store")
+        if self._reading is not None:
+            # All of it where something was changed from here; else the first step.
+            awaited = self._reading if now else asyncio.ensure_future(self._stepped.wait())
+            await asyncio.wait({awaited}, timeout=None if now else PATIENCE_S)
+            if awaited is not self._reading:
+                awaited.cancel()
+        return self._index
+
+    async def answer(
+        self, key: Hashable, make: Callable[[SampleIndex], T], *, patience_s: float | None = None
+    ) -> Answer[T] | None:
+        """Return what `make` gives for the index, made once for all who ask while the store stays as it is.
+
+        Args:
+            key: what is asked; equal keys are equal questions.
+            make: is called in a thread.
+            patience_s: after this the last answer to the question is returned, None if there is none yet, and the new
+                one is made in the meantime. Without it the answer is waited for, and dropped when nobody does.
+        """
+        index = await self.index()
+        last = self._latest.get(key)
+        if last is not None and (
+            last.revision == index.revision or (patience_s is not None and time.time() < last.at + REST * last.took_s)
+        ):
+            self._latest.move_to_end(key)
+            return last
+        asked = (index.revision, key)
+        task = self._tasks.get(asked)
+        if task is None:
+            task = self._tasks[asked] = asyncio.create_task(self._made(key, make, index))
+            task.add_done_callback(lambda done: self._forget(asked, done))
+        if patience_s is not None:
+            await asyncio.wait({task}, timeout=patience_s)
+            return task.result() if task.done() else last
+        self._waiting[task] += 1
+        try:
+            return await asyncio.shield(task)
+        finally:
+            self._waiting[task] -= 1
+            if not self._waiting[task]:
+                del self._waiting[task]
+                self._forget(asked, task)
+                task.cancel()  # changes nothing once it is done
+
+    async def now(self, key: Hashable, make: Callable[[SampleIndex], T]) -> T:
+        """Return what `make` gives, however long it takes; see `answer`."""
+        answer = await self.answer(key, make)
+        assert answer is not None, "it was waited for"
+        return answer.value
+
+    async def search(self, chosen: SampleFilter) -> tuple[list[str] | None, int]:
+        """Return the tasks in which the text of a filter was found so far, and how many parts are left to read.
+
+        Each call reads on for half a second. None where the filter has no text.
+        """
+        if not chosen.text:
+            return None, 0
+        search, lock = self._searches.setdefault(chosen.text, (TextSearch(chosen.text), asyncio.Lock()))
+        self._searches.move_to_end(chosen.text)
+        while len(self._searches) > MOST_SEARCHES:
+            self._searches.popitem(last=False)
+        parts = await self.now(("parts", chosen), lambda index: index.parts_of(chosen))
+        async with lock:
+            left = await self.store.search(search, parts)
+        return list(search.found()), left
+
+    async def close(self) -> None:
+        """End what is being read and let go of the store."""
+        tasks = [*self._tasks.values(), *([self._reading] if self._reading else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._opened is not None:
+            self._opened.close()
+
+    def _forget(self, asked: Hashable, task: asyncio.Task[Answer[Any]]) -> None:
+        if self._tasks.get(asked) is task:
+            del self._tasks[asked]
+
+    async def _made(self, key: Hashable, make: Callable[[SampleIndex], T], index: SampleIndex) -> Answer[T]:
+        begun, at = time.monotonic(), self._read_at
+        value = await anyio.to_thread.run_sync(make, index, limiter=self._threads)
+        answer = Answer(value, at, time.monotonic() - begun, index.revision)
+        self._latest[key] = answer
+        self._latest.move_to_end(key)
+        while len(self._latest) > MOST_ANSWERS:
+            self._latest.popitem(last=False)
+        return answer
+
+    async def _read(self) -> None:
+        within_s = FIRST_S if self._index.revision == 0 else STEP_S
+        try:
+            while True:
+                self._index, self._read_at = await self.store.indexed(self._index, within_s), time.time()
+                self._stepped.set()
+                if not self._index.pending:
+                    break
+                within_s = STEP_S
+            self.problem = ""
+        except HeadgateError as error:
+            self.problem = error.message
+        except Exception:  # noqa: BLE001 - whatever fails, it is reported here, and tried again with the next look
+            _log.exception("The sample store cannot be read; it is tried again")
+            self.problem = "the sample store cannot be read; the console's log says why"
+        finally:
+            self._stepped.set()
+            self._reading, self._next_at = None, time.monotonic() + EVERY_S
+
+
+@asynccontextmanager
+async def opened_records(settings: Settings) -> AsyncIterator[Records]:
+    """Give the records of the settings' store."""
+    records = Records(settings)
+    try:
+        yield records
+    finally:
+        await records.close()
+
+
+async def while_connected(request: Request, awaited: Awaitable[T]) -> T:
+    """Return what is awaited; it is cancelled as soon as whoever asked has left."""
+    task, left = asyncio.ensure_future(awaited), asyncio.create_task(_left(request))
+    try:
+        await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise HTTPException(499, "whoever asked has left")
+    finally:
+        task.cancel()
+        left.cancel()
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,222 @@
+"""The stored samples: a list by filter and order, and each one whole, also beside another model's of the same task."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlencode
+
+import orjson
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, Response
+
+from headgate.console.records import while_connected
+from headgate.core.errors import InvalidInputError, NotFoundError
+from headgate.core.moments import moment_of
+from headgate.storage import Order, SampleFilter, SampleIndex
+from headgate.telemetry import printable
+
+if TYPE_CHECKING:
+    from headgate.console.app import Console
+
+PAGE: Final = 50
+MOST_MESSAGES: Final = 100
+MOST_CHARS: Final = 20_000
+"""Of a message. A page shows 2 MB of a conversation at most; the rest is in the text that it links to."""
+
+MOST_BESIDE: Final = 100
+_NUMBERS: Final = ("min_score", "max_score", "min_latency_s", "max_latency_s")
+_FIELDS: Final = ("model", "environment", "error", *_NUMBERS, "since", "index", "text", "order")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a list of samples is asked for.
+
+    Attributes:
+        chosen: which samples.
+        order: of the list.
+        fields: as they were written in the address.
+    """
+
+    chosen: SampleFilter
+    order: Order
+    fields: Mapping[str, str]
+
+    @classmethod
+    def of(cls, query: Mapping[str, str], now: float) -> Listing:
+        """Return what an address asks for.
+
+        Args:
+            query: its fields; others than those of a list are not looked at.
+            now: wall time that `since` counts back from.
+
+        Raises:
+            InvalidInputError: a field says what it cannot.
+        """
+        fields = {name: query.get(name, "").strip() for name in _FIELDS}
+        given: dict[str, Any] = {name: fields[name] for name in ("model", "environment", "error", "text")}
+        given |= {name: _number(name, fields[name]) for name in _NUMBERS if fields[name]}
+        if fields["index"]:
+            given["index"] = int(_number("index", fields["index"]))
+        if fields["since"]:
+            # By the minute, so that those who ask for the last day within it are given one answer.
+            given["since"] = moment_of(fields["since"], now // 60 * 60, option="since")
+        order = fields["order"] or Order.NEWEST
+        if order not in list(Order):
+            raise InvalidInputError(f"order must be one of {', '.join(Order)} (got {order!r})")
+        return cls(SampleFilter(**given), Order(order), fields)
+
+    def link(self, path: str, **changes: object) -> str:
+        """Return an address with these fields, some of them changed; None leaves one out."""
+        fields = {**self.fields, **changes}
+        query = urlencode([(name, value) for name, value in fields.items() if value not in {None, ""}])
+        return f"{path}?{query}" if query else path
+
+    def of_sample(self, task_id: str, **changes: object) -> str:
+        """Return the address of one sample, from which the list goes on."""
+        return self.link(f"/samples/{quote(task_id, safe='')}", **changes)
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not abs(value) < 1e12:
+        raise InvalidInputError(f"{name} must be a number (got {text[:40]!r})")
+    return value
+
+
+def add_routes(app: FastAPI, console: Console) -> None:
+    """Add the routes of the screens."""
+    records = console.records
+
+    @app.get("/samples")
+    async def samples_page(request: Request) -> HTMLResponse:
+        query = request.query_params
+        listing = Listing.of(query, time.time())
+        after, before = query.get("after", ""), query.get("before", "")
+
+        async def found() -> dict[str, Any]:
+            tasks, left = await records.search(listing.chosen)
+            key = ("page", listing.chosen, listing.order, after, before, tasks and len(tasks))
+            page = await records.now(
+                key,
+                lambda index: index.page(
+                    listing.chosen, listing.order, after=after, before=before, size=PAGE, tasks=tasks
+                ),
+            )
+            return {"page": page, "rows": page.rows.to_dicts(), "parts_left": left}
+
+        shown = await while_connected(request, found())
+        index = await records.index()
+        kinds = [(kind, kind) for kind in index.error_kinds]
+        return console.page(
+            request,
+            "samples.html",
+            listing=listing,
+            index=index,
+            orders=list(Order),
+            kinds=kinds,
+            records=records,
+            **shown,
+        )
+
+    @app.get("/samples/{task_id}")
+    async def sample_page(request: Request, task_id: str) -> HTMLResponse:
+        listing = Listing.of(request.query_params, time.time())
+        shown = await while_connected(request, _one(console, listing, task_id, request.query_params.get("beside", "")))
+        return console.page(request, "sample.html", listing=listing, **shown)
+
+    @app.get("/samples/{task_id}/conversation.txt")
+    async def conversation_text(request: Request, task_id: str) -> Response:
+        sample = await while_connected(request, _sample(console, task_id))
+        # As it was stored, whatever is in it: a browser keeps it as a file, and never shows it as a page.
+        headers = {"Content-Disposition": f'attachment; filename="{quote(task_id)}.txt"'}
+        text = sample["conversation"].encode("utf-8", "replace")
+        return Response(text, media_type="text/plain; charset=utf-8", headers=headers)
+
+
+async def _one(console: Console, listing: Listing, task_id: str, beside: str) -> dict[str, Any]:
+    """Return what the page of a sample shows."""
+    records = console.records
+    sample = await _sample(console, task_id)
+    tasks, _ = await records.search(listing.chosen)
+
+    def around(index: SampleIndex) -> dict[str, Any]:
+        own = SampleFilter(environment=sample["environment"], index=sample["index"])
+        others = index.page(own, Order.BEST, size=MOST_BESIDE)
+        following = index.page(listing.chosen, listing.order, after=task_id, size=1, tasks=tasks)
+        preceding = index.page(listing.chosen, listing.order, before=task_id, size=1, tasks=tasks)
+        return {
+            "others": [row for row in others.rows.to_dicts() if row["task_id"] != task_id],
+            "more_others": max(0, others.total - MOST_BESIDE),
+            "following": next(iter(following.rows["task_id"]), None),
+            "preceding": next(iter(preceding.rows["task_id"]), None),
+        }
+
+    key = ("around", listing.chosen, listing.order, task_id, tasks and len(tasks))
+    shown = await records.now(key, around)
+    samples = [sample] + ([await _sample(console, beside)] if beside else [])
+    return {**shown, "samples": samples, "messages": [messages_of(one["conversation"]) for one in samples]}
+
+
+async def _sample(console: Console, task_id: str) -> dict[str, Any]:
+    """Return a sample as it is stored, with what holds of it now.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    index = await console.records.index()
+    row = await console.records.now(("row", task_id), lambda index: index.row(task_id))
+    part = index.parts.get(row["part"]) if row is not None else None
+    sample = await console.records.store.sample(part, task_id) if part is not None else None
+    if row is None or sample is None:
+        more = " yet: parts of the store are still being read" if index.pending else ""
+        raise NotFoundError(f"the store has no sample {task_id[:60]!r}{more}", next_step="It may have been deleted.")
+    return {**sample, "stored_score": sample["score"], "score": row["score"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A message as a page shows it.
+
+    Attributes:
+        role: of who speaks.
+        text: what is said, cut, with characters that a browser would obey written as escapes.
+        left_out: characters that are cut off.
+    """
+
+    role: str
+    text: str
+    left_out: int
+
+
+def messages_of(conversation: str) -> list[Shown]:
+    """Return the messages of a stored conversation, as many as a page shows; what cannot be read is one message."""
+    if not conversation:
+        return []
+    try:
+        said = orjson.loads(conversation)
+        found = [_message(one) for one in said]
+    except (orjson.JSONDecodeError, TypeError, ValueError, KeyError):
+        return [_shown("as it was stored", conversation)]
+    shown = [_shown(role, text) for role, text in found[:MOST_MESSAGES]]
+    if len(found) > MOST_MESSAGES:
+        shown.append(Shown("", f"{len(found) - MOST_MESSAGES:,} more messages", 0))
+    return shown
+
+
+def _message(one: Any) -> tuple[str, str]:
+    role, content = (one["role"], one["content"]) if isinstance(one, dict) else one
+    return str(role), content if isinstance(content, str) else orjson.dumps(content).decode()
+
+
+def _shown(role: str, text: str) -> Shown:
+    lines = text[:MOST_CHARS].replace("\r\n", "\n").split("\n")
+    # Lines and tabs are what they are; every other character that is none to look at is written out.
+    kept = "\n".join("\t".join(map(printable, line.split("\t"))) for line in lines)
+    return Shown(printable(role[:60]), kept, max(0, len(text) - MOST_CHARS))
