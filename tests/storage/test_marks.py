@@ -157,7 +157,6 @@ async def test_two_who_mark_at_once_both_do_while_samples_are_stored(objects: Ob
             turns.wait(timeout=10)
             super().put_many(given)
 
-
     shared = Path(objects.url)
     evens = Invalidation(Chosen(), "even", task_ids=await _ids(objects, "sequence % 2 = 0"))
     few = Invalidation(Chosen(), "few", task_ids=await _ids(objects, "sequence < 4"))

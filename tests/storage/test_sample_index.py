@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from headgate.core import Sample
-from headgate.storage import Chosen, CompactionPolicy, Order, SampleFilter, SampleIndex, SampleStore, TextSearch
+from headgate.storage import (
+    Chosen,
+    CompactionPolicy,
+    Invalidation,
+    Order,
+    SampleFilter,
+    SampleIndex,
+    SampleStore,
+    TextSearch,
+)
 from headgate.storage.objects import FolderObjects
 from tests.storage.places import IN_BOTH
 from tests.storage.samples import DAY, START, sample
@@ -112,6 +121,18 @@ async def test_the_index_follows_what_is_stored_merged_and_deleted(store: Sample
     whole = await store.sample(left.parts[row["part"]], row["task_id"])
     assert whole is not None
     assert whole["conversation"] == next(one.conversation for one in samples if one.task_id == row["task_id"])
+
+
+async def test_what_marks_say_is_in_the_index(tmp_path: Path) -> None:
+    store, samples = SampleStore(FolderObjects(tmp_path)), _samples()
+    await store.put_batch("b", samples)
+    index = await store.indexed(SampleIndex())
+    bad = index.task_ids(SampleFilter(environment="e:0"))
+    await store.invalidate(Invalidation(Chosen(), "a broken scorer", "ann", bad), START)
+    marked = await store.indexed(index)
+    assert marked.revision > index.revision
+    assert sorted(marked.task_ids(SampleFilter(invalid=True))) == sorted(bad)
+    assert len(marked.task_ids(SampleFilter(invalid=False))) == 60 - len(bad)
 
 
 async def test_a_part_that_cannot_be_read_is_told_and_left_out(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import orjson
 import polars as pl
 
 from headgate.storage.manifest import Part, Problem, Visible
+from headgate.storage.marks import NO_MARKS
 from headgate.storage.objects import ObjectStore
 from headgate.storage.query import read_parts
 from headgate.storage.schema import COLUMNS, FRAME_SCHEMA
@@ -23,15 +24,14 @@ MOST_ROWS: Final = 4_000_000
 
 _STEP_PARTS: Final = 32
 _STORED: Final = tuple(name for name in COLUMNS if name not in {"seed", "sequence", "trace_id", "conversation"})
-_REPEATED: Final = ("campaign", "model", "environment", "stage", "error_kind")
+_REPEATED: Final = ("campaign", "model", "environment", "stage")
 """Columns of few different values, which are kept once."""
 
 _SAID_CHARS: Final = 160
 """Of a reason and of an error; the sample itself has the rest."""
 
 _SCHEMA: Final = pl.Schema(
-    {name: pl.Categorical() if name in _REPEATED else FRAME_SCHEMA[name] for name in _STORED}
-    | {"part": pl.UInt32(), "invalid": pl.Boolean()}
+    {name: pl.Categorical() if name in _REPEATED else FRAME_SCHEMA[name] for name in _STORED} | {"part": pl.UInt32()}
 )
 
 
@@ -129,16 +129,21 @@ class SampleIndex:
     """The visible samples at one moment, each task once. Immutable: `caught_up` gives the next one.
 
     Attributes:
-        rows: a row for each, without its conversation; `part` is a place in `parts`.
+        rows: a row for each, without its conversation, with the score that holds; `part` is a place in `parts`, and
+            `invalid` and `resample` say what marks say.
+        stored: the same, as they were stored.
         parts: that are read, by number; gone ones keep their number.
+        marks: their version.
         revision: grows with each change.
         pending: parts that are visible and not read yet, the newest of which is read next.
         left_out: rows that are older than the `MOST_ROWS` newest.
         problems: what could not be read.
     """
 
-    rows: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_SCHEMA))
+    rows: pl.DataFrame = field(default_factory=lambda: NO_MARKS.applied(pl.DataFrame(schema=_SCHEMA), everything=True))
+    stored: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_SCHEMA))
     parts: Mapping[int, Part] = field(default_factory=dict)
+    marks: str = ""
     revision: int = 0
     pending: int = 0
     left_out: int = 0
@@ -150,11 +155,11 @@ class SampleIndex:
         wanted = {part.path: part for part in visible.parts}
         known = {part.path: number for number, part in self.parts.items()}
         gone = [number for path, number in known.items() if path not in wanted]
-        rows = self.rows.filter(~pl.col("part").is_in(gone)) if gone else self.rows
+        stored = self.stored.filter(~pl.col("part").is_in(gone)) if gone else self.stored
         parts = {number: part for number, part in self.parts.items() if part.path in wanted}
         fresh = sorted((part for part in wanted.values() if part.path not in known), key=attrgetter("max_finished_at"))
-        room, problems = MOST_ROWS - rows.height, [] if fresh else list(self.problems)
-        frames, number = [rows], max(self.parts, default=-1)
+        room, problems = MOST_ROWS - stored.height, [] if fresh else list(self.problems)
+        frames, number = [stored], max(self.parts, default=-1)
         while fresh and room > 0 and time.monotonic() < ends_at:
             some = [fresh.pop() for _ in range(min(_STEP_PARTS, len(fresh)))]
             for part, read in read_parts(objects, some, _STORED, problems):
@@ -162,15 +167,16 @@ class SampleIndex:
                 parts[number] = part
                 room -= read.height
                 frames.append(_indexed(read, number))
-        every = pl.concat(frames)
         if len(frames) > 1:
             # Two journals, or an import, can bring a task twice.
-            every = every.unique("task_id", keep="first", maintain_order=True).rechunk()
-        changed = bool(gone) or len(frames) > 1
+            stored = pl.concat(frames).unique("task_id", keep="first", maintain_order=True).rechunk()
+        changed = bool(gone) or len(frames) > 1 or self.marks != visible.marks.version
+        rows = visible.marks.applied(stored, everything=True) if changed else self.rows
         pending = 0 if room <= 0 else len(fresh)
         left_out = sum(part.rows for part in fresh) if room <= 0 else 0
         revision = self.revision + (changed or pending != self.pending)
-        return SampleIndex(every, parts, revision, pending, left_out, (*visible.problems, *problems))
+        marks = visible.marks.version
+        return SampleIndex(rows, stored, parts, marks, revision, pending, left_out, (*visible.problems, *problems))
 
     @cached_property
     def models(self) -> list[str]:
@@ -246,9 +252,7 @@ class SampleIndex:
 def _indexed(read: pl.DataFrame, number: int) -> pl.DataFrame:
     said = [pl.col(name).str.slice(0, _SAID_CHARS) for name in ("why", "error")]
     repeated = pl.col(_REPEATED).cast(pl.Categorical())
-    return read.with_columns(*said, repeated, pl.lit(number, pl.UInt32()).alias("part"), invalid=False).select(
-        _SCHEMA.names()
-    )
+    return read.with_columns(*said, repeated, pl.lit(number, pl.UInt32()).alias("part")).select(_SCHEMA.names())
 
 
 def _beyond(names: Sequence[str], anchor: Sequence[Any], *, is_back: bool) -> pl.Expr:
