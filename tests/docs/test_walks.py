@@ -26,7 +26,7 @@ from tests.docs.walks import (
 
 QUICK: Final = frozenset(
     {
-        "README.md: Score something",
+        "README.md: Evaluate your models",
         "docs/how-to/jobqueue-server.md: Create tokens",
         "docs/how-to/own-environment.md",
         "docs/how-to/challenge.md: Serve and call policies",
@@ -34,9 +34,7 @@ QUICK: Final = frozenset(
 )
 """What `make test` follows; `make test-long` follows the others, which take longer."""
 
-ELSEWHERE: Final = frozenset(
-    {"README.md: Deploy to Prefect", "docs/how-to/prefect.md: Sample on a schedule", "docs/how-to/exchange.md"}
-)
+ELSEWHERE: Final = frozenset({"docs/how-to/prefect.md: Sample on a schedule", "docs/how-to/exchange.md"})
 """Walks of `test_prefect_walk.py` and `test_exchange.py`, which look at what they end with."""
 
 

@@ -111,13 +111,7 @@ export PYTHONPATH=$HOME/packages"""
 """Installs beside the project's environment, which a test leaves as it is, with the build tool that is there."""
 
 PARTS: Final[Mapping[str, Sequence[tuple[str, ...]]]] = {
-    "README.md": (
-        ("Score something", "Sample continually", "Evaluate on workers that others start"),
-        ("What it can sample",),
-        ("Place GPU work on Ray, with priorities",),
-        ("Serve models from engines that sleep",),
-        ("Deploy to Prefect",),
-    ),
+    "README.md": (("Evaluate your models", "Keep sampling"),),
     "docs/tutorials/evaluate-two-models.md": (
         ("Install and look", "Look at a task"),
         ("Sample baselines yourself", "Look at the samples", "Sample a model"),
@@ -175,8 +169,7 @@ echo 'pools: [{name: rlhf, quota: {cpu: 4}}]' > pools.yaml
 """
 
 GIVEN: Final[Mapping[str, str]] = {
-    "README.md: Score something": PROVIDER,
-    "README.md: Deploy to Prefect": SHORT_WINDOWS,
+    "README.md: Evaluate your models": PROVIDER,
     "docs/tutorials/evaluate-two-models.md: Sample baselines yourself": PROVIDER,
     "docs/how-to/challenge.md: Generate, import and export jobs": CHALLENGE + QUEUE,
     "docs/how-to/deploy.md": PROVIDER
