@@ -41,7 +41,7 @@ async def _serving(stack: AsyncExitStack, **settings: object) -> str:
     said: list[Event] = []
     questions = Questions(None, None, None, None)  # type: ignore[arg-type]
     chosen = Settings(monitor_port=0, **settings)  # type: ignore[arg-type]
-    await serve_monitoring(stack, chosen, status, new_registry(status), questions, said.append)
+    await serve_monitoring(stack, chosen, status, new_registry(status), questions, None, said.append)  # type: ignore[arg-type]
     (started,) = said
     assert isinstance(started, MonitorStarted)
     return started.address
@@ -77,7 +77,7 @@ async def test_tokens_are_created_rotated_and_revoked_while_it_runs(
 
 
 @pytest.mark.parametrize(
-    ("scope", "teams", "code"), [(Scope.ADMIN, None, 200), (Scope.CLAIM, None, 401), (Scope.READ, ["a"], 401)]
+    ("scope", "teams", "code"), [(Scope.ADMIN, None, 200), (Scope.CLAIM, None, 403), (Scope.READ, ["a"], 403)]
 )
 async def test_a_token_needs_the_scope_read_for_all_teams(
     url: str, tokens: TokenStore, scope: Scope, teams: list[str] | None, code: int

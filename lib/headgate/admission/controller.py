@@ -156,6 +156,15 @@ class AdmissionController:
         if account is not None:
             self._after(account, now)
 
+    def retry(self, name: ProviderModel, now: float) -> None:
+        """End the cooldown of a model at its provider; where a breaker is open, one probe may be sent."""
+        account = self.accounts.by_name.get(name)
+        if account is not None:
+            account.blocked_until = min(account.blocked_until, now)
+            account.breaker.until = min(account.breaker.until, now)
+            self._limits.schedule(account, now)
+            self._after(account, now)
+
     def set_provider_cap(self, provider: str, slots: int | None, now: float) -> None:
         """Bound what this process may have in flight at a provider; None takes the bound away, 0 admits nothing.
 

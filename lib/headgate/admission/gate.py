@@ -221,6 +221,12 @@ class RequestAdmission:
             self._controller.learnt(key, ceiling, self._now())
         self._carry_out()
 
+    def retry(self, name: ProviderModel) -> None:
+        """End a model's cooldown; see `AdmissionController.retry`."""
+        with self._lock:
+            self._controller.retry(name, self._now())
+        self._carry_out()
+
     def set_provider_cap(self, provider: str, slots: int | None) -> None:
         """Bound what may be in flight at a provider; see `AdmissionController.set_provider_cap`."""
         with self._lock:

@@ -28,6 +28,7 @@ class Scope(StrEnum):
     CLAIM = "claim"
     COMPLETE = "complete"
     READ = "read"
+    STEER = "steer"
     LEGACY = "legacy"
     ADMIN = "admin"
 

@@ -303,7 +303,7 @@ async def run_source(
             questions = Questions(inquiry.explain, inquiry.tasks, inquiry.capacity, inquiry.health)
             is_followed = watch.get("on_status") is None and judging is not None and stop_when_idle
             shown = Progress(campaign.progress, inquiry.requests, campaign.now) if is_followed else campaign.status
-            await serve_monitoring(stack, settings, shown, registry, questions, stream.emit)
+            await serve_monitoring(stack, settings, shown, registry, questions, campaign.steering, stream.emit)
         beside = []
         if is_traced:
             beside.append(report_health(campaign.inquiry.health, stream.emit, clock, settings.health_interval_s))

@@ -92,12 +92,15 @@ class DemandSide:
         """Return whether nothing is due, buffered or queued, and nothing will be by itself."""
         parts = self._parts
         is_empty = not len(parts.dispatcher.queue) and not parts.batches.size and not self._stages.pending
+        is_empty = is_empty and not parts.dispatcher.aside
         return is_empty and not self._is_opening and parts.provider.next_at(parts.now()) is None
 
     def _may_ask(self) -> bool:
         """Return whether more demand has a place to go; what is buffered is on its way into the queue and counts."""
         parts = self._parts
         backlog = parts.backlog() + parts.batches.size
+        if parts.controls.pauses and parts.controls.pause_of(None, None) is not None:
+            return False  # what a source gives once stays there
         is_open = not parts.backpressure.is_paused and backlog < parts.backpressure.pause_at
         return is_open and not parts.journal.is_blocked
 

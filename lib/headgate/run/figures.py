@@ -73,6 +73,11 @@ class WorkerFigures:
         self._recent = SlidingCount(span_s=_MINUTE_S, bucket_s=1.0)
         self._past: deque[tuple[float, float]] = deque([(now, 0.0)])
 
+    def resize(self, total: int, now: float) -> None:
+        """There are more workers, or fewer."""
+        self._advance(now)
+        self._total = total
+
     def started(self, now: float) -> None:
         """An episode took a worker."""
         self._advance(now)

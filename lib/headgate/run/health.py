@@ -50,6 +50,18 @@ class Health:
                 self._changed(model, now)
                 await self.remember(model)
 
+    async def retry(self, model: str, now: float) -> None:
+        """End a model's pause and its provider's cooldown now; the next failures count from zero."""
+        sampler, requests = self._parts.samplers.get(model), self._parts.requests
+        if sampler is None:
+            return
+        for event in sampler.retry(now):
+            self._parts.emit(event)
+        self._changed(model, now)
+        if requests is not None:
+            requests.retry(model)
+        await self.remember(model)
+
     async def remember(self, model: str) -> None:
         """Keep the state of a model's pause across restarts."""
         sampler, journal = self._parts.samplers.get(model), self._parts.journal

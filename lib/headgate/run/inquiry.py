@@ -12,6 +12,7 @@ from headgate.core.errors import NotFoundError
 from headgate.core.events import CapacityPlan, HealthReported, RequestKeyHealth
 from headgate.core.status import RequestStatus
 from headgate.run.capacity import CapacityPeaks, capacity_plan, key_name
+from headgate.run.controls import paused_words
 from headgate.run.dispatch import JOBS, JUDGE, SEATS, WORKERS
 from headgate.run.outside_workers import Executor
 from headgate.run.parts import Parts
@@ -87,7 +88,7 @@ class Inquiry:
         """
         key = TaskId(task_id)
         row = self._stages.row_of(key)
-        found = self._with_seats(self._with_budget(self._loop.why(key))) if row is None else self._staged(key, row)
+        found = self._with_seats(self._with_budget(self._why(key))) if row is None else self._staged(key, row)
         if found.gate == ENGINE:
             return await self._with_engine(found, row)
         if found.state != _UNKNOWN:
@@ -103,6 +104,7 @@ class Inquiry:
         yield from (("running", task) for task in stages.tasks if stages.row_of(task.task_id) is None)
         yield from (("queued", row.task) for row in rows if not self._is_in_hand(row))
         yield from (("queued", task) for task in dispatcher.queue.items() if task.task_id not in staged)
+        yield from (("paused", task) for task in dispatcher.aside.values() if task.task_id not in staged)
         yield from (("buffered", task) for task in self._parts.batches.items())
         yield from (("buffered", task) for task in stages.waiting_tasks())
 
@@ -125,7 +127,7 @@ class Inquiry:
         in_flight = {model: count for model in models if (count := dispatcher.in_flight(model))}
         named = _largest(queued), _largest(in_flight)
         keys = heapq.nlargest(TOP_KEYS, requests, key=lambda r: (r.waiters, r.pressure is not None, r.in_flight))
-        in_queue = len(dispatcher.queue) + dispatcher.in_flight()
+        in_queue = len(dispatcher.queue) + len(dispatcher.aside) + dispatcher.in_flight()
         return HealthReported(
             campaign=parts.settings.campaign,
             run_id=self._run_id,
@@ -200,11 +202,11 @@ class Inquiry:
 
     def _staged(self, task_id: TaskId, row: Row) -> Explanation:
         """Return what the loop knows of a stage: of one that waits for another, what holds that one."""
-        found = self._loop.why(task_id)
+        found = self._why(task_id)
         if found.gate != "dependency":
             return found
         for stage_id in row.stage_ids:
-            before = self._loop.why(stage_id)
+            before = self._why(stage_id)
             if before.state not in (_UNKNOWN, "waiting"):
                 before = self._with_requests(before, row, stage_id)
                 reason = f"its {self._stages.stage_of(stage_id)} is {before.state}: {before.reason}"
@@ -239,6 +241,16 @@ class Inquiry:
         stop = self._parts.requests.budgets.stop_of(task.model)
         return found if stop is None else replace(found, reason=stop.reason, until=stop.until)
 
+    def _why(self, task_id: TaskId) -> Explanation:
+        """Return what the loop knows of a task, and who paused it, if somebody did."""
+        found, task = self._loop.why(task_id), self._parts.dispatcher.aside.get(task_id)
+        return found if task is None else replace(found, reason=self._paused_words(task))
+
+    def _paused_words(self, task: Task) -> str:
+        """Say who paused what a task is of, since when, and why."""
+        pause = self._parts.controls.pause_of(task.model, task.environment)
+        return "it is paused" if pause is None else paused_words(pause)
+
     def _with_seats(self, found: Explanation) -> Explanation:
         """Say what a queued task waits for that needs a host of environments, where none has room."""
         hosts, dispatcher = self._parts.hosts, self._parts.dispatcher
@@ -265,6 +277,11 @@ class Inquiry:
                 "the journal cannot be written" if gate == "journal" else "its sample is being written to the journal"
             )
             return Explanation(task_id, "accepting", gate, reason)
+        held = [*self._stages.waiting_tasks(), *parts.batches.items()] if parts.controls.pauses else ()
+        if (
+            task := next((one for one in held if one.task_id == task_id and parts.controls.is_aside(one)), None)
+        ) is not None:
+            return Explanation(task_id, "open", "paused", self._paused_words(task))
         if self._stages.row_of(task_id) or any(task.task_id == task_id for task in self._stages.waiting_tasks()):
             reason = "it is not open yet: samples are opened as workers and judge have room"
             return Explanation(task_id, "open", "frontier", reason)

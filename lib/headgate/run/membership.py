@@ -37,6 +37,7 @@ class Membership:
         self._settling = settling
         self._withdraw = withdraw
         self._ordinals = 0
+        self._wanted: dict[str, Model] = {}
 
     async def load(self) -> None:
         """Read the first roster and start its samplers.
@@ -59,6 +60,20 @@ class Membership:
             parts.emit(RosterRefreshed(len(models), *await self._admit(models)))
             parts.wake.set()
 
+    def steered(self) -> None:
+        """Let models be asked as the controls say, which may have changed."""
+        for key, model in self._wanted.items():
+            if self._parts.samplers[key].model != self._parts.controls.model_of(model):
+                self._register(model)
+
+    def _register(self, model: Model) -> None:
+        """Let a model of the roster be asked, by its controls."""
+        parts = self._parts
+        model = parts.samplers[model.key].model = parts.controls.model_of(model)
+        if parts.requests is not None:
+            parts.requests.register(model)
+        parts.dispatcher.set_model(model.key, model.max_parallel)
+
     async def _admit(self, models: Sequence[Model]) -> tuple[tuple[str, ...], tuple[str, ...], int]:
         """Follow the roster; return the keys that were added and removed, and how many tasks were withdrawn."""
         parts = self._parts
@@ -72,12 +87,11 @@ class Membership:
                 parts.samplers[key] = sampler_of(
                     wanted[key], self._rates, self._rules, past, ordinal=self._ordinals, now=parts.now()
                 )
+                parts.samplers[key].steer(*parts.controls.sampling(key, self._rates), parts.now())
                 self._ordinals += 1
+        self._wanted = wanted
         for key, model in wanted.items():
-            parts.samplers[key].model = model
-            if parts.requests is not None:
-                parts.requests.register(model)
-            parts.dispatcher.set_model(key, model.max_parallel)
+            self._register(model)
             self._health.sync(key)
         self._settling.joined(added)
         parts.provider.roster_changed(models)

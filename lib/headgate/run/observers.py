@@ -20,7 +20,7 @@ from headgate.core.status import CampaignStatus
 from headgate.telemetry import EventStream, JsonlSink, convert_events, has_collector, otel_sink
 
 if TYPE_CHECKING:
-    from headgate.telemetry import Progress, Questions
+    from headgate.telemetry import Progress, Questions, Steered
 
 _log = logging.getLogger("headgate.telemetry")
 _TRACE_SUFFIXES: Final = (".gz", ".json")
@@ -94,6 +94,7 @@ async def serve_monitoring(
     status: Callable[[], CampaignStatus] | Progress,
     registry: CollectorRegistry,
     questions: Questions,
+    steering: Steered,
     emit: Emit,
 ) -> None:
     """Serve the monitoring API until `stack` ends; raises HeadgateError where it cannot."""
@@ -102,7 +103,6 @@ async def serve_monitoring(
     from headgate.net.refusals import token_of  # noqa: PLC0415
     from headgate.net.tls import server_context  # noqa: PLC0415
     from headgate.net.token_stores import open_tokens  # noqa: PLC0415
-    from headgate.net.tokens import Scope  # noqa: PLC0415
     from headgate.telemetry import serve_monitor  # noqa: PLC0415
 
     identify = None
@@ -110,15 +110,15 @@ async def serve_monitoring(
         authority = Authority(open_tokens(settings.monitor_tokens))
         stack.callback(authority.close)
 
-        async def identify(authorization: str) -> bool:
+        async def identify(authorization: str) -> Caller | None:
             caller = await authority.identify_async(token_of(authorization), time.time())
-            return isinstance(caller, Caller) and caller.has(Scope.READ) and caller.teams is None
+            return caller if isinstance(caller, Caller) else None
 
     token = settings.monitor_token.get_secret_value()
     server = await stack.enter_async_context(
         serve_monitor(
             status, registry, settings.monitor_host, settings.monitor_port, Secret(token) if token else None, questions,
-            identify=identify, tls=server_context(settings.tls_certificate, settings.tls_key),
+            steering, identify=identify, tls=server_context(settings.tls_certificate, settings.tls_key),
         )
     )  # fmt: skip
     emit(MonitorStarted(server.address))

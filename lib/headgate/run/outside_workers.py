@@ -91,8 +91,10 @@ class Executor(ABC):
     async def run(self, limit_changed: Callable[[int], None]) -> None:  # noqa: B027 - there may be nothing to do
         """Do what it does beside, until cancelled; tell whenever `limit` is another one."""
 
-    def withdraw(self, reason: str, condition: Callable[[Task], bool]) -> None:  # noqa: B027 - as above
-        """Take back what has not begun."""
+    def withdraw(  # noqa: B027 - as above
+        self, reason: str, condition: Callable[[Task], bool], *, wait_s: float | None = None
+    ) -> None:
+        """Take back what has not begun; `wait_s` as of `TakenBack`."""
 
     def place_of(self, task_id: str) -> str:  # noqa: ARG002 - for those who know
         """Return where a sample is, in a sentence; empty for one that is not with it."""

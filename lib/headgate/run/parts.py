@@ -10,6 +10,7 @@ from headgate.config import Settings
 from headgate.core import Clock
 from headgate.core.events import Emit
 from headgate.environments import Environment
+from headgate.run.controls import Controls
 from headgate.run.dispatch import JOBS, WORKERS
 from headgate.run.figures import PairFigures
 from headgate.run.hosts import EnvironmentHosts
@@ -57,6 +58,7 @@ class Parts:
     is_judged: bool = False
     outside: Set[str] = frozenset()
     is_outside_full: bool = False
+    controls: Controls = field(default_factory=Controls)
     pairs: PairFigures = field(default_factory=PairFigures)
     ready_since: dict[str, float] = field(default_factory=dict)
     enqueued_recently: SlidingCount = field(default_factory=lambda: SlidingCount(span_s=60.0, bucket_s=1.0))

@@ -152,6 +152,11 @@ class RequestSide:
                 del self._aliases[account]
                 self.executor.budget.forget(account)
 
+    def retry(self, alias: str) -> None:
+        """Ask a model's endpoint again before its cooldown is over."""
+        if (key := self._keys.get(alias)) is not None:
+            self.admission.retry(key.account)
+
     @property
     def is_settling(self) -> bool:
         """Whether any model has left something that `settle` is to withdraw."""

@@ -22,6 +22,7 @@ from headgate.core.events import (
 from headgate.core.status import CampaignStatus
 from headgate.run.acceptance import Acceptance
 from headgate.run.budgets import restored_budgets
+from headgate.run.controls import Steering
 from headgate.run.demand import DemandSide
 from headgate.run.dispatch import AGGREGATE, JOBS, LOCAL, WORKERS, dispatcher_of, frontier_rules
 from headgate.run.early_stop import RosterEarlyStop
@@ -152,6 +153,16 @@ class Run:
             self._settling,
             self._stages.withdraw,
         )
+        self.steering = Steering(
+            self._parts,
+            self._membership,
+            self._stages,
+            self._health,
+            self._settling,
+            self._outside,
+            rates=rates,
+            stop=self.stop,
+        )
         self._journal.unblocked = self._journal_unblocked
         sink_rules = SinkRules(settings.sink_batch_size, settings.sink_max_wait, is_last=plan.is_last)
         self._sink = Sink(self._journal, plan.store, sink_rules, clock=clock, now=self.now, emit=emit)
@@ -244,7 +255,7 @@ class Run:
                 acceptance = group.create_task(self._acceptance.run())
                 sink = group.create_task(self._sink.run())
                 beside = [self._demand.run(), self._membership.keep(), self._report(), self._stop_in_time()]
-                beside += [self._journal.keep(), self._learning.keep()]
+                beside += [self._journal.keep(), self._learning.keep(), self.steering.keep()]
                 if self._parts.requests is not None:
                     beside.append(self._parts.requests.budgets.keep_in_step())
                 if self._outside is not None:
@@ -341,6 +352,7 @@ class Run:
         rates = self.plan.rates() if self.plan.provider is None else {}
         await restored(self._journal, self.plan.store, self.now(), rates)
         await self._settling.restore(self.plan.store)
+        await self.steering.load()
         await self._membership.load()
         if judging is not None and judging.judge.key in self.samplers:
             raise InvalidRosterError(f"the judge {judging.judge.key} is one of the models that it judges")

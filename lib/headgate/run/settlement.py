@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from headgate.core import Sample, Task
 from headgate.core.events import PairSettled, TaskReturned
+from headgate.run.dispatch import ROLLOUT
 from headgate.run.matrix import MatrixTaskProvider
 from headgate.run.parts import Parts
 from headgate.run.plan import RunPlan, RunStore
@@ -102,24 +103,32 @@ class Settling:
         self._parts.dispatcher.hold(model, math.inf)
         self._parts.wake.set()
 
+    def leave(self, pairs: Mapping[tuple[str, str], str]) -> None:
+        """Withdraw what pairs have queued, each for its reason; what falls due later is sampled."""
+        self._leaving |= pairs
+        self._parts.wake.set()
+
     async def withdraw(self, pending: Callable[[Callable[[Task], bool]], list[Task]]) -> None:
         """Take what pairs that leave have buffered and queued out of the run and its journal.
 
         Args:
-            pending: takes samples out that wait to be opened.
+            pending: takes samples out that wait to be opened, or that are open in several stages and have not begun.
         """
         if not self._leaving:
             return
         parts, leaving = self._parts, self._leaving
         self._leaving = {}
         tasks = pending(lambda task: (task.model, task.environment) in leaving)
-        tasks += parts.dispatcher.discard_where(lambda task: (task.model, task.environment) in leaving)
+        tasks += parts.dispatcher.discard_where(
+            lambda task: task.stage != ROLLOUT and (task.model, task.environment) in leaving
+        )
         for model in {model for model, _ in leaving}:
             buffered = parts.batches.take(model)
             kept = [task for task in buffered if (task.model, task.environment) not in leaving]
             if kept:
                 parts.batches.put_back(model, kept, parts.now())
             tasks += [task for task in buffered if (task.model, task.environment) in leaving]
+        self.withdrawn(tasks)
         await parts.journal.write(parts.journal.journal.withdraw, [task.task_id for task in tasks])
         for task in tasks:
             parts.ready_since.pop(task.task_id, None)

@@ -165,8 +165,12 @@ class Stages:
         judging, samplers = self._judging, self._parts.samplers
         if judging is None or not self._pending:
             return None
-        key = min(self._pending, key=lambda key: self._open_rows[key] / samplers[key].model.weight)
-        task = self._pending[key].popleft()
+        first = self._first_pending()
+        if not first:
+            return None
+        key = min(first, key=lambda key: self._open_rows[key] / samplers[key].model.weight)
+        task = first[key]
+        self._pending[key].remove(task)
         self.pending -= 1
         if not self._pending[key]:
             del self._pending[key]
@@ -177,6 +181,16 @@ class Stages:
         for number, task_id in enumerate(row.stage_ids):
             self._places[task_id] = (row, number)
         return group
+
+    def _first_pending(self) -> dict[str, Task]:
+        """Return the first sample of each model that waits to be opened and is not paused."""
+        if not (controls := self._parts.controls).pauses:
+            return {key: tasks[0] for key, tasks in self._pending.items()}
+        found = {
+            key: next((task for task in tasks if not controls.is_aside(task)), None)
+            for key, tasks in self._pending.items()
+        }
+        return {key: task for key, task in found.items() if task is not None}
 
     def withdraw(self, condition: Callable[[Task], bool]) -> list[Task]:
         """Take samples out that wait to be opened, or are open and have not begun; return the journal's tasks."""

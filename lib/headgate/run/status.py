@@ -8,6 +8,7 @@ from typing import Any
 
 from headgate.core import DAY_S
 from headgate.core.status import CampaignStatus, ModelStatus, QueueStatus
+from headgate.run.controls import paused_words
 from headgate.run.judging import JudgedPair
 from headgate.run.parts import Parts
 from headgate.sampling import ModelSampler
@@ -96,7 +97,8 @@ def why_no_samples(status: CampaignStatus, next_due_at: float | None) -> str:
     paused = [model for model in status.models if model.is_paused]
     if len(paused) == len(status.models):
         first = paused[0]
-        return f"every model waits, such as {first.model}: {first.pause_reason}, the last: {first.last_error}"
+        last = f", the last: {first.last_error}" if first.last_error else ""
+        return f"every model waits, such as {first.model}: {first.pause_reason}{last}"
     if status.open_tasks:
         return f"{status.open_tasks} tasks fell due and none ended within {lasted}; the next run goes on with them"
     rates = sorted({pair.rate_per_day for pair in status.pairs if pair.rate_per_day})
@@ -119,12 +121,15 @@ def model_status(sampler: ModelSampler, parts: Parts, now: float) -> ModelStatus
     reason, until = (f"service errors (pause {pause.level})", pause.paused_until) if is_paused else (None, None)
     if stop is not None:
         reason, until = stop.reason, stop.until
+    steered = parts.controls.pause_of(model.key, None)
+    if steered is not None:
+        reason, until = paused_words(steered), None
     return ModelStatus(
         uid=model.uid,
         model=model.key,
         name=model.name,
         revision=model.revision,
-        is_paused=is_paused or stop is not None,
+        is_paused=is_paused or stop is not None or steered is not None,
         pause_reason=reason,
         pause_until=until,
         rate_multiplier=sampler.multiplier,

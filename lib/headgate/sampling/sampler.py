@@ -233,6 +233,8 @@ class _Line:
 
     environment: str
     cadence: Cadence
+    rate: float
+    """Samples per day before any multiplier, and before what settled environments gave to it."""
     is_settled: bool = False
     samples: SlidingCount = field(default_factory=lambda: SlidingCount(bucket_s=300.0))
 
@@ -264,6 +266,7 @@ class ModelSampler:
         self.is_held = False
         """Whether nothing falls due: its model has used up a budget of 24 h, or enough waits for its engine already."""
         self._held: frozenset[str] = frozenset()
+        self._paused: frozenset[str] = frozenset()
         past = history or {}
         for pair in past.values():
             self._total.restore(pair.counts, now)
@@ -290,7 +293,7 @@ class ModelSampler:
                 cadence = Cadence(rate, known.last_due + own, last_due=known.last_due)
                 cadence.forgive(now, self.multiplier, self._rules.catch_up_horizon_s)
                 cadence.resume(now, self.multiplier, unit_hash(self._rules.seed, self.model.key, environment, "resume"))
-            lines[environment] = _Line(environment, cadence)
+            lines[environment] = _Line(environment, cadence, rate)
             lines[environment].samples.restore(known.counts, now)
         return lines
 
@@ -355,11 +358,32 @@ class ModelSampler:
         self._rebuild()
         return True
 
+    def steer(self, rates: Mapping[str, float], paused: frozenset[str], now: float) -> None:
+        """Sample at these rates, and not at all in the environments that are paused, until told otherwise.
+
+        A rate that changes keeps the elapsed share of the running interval. What falls due in a pause is caught up with
+        or forgiven at its end, as after a pause for errors.
+        """
+        self._paused = paused
+        for environment, line in self._lines.items():
+            rate = rates[environment]
+            if rate != line.rate:
+                line.cadence.rescale(now, line.rate, rate)
+                line.cadence.daily_rate *= rate / line.rate
+                line.rate = rate
+        self._rebuild()
+
     def end_pause(self, now: float) -> list[Event]:
         """End a pause whose time is over; return that it ended, or nothing."""
         if self.pause.paused_until is None or self.pause.is_paused(now):
             return []
         return [self._resumed(now)]
+
+    def retry(self, now: float) -> list[Event]:
+        """End a pause that is not over, and begin anew; return that it ended, or nothing."""
+        happened: list[Event] = [self._resumed(now)] if self.pause.paused_until is not None else []
+        self.pause.forget()
+        return happened
 
     def was_taken(self, environment: str, last_due: float) -> None:
         """Another process of the same journal took the due time: follow its schedule."""
@@ -399,9 +423,9 @@ class ModelSampler:
         return {e: line.samples.recent(now, last_s) for e, line in self._lines.items()}
 
     def rate_per_day(self, environment: str) -> float:
-        """Return the rate in force, multiplier included; 0 once settled."""
+        """Return the rate in force, multiplier included; 0 once settled, and while paused by somebody."""
         line = self._lines[environment]
-        return 0.0 if line.is_settled else line.cadence.daily_rate * self.multiplier
+        return 0.0 if line.is_settled or environment in self._paused else line.cadence.daily_rate * self.multiplier
 
     def _wanted_multiplier(self, now: float) -> float:
         is_low = self._total.total(now) < self._rules.low_sample_threshold
@@ -426,13 +450,14 @@ class ModelSampler:
         self._heap = [
             (line.cadence.next_at, environment)
             for environment, line in self._lines.items()
-            if not line.is_settled and environment not in self._held
+            if not line.is_settled and environment not in self._held and environment not in self._paused
         ]
         heapq.heapify(self._heap)
 
     def validate(self) -> None:
         """Assert that the heap holds each environment that is not settled once, at the time of its cadence."""
-        sampled = {name for name, line in self._lines.items() if not line.is_settled and name not in self._held}
+        unsampled = self._held | self._paused
+        sampled = {name for name, line in self._lines.items() if not line.is_settled and name not in unsampled}
         assert {e for _, e in self._heap} == sampled
         assert len(self._heap) == len(sampled)
         for at, environment in self._heap:

@@ -107,6 +107,9 @@ class Dispatcher:
         self._holder = holder
         self.is_roster_open = is_roster_open
         self._max_parked = max_parked if max_parked is not None else max(resources.values(), default=0)
+        self.aside: dict[TaskId, Task] = {}
+        """Ready tasks that are not to start (`set_aside`); to be read."""
+        self._is_aside: Callable[[Task], bool] | None = None
         self.running: dict[TaskId, Dispatch] = {}
         """The tasks in progress, parked ones included; to be read."""
         self.trace = trace
@@ -142,6 +145,19 @@ class Dispatcher:
         self._update_lane(model)
         self.on_change()
 
+    def set_aside(self, condition: Callable[[Task], bool] | None, now: float) -> None:
+        """Start no task that fulfils a condition, which replaces the one before; None lets all start.
+
+        What is ready and fulfils it stands aside, in nobody's way, until it no longer does. What runs runs on.
+        """
+        self._is_aside = condition
+        back = [task for task in self.aside.values() if condition is None or not condition(task)]
+        for task in back:
+            del self.aside[task.task_id]
+        if condition is not None:
+            self.aside |= {task.task_id: task for task in self._taken_out(condition)}
+        self.enqueue(back, now)
+
     def set_pressure(self, model: str, reason: str | None, until: float | None = None) -> None:
         """Tell that the endpoint of a model is under pressure, or (None) no longer.
 
@@ -176,6 +192,9 @@ class Dispatcher:
         added, counts = 0, self.admission.counts
         for task in tasks:
             if task.task_id in self.running:
+                continue
+            if self._is_aside is not None and self._is_aside(task):
+                self.aside[task.task_id] = task
                 continue
             lane = self.lanes.get(task.model)
             if lane is None:
@@ -335,7 +354,13 @@ class Dispatcher:
         return True
 
     def discard_where(self, condition: Callable[[Task], bool]) -> list[Task]:
-        """Withdraw all queued tasks that fulfil the condition; return them. O(tasks)."""
+        """Withdraw all queued tasks that fulfil the condition, those that stand aside too; return them. O(tasks)."""
+        aside = [task for task in self.aside.values() if condition(task)]
+        for task in aside:
+            del self.aside[task.task_id]
+        return aside + self._taken_out(condition)
+
+    def _taken_out(self, condition: Callable[[Task], bool]) -> list[Task]:
         gone = self.queue.discard_where(condition)
         for task in gone:
             self.lanes[task.model].queued -= 1
@@ -453,4 +478,6 @@ class Dispatcher:
             assert lane.in_flight >= lane.max_parallel, f"{model} counts as full and is not"
         queued = {model: lane.queued for model, lane in self.lanes.items() if lane.queued}
         assert queued == Counter(task.model for task in self.queue.items()), "queued tasks are miscounted"
+        assert not any(task_id in self.queue for task_id in self.aside), "a task that stands aside is queued"
+        assert all(self._is_aside is not None and self._is_aside(task) for task in self.aside.values())
         assert sum(lane.in_flight for lane in self.lanes.values()) == len(self.running) == len(self.book.live)

@@ -41,6 +41,8 @@ def explained(dispatcher: Dispatcher, task_id: TaskId, now: float) -> Explanatio
             return Explanation(task_id, "parked", "request", "its request waits; its worker serves others meanwhile")
         return Explanation(task_id, "running", "none", "it holds a worker lease")
     task = dispatcher.queue.item(task_id)
+    if task_id in dispatcher.aside:
+        return Explanation(task_id, "queued", "paused", "it is paused")
     if task is None:
         return Explanation(task_id, "unknown", "none", "it is neither queued nor running here")
     if dispatcher.is_next(task, now):

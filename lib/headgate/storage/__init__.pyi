@@ -1,5 +1,13 @@
 from .batches import StoredBatch as StoredBatch
 from .compaction import CompactionPolicy as CompactionPolicy
+from .controls import (
+    ORDERS as ORDERS,
+    ControlChange as ControlChange,
+    ControlOrder as ControlOrder,
+    ControlValue as ControlValue,
+    subject_of as subject_of,
+    told as told,
+)
 from .deletion import Forgotten as Forgotten
 from .exchange.exports import export_samples as export_samples
 from .exchange.formats import (

@@ -34,6 +34,7 @@ from headgate.core import (
 )
 from headgate.core.errors import JournalError
 from headgate.durable.databases import PostgresAddress
+from headgate.storage.controls import ControlBook, ControlChange, ControlOrder
 from headgate.storage.journal_database import JOURNAL_REFUSED, JournalDatabase, JournalPlace, meta_of, plain_name
 from headgate.storage.journal_sqlite import SqliteJournal
 from headgate.storage.journal_times import JournalTimes
@@ -109,6 +110,7 @@ class Journal:
         self._spool = Spool(self._db, self.holder)
         self._times = JournalTimes(self._db)
         self._limits = LimitBook(self._db, self.holder)
+        self.controls = ControlBook(self._db)
         self._spending = SpendingBook(self._db, self.holder, self._times)
         self._is_open = True
 
@@ -186,16 +188,25 @@ class Journal:
         """Take over open tasks of dead or departed holders in these environments and models, and their spool.
 
         Tasks that this holder has in hand, and lost because it was thought dead, are its own again, and not returned.
+        Those that were withdrawn are closed.
         """
         with self._transaction():
             self._bury_dead()
+            self._db.run("forget_withdrawn")
+            withdrawn = {position for (position,) in self._db.run("withdrawn")}
             self._db.run("adopt_samples", {"holder": self.holder})
             wanted_models, wanted_environments = set(models), set(environments)
             mine: dict[int, Task] = {}
             in_hand = set(self._positions.values())
             adopted: list[tuple[object, ...]] = []
+            closed: list[tuple[object, ...]] = []
+            given: list[tuple[object, ...]] = []
             for row in self._db.run("unheld_tasks").fetchall():
                 position, model, environment, sequence, stage, data_length, due_at, weight, attempt = row
+                if position in withdrawn and position not in in_hand:
+                    closed.append((position,))
+                    given.append((task_id_of(model, environment, sequence, stage, self.campaign),))
+                    continue
                 is_wanted = model in wanted_models and environment in wanted_environments
                 if is_wanted or position in in_hand:
                     adopted.append((self.holder, position))
@@ -212,6 +223,8 @@ class Journal:
                     )
                     mine[position] = replace(task, attempt=attempt)
             self._db.many("adopt_task", adopted)
+            self._db.many("close_task", closed)
+            self._db.many("forget_given", given)
         self._positions.update((task.task_id, position) for position, task in mine.items())
         return list(mine.values())
 
@@ -372,6 +385,23 @@ class Journal:
     def pauses(self) -> dict[str, tuple[int, float]]:
         """Return (level, paused until) by model, whichever process paused it."""
         return {model: (level, until) for model, level, until in self._db.run("pauses")}
+
+    def steer(self, order: ControlOrder, by: str, now: float, *, dry_run: bool = False) -> tuple[ControlChange, bool]:
+        """Change a control durably, or give an order; return the change, and whether it changes anything.
+
+        Where it does not, that is the change in force. A `dry_run` only says so. Raises as `ControlBook.ordered`.
+        """
+        if dry_run:
+            return self.controls.ordered(order, by, now)
+        with self._transaction(durable=True):
+            change, is_new = self.controls.ordered(order, by, now)
+            if is_new:
+                self.controls.add(change)
+        return change, is_new
+
+    def open_by_pair(self) -> dict[tuple[str, str], int]:
+        """Return how many tasks of each model in each environment are open, of all holders."""
+        return {(model, environment): tasks for model, environment, tasks in self._db.run("open_by_pair")}
 
     def open_count(self) -> int:
         """Return how many tasks are open, of all holders."""

@@ -45,6 +45,12 @@ CREATE TABLE IF NOT EXISTS limit_sharers (
   provider TEXT NOT NULL, model TEXT NOT NULL, domain TEXT NOT NULL, holder TEXT NOT NULL,
   PRIMARY KEY (provider, model, domain, holder)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS control_changes (
+  revision INTEGER PRIMARY KEY, verb TEXT NOT NULL, model TEXT NOT NULL, environment TEXT NOT NULL, what TEXT NOT NULL,
+  value_before TEXT NOT NULL, value_after TEXT NOT NULL, changed_by TEXT NOT NULL, at REAL NOT NULL, reason TEXT NOT NULL
+);
+-- Open tasks that were withdrawn; whoever has one in its queue closes it, as does who takes it over.
+CREATE TABLE IF NOT EXISTS withdrawn (position INTEGER PRIMARY KEY);
 
 -- name: has_meta
 SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta';
@@ -291,3 +297,40 @@ INSERT INTO limit_sharers (provider, model, domain, holder) VALUES (?, ?, ?, ?) 
 
 -- name: drop_limit_shares
 DELETE FROM limit_sharers WHERE holder = :holder;
+
+-- name: control_revision
+SELECT coalesce(max(revision), 0) FROM control_changes;
+
+-- name: control_changes
+SELECT * FROM control_changes WHERE revision > :since ORDER BY revision;
+
+-- name: latest_controls
+SELECT * FROM control_changes
+WHERE revision IN (SELECT max(revision) FROM control_changes GROUP BY model, environment, what) ORDER BY revision;
+
+-- name: add_control
+INSERT INTO control_changes (
+  revision, verb, model, environment, what, value_before, value_after, changed_by, at, reason
+) VALUES (:revision, :verb, :model, :environment, :what, :before, :after, :by, :at, :reason);
+
+-- name: forget_controls
+DELETE FROM control_changes WHERE revision <= :until
+  AND revision NOT IN (SELECT max(revision) FROM control_changes GROUP BY model, environment, what);
+
+-- name: clear_pauses
+DELETE FROM pauses WHERE :model = '' OR model = :model;
+
+-- name: note_withdrawn
+INSERT INTO withdrawn (position)
+SELECT position FROM open_tasks JOIN pairs USING (pair)
+WHERE (:model = '' OR model = :model) AND (:environment = '' OR environment = :environment)
+ON CONFLICT DO NOTHING;
+
+-- name: forget_withdrawn
+DELETE FROM withdrawn WHERE position NOT IN (SELECT position FROM open_tasks);
+
+-- name: withdrawn
+SELECT position FROM withdrawn;
+
+-- name: open_by_pair
+SELECT model, environment, count(*) FROM open_tasks JOIN pairs USING (pair) GROUP BY model, environment;

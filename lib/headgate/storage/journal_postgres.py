@@ -145,8 +145,8 @@ class PostgresJournal:
         return self.run("has_meta").fetchone() is not None
 
     def make_tables(self) -> None:
-        """Make them; what is there is in use."""
-        if not self.has_tables():
+        """Make them; what is there is in use, so it is left alone unless an earlier version made less."""
+        if self.run("has_controls").fetchone() is None:
             self._connection().execute(self._sql["schema"])
 
     def told(self) -> AbstractContextManager[None]:

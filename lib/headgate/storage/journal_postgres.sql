@@ -55,6 +55,15 @@ CREATE TABLE IF NOT EXISTS limit_sharers (
   provider text NOT NULL, model text NOT NULL, domain text NOT NULL, holder text NOT NULL,
   PRIMARY KEY (provider, model, domain, holder)
 );
+CREATE TABLE IF NOT EXISTS control_changes (
+  revision bigint PRIMARY KEY, verb text NOT NULL, model text NOT NULL, environment text NOT NULL, what text NOT NULL,
+  value_before text NOT NULL, value_after text NOT NULL, changed_by text NOT NULL, at float8 NOT NULL,
+  reason text NOT NULL
+);
+CREATE TABLE IF NOT EXISTS withdrawn (position bigint PRIMARY KEY);
+
+-- name: has_controls
+SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'withdrawn';
 
 -- name: has_meta
 SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'meta';

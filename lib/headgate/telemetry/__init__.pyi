@@ -14,6 +14,7 @@ from .metrics import METRICS as METRICS
 from .monitor import (
     Progress as Progress,
     Questions as Questions,
+    Steered as Steered,
     monitor_app as monitor_app,
     serve_monitor as serve_monitor,
 )

@@ -1,4 +1,4 @@
-"""The monitoring API: what a campaign is doing now, over HTTP. Reading it changes nothing."""
+"""The monitoring API: what a campaign is doing now, and what it is to do, over HTTP. Reading it changes nothing."""
 
 from __future__ import annotations
 
@@ -8,30 +8,40 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from hmac import compare_digest
 from http import HTTPStatus
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Protocol
 
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from pydantic import BaseModel, ConfigDict, StrictBool, StrictFloat, StrictInt
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.types import Scope as AsgiScope
 
-from headgate.core import Secret, errors, events
+from headgate.core import Secret, checked_text, errors, events
 from headgate.core import status as campaign_status
 from headgate.core.events import CapacityPlan
 from headgate.net.asgi import serving
+from headgate.net.authority import EVERYBODY, Caller
 from headgate.net.hosts import HostNames, check_site
 from headgate.net.listener import bound, url_of
 from headgate.net.refusals import PROBLEM_TYPE, check_binding, problem_document, token_of
+from headgate.net.tokens import Scope
 from headgate.telemetry import views
 from headgate.telemetry.fields import json_safe
 from headgate.telemetry.views import status_document
 
-Identify = Callable[[str], Awaitable[bool]]
-"""Returns whether an `Authorization` header carries a token that may ask."""
+Identify = Callable[[str], Awaitable[Caller | None]]
+"""Returns whose token an `Authorization` header carries, None where it is not known."""
+
+LOCAL: Final = "local"
+"""Who steers a campaign that asks nobody for a token."""
+
+_MONITOR_TOKEN: Final = Caller("", "monitor_token", frozenset({Scope.ADMIN}))
+_MOST_OPERATOR: Final = 100
 
 _SAFE_HEADERS: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
@@ -81,8 +91,9 @@ def answer_with_problems(app: FastAPI) -> None:
 class Guard:
     """ASGI layer in front of every route, known or not, except those in `open_paths`.
 
-    With a token, or with `identify`, which knows others, it asks for `Authorization: Bearer`. Without either it serves
-    only requests whose Host header names this server.
+    With a token, or with `identify`, which knows others, it asks for `Authorization: Bearer`: reading takes the scope
+    `read`, all else `steer`, and `token` may do both. Without either it serves only requests whose Host header names
+    this server. The caller is in the scope as `headgate.caller`.
     """
 
     def __init__(
@@ -100,7 +111,7 @@ class Guard:
         self._expected = token.reveal().encode() if token else None
         self._open_paths = open_paths
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Answer the request of `scope`, or pass it on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -115,21 +126,27 @@ class Guard:
         try:
             check_site(headers.get, scope["method"])
             if scope["path"] not in self._open_paths:
-                await self._check(headers)
+                scope["headgate.caller"] = await self._caller(headers, scope["method"])
         except errors.HeadgateError as error:
             await problem_of(error)(scope, receive, send_with_headers)
             return
         await self._app(scope, receive, send_with_headers)
 
-    async def _check(self, headers: Headers) -> None:
+    async def _caller(self, headers: Headers, method: str) -> Caller:
         if self._expected is None and self._identify is None:
             self._names.check(headers.get("host"))
-            return
+            return EVERYBODY
         given = (token_of(headers.get("authorization")) or "").encode()
         if self._expected is not None and compare_digest(given, self._expected):
-            return
-        if not (self._identify and await self._identify(headers.get("authorization", ""))):
+            return _MONITOR_TOKEN
+        caller = await self._identify(headers.get("authorization", "")) if self._identify else None
+        if caller is None:
             raise errors.UnauthorizedError("the request carries no valid token")
+        needed = Scope.READ if method in {"GET", "HEAD"} else Scope.STEER
+        if not caller.has(needed) or caller.teams is not None:
+            for_all = "" if caller.teams is None else " for all teams"
+            raise errors.ForbiddenError(f"the token {caller.name} lacks the scope `{needed}`{for_all}")
+        return caller
 
 
 DEFAULT_PORT: Final = 8765
@@ -165,6 +182,31 @@ class Questions:
     health: Callable[[], events.HealthReported]
 
 
+class Steered(Protocol):
+    """What carries out orders: a run's steering."""
+
+    def document(self) -> dict[str, Any]:
+        """Return the controls in force, the log of changes, and the latest revision."""
+
+    async def steer(self, document: dict[str, Any], by: str, *, dry_run: bool) -> dict[str, Any]:
+        """Carry out an order in the name of `by`, and return what was done; raises HeadgateError where it cannot be."""
+
+
+class SteeringOrder(BaseModel):
+    """The body of `POST /controls`."""
+
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+    verb: str
+    model: str | None = None
+    environment: str | None = None
+    what: str | None = None
+    value: StrictBool | StrictInt | StrictFloat | None = None
+    reason: str = ""
+    dry_run: bool = False
+    revision: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """What a run with an end, such as one with a judge, shows in place of a `CampaignStatus`.
@@ -184,13 +226,14 @@ def monitor_app(
     registry: CollectorRegistry,
     token: Secret | None = None,
     questions: Questions | None = None,
+    steering: Steered | None = None,
     *,
     identify: Identify | None = None,
     host: str = "",
 ) -> ASGIApp:
     """Return the monitoring API as an ASGI application; `status` is called on its event loop, once per request.
 
-    Without `token` and `identify`, which says whether another token may ask, it answers to loopback names and `host`.
+    Without `token` and `identify`, which knows other tokens, it answers to loopback names and `host`.
     """
     # The interactive pages of FastAPI load scripts from a CDN; the schema itself stays at /openapi.json.
     app = FastAPI(title="Headgate monitoring API", docs_url=None, redoc_url=None)
@@ -203,6 +246,8 @@ def monitor_app(
         _add_routes_of_earlier_clients(app, status)
     if questions is not None:
         _add_question_routes(app, questions)
+    if steering is not None:
+        _add_steering_routes(app, steering)
     return Guard(app, token, open_paths=frozenset({"/health"}), identify=identify, names=HostNames(host))
 
 
@@ -214,6 +259,7 @@ async def serve_monitor(
     port: int = DEFAULT_PORT,
     token: Secret | None = None,
     questions: Questions | None = None,
+    steering: Steered | None = None,
     *,
     identify: Identify | None = None,
     tls: ssl.SSLContext | None = None,
@@ -232,7 +278,7 @@ async def serve_monitor(
         is_guarded=bool(token) or identify is not None,
         next_step="Listen on 127.0.0.1, or set a token that every request has to carry.",
     )
-    app = monitor_app(status, registry, token, questions, identify=identify, host=host)
+    app = monitor_app(status, registry, token, questions, steering, identify=identify, host=host)
     listener = bound(host, port)
     bound_host, bound_port = listener.getsockname()[:2]
     async with serving(app, listener, name="monitoring-api", most=_MOST_CONNECTIONS, stop_s=_STOP_S, tls=tls):
@@ -346,3 +392,26 @@ def _add_question_routes(app: FastAPI, questions: Questions) -> None:
     @app.get("/status/tasks/{task_id:path}", summary="which gate holds a task, why, and until when")
     async def task(task_id: str) -> dict[str, Any]:
         return {"task": json_safe(await questions.explain(task_id))}
+
+
+def _add_steering_routes(app: FastAPI, steering: Steered) -> None:
+    @app.get("/controls", summary="what was paused and set, and the log of changes")
+    async def controls() -> dict[str, Any]:
+        return {name: json_safe(value) for name, value in steering.document().items()}
+
+    @app.post("/controls", summary="pause, resume, set, retry, drain, withdraw, undo")
+    async def steer(order: SteeringOrder, request: Request) -> dict[str, Any]:
+        by = _operator(request.scope["headgate.caller"], request.headers.get("x-headgate-operator"))
+        fields = order.model_dump(exclude={"dry_run"}) | {"what": order.what or ""}
+        return await steering.steer(fields, by, dry_run=order.dry_run)
+
+
+def _operator(caller: Caller, told: str | None) -> str:
+    """Return who steers: a token's name, and before it whom a service with such a token names."""
+    if caller is EVERYBODY:
+        return LOCAL
+    try:
+        operator = checked_text((told or "").strip()[:_MOST_OPERATOR])
+    except ValueError as error:
+        raise errors.InvalidInputError(f"X-Headgate-Operator {error}") from None
+    return f"{operator} (via {caller.name})" if operator else caller.name

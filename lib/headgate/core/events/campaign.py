@@ -123,6 +123,24 @@ class ModelGivenUp(_ModelEvent, log_level=WARNING):
     last_error: str
 
 
+class ControlChanged(Event, log_level=WARNING):
+    """Somebody paused, resumed or changed something of a campaign, or ordered something; told by each of its processes.
+
+    Without a model and an environment it is about the whole run. None as a value is what settings and roster say.
+    """
+
+    campaign: str
+    verb: str
+    model: str | None
+    environment: str | None
+    what: str
+    before: bool | int | float | None
+    after: bool | int | float | None
+    by: str
+    reason: str
+    revision: int
+
+
 class BoostChanged(Event):
     """A model's rate multiplier changed with its 24 h total."""
 

@@ -1,0 +1,417 @@
+"""Steering a run: which controls are in force, what somebody may order, and what carries it out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.core import Model, Task, checked_text
+from headgate.core.audit import record_change
+from headgate.core.errors import InvalidInputError, JournalError, NotFoundError, did_you_mean
+from headgate.core.events import ControlChanged
+from headgate.run.dispatch import AGGREGATE, JUDGE, LOCAL_LANE, ROLLOUT, WORKERS
+from headgate.storage import JOURNAL_AWAY, ORDERS, ControlChange, ControlOrder, ControlValue, subject_of
+
+if TYPE_CHECKING:
+    from headgate.run.health import Health
+    from headgate.run.membership import Membership
+    from headgate.run.outside_workers import Executor
+    from headgate.run.parts import Parts
+    from headgate.run.settlement import Settling
+    from headgate.run.stages import Stages
+
+LOOK_EVERY_S: Final = 1.0
+"""How often a run asks for the revision of its controls, which others of its journal may have changed."""
+
+LOGGED: Final = 100
+DRAINED: Final = "drained"
+"""What the reason of a run begins with that was told to end what it began."""
+
+VERBS: Final = ("pause", "resume", "set", *ORDERS, "undo")
+PAST: Final = {
+    "pause": "paused", "resume": "resumed", "set": "set", "retry": "retried", "drain": "drained",
+    "withdraw": "withdrew", "undo": "undid",
+}  # fmt: skip
+_REASON_CHARS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """What a control may be set to, and for what."""
+
+    unit: str
+    subject: str
+    least: float
+    most: float
+    is_whole: bool = False
+
+
+CONTROLS: Final[Mapping[str, _Rule]] = {
+    "rate": _Rule("samples per model and day", "an environment, or a model in one", 1e-3, 1e7),
+    "factor": _Rule("times the rate", "anything", 1e-6, 1e6),
+    "cap": _Rule("requests in flight", "a model", 1, 100_000, is_whole=True),
+    "budget": _Rule("tokens in 24 h", "a model", 0, 1e15, is_whole=True),
+    "workers": _Rule("episodes in progress at most", "the whole run", 1, 100_000, is_whole=True),
+}
+"""What `set` sets."""
+
+
+def order_of(document: Mapping[str, Any], models: Collection[str], environments: Collection[str]) -> ControlOrder:
+    """Return an order that was checked.
+
+    Args:
+        document: the fields of a `ControlOrder`.
+        models: keys of those that there are.
+        environments: names of those that there are.
+
+    Raises:
+        NotFoundError: if it is about a model or an environment that is not there.
+        InvalidInputError: if it breaks another rule.
+    """
+    order = ControlOrder(**document)
+    verb, model, environment = order.verb, order.model or None, order.environment or None
+    if verb not in VERBS:
+        raise InvalidInputError(f"there is no verb {verb[:60]!r}{did_you_mean(verb, VERBS, otherwise=_any_of(VERBS))}")
+    if verb == "undo":
+        if order.revision is None:
+            raise InvalidInputError("undo takes the revision of a change", next_step="`headgate controls` lists them.")
+        return replace(order, reason=_reason(order.reason))
+    if model is not None:
+        model = _known("model", model, models)
+    if environment is not None:
+        environment = _known("environment", environment, environments)
+    what, value = ("paused", True if verb == "pause" else None) if verb != "set" else (order.what or "", order.value)
+    if verb in ORDERS:
+        what, value = verb, None
+        if verb == "drain" and (model or environment):
+            raise InvalidInputError("drain is for the whole run", next_step="Pause or withdraw a part of it.")
+        if verb == "retry" and environment:
+            raise InvalidInputError("retry is for a model, or for all", next_step="Leave the environment out.")
+    elif verb == "set":
+        value = _value(what, value, model, environment)
+    return ControlOrder(verb, model, environment, what, value, _reason(order.reason), order.revision)
+
+
+def _known(noun: str, name: str, known: Collection[str]) -> str:
+    if name in known:
+        return name
+    if noun == "model" and len(same := [key for key in known if key.rpartition("@")[0] == name]) == 1:
+        return same[0]
+    raise NotFoundError(
+        f"this campaign has no {noun} {name[:100]!r}{did_you_mean(name, known)}",
+        next_step=f"`headgate {noun}s` lists what there is; a model is NAME or NAME@REVISION.",
+    )
+
+
+def _value(what: str, value: ControlValue, model: str | None, environment: str | None) -> ControlValue:
+    rule = CONTROLS.get(what)
+    if rule is None:
+        raise InvalidInputError(
+            f"{what[:60]!r} cannot be set{did_you_mean(what, CONTROLS, otherwise=_any_of(CONTROLS))}"
+        )
+    fits = {
+        "an environment, or a model in one": environment is not None,
+        "a model": model is not None and environment is None,
+        "the whole run": model is None and environment is None,
+    }
+    if not fits.get(rule.subject, True):
+        raise InvalidInputError(f"a {what} is of {rule.subject} (got {subject_of(model, environment)})")
+    if value is None:
+        return None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not is_number or not rule.least <= value <= rule.most or (rule.is_whole and value != int(value)):
+        number = "a whole number" if rule.is_whole else "a number"
+        raise InvalidInputError(
+            f"{what} must be {number} from {rule.least:g} to {rule.most:g}, in {rule.unit} (got {value!r})",
+            next_step="To stop samples, pause; `default` is what the settings and the roster say.",
+        )
+    return int(value) if rule.is_whole else float(value)
+
+
+def _reason(reason: str) -> str:
+    try:
+        reason = checked_text(reason.strip())
+    except ValueError as error:
+        raise InvalidInputError(f"a reason {error}") from None
+    if len(reason) > _REASON_CHARS:
+        raise InvalidInputError(f"a reason has {_REASON_CHARS} characters at most (got {len(reason)})")
+    return reason
+
+
+def _any_of(names: Collection[str]) -> str:
+    return f"; there are {', '.join(names)}"
+
+
+class Controls:
+    """The controls in force. Pure; owned by a run, whose `Steering` keeps it in step with the journal."""
+
+    def __init__(self) -> None:
+        self._latest: dict[tuple[str | None, str | None, str], ControlChange] = {}
+        self.log: deque[ControlChange] = deque(maxlen=LOGGED)
+        """The latest changes, the oldest first."""
+        self.revision = 0
+        self.pauses = 0
+        """How many pauses are in force; nothing asks further where there is none."""
+
+    def put(self, change: ControlChange) -> None:
+        """Take a change that is newer than all others."""
+        self._latest[change.key] = change
+        self.log.append(change)
+        self.revision = max(self.revision, change.revision)
+        self.pauses = sum(one.what == "paused" and bool(one.after) for one in self._latest.values())
+
+    def in_force(self) -> list[ControlChange]:
+        """Return what is set to something, the oldest first."""
+        found = [one for one in self._latest.values() if one.after is not None and one.what not in ORDERS]
+        return sorted(found, key=lambda one: one.revision)
+
+    def pause_of(self, model: str | None, environment: str | None) -> ControlChange | None:
+        """Return what pauses a model, an environment, or one in the other; the widest of several."""
+        for subject in dict.fromkeys(((None, None), (model, None), (None, environment), (model, environment))):
+            change = self._latest.get((*subject, "paused"))
+            if change is not None and change.after:
+                return change
+        return None
+
+    def is_aside(self, task: Task) -> bool:
+        """Return whether a task is not to start: a sample of what is paused, or a question to a paused judge.
+
+        What a sample in progress still needs of others goes on.
+        """
+        if task.stage == AGGREGATE:
+            return False
+        if task.stage.startswith(f"{JUDGE}.") and task.depends_on:
+            paused = self._latest.get((task.model, None, "paused"))
+            return paused is not None and bool(paused.after)
+        return self.pause_of(task.model, task.environment) is not None
+
+    def sampling(self, model: str, rates: Mapping[str, float]) -> tuple[dict[str, float], frozenset[str]]:
+        """Return a model's rates by environment, and the environments in which it is paused; `rates` are configured."""
+        steered = {environment: self._rate(model, environment, rate) for environment, rate in rates.items()}
+        return steered, frozenset(e for e in rates if self.pause_of(model, e)) if self.pauses else frozenset()
+
+    def _rate(self, model: str, environment: str, configured: float) -> float:
+        rate = self._value(model, environment, "rate") or self._value(None, environment, "rate") or configured
+        for subject in ((None, None), (model, None), (None, environment), (model, environment)):
+            rate *= self._value(subject[0], subject[1], "factor") or 1.0
+        return float(rate)
+
+    def model_of(self, model: Model) -> Model:
+        """Return a model of the roster with the cap and the budget in force."""
+        cap, budget = self._value(model.key, None, "cap"), self._value(model.key, None, "budget")
+        if cap is not None:
+            model = replace(model, max_parallel=int(cap))
+        if budget is not None:
+            model = replace(model, budget=replace(model.budget, daily_tokens=int(budget)))
+        return model
+
+    def workers(self, configured: int) -> int:
+        """Return the workers in force."""
+        return int(self._value(None, None, "workers") or configured)
+
+    def document(self) -> dict[str, Any]:
+        """Return the body of `GET /controls`."""
+        names = ("model", "environment", "what", "by", "at", "reason", "revision")
+        controls = [{name: getattr(one, name) for name in names} | {"value": one.after} for one in self.in_force()]
+        return {"controls": controls, "log": [asdict(one) for one in reversed(self.log)], "revision": self.revision}
+
+    def _value(self, model: str | None, environment: str | None, what: str) -> ControlValue:
+        change = self._latest.get((model, environment, what))
+        return None if change is None else change.after
+
+
+def paused_words(pause: ControlChange) -> str:
+    """Return who paused what, since when, and why."""
+    since = datetime.fromtimestamp(pause.at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    of = subject_of(pause.model, pause.environment)
+    return f"{of} is paused by {pause.by} since {since}{f': {pause.reason}' if pause.reason else ''}"
+
+
+def order_words(order: ControlOrder, change: ControlChange, *, is_new: bool, dry_run: bool, further: str = "") -> str:
+    """Return what an order did, or would do, in a sentence without its end."""
+    subject = subject_of(change.model, change.environment)
+    if not is_new:
+        is_set = (
+            paused_words(change) if change.after is True else f"{change.what} of {subject} is {_shown(change.after)}"
+        )
+        return f"nothing to do: {is_set if change.after is not None else f'{change.what} of {subject} is not set'}"
+    verb = f"would {order.verb}" if dry_run else PAST[order.verb]
+    match order.verb:
+        case "set":
+            said = f"{verb} {change.what} of {subject} from {_shown(change.before)} to {_shown(change.after)}"
+        case "undo":
+            said = f"{verb} change {order.revision}: {change.what} of {subject} is {_shown(change.after)} again"
+        case "withdraw":
+            said = f"{verb} what is queued of {subject}"
+        case _:
+            said = f"{verb} {subject}"
+    return said + further
+
+
+def _shown(value: ControlValue) -> str:
+    return "default" if value is None else f"{value:g}" if not isinstance(value, bool) else str(value).lower()
+
+
+class Steering:
+    """Carries out what is ordered, and keeps the controls in step with those of the journal. Owned by a run.
+
+    A change is durable before it acts. Whoever writes it (this run for a request, another process, a command), every
+    run of the journal reads it there, and carries it out once.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        membership: Membership,
+        stages: Stages,
+        health: Health,
+        settling: Settling,
+        outside: Executor | None,
+        *,
+        rates: Mapping[str, float],
+        stop: Callable[[str], None],
+    ) -> None:
+        """Prepare it; `rates` are the configured ones, `stop` drains the run for a reason."""
+        self._parts = parts
+        self._membership = membership
+        self._stages = stages
+        self._health = health
+        self._settling = settling
+        self._outside = outside
+        self._rates = rates
+        self._stop = stop
+        self._turn = asyncio.Lock()  # changes are carried out once, in their order
+
+    async def load(self) -> None:
+        """Have what was set before this run hold for it; what was ordered before has been carried out, or is over."""
+        book, controls = self._parts.journal.journal.controls, self._parts.controls
+        for change in await self._parts.journal.call(book.latest):
+            controls.put(change)
+        controls.log.clear()
+        for change in await self._parts.journal.call(book.changes, controls.revision - LOGGED):
+            controls.put(change)
+        if controls.revision:
+            self._enforce()
+
+    async def keep(self) -> None:
+        """Look for changes of others, until cancelled."""
+        while True:
+            await self._parts.clock.sleep(LOOK_EVERY_S)
+            with contextlib.suppress(*JOURNAL_AWAY):
+                await self.look()
+
+    async def look(self) -> None:
+        """Carry out what the journal has that is new."""
+        journal, controls = self._parts.journal, self._parts.controls
+        async with self._turn:
+            if await journal.call(journal.journal.controls.revision) == controls.revision:
+                return
+            changes = await journal.call(journal.journal.controls.changes, controls.revision)
+            for change in changes:
+                controls.put(change)
+                await self._carry_out(change)
+            self._enforce()
+
+    def document(self) -> dict[str, Any]:
+        """Return the body of `GET /controls`."""
+        return self._parts.controls.document()
+
+    async def steer(self, document: Mapping[str, Any], by: str, *, dry_run: bool = False) -> dict[str, Any]:
+        """Carry out an order; return the body of the answer to `POST /controls`.
+
+        Raises:
+            HeadgateError: if it cannot be; nothing was changed then.
+        """
+        parts = self._parts
+        models = {*parts.samplers, *parts.dispatcher.lanes} - {LOCAL_LANE}  # with the judge
+        order = order_of(document, models, parts.environments)
+        journal = parts.journal
+        further = self._further(order)
+        try:
+            change, is_new = await journal.call(journal.journal.steer, order, by, parts.now(), dry_run=dry_run)
+        except JOURNAL_AWAY as error:
+            raise JournalError(f"the journal cannot be written at present, so nothing was changed ({error})") from None
+        if is_new and not dry_run:
+            await journal.call(record, change)
+            await self.look()
+        said = order_words(order, change, is_new=is_new, dry_run=dry_run, further=further)
+        still = parts.controls.pause_of(order.model, order.environment) if order.verb == "resume" else None
+        if still is not None and (still.model, still.environment) != (order.model, order.environment):
+            said += f"; but {paused_words(still)}"
+        return answer_of(said, change, dry_run=dry_run)
+
+    def _further(self, order: ControlOrder) -> str:
+        """Return what an order means for what is in hand."""
+        if order.verb not in {"pause", "withdraw", "drain"}:
+            return ""
+        about = _about(order.model, order.environment)
+        running = sum(about(task) for task in self._stages.tasks)
+        queued = sum(about(task) for task in self._waiting())
+        kept = {"pause": "wait", "withdraw": "are withdrawn", "drain": "stay in the journal"}[order.verb]
+        return f": {running} samples in progress end, {queued} that are queued {kept}"
+
+    def _waiting(self) -> list[Task]:
+        parts, dispatcher = self._parts, self._parts.dispatcher
+        ready = [*dispatcher.queue.items(), *dispatcher.aside.values()]
+        return [
+            *(task for task in ready if task.stage == ROLLOUT or self._stages.row_of(task.task_id) is None),
+            *parts.batches.items(),
+            *self._stages.waiting_tasks(),
+        ]
+
+    async def _carry_out(self, change: ControlChange) -> None:
+        parts = self._parts
+        values = (change.verb, change.model, change.environment, change.what, change.before, change.after)
+        parts.emit(ControlChanged(parts.settings.campaign, *values, change.by, change.reason, change.revision))
+        why = f"by {change.by}{f': {change.reason}' if change.reason else ''}"
+        match change.what:
+            case "drain":
+                self._stop(f"{DRAINED} {why}")
+            case "withdraw":
+                pairs = [(m, e) for m in parts.samplers for e in parts.environments]
+                chosen = [(m, e) for m, e in pairs if change.model in (None, m) and change.environment in (None, e)]
+                self._settling.leave(dict.fromkeys(chosen, f"withdrawn {why}"))
+            case "retry":
+                for model in [key for key in parts.samplers if change.model in (None, key)]:
+                    await self._health.retry(model, parts.now())
+
+    def _enforce(self) -> None:
+        """Have everything follow the controls."""
+        parts, controls, now = self._parts, self._parts.controls, self._parts.now()
+        parts.dispatcher.set_aside(controls.is_aside if controls.pauses else None, now)
+        if controls.pauses and self._outside is not None:
+            self._outside.withdraw("it is paused", controls.is_aside, wait_s=0.0)
+        self._membership.steered()
+        for key, sampler in parts.samplers.items():
+            sampler.steer(*controls.sampling(key, self._rates), now)
+        parts.local.touch(parts.samplers, now)
+        workers = controls.workers(parts.settings.num_evaluation_workers)
+        if parts.dispatcher.book.limits[WORKERS] != workers:
+            parts.dispatcher.set_limit(WORKERS, workers)
+            self._stages.figures.resize(workers, now)
+        self._stages.wake()
+        parts.wake.set()
+
+
+def record(change: ControlChange) -> None:
+    """Enter a change into the audit trail."""
+    subject = subject_of(change.model, change.environment)
+    what = "" if change.what in ORDERS else f" {change.what}"
+    after = f"{_shown(change.after)} {change.reason}".strip() if what else change.reason
+    record_change(f"controls {change.verb}{what}", subject, before=_shown(change.before), after=after, who=change.by)
+
+
+def answer_of(said: str, change: ControlChange, *, dry_run: bool) -> dict[str, Any]:
+    """Return the body of the answer to `POST /controls`."""
+    values = {"before": change.before, "after": change.after, "revision": change.revision, "dry_run": dry_run}
+    return {"would" if dry_run else "did": said, **values}
+
+
+def _about(model: str | None, environment: str | None) -> Callable[[Task], bool]:
+    return lambda task: model in (None, task.model) and environment in (None, task.environment)

@@ -1,0 +1,157 @@
+"""The controls of a campaign: what somebody has set or ordered while it ran, kept in its journal with who and why."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from headgate.core.errors import ControlChangedError, InvalidInputError, NotFoundError
+from headgate.storage.journal_database import JournalDatabase
+
+ControlValue: TypeAlias = bool | int | float | None
+"""What a control is set to; None where the settings and the roster hold."""
+
+ORDERS: Final = ("retry", "drain", "withdraw")
+"""Verbs that are carried out once, in place of setting something."""
+
+KEPT_CHANGES: Final = 1_000
+"""Older changes are forgotten, but for those that are in force."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControlOrder:
+    """What somebody wants changed.
+
+    Attributes:
+        verb: `pause`, `resume`, `set`, `undo`, or one of `ORDERS`.
+        model: whose samples, as NAME@REVISION; None for every model's.
+        environment: in which these are; None for all. With neither, the whole run is meant.
+        what: which control; the verb itself for one of `ORDERS`.
+        value: what it is set to.
+        reason: why.
+        revision: refuse where the control was changed after this revision; for `undo`, the change to undo.
+    """
+
+    verb: str
+    model: str | None = None
+    environment: str | None = None
+    what: str = ""
+    value: ControlValue = None
+    reason: str = ""
+    revision: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ControlChange:
+    """One change of a control, or an order that was given; revisions of a campaign count up from 1."""
+
+    revision: int
+    verb: str
+    model: str | None
+    environment: str | None
+    what: str
+    before: ControlValue
+    after: ControlValue
+    by: str
+    at: float
+    reason: str
+
+    @property
+    def key(self) -> tuple[str | None, str | None, str]:
+        """What it is about: changes with the same key replace each other."""
+        return self.model, self.environment, self.what
+
+
+class ControlBook:
+    """Keeps the changes. Owned by a journal; what changes is called inside of a write transaction."""
+
+    def __init__(self, db: JournalDatabase) -> None:
+        self._db = db
+
+    def revision(self) -> int:
+        """Return the revision of the latest change, 0 before the first; cheap enough to be asked each second."""
+        return int(self._db.run("control_revision").fetchone()[0])
+
+    def changes(self, since: int = 0) -> list[ControlChange]:
+        """Return the changes after a revision, the oldest first."""
+        return [_change(row) for row in self._db.run("control_changes", {"since": since})]
+
+    def latest(self) -> list[ControlChange]:
+        """Return the latest change of each control, the oldest first."""
+        return [_change(row) for row in self._db.run("latest_controls")]
+
+    def ordered(self, order: ControlOrder, by: str, now: float) -> tuple[ControlChange, bool]:
+        """Return the change that an order amounts to, and whether it changes anything; else it is the one in force.
+
+        Raises:
+            ControlChangedError: if somebody else was first.
+            NotFoundError: if what is to be undone is not there.
+            InvalidInputError: if it cannot be undone.
+        """
+        latest = {change.key: change for change in self.latest()}
+        model, environment, what, value = order.model, order.environment, order.what, order.value
+        if order.verb == "undo":
+            undone = self._undone(order.revision)
+            model, environment, what, value = undone.model, undone.environment, undone.what, undone.before
+        known = latest.get((model, environment, what))
+        if known is not None and order.revision is not None and known.revision > order.revision:
+            raise ControlChangedError(f"somebody else was first: {told(known)}")
+        before = known.after if known is not None and what not in ORDERS else None
+        change = ControlChange(
+            self.revision() + 1, order.verb, model, environment, what, before, value, by, now, order.reason
+        )
+        if what in ORDERS or value != before:
+            return change, True
+        return known or change, False
+
+    def _undone(self, revision: int | None) -> ControlChange:
+        found = next((one for one in self.changes((revision or 0) - 1) if one.revision == revision), None)
+        if found is None:
+            raise NotFoundError(
+                f"there is no change {revision}", next_step="`headgate controls` lists the changes with their numbers."
+            )
+        if found.what in ORDERS:
+            raise InvalidInputError(f"change {revision} cannot be undone: {told(found)}", next_step="It has happened.")
+        return found
+
+    def add(self, change: ControlChange) -> None:
+        """Keep a change."""
+        self._db.run("add_control", {
+            "revision": change.revision, "verb": change.verb, "model": change.model or "",
+            "environment": change.environment or "", "what": change.what, "before": json.dumps(change.before),
+            "after": json.dumps(change.after), "by": change.by, "at": change.at, "reason": change.reason,
+        })  # fmt: skip
+        self._db.run("forget_controls", {"until": change.revision - KEPT_CHANGES})
+        if change.verb == "retry":
+            self._db.run("clear_pauses", {"model": change.model or ""})
+        elif change.verb == "withdraw":
+            subject = {"model": change.model or "", "environment": change.environment or ""}
+            self._db.run("note_withdrawn", subject)
+
+
+def subject_of(model: str | None, environment: str | None) -> str:
+    """Return what a control is about, in words."""
+    if model is None:
+        return "the whole run" if environment is None else f"environment {environment}"
+    return f"model {model}" if environment is None else f"{model} in {environment}"
+
+
+def told(change: ControlChange) -> str:
+    """Return who changed what, from what to what, and why."""
+    of = subject_of(change.model, change.environment)
+    what = f"{change.verb} {of}" if change.what in ORDERS else f"{change.what} of {of}, {_said(change)}"
+    return f"{what}, by {change.by} (change {change.revision}){f': {change.reason}' if change.reason else ''}"
+
+
+def _said(change: ControlChange) -> str:
+    """Return from what to what a control changed."""
+    before, after = ("default" if value is None else str(value).lower() for value in (change.before, change.after))
+    return f"{before} to {after}"
+
+
+def _change(row: Any) -> ControlChange:
+    revision, verb, model, environment, what, before, after, by, at, reason = row
+    return ControlChange(
+        revision, verb, model or None, environment or None, what, json.loads(before), json.loads(after), by, at, reason
+    )
