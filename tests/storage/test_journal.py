@@ -192,6 +192,16 @@ def test_a_batch_survives_its_process_with_its_id(journal: Journal, place: Journ
 # History.
 
 
+def test_samples_are_counted_out_and_in_again_and_never_below_none(journal: Journal) -> None:
+    spool(journal, 3)
+    journal.recount([(SMALL, SAT, NOW, -1), (SMALL, SAT, NOW, -1)])
+    assert journal.history(NOW).counts == {(SMALL, SAT): [(NOW, 1)]}
+    journal.recount([(SMALL, SAT, NOW, -2), (SMALL, "other", NOW, -1)])
+    assert journal.history(NOW).counts == {}
+    journal.recount([(SMALL, SAT, NOW, 1)])
+    assert journal.history(NOW).counts == {(SMALL, SAT): [(NOW, 1)]}
+
+
 def test_counts_are_those_of_the_last_24_hours_by_the_minute(journal: Journal) -> None:
     tasks = opened(journal, *(opening(i) for i in range(4)))
     ends = [NOW - 86_400 - 60, NOW - 86_400 + 60, NOW - 61, NOW - 60]

@@ -40,6 +40,7 @@ COMMANDS: Final = {
     "report": ("data:report", "Write a self-contained HTML report of the stored samples."),
     "export": ("data:export", "Write stored samples as JSON lines or in the formats of other tools."),
     "import": ("data:import_", "Store samples from a file that another tool wrote."),
+    "invalidate": ("invalidate:invalidate", "Have stored samples count nowhere any more, or again."),
     "forget": ("forget:forget", "Delete stored samples, or their conversations alone."),
     "compact": ("data:compact", "Merge small parts of the store into large ones."),
     "verify": ("data:verify", "Read every stored object and compare it with its checksum."),

@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from headgate import reports, storage
-from headgate.cli.options import JournalChoices, MissingChoice, NamedStoreChoices, SampleChoices, StoreChoices
+from headgate.cli.options import JournalChoices, MissingChoice, NamedStoreChoices, ScoreChoices, StoreChoices
 from headgate.cli.output import AsJson, console, counted, print_json, print_table, say, write_page
 from headgate.cli.stored import chosen_samples, existing_store, no_samples, require_stored
 from headgate.core.errors import InvalidInputError
@@ -68,7 +68,7 @@ def summary(
 
 
 def report(
-    choices: SampleChoices | None = None,
+    choices: ScoreChoices | None = None,
     *,
     output: Annotated[Path, Parameter(name=("--output", "-o"), help="File to write.")] = Path("report.html"),
     title: Annotated[str, Parameter(help="Title of the report.")] = "Headgate report",
@@ -76,7 +76,7 @@ def report(
     as_json: AsJson = False,
 ) -> int:
     """Write a self-contained HTML report of the stored samples. Exit status 3, and no page, when there are none."""
-    given = choices or SampleChoices()
+    given = choices or ScoreChoices()
     settings = given.load().settings
     store = existing_store(settings)
     frame, problems = asyncio.run(chosen_samples(store, given.chosen()))
@@ -96,7 +96,7 @@ def report(
 
 def export(
     output: Path,
-    choices: SampleChoices | None = None,
+    choices: ScoreChoices | None = None,
     *,
     form: Annotated[
         ExportFormat | None, Parameter(name="--format", help="Format of the file or folder. Default: by its suffix.")
@@ -112,7 +112,7 @@ def export(
     An existing file is replaced once the new one is complete; a folder must be new or empty. Only the options
     `--environment` and `--campaign` choose samples; the settings of these names do not.
     """
-    given = choices or SampleChoices()
+    given = choices or ScoreChoices()
     chosen = given.chosen(min_score=min_score, successes=successes)
     with _progress("exported", is_shown=not as_json) as show:
         written = asyncio.run(

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from headgate import storage
 from headgate.cli.options import SampleChoices
 from headgate.cli.output import AsJson, console, counted, print_json, say
-from headgate.cli.stored import existing_store
+from headgate.cli.stored import conditions_of, existing_store, tasks_where
 from headgate.config import Settings
 from headgate.core.errors import InvalidInputError
 
@@ -73,9 +73,5 @@ async def _forgotten(
     store: storage.SampleStore, chosen: storage.Chosen, where: str, *, conversations: bool, dry_run: bool
 ) -> storage.Forgotten:
     chosen.require_known(await store.visible())
-    task_ids = None
-    if where:
-        found = await store.query(f"SELECT task_id FROM stored WHERE {where}")  # noqa: S608 - of one who may delete all
-        task_ids = [task_id for (task_id,) in found.rows]
-    now = time.time()
+    task_ids, now = await tasks_where(store, conditions_of(where), view="stored"), time.time()
     return await store.forget(chosen, now, task_ids=task_ids, conversations_only=conversations, dry_run=dry_run)

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 
 from headgate import reports
-from headgate.cli.options import NOT_SCORED, MissingChoice, SampleChoices
+from headgate.cli.options import NOT_SCORED, MissingChoice, ScoreChoices
 from headgate.cli.output import AsJson, console, counted, print_json, print_rows, say, write_page
 from headgate.cli.stored import chosen_samples, existing_store, no_samples
 from headgate.core.errors import NoSamplesError
@@ -27,7 +27,7 @@ _SPARE_CELLS: Final = ("design effect", "method", "samples")
 
 
 def leaderboard(
-    choices: SampleChoices | None = None,
+    choices: ScoreChoices | None = None,
     *,
     against: Annotated[str, Parameter(help="Compare all models with this one. Default: the best by mean.")] = "",
     k: Annotated[
@@ -48,7 +48,7 @@ def leaderboard(
 
     Exit status 3 when there are no samples, 4 when none of them has a score.
     """
-    given = choices or SampleChoices()
+    given = choices or ScoreChoices()
     settings = given.load().settings
     store = existing_store(settings)
     frame, problems = asyncio.run(chosen_samples(store, given.chosen(), list(reports.LEADERBOARD_COLUMNS)))

@@ -192,6 +192,20 @@ class SampleChoices(NamedStoreChoices):
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreChoices(SampleChoices):
+    """For commands that show scores."""
+
+    original: Annotated[
+        bool, Parameter(negative="", help="Scores as samples were stored with them, not as they were rescored.")
+    ] = False
+
+    def chosen(self, **further: Any) -> storage.Chosen:
+        """Return which samples are chosen, and whether by their first scores."""
+        return SampleChoices.chosen(self, original=self.original, **further)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JournalChoices(NamedStoreChoices):
     """For commands that look for what a campaign has in progress."""
 

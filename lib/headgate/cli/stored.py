@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate import storage
+from headgate.cli.options import names_in
 from headgate.config import Settings
 from headgate.core import errors
 
@@ -57,8 +58,36 @@ async def chosen_samples(
     chosen.require_known(await store.visible())
     await require_stored(store, campaign=chosen.campaign)
     read = None if columns is None else list(dict.fromkeys([*columns, *storage.Chosen.COLUMNS]))
-    found = await store.scan(chosen.environments or None, chosen.since, chosen.until, read)
+    span = (chosen.environments or None, chosen.since, chosen.until)
+    found = await store.scan(*span, read, original=chosen.original)
     return chosen.rows(found.frame), found.problems
+
+
+def conditions_of(where: str, tasks: Sequence[str] = (), mark: str = "") -> list[str]:
+    """Return the conditions, in SQL, that options put on samples."""
+    found = [where] if where else []
+    if ids := names_in(tasks):
+        found.append(f"task_id IN ({', '.join(map(_quoted, ids))})")
+    if mark:
+        found.append(f"task_id IN (SELECT task_id FROM marks WHERE mark = {_quoted(mark)})")  # noqa: S608 - quoted
+    return found
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+async def tasks_where(store: storage.SampleStore, conditions: Sequence[str], *, view: str) -> list[str] | None:
+    """Return the tasks whose samples in a view fulfil conditions in SQL, None without any.
+
+    Raises:
+        InvalidInputError: if a condition cannot be read.
+    """
+    if not conditions:
+        return None
+    every = conditions[0] if len(conditions) == 1 else " AND ".join(f"({one})" for one in conditions)
+    sql = f"SELECT task_id FROM {view} WHERE {every}"  # noqa: S608 - of one who may delete all
+    return [task_id for (task_id,) in (await store.query(sql)).rows]
 
 
 async def no_samples(store: storage.SampleStore, settings: Settings) -> errors.NoSamplesError:

@@ -16,6 +16,7 @@ from .garbage import rare_collections as rare_collections
 from .job_collector import JobCollector as JobCollector
 from .job_samples import SCORE_FIELD as SCORE_FIELD, JobSampleRules as JobSampleRules
 from .judging import JUDGE_PREFIX as JUDGE_PREFIX, JudgedPair as JudgedPair, judge_of as judge_of
+from .resampling import follow_invalidation as follow_invalidation
 from .models_at_hand import models_at_hand as models_at_hand
 from .outside_episodes import sample_jobs as sample_jobs
 from .outside_job import outside_executors as outside_executors

@@ -397,23 +397,25 @@ async def missing_cells(
 ) -> tuple[MatrixTaskProvider, JudgedFigures]:
     """Return the matrix without the cells that the store has scored samples of, and the counts of what is judged there.
 
-    Cells that only failed are taken again, as another stage, so that both are on record.
+    Cells that only failed are taken again, as another stage, so that both are on record; so are those whose samples
+    were invalidated for that.
 
     Raises:
         StoreError: if the store cannot be read.
     """
-    rows = (await store.scan(environments=list(environments), columns=list(_CELL_COLUMNS))).frame
-    rows = rows.filter(pl.col("campaign") == settings.campaign)
+    every = await store.scan(environments=list(environments), columns=list(_CELL_COLUMNS), everything=True)
+    rows = every.frame.filter(pl.col("campaign") == settings.campaign)
     figures = JudgedFigures()
     judged = [name for name, one in environments.items() if one.spec.needs_judge]
     for model, environment, score, kind, why, success in (
-        rows.filter(pl.col("environment").is_in(judged))
+        rows.filter(pl.col("environment").is_in(judged), ~pl.col("invalid"))
         .select("model", "environment", "score", "error_kind", "why", "success")
         .iter_rows()
     ):
         figures.count(model, environment, score, kind, why, success=success)
+    is_done = pl.col("score").is_not_null() & ~pl.col("resample")
     cells = rows.group_by("model", "environment", "sequence").agg(
-        pl.col("score").is_not_null().any().alias("is_scored"), pl.len().alias("runs")
+        is_done.any().alias("is_scored"), pl.len().alias("runs")
     )
     done = {(m, e, n) for m, e, n, is_scored, _ in cells.iter_rows() if is_scored}
     failed = {(m, e, n): runs for m, e, n, is_scored, runs in cells.iter_rows() if not is_scored}

@@ -72,10 +72,13 @@ class DemandSide:
             except TimeoutError:
                 continue
 
-    async def adopt(self) -> int:
-        """Take over what dead processes of this journal left; return how many tasks."""
+    async def adopt(self, again: Sequence[Opening] = ()) -> int:
+        """Take over what dead processes of this journal left, and open tasks `again`; return how many tasks."""
         parts = self._parts
         found = await parts.journal.write(parts.journal.journal.adopt, list(parts.environments), list(parts.samplers))
+        if again := [one for one in again if one.model in parts.samplers]:
+            opened = await parts.journal.write(parts.journal.journal.open, again)
+            found += [one for one in opened if isinstance(one, Task)]
         now = parts.now()
         tasks = [self._needs_of(task) for task in found if task.model in parts.samplers]
         for task in tasks:

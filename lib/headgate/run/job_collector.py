@@ -249,12 +249,14 @@ class JobCollector(Executor):
         unread = sorted(environments - self._ended.keys())
         if not unread:
             return
-        rows = (await self._store.scan(unread, columns=_COLUMNS)).frame
+        rows = (await self._store.scan(unread, columns=_COLUMNS, everything=True)).frame
         ours = (pl.col("campaign") == self.rules.campaign) & (pl.col("stage") == self.rules.stage)
         self._ended |= {environment: {} for environment in unread}
-        for task_id, _, _, model, environment, score, finished_at in rows.filter(ours).select(_COLUMNS).iter_rows():
+        for row in rows.filter(ours).select(*_COLUMNS, "invalid").iter_rows():
+            task_id, _, _, model, environment, score, finished_at, is_invalid = row
             self._ended[environment][task_id] = finished_at
-            self._count(model, environment, score)
+            if not is_invalid:
+                self._count(model, environment, score)
 
     async def _follow_reservations(self) -> None:
         """Read which server each job was given; before its completion, which the history has at a later place."""

@@ -36,6 +36,10 @@ class RunStore(BatchStore, Protocol):
         """Return model, environment, sequence and score of each scored sample of a campaign, by sequence."""
         ...
 
+    async def to_resample(self, campaign: str) -> Sequence[tuple[str, str, int, str]]:
+        """Return model, environment, sequence and next stage of tasks that are to be taken again."""
+        ...
+
     async def spent(self, since: float) -> Sequence[tuple[str, str, float, int, int, int]]:
         """Return task, model, end, prompt and completion tokens and attempts of each sample that ended since then."""
         ...

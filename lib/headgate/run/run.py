@@ -34,6 +34,7 @@ from headgate.run.membership import Membership, restored
 from headgate.run.parts import Parts
 from headgate.run.plan import RunPlan
 from headgate.run.request_side import DAILY_BUDGET
+from headgate.run.resampling import openings_of
 from headgate.run.samples import health_of
 from headgate.run.settlement import settling_of
 from headgate.run.stages import RETRIES, Stages
@@ -359,7 +360,11 @@ class Run:
         if requests is not None:
             await restored_budgets(requests.budgets, self._journal, self.plan.store, self.now())
         await self._learning.share()
-        adopted = await self._demand.adopt()
+        again = []
+        if self.plan.provider is None:  # a matrix opens them itself
+            tasks = await self.plan.store.to_resample(self.plan.settings.campaign)
+            again = openings_of(tasks, self.plan.environments, self.now())
+        adopted = await self._demand.adopt(again)
         self._state = "running"
         self._emit(
             CampaignStarted(

@@ -155,6 +155,11 @@ class MemoryStore:
         kept = sorted((s for s in self.samples if s.campaign == campaign), key=lambda s: s.sequence)
         return [(s.model, s.environment, s.sequence, s.score) for s in kept if s.score is not None]
 
+    async def to_resample(self, campaign: str) -> list[tuple[str, str, int, str]]:
+        """Return nothing: no sample of it is ever invalidated."""
+        del campaign
+        return []
+
     async def spent(self, since: float) -> list[tuple[str, str, float, int, int, int]]:
         """Return what each kept sample that ended since then took."""
         return [

@@ -23,7 +23,7 @@ from .journal_database import JOURNAL_AWAY as JOURNAL_AWAY, JOURNAL_REFUSED as J
 from .limits import LimitKey as LimitKey, LimitReport as LimitReport
 from .manifest import Problem as Problem
 from .marks import Mark as Mark, Marks as Marks
-from .mending import Invalidated as Invalidated, Invalidation as Invalidation
+from .invalidation import Invalidated as Invalidated, Invalidation as Invalidation
 from .benchmark import StoreFigures as StoreFigures, example_samples as example_samples
 from .benchmark import measure_store as measure_store
 from .pairs import AlreadyTaken as AlreadyTaken, Opening as Opening

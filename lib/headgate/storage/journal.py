@@ -356,6 +356,13 @@ class Journal:
             pauses=self.pauses(),
         )
 
+    def recount(self, counts: Iterable[tuple[str, str, float, int]]) -> None:
+        """Count scored samples (model, environment, wall time of their end, how many) in, or out where less than 0."""
+        with self._transaction():
+            self._refresh()
+            self._count((int(at // 60), model, environment, n) for model, environment, at, n in counts)
+            self._db.run("forget_no_counts")
+
     def record_pause(self, model: str, level: int, until: float) -> None:
         """Remember a pause across restarts."""
         with self._transaction():

@@ -106,6 +106,9 @@ ON CONFLICT (minute, pair) DO UPDATE SET samples = counts.samples + excluded.sam
 -- name: forget_counts
 DELETE FROM counts WHERE minute < :minute;
 
+-- name: forget_no_counts
+DELETE FROM counts WHERE samples <= 0;
+
 -- name: counts_since
 SELECT model, environment, minute, samples FROM counts JOIN pairs USING (pair) WHERE minute >= :minute;
 

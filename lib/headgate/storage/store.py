@@ -18,7 +18,7 @@ import polars as pl
 from headgate.config import Settings
 from headgate.core import CLOCK_TOLERANCE_S, DAY_S, Sample, Secret, errors, require_agreement
 from headgate.core.audit import record_change
-from headgate.storage import compaction, deletion, mending, query
+from headgate.storage import compaction, deletion, invalidation, query
 from headgate.storage.batches import StoredBatch, put_batch
 from headgate.storage.manifest import ManifestLog, Part, Visible
 from headgate.storage.mark_log import MarkLog
@@ -287,6 +287,25 @@ class SampleStore:
         scored = rows.filter(pl.col("campaign") == campaign, pl.col("score").is_not_null())
         return scored.sort("sequence").select("model", "environment", "sequence", "score").rows()
 
+    async def to_resample(self, campaign: str) -> list[tuple[str, str, int, str]]:
+        """Return model, environment, sequence and next stage of tasks whose samples were invalidated to be taken again.
+
+        Those that have another sample which counts are left out.
+        """
+        if not any(one.resample for one in (await self.visible()).marks.log):
+            return []
+        task = ["model", "environment", "sequence"]
+        rows = (await self.scan(columns=["campaign", "stage", "score", *task], everything=True)).frame
+        ours = rows.filter(pl.col("campaign") == campaign, pl.col("stage").str.contains(r"^sample(\.\d+)?$"))
+        counts = ~pl.col("invalid") & pl.col("score").is_not_null()
+        cells = ours.group_by(task).agg(pl.col("resample").any(), counts.any().alias("counts"), pl.len().alias("runs"))
+        wanted = (
+            cells.filter("resample", ~pl.col("counts"))
+            .sort(task)
+            .select(*task, pl.format("sample.{}", pl.col("runs") + 1))
+        )
+        return wanted.rows()
+
     async def spent(self, since: float) -> list[tuple[str, str, float, int, int, int]]:
         """Return task, model, end, prompt and completion tokens and attempts of each sample that ended since then."""
         columns = ["task_id", "model", "finished_at", "prompt_tokens", "completion_tokens", "attempts"]
@@ -316,13 +335,15 @@ class SampleStore:
         what = deletion.Forgetting(chosen, task_ids, conversations_only)
         return await asyncio.to_thread(self._forget, what, now, dry_run=dry_run)
 
-    async def invalidate(self, what: mending.Invalidation, now: float, *, dry_run: bool = False) -> mending.Invalidated:
+    async def invalidate(
+        self, what: invalidation.Invalidation, now: float, *, dry_run: bool = False
+    ) -> invalidation.Invalidated:
         """Have samples count nowhere any more, or again, and return how many of what that was, or would be.
 
         They stay where they are, with a mark that says who, when and why. Doing it again changes nothing.
         """
         return await self._read(
-            lambda visible: mending.invalidate(self._objects, self._marks, visible, what, now, dry_run=dry_run)
+            lambda visible: invalidation.invalidate(self._objects, self._marks, visible, what, now, dry_run=dry_run)
         )
 
     async def sweep(

@@ -100,5 +100,8 @@ class FailingStore:
     async def history(self, now: float) -> History:
         return await self.store.history(now)
 
+    async def to_resample(self, campaign: str) -> list[tuple[str, str, int, str]]:
+        return await self.store.to_resample(campaign)
+
     async def task_scores(self, campaign: str) -> list[tuple[str, str, int, float]]:
         return await self.store.task_scores(campaign)

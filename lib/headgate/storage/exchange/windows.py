@@ -78,6 +78,7 @@ async def planned(store: SampleStore, chosen: Chosen, *, rows_at_once: int = ROW
                 chosen.since,
                 chosen.until,
                 columns=["task_id", "model", "campaign", "finished_at", "score", "success"],
+                original=chosen.original,
             )
         )
         rows = chosen.rows(found)
@@ -92,7 +93,7 @@ async def read(store: SampleStore, plan: Plan) -> AsyncIterator[tuple[Window, pl
     for window in plan.windows:
         if window.environment != environment:
             environment, seen = window.environment, set()
-        found = _whole(await store.scan([environment], window.since, window.until))
+        found = _whole(await store.scan([environment], window.since, window.until, original=plan.chosen.original))
         rows = plan.chosen.rows(found)
         if window.label:  # else the scan itself has taken care of doubles
             rows = rows.filter(~pl.col("task_id").is_in(list(seen)))

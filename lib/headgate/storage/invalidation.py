@@ -62,6 +62,7 @@ class Invalidated:
         pairs: model, environment, and how many of its samples changed.
         final: samples that an undo leaves as they are, since their tasks are taken again.
         problems: what could not be read, and was not looked at.
+        is_undo: whether the samples count again.
         rows: the samples, without their conversations.
     """
 
@@ -70,6 +71,7 @@ class Invalidated:
     pairs: tuple[tuple[str, str, int], ...]
     final: int
     problems: tuple[Problem, ...]
+    is_undo: bool
     rows: pl.DataFrame = field(repr=False, compare=False)
 
 
@@ -99,4 +101,4 @@ def invalidate(
         done = f"{rows.height} samples {done} ({name}): {mark.reason}"
         record_change("samples invalidate", objects.url, after=done, who=by)
     counts = rows.group_by("model", "environment").len().sort("model", "environment")
-    return Invalidated(name, rows.height, tuple(counts.rows()), final, found.problems, rows)
+    return Invalidated(name, rows.height, tuple(counts.rows()), final, found.problems, what.undo, rows)
