@@ -95,6 +95,9 @@ class KeyState:
     flows: dict[str, Flow] = field(default_factory=dict)
     last_outcome: str = ""
     rate_limits: int = 0
+    """Refusals for the rate in a row."""
+    answered: int = 0
+    rate_limited: int = 0
     peak_in_flight: int = 0
     peak_waiting: int = 0
     told: Pressure | None = None
@@ -135,6 +138,8 @@ class KeyState:
             consecutive_rate_limits=self.rate_limits,
             last_outcome=self.last_outcome,
             retries_denied=0,
+            answered=self.answered,
+            rate_limited=self.rate_limited,
             peak_in_flight=self.peak_in_flight,
             peak_waiters=self.peak_waiting,
         )

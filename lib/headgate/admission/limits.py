@@ -169,6 +169,7 @@ class Limits:
         """Let limit and breaker learn from the end of an attempt, which still counts as in flight."""
         key = lease.key
         key.last_outcome = outcome.kind.value
+        key.answered += 1
         changes = key.law.observe(lease.admitted, outcome, key.in_flight, now)
         if outcome.kind is OutcomeKind.SUCCESS:
             key.rate_limits = 0
@@ -179,6 +180,7 @@ class Limits:
         move = account.breaker.observe(lease.number, lease.admitted, outcome, now)
         if outcome.kind is OutcomeKind.RATE_LIMITED:
             key.rate_limits += 1
+            key.rate_limited += 1
             until = account.blocked_until if account.breaker.is_closed else account.breaker.until
             self._effects.rate_limited(lease, outcome.retry_after_s, until - now)
         for change in changes:

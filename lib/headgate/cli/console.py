@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -28,6 +29,9 @@ def console(
     elastic: Annotated[
         tuple[str, ...], Parameter(negative="", help="Gateway of an elastic pool; may be repeated.")
     ] = (),
+    placement: Annotated[
+        tuple[Path, ...], Parameter(negative="", help="Journal of a placement ledger; may be repeated.")
+    ] = (),
     host: Annotated[str | None, Parameter(help="Address to listen on; beyond loopback tokens are needed.")] = None,
     port: Annotated[int | None, Parameter(help="Port to listen on; 0 takes a free one.")] = None,
 ) -> int:
@@ -43,7 +47,7 @@ def console(
         stop = asyncio.Event()
         stop_on_signals(stop)
         async with serve_console(
-            settings, runs=run or (monitor_address(settings),), jobqueues=queues, elastic=elastic,
+            settings, runs=run or (monitor_address(settings),), jobqueues=queues, elastic=elastic, placement=placement,
             host=settings.console_host, port=settings.console_port,
             tls=server_context(settings.tls_certificate, settings.tls_key),
         ) as address:  # fmt: skip

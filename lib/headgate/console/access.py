@@ -5,14 +5,13 @@ from __future__ import annotations
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
 from dataclasses import dataclass
 from hmac import compare_digest
 from typing import Annotated, Final
 from urllib.parse import parse_qsl
 
 from fastapi import Depends
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, ImmutableMultiDict
 from starlette.requests import Request, cookie_parser
 
 from headgate.core import Secret
@@ -28,7 +27,7 @@ SESSION_S: Final = 12 * 3_600.0
 
 MOST_SESSIONS: Final = 1_000
 MOST_FORM_BYTES: Final = 64 * 1024
-_SCOPES: Final = frozenset({Scope.READ, Scope.ADMIN})
+_EVERYTHING: Final = frozenset({Scope.READ, Scope.STEER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class Viewer:
     @property
     def may_steer(self) -> bool:
         """Whether they may change anything."""
-        return bool({Scope.ADMIN} & self.scopes)
+        return bool({Scope.STEER, Scope.ADMIN} & self.scopes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class Access:
         self._authority = authority
         self._names = HostNames(host)
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
-        self._local = Viewer("local", _SCOPES, secrets.token_urlsafe(24))
+        self._local = Viewer("local", _EVERYTHING, secrets.token_urlsafe(24))
         self._bearer = secrets.token_urlsafe(24)
 
     @property
@@ -122,7 +121,7 @@ class Access:
     async def _holder(self, token: Secret, form_key: str, *, has_session: bool) -> Viewer:
         text = token.reveal()
         if self._token is not None and compare_digest(text.encode(), self._token.reveal().encode()):
-            return Viewer("console token", _SCOPES, form_key, has_session)
+            return Viewer("console token", _EVERYTHING, form_key, has_session)
         refused = "the token is not known"
         if self._authority is not None:
             match await self._authority.identify_async(text, time.time()):
@@ -135,8 +134,12 @@ class Access:
         raise UnauthorizedError(refused, next_step="Sign in with a token that has the scope `read`.")
 
 
-async def form_of(request: Request, viewer: Viewer | None) -> Mapping[str, str]:
-    """Return the fields of a form that was sent; of fields with one name, the last.
+Form = ImmutableMultiDict[str, str]
+"""The fields of a form; of several with one name `get` gives the last, `getlist` all."""
+
+
+async def form_of(request: Request, viewer: Viewer | None) -> Form:
+    """Return the fields of a form that was sent.
 
     Args:
         request: that carries it.
@@ -152,7 +155,7 @@ async def form_of(request: Request, viewer: Viewer | None) -> Mapping[str, str]:
         if len(body) > MOST_FORM_BYTES:
             raise InvalidInputError(f"a form has at most {MOST_FORM_BYTES} bytes")
     try:
-        fields = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=1_000))
+        fields = Form(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=1_000))
     except ValueError as error:
         raise InvalidInputError(f"the form cannot be read: {error}") from None
     if viewer is not None:

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from headgate.config import Settings
-from headgate.console import live, now, samples
+from headgate.console import gates, live, matrix, now, samples, steering, why, workers
 from headgate.console.access import COOKIE, SESSION_S, Access, Looking, form_of
 from headgate.console.pages import Pages
 from headgate.console.records import Records
@@ -60,10 +60,22 @@ class Console:
         """Return a page; see `Pages.page`."""
         return self.pages.page(request, template, status=status, **values)
 
+    async def live_page(self, request: Request, template: str, values: Callable[[], dict[str, Any]]) -> HTMLResponse:
+        """Return a page of what the sources say, asked of late.
+
+        Its live part is made once for all who ask for it: `values` is called for the first of them.
+        """
+        await self.sources.fresh()
+        return self.pages.cached(request) or self.pages.keep(request, self.page(request, template, **values()))
+
 
 _SCREENS: Final[tuple[tuple[str, str, Callable[[FastAPI, Console], None]], ...]] = (
     ("/", "Now", now.add_routes),
+    ("/matrix", "Models", matrix.add_routes),
+    ("/gates", "Gates", gates.add_routes),
+    ("/why", "Why", why.add_routes),
     ("/samples", "Samples", samples.add_routes),
+    ("/workers", "Workers", workers.add_routes),
 )
 """Address, title and routes of every screen, in the order of the navigation."""
 
@@ -82,6 +94,7 @@ def console_app(settings: Settings, sources: Sources, records: Records, access: 
     console = Console(settings, sources, access, pages, records)
     _add_frame(app, console)
     live.add_routes(app, console)
+    steering.add_routes(app, console)
     for _, _, add_routes in _SCREENS:
         add_routes(app, console)
     return _Guard(app, console)

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
 
 from headgate.config import Settings
 from headgate.console.sources import Asked, Source, Sources
-from headgate.core.errors import HeadgateError, NotFoundError, UnauthorizedError
+from headgate.core.errors import HeadgateError, UnauthorizedError
+from headgate.placement import read_journal
 from headgate.telemetry import MonitorClient
 
 _TIMEOUT_S: Final = 5.0
 _MOST_DEAD: Final = 100
+_MOST_GROUPS: Final = 300
+_MOST_SPELLS: Final = 60
+_KEPT: Final = ("limit", "in_flight", "waiters", "answered", "rate_limited")
 _ELASTIC_TOKEN: Final = "HEADGATE_ELASTIC_TOKEN"  # noqa: S105 - the name of a variable
 
 
 @asynccontextmanager
 async def opened_sources(
-    settings: Settings, *, runs: Sequence[str] = (), jobqueues: Sequence[str] = (), elastic: Sequence[str] = ()
+    settings: Settings,
+    *,
+    runs: Sequence[str] = (),
+    jobqueues: Sequence[str] = (),
+    elastic: Sequence[str] = (),
+    placement: Sequence[Path] = (),
 ) -> AsyncIterator[Sources]:
     """Give the sources at these addresses, polled while somebody watches.
 
@@ -30,6 +43,7 @@ async def opened_sources(
         runs: monitoring APIs of campaigns.
         jobqueues: servers of job queues.
         elastic: gateways of elastic pools; their token is in HEADGATE_ELASTIC_TOKEN.
+        placement: journals of placement's ledgers.
     """
     async with AsyncExitStack() as stack:
         found: list[Source] = []
@@ -42,6 +56,7 @@ async def opened_sources(
         for address in elastic:
             client = await stack.enter_async_context(_client(address, os.environ.get(_ELASTIC_TOKEN, "")))
             found.append(ElasticSource(address.rstrip("/").removesuffix("/v1"), client))
+        found += map(PlacementSource, placement)
         sources = Sources(found)
         await stack.enter_async_context(sources.polled())
         yield sources
@@ -58,9 +73,10 @@ class RunSource(Source):
         said = await self.monitor.document("/status")
         try:
             said["controls"] = await self.monitor.controls()
-        except NotFoundError:
+        except HeadgateError:  # an earlier version, or a run with a judge
             said["controls"] = None
-        return said, _figures_of_run(said)
+        rows = sum(len(said.get(name, ())) for name in ("pairs", "models", "requests"))
+        return said, _figures_of_run(said), rows
 
 
 class QueueSource(Source):
@@ -74,7 +90,8 @@ class QueueSource(Source):
         said = await answered(self.client, "/v1/statistics")
         said["dead"] = (await answered(self.client, f"/v1/dead-jobs?limit={_MOST_DEAD}"))["jobs"]
         said["servers"] = (await answered(self.client, "/v1/resources"))["resources"]
-        return said, {f"jobs {state}": count for state, count in said["jobs"].items()}
+        rows = sum(len(said[name]) for name in ("lanes", "dead", "servers"))
+        return said, {f"jobs {state}": count for state, count in said["jobs"].items()}, rows
 
 
 class ElasticSource(Source):
@@ -89,7 +106,68 @@ class ElasticSource(Source):
         said["name"] = said["pool"]["name"]
         demand = said["pool"]["demand"]
         waiting = demand["waiting"] + said["admission"]["waiting"]
-        return said, {"awake": demand["active"] + demand["starting"], "running": demand["running"], "waiting": waiting}
+        return (
+            said,
+            {"awake": demand["active"] + demand["starting"], "running": demand["running"], "waiting": waiting},
+            0,
+        )
+
+
+class PlacementSource(Source):
+    """The ledger of placements of a Ray cluster, by its journal.
+
+    Attributes:
+        spells: of each group, the states that it was seen in: since when (wall time), which, and who held it.
+    """
+
+    def __init__(self, journal: Path) -> None:
+        super().__init__("placement", str(journal), self._state)
+        self._journal = journal
+        self.spells: dict[str, deque[tuple[float, str, str]]] = {}
+
+    async def _state(self) -> Asked:
+        found, offset = await asyncio.to_thread(read_journal, self._journal)
+        requests = [
+            {
+                "request_id": one.request_id, "pool": one.request.pool, "priority": one.request.priority,
+                "stage": one.stage.value, "group_id": one.group_id, "epoch": one.epoch,
+                "preemptions": one.preemptions, "stop_reason": one.stop_reason, "note": one.note,
+                "not_before": one.not_before + offset, "submitted_at": one.submitted_at + offset,
+            }
+            for one in found.requests
+        ]  # fmt: skip
+        groups: list[dict[str, Any]] = [
+            {
+                "group_id": one.group_id, "pool": one.pool, "state": one.state.value, "nodes": list(one.nodes),
+                "holder": one.holder or "", "since": one.since + offset, "size": str(one.size),
+            }
+            for one in found.groups[:_MOST_GROUPS]
+        ]  # fmt: skip
+        known = {group["group_id"] for group in groups}
+        self.spells = {name: spells for name, spells in self.spells.items() if name in known}
+        for group in groups:
+            spells = self.spells.setdefault(group["group_id"], deque(maxlen=_MOST_SPELLS))
+            if not spells or spells[-1][1:] != (group["state"], group["holder"]):
+                spells.append((group["since"], group["state"], group["holder"]))
+        stages = Counter(one["stage"] for one in requests)
+        return {"requests": requests, "groups": groups}, {"running": stages["running"], "waiting": stages["waiting"]}, 0
+
+    def timeline(self) -> list[tuple[str, list[dict[str, Any]]]]:
+        """Return the groups by node, each with its spells of the last hour as shares of that hour."""
+        now = time.time()
+        by_node: dict[str, list[dict[str, Any]]] = {}
+        for group in self.said.get("groups", ()):
+            spells = list(self.spells.get(group["group_id"], ()))
+            ends = [spell[0] for spell in spells[1:]] + [now]
+            shown = [
+                {"state": state, "holder": holder, "start": 1 - (now - max(since, now - 3600)) / 3600,
+                 "width": max(0.002, (end - max(since, now - 3600)) / 3600)}
+                for (since, state, holder), end in zip(spells, ends, strict=True)
+                if end > now - 3600
+            ]  # fmt: skip
+            for node in dict.fromkeys(group["nodes"] or ("not placed",)):
+                by_node.setdefault(node, []).append(group | {"spells": shown})
+        return sorted(by_node.items())
 
 
 def _client(address: str, token: str) -> httpx.AsyncClient:
@@ -134,11 +212,11 @@ def _figures_of_run(said: dict[str, Any]) -> dict[str, float | None]:
         }
     for key in said.get("requests", ()):
         name = key_of(key)
-        for what in ("limit", "in_flight", "waiters", "cooldown_s"):
-            figures[f"{name} {what}"] = key[what]
+        for what in _KEPT:
+            figures[f"{name} {what}"] = key.get(what)
     return figures
 
 
-def key_of(request: dict[str, Any]) -> str:
+def key_of(request: Mapping[str, Any]) -> str:
     """Return the name of a request key: its provider, model and domain."""
     return f"{request['provider']} {request['model']} {request['domain']}"

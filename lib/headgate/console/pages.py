@@ -82,7 +82,8 @@ class Pages:
 
     def cached(self, request: Request) -> HTMLResponse | None:
         """Return the live part that was rendered for somebody else from the same, None where there is none."""
-        text = self._cached.get(self._key(request))
+        is_part = request.headers.get("hx-request") == "true"
+        text = self._cached.get(self._key(request)) if is_part else None
         return None if text is None else HTMLResponse(text)
 
     def keep(self, request: Request, answer: HTMLResponse) -> HTMLResponse:

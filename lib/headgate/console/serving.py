@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Final
 
 from headgate.config import Settings
@@ -32,6 +33,7 @@ async def serve_console(
     runs: Sequence[str] = (),
     jobqueues: Sequence[str] = (),
     elastic: Sequence[str] = (),
+    placement: Sequence[Path] = (),
     host: str = "127.0.0.1",
     port: int = DEFAULT_PORT,
     tls: ssl.SSLContext | None = None,
@@ -44,6 +46,7 @@ async def serve_console(
         runs: monitoring APIs of campaigns.
         jobqueues: servers of job queues.
         elastic: gateways of elastic pools.
+        placement: journals of placement's ledgers.
         host: address to listen on.
         port: 0 takes a free one.
         tls: to serve HTTPS with.
@@ -61,10 +64,8 @@ async def serve_console(
     authority = Authority(open_tokens(settings.monitor_tokens), rate=None) if settings.monitor_tokens else None
     try:
         access = Access(Secret(token) if token else None, authority, host)
-        async with (
-            opened_sources(settings, runs=runs, jobqueues=jobqueues, elastic=elastic) as sources,
-            opened_records(settings) as records,
-        ):
+        opened = opened_sources(settings, runs=runs, jobqueues=jobqueues, elastic=elastic, placement=placement)
+        async with opened as sources, opened_records(settings) as records:
             listener = bound(host, port)
             app = console_app(settings, sources, records, access)
             async with serving(app, listener, name="console", most=_MOST_CONNECTIONS, stop_s=_STOP_S, tls=tls):

@@ -155,6 +155,10 @@ class RequestStatus:
     last_outcome: str
     retries_denied: int
     """Retries that the retry budget did not allow."""
+    answered: int = 0
+    """Attempts that have ended, however they did."""
+    rate_limited: int = 0
+    """Of them, those that the provider refused for their rate (429)."""
     peak_in_flight: int = 0
     """The most that were in flight at once."""
     peak_waiters: int = 0

@@ -39,4 +39,5 @@ from .pool import GroupShape as GroupShape
 from .request import Strategy as Strategy
 from .rules import PreemptionRules as PreemptionRules, checked_rules as checked_rules, rules_from as rules_from
 from .scaling import homeless as homeless
+from .service.journal import read_journal as read_journal
 from .service.protocol import WorkView as WorkView

@@ -10,6 +10,7 @@ from hmac import compare_digest
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Protocol
 
+import orjson
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -307,8 +308,9 @@ def _add_service_routes(app: FastAPI, registry: CollectorRegistry) -> None:
 
 def _add_status_routes(app: FastAPI, status: Callable[[], campaign_status.CampaignStatus]) -> None:
     @app.get("/status", summary="the whole status")
-    async def everything() -> dict[str, Any]:
-        return status_document(status())
+    async def everything() -> Response:
+        # Written at once: what FastAPI does to a document of 64 000 pairs takes the loop of the run four times as long.
+        return Response(orjson.dumps(status_document(status())), media_type="application/json")
 
     @app.get("/status/summary", summary="the figures at a glance")
     async def summary() -> dict[str, Any]:

@@ -1,13 +1,14 @@
-// What a page does by itself: it is told of changes, opens dialogs, and writes times in the reader's zone.
+// What a page does by itself: it is told of changes, opens dialogs, draws charts, and writes times in the reader's zone.
 "use strict";
 (() => {
   const AGAIN_MS = 10000;
-  const link = document.getElementById("link");
-  const dialog = document.getElementById("dialog");
+  const byId = (id) => document.getElementById(id);
+  const link = byId("link"), dialog = byId("dialog"), dialogBody = byId("dialog-body");
+  const formKey = document.querySelector("meta[name=form-key]")?.content ?? "";
 
+  // Changes.
   function tick() {
-    if (document.hidden) return;
-    document.body.dispatchEvent(new CustomEvent("tick"));
+    if (!document.hidden) document.body.dispatchEvent(new CustomEvent("tick"));
   }
   function say(state, words) {
     link.className = `link ${state}`;
@@ -29,24 +30,73 @@
     addEventListener("pageshow", (event) => { if (event.persisted) listen(); });
   }
 
-  function localTimes(root) {
-    for (const time of root.querySelectorAll("time[datetime]")) {
+  // Times.
+  function localTimes() {
+    const today = new Date().toDateString();
+    for (const time of document.querySelectorAll("time[datetime]:not([title])")) {
       const moment = new Date(time.dateTime);
       time.title = time.textContent;
-      time.textContent = moment.toDateString() === new Date().toDateString()
-        ? moment.toLocaleTimeString() : moment.toLocaleString();
+      time.textContent = moment.toDateString() === today ? moment.toLocaleTimeString() : moment.toLocaleString();
     }
   }
-  localTimes(document);
-  document.addEventListener("htmx:after:swap", () => {
-    localTimes(document);
-    if (document.getElementById("dialog-body").childElementCount && !dialog.open) dialog.showModal();
-  });
+  localTimes();
+  document.addEventListener("htmx:after:swap", localTimes);
+
+  // Dialogs: a link or form that acts shows its answer in one; what the answer holds does so again.
+  async function show(address, options = {}) {
+    const answer = await fetch(address, { ...options, headers: { "HX-Request": "true" } });
+    if (answer.status === 401) return location.reload();
+    dialogBody.innerHTML = await answer.text();
+    localTimes();
+    if (!dialog.open) dialog.showModal();
+    dialogBody.querySelector("[autofocus]")?.focus();
+  }
   document.addEventListener("click", (event) => {
-    if (event.target === dialog || event.target.closest("[data-close]")) {
+    const opener = event.target.closest("a[data-dialog]");
+    if (opener) {
       event.preventDefault();
+      show(opener.href);
+    } else if (event.target === dialog || (event.target.closest("[data-close]") && dialog.open)) {
       dialog.close();
     }
   });
-  dialog.addEventListener("close", () => { document.getElementById("dialog-body").replaceChildren(); tick(); });
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    if (!form.matches("[data-action]") && !dialog.contains(form)) return;
+    event.preventDefault();
+    const fields = new URLSearchParams(new FormData(form, event.submitter));
+    fields.set("form_key", formKey);
+    show(form.getAttribute("action"), { method: "POST", body: fields });
+  });
+  dialog.addEventListener("close", () => { dialogBody.replaceChildren(); tick(); });
+  document.addEventListener("change", (event) => {
+    if (event.target.matches(".filters select")) event.target.form.requestSubmit();
+  });
+
+  // The chart of a gate.
+  const chart = byId("chart");
+  if (chart && window.uPlot) {
+    const shade = (name) => { const probe = document.createElement("i"); probe.style.color = `var(${name})`; chart.append(probe); const found = getComputedStyle(probe).color; probe.remove(); return found; };
+    const line = (label, name, more = {}) => ({ label, stroke: shade(name), width: 1.5, spanGaps: true, points: { show: false }, ...more });
+    const axis = (more = {}) => ({ stroke: shade("--quiet"), grid: { stroke: shade("--line"), width: 1 }, ticks: { stroke: shade("--line"), width: 1 }, font: "12px system-ui", ...more });
+    let plot = null;
+    const draw = async () => {
+      const answer = await fetch(chart.dataset.history);
+      if (!answer.ok) return;
+      const { times, lines, refused } = await answer.json();
+      const data = [times, lines.limit, lines.in_flight, lines.waiters, refused];
+      if (times.length < 2 || data.some((one) => one.length !== times.length)) return;
+      if (plot) return plot.setData(data);
+      plot = new uPlot({
+        width: chart.clientWidth, height: 220, cursor: { drag: { x: true, y: false } },
+        scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] }, share: { range: [0, 100] } },
+        axes: [axis(), axis({ size: 50 }), axis({ scale: "share", side: 1, size: 50, grid: { show: false }, values: (_, all) => all.map((one) => `${one} %`) })],
+        series: [{}, line("limit", "--accent", { dash: [5, 4] }), line("in flight", "--accent", { fill: shade("--wash") }), line("waiters", "--warn"), line("429", "--bad", { scale: "share", value: (_, one) => (one === null ? "–" : `${one.toFixed(1)} %`) })],
+      }, data, chart);
+    };
+    draw();
+    document.body.addEventListener("tick", draw);
+    addEventListener("resize", () => plot?.setSize({ width: chart.clientWidth, height: 220 }));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { plot?.destroy(); plot = null; draw(); });
+  }
 })();

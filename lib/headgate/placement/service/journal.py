@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
@@ -214,6 +215,31 @@ class Journal:
 
     def _failing(self, done: str) -> AbstractContextManager[None]:
         return sqlite.failing_as(JournalError, f"The journal {self.path} could not be {done}", self.path)
+
+
+def read_journal(path: Path) -> tuple[Journalled, float]:
+    """Return what a journal holds, read beside the service that writes it, and what makes its times wall times.
+
+    Raises:
+        JournalError: there is none, it cannot be read, or it is of a newer Headgate.
+    """
+    failing = sqlite.failing_as(JournalError, f"The journal {path} could not be read", path)
+    with failing, contextlib.closing(sqlite.connected_to_read(path)) as db:
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version > _VERSION:
+            raise JournalError(f"The journal {path} is of version {version}, this Headgate reads {_VERSION}")
+        with sqlite.transaction(db, "BEGIN"):
+            clock = db.execute("SELECT value FROM meta WHERE name = 'clock'").fetchone()
+            pools, groups, requests = (
+                [body for (body,) in db.execute(f"SELECT body FROM {table} ORDER BY name")]  # noqa: S608 - ours
+                for table in ("pools", "groups", "requests")
+            )
+    found = Journalled(
+        [_POOLS.validate_json(body) for body in pools],
+        [_GROUPS.validate_json(body) for body in groups],
+        [_REQUESTS.validate_json(body) for body in requests],
+    )
+    return found, float(orjson.loads(clock[0])) if clock else 0.0
 
 
 def _write(db: sqlite3.Connection, writes: Writes) -> None:

@@ -1,0 +1,312 @@
+"""What is wrong, since when, what holds it, and what to do about it: read off what the sources said."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from urllib.parse import quote
+
+from headgate.console.asking import key_of
+from headgate.console.sources import Source, Sources
+from headgate.telemetry import duration
+
+LATE_S: Final = 900.0
+"""A model that is this far behind its rate is worth a look."""
+
+MOST_NAMED: Final = 3
+_PAUSE_COUNT: Final = re.compile(r" \(pause \d+\)$")
+"""What tells apart pauses that have one cause."""
+
+_RANK: Final = {"bad": 0, "warn": 1}
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong.
+
+    Attributes:
+        key: tells it from others, and stays the same while it lasts.
+        severity: `bad` loses samples or stands still, `warn` is slower than it should be.
+        title: what is wrong.
+        holds: what holds it, as the source says.
+        todo: what to do about it.
+        since: wall time; None where only the console's own watching tells.
+        link: address of the screen that shows more.
+    """
+
+    key: str
+    severity: str
+    title: str
+    holds: str = ""
+    todo: str = ""
+    since: float | None = None
+    link: str = ""
+
+
+class Findings:
+    """Finds what is wrong, once for each revision of the sources. Owned by the console.
+
+    It remembers since when each thing is wrong for as long as it is.
+    """
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._revision = 0
+        self._since: dict[str, float] = {}
+        self._found: list[Finding] = []
+
+    def now(self, now: float) -> list[Finding]:
+        """Return what is wrong, the worst and oldest first; `now` is wall time."""
+        if self._revision != self._sources.revision:
+            found = [one for source in self._sources.all for one in found_in(source)]
+            self._since = {one.key: one.since or self._since.get(one.key, now) for one in found}
+            found = [replace(one, since=self._since[one.key]) for one in found]
+            self._found = sorted(found, key=lambda one: (_RANK[one.severity], one.since))
+            self._revision = self._sources.revision
+        return self._found
+
+
+def found_in(source: Source) -> Iterator[Finding]:
+    """Yield what is wrong with a source."""
+    if not source.is_up:
+        if source.problem:
+            yield _silent(source)
+        return
+    look = {"run": _run, "jobqueue": _queue, "elastic": _pool, "placement": _placement}[source.kind]
+    for finding in look(source, source.said):
+        yield replace(finding, key=f"{source.kind} {source.address} {finding.key}")
+
+
+def _silent(source: Source) -> Finding:
+    what = {"run": "Campaign", "jobqueue": "Job queue", "elastic": "Pool", "placement": "Placement"}[source.kind]
+    state = source.said.get("state")
+    if source.is_gone and source.kind == "run":
+        before = f"it was {state} when it last answered" if state else ""
+        has_ended = state in {"draining", "stopped"}
+        return Finding(
+            f"gone {source.address}",
+            "warn" if has_ended else "bad",
+            f"{what} {source.name} has ended",
+            f"nothing listens at {source.address} any more; {before}",
+            "" if has_ended else "Its log says why. The same command takes up what was open.",
+            source.down_since,
+        )
+    todo = "Start it, or correct the address that the console was given."
+    if source.kind == "run":
+        todo = "Start it with --enable-monitoring, or correct the address given by --run."
+    title = f"{what} {source.name} does not answer"
+    return Finding(f"down {source.address}", "bad", title, source.problem, todo, source.down_since)
+
+
+# Campaigns.
+
+
+def _run(source: Source, said: Document) -> Iterator[Finding]:
+    name = said.get("campaign", "")
+    if said.get("state") == "draining":
+        yield Finding("draining", "warn", f"{name} is draining", "it ends what it began and takes on nothing new")
+    if "models" not in said:
+        return  # a run with an end, such as one with a judge
+    yield from _paused(source, said)
+    yield from _late(source, said)
+    yield from _endpoints(source, said)
+    yield from _budgets(source, said)
+    yield from _engines(said)
+    queue = said["queue"]
+    if queue["is_paused"]:
+        yield Finding(
+            "queue",
+            "warn",
+            f"{name}: samplers are held back",
+            f"{queue['size']:,} tasks are ready, {queue['pause_threshold']:,} at most; "
+            f"it goes on at {queue['resume_threshold']:,}",
+            "Give it more workers, or lower rates: more is due than is sampled.",
+            link=f"/gates?run={quote(source.address)}",
+        )
+    outside = said.get("outside")
+    if outside and outside["problem"]:
+        yield Finding("outside", "bad", f"{name}: its job queue cannot be asked", outside["problem"])
+
+
+def _paused(source: Source, said: Document) -> Iterator[Finding]:
+    by_reason: dict[str, list[Document]] = {}
+    for model in said["models"]:
+        if model["is_paused"]:
+            by_reason.setdefault(_PAUSE_COUNT.sub("", str(model["pause_reason"] or "paused")), []).append(model)
+    for reason, models in by_reason.items():
+        first = min((one["pause_until"] for one in models if one["pause_until"]), default=None)
+        again = f"; tried again in {duration(first - said['captured_at'])}" if first else ""
+        error = next((one["last_error"] for one in models if one["last_error"]), "")
+        is_failing = bool(first)
+        yield Finding(
+            f"paused {reason}",
+            "bad" if is_failing else "warn",
+            f"{_named(one['model'] for one in models)} {'is' if len(models) == 1 else 'are'} paused",
+            f"{reason}{again}" + (f"; last error: {error}" if error and is_failing else ""),
+            "Look at the endpoint; Retry ends the pause at once." if is_failing else "Resume it when it may go on.",
+            min((one["last_error_at"] for one in models if one["last_error_at"]), default=None) if is_failing else None,
+            f"/matrix?run={quote(source.address)}&state=paused",
+        )
+
+
+def _late(source: Source, said: Document) -> Iterator[Finding]:
+    paused = {model["model"] for model in said["models"] if model["is_paused"]}
+    late: dict[str, float] = {}
+    for pair in said["pairs"]:
+        if pair["lag_s"] > LATE_S and pair["model"] not in paused:
+            late[pair["model"]] = max(late.get(pair["model"], 0.0), pair["lag_s"])
+    if not late:
+        return
+    worst = max(late, key=lambda model: late[model])
+    workers = said["workers"]
+    todo = "Give it more workers, or lower rates." if workers["active"] >= workers["total"] else ""
+    yield Finding(
+        "late",
+        "warn",
+        f"{_named(sorted(late, key=lambda model: -late[model]))} {'is' if len(late) == 1 else 'are'} late, by "
+        f"{duration(late[worst])} at most",
+        held_by(said, worst),
+        todo or "Why says which gate holds a task.",
+        said["captured_at"] - late[worst],
+        f"/matrix?run={quote(source.address)}&state=late",
+    )
+
+
+def _endpoints(source: Source, said: Document) -> Iterator[Finding]:
+    gates = f"/gates?run={quote(source.address)}"
+    for is_open in (True, False):
+        alone = [key for key in said["requests"] if key["cooldown_s"] > 0 and (key["breaker"] == "open") is is_open]
+        if not alone:
+            continue
+        last = max(alone, key=lambda key: key["cooldown_s"])
+        waiters = sum(key["waiters"] for key in alone)
+        names = f"{last['model']} at {last['provider']}" if len(alone) == 1 else _named(key["model"] for key in alone)
+        yield Finding(
+            f"endpoints {is_open}",
+            "bad" if is_open else "warn",
+            f"{names} {'is' if len(alone) == 1 else 'are'} left alone",
+            f"{'the breaker is open' if is_open else 'cools down'} for another {duration(last['cooldown_s'])}; "
+            f"last outcome: {last['last_outcome'] or 'none'}, {waiters:,} requests wait",
+            "Look at the provider; requests go on by themselves when the time is over.",
+            link=f"{gates}&key={quote(key_of(last))}",
+        )
+
+
+def _budgets(source: Source, said: Document) -> Iterator[Finding]:
+    spent = [
+        (model["model"], budget)
+        for model in said["models"]
+        for budget in model["budgets"]
+        if budget["limit"] is not None and budget["used"] + budget["held"] >= budget["limit"]
+    ]
+    if spent:
+        _, budget = spent[0]
+        yield Finding(
+            "budgets",
+            "warn",
+            f"{_named(dict.fromkeys(model for model, _ in spent))} spent the {budget['name'].replace('_', ' ')}",
+            f"{budget['used']:,.0f} used and {budget['held']:,.0f} held of {budget['limit']:,.0f} in 24 h",
+            "Wait until the 24 h have passed, or raise the budget.",
+            link=f"/gates?run={quote(source.address)}",
+        )
+
+
+def _engines(said: Document) -> Iterator[Finding]:
+    failed = [model for model in said["models"] if model["engines"] and model["engines"]["state"] == "failed"]
+    if failed:
+        engines = failed[0]["engines"]
+        again = f"; tried again in {duration(engines['retry_s'])}" if engines["retry_s"] else ""
+        names = _named(model["model"] for model in failed)
+        yield Finding("engines", "bad", f"The engines of {names} failed", engines["reason"] + again)
+
+
+def held_by(said: Document, model: str) -> str:
+    """Return what most likely holds a model's samples, in a sentence; for one task, `why` knows."""
+    key = next((key for key in said["requests"] if model in key["models"]), None)
+    workers, queue = said["workers"], said["queue"]
+    if key is not None and key["cooldown_s"]:
+        return f"its endpoint cools down for another {duration(key['cooldown_s'])}"
+    if key is not None and key["waiters"]:
+        return f"its endpoint: {key['in_flight']} of {key['limit']} requests in flight, {key['waiters']} wait"
+    if queue["is_paused"]:
+        return f"the ready queue is full: {queue['size']:,} tasks"
+    if workers["active"] >= workers["total"]:
+        return f"all {workers['total']:,} workers are busy, {queue['size']:,} tasks are ready"
+    if key is not None and key["in_flight"] >= key["limit"]:
+        return f"its endpoint is at its limit of {key['limit']} requests"
+    return "nothing that shows at a glance"
+
+
+# Job queues, pools, placement.
+
+
+def _queue(_: Source, said: Document) -> Iterator[Finding]:
+    if dead := said["jobs"].get("dead", 0):
+        first = said["dead"][0] if said["dead"] else None
+        yield Finding(
+            "dead",
+            "bad",
+            f"{dead:,} {'job is' if dead == 1 else 'jobs are'} dead",
+            f"{first['id']}: {first['last_error']}" if first else "",
+            "Put them back once the cause is gone, or leave them.",
+            min((job["finished_at"] for job in said["dead"] if job["finished_at"]), default=None),
+            "/workers#dead",
+        )
+    unserved = [lane for lane in said["lanes"] if lane["pending"] and not lane["is_served"]]
+    if unserved:
+        names = _named(sorted({lane["task"] for lane in unserved}))
+        count = sum(lane["pending"] for lane in unserved)
+        yield Finding(
+            "unserved", "bad", f"{count:,} jobs have no policy server", f"no open server serves {names}",
+            "Register one, or open one that drains.", link="/workers",
+        )  # fmt: skip
+    down = [server for server in said["servers"] if server["state"] == "down"]
+    if down:
+        names = _named(server["resource_id"] for server in down)
+        yield Finding(
+            "servers", "warn", f"{names} {'is' if len(down) == 1 else 'are'} down", down[0]["note"], link="/workers"
+        )
+    if said["jobs"].get("pending") and not said["workers"] and not said["waiting_claims"]:
+        yield Finding(
+            "workers", "bad", f"{said['jobs']['pending']:,} jobs wait, and no worker is there",
+            "no worker holds a job or asks for one", "Start workers: `headgate jobqueue work`.", link="/workers",
+        )  # fmt: skip
+
+
+def _pool(_: Source, said: Document) -> Iterator[Finding]:
+    failed = [worker for worker in said["pool"]["workers"] if worker["failures"]]
+    for worker in failed[:MOST_NAMED]:
+        again = f"; tried again in {duration(worker['retry_s'])}" if worker["retry_s"] else ""
+        yield Finding(
+            f"worker {worker['worker_id']}",
+            "warn",
+            f"{worker['worker_id']} of pool {said['name']} failed {worker['failures']} times",
+            worker["last_error"] + again,
+            "Look at the engine; Drain keeps it out.",
+            link="/workers",
+        )
+    if said["is_draining"]:
+        yield Finding("draining", "warn", f"Pool {said['name']} is being stopped", "it takes no new requests")
+    if said["admission"]["waiting"] >= said["admission"]["most_waiting"]:
+        yield Finding(
+            "full", "bad", f"Pool {said['name']} refuses requests",
+            f"{said['admission']['waiting']:,} wait already, which is the most", "Add workers to the pool.",
+        )  # fmt: skip
+
+
+def _placement(_: Source, said: Document) -> Iterator[Finding]:
+    lost = [one for one in said["requests"] if one["stage"] == "failed"]
+    if lost:
+        names = _named(one["request_id"] for one in lost)
+        yield Finding("failed", "warn", f"{names} failed", lost[0]["note"], link="/workers#placement")
+
+
+def _named(names: Iterable[str]) -> str:
+    """Return names in a sentence; of many, the first few."""
+    every: Sequence[str] = list(names)
+    shown = ", ".join(every[:MOST_NAMED])
+    return shown if len(every) <= MOST_NAMED else f"{shown} and {len(every) - MOST_NAMED:,} more"

@@ -1,0 +1,97 @@
+"""Every limit over time: requests by endpoint, workers, the ready queue, budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, JSONResponse
+
+from headgate.console.asking import key_of
+from headgate.console.history import History
+from headgate.console.listing import link, page_of
+from headgate.console.matrix import run_of
+from headgate.console.sources import Sources
+
+if TYPE_CHECKING:
+    from headgate.console.app import Console
+
+ROWS: Final = 40
+LINES: Final = ("limit", "in_flight", "waiters")
+_SORTS: Final = {"": "trouble first", "model": "model", "load": "in flight"}
+
+
+def add_routes(app: FastAPI, console: Console) -> None:
+    """Add the routes of the screen."""
+    sources = console.sources
+
+    @app.get("/gates")
+    async def gates_page(request: Request) -> HTMLResponse:
+        return await console.live_page(request, "gates.html", lambda: _values(sources, request))
+
+    @app.get("/gates/history")
+    async def history(request: Request) -> JSONResponse:
+        run = run_of(sources, request.query_params)
+        if run is None:
+            return JSONResponse({"times": [], "lines": {}})
+        name = request.query_params.get("key", "")
+        return JSONResponse(
+            {
+                "times": [round(at, 1) for at in run.history.times],
+                "lines": {line: run.history.series(f"{name} {line}") for line in LINES},
+                "refused": refused_share(run.history, name),
+            }
+        )
+
+
+def refused_share(history: History, name: str) -> list[float | None]:
+    """Return at each moment the share of attempts since the one before that were refused (429), in per cent."""
+    answered, refused = history.series(f"{name} answered"), history.series(f"{name} rate_limited")
+    shares: list[float | None] = [None] if answered else []
+    for (a, b), (c, d) in zip(pairwise(answered), pairwise(refused), strict=True):
+        known = a is not None and b is not None and c is not None and d is not None and b > a
+        shares.append(100.0 * (d - c) / (b - a) if known else None)  # type: ignore[operator]  # `known` says so
+    return shares
+
+
+def _values(sources: Sources, request: Request) -> dict[str, Any]:
+    query = request.query_params
+    run = run_of(sources, query)
+    said: Mapping[str, Any] = run.said if run is not None else {}
+    wanted = query.get("find", "").lower()
+    keys = [key for key in said.get("requests", ()) if wanted in key_of(key).lower()]
+    match query.get("sort", ""):
+        case "model":
+            keys.sort(key=lambda key: (key["model"], key["provider"]))
+        case "load":
+            keys.sort(key=lambda key: -key["in_flight"])
+        case _:
+            keys.sort(key=lambda key: (-key["cooldown_s"], -key["waiters"], -key["in_flight"]))
+    page = page_of(keys, query, ROWS)
+    chosen = query.get("key") or (key_of(page.items[0]) if page.items else "")
+    return {
+        "run": run,
+        "runs": sources.of("run"),
+        "said": said,
+        "page": page,
+        "chosen": chosen,
+        "key_of": key_of,
+        "budgets": _budgets(said, wanted),
+        "query": query,
+        "sorts": _SORTS,
+        "link": lambda **changes: link("/gates", query, **changes),
+    }
+
+
+def _budgets(said: Mapping[str, Any], wanted: str) -> Sequence[tuple[str, Mapping[str, Any]]]:
+    """Return the budgets of models, those with the least left first; of many, the first of them."""
+    found = [
+        (model["model"], budget)
+        for model in said.get("models", ())
+        if wanted in model["model"].lower()
+        for budget in model["budgets"]
+        if budget["limit"]
+    ]
+    return sorted(found, key=lambda pair: -(pair[1]["used"] + pair[1]["held"]) / pair[1]["limit"])[:ROWS]

@@ -1,0 +1,186 @@
+"""Models × environments: how far each pair is, how late, how well, and what is paused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse
+from starlette.datastructures import QueryParams
+
+from headgate.console.findings import LATE_S
+from headgate.console.listing import link, page_of
+from headgate.console.sources import Source, Sources
+from headgate.statistics import wilson_limits
+
+if TYPE_CHECKING:
+    from headgate.console.app import Console
+
+ROWS: Final = 30
+COLUMNS: Final = 8
+"""Of one page: 240 cells, whatever the size of the system."""
+
+STATES: Final = {
+    "": "all models",
+    "late": "late",
+    "paused": "paused",
+    "errors": "with errors",
+    "unfinished": "not done",
+}
+SORTS: Final = {
+    "": "roster's order",
+    "model": "name",
+    "lag": "lag",
+    "errors": "errors",
+    "mean": "mean score",
+    "done": "samples",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One model in one environment.
+
+    Attributes:
+        pair: as the campaign told it.
+        paused: why an operator has paused it; empty where nobody has.
+    """
+
+    pair: Mapping[str, Any]
+    paused: str = ""
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % limits of the mean score, for scores in [0, 1]: Wilson's, which are wide enough for any such score."""
+        mean = self.pair["mean_score"]
+        if mean is None or not 0 <= mean <= 1:
+            return None
+        return wilson_limits(self.pair["scored"], mean)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether its oldest due task waits for longer than it should."""
+        return bool(self.pair["lag_s"] > LATE_S)
+
+
+@dataclass(slots=True)
+class Row:
+    """One model with its pairs.
+
+    Attributes:
+        model: as the campaign told it.
+        cells: by environment.
+    """
+
+    model: Mapping[str, Any]
+    cells: dict[str, Cell] = field(default_factory=dict)
+
+    def sum(self, name: str) -> float:
+        """Return a figure added over all environments."""
+        return float(sum(cell.pair[name] for cell in self.cells.values()))
+
+    @property
+    def lag_s(self) -> float:
+        """The largest lag."""
+        return max((cell.pair["lag_s"] for cell in self.cells.values()), default=0.0)
+
+    @property
+    def mean(self) -> float | None:
+        """Mean of the means of its environments, so that each counts the same; None before the first score."""
+        means = [cell.pair["mean_score"] for cell in self.cells.values() if cell.pair["mean_score"] is not None]
+        return sum(means) / len(means) if means else None
+
+
+def add_routes(app: FastAPI, console: Console) -> None:
+    """Add the routes of the screen."""
+    tables = Tables(console.sources)
+
+    @app.get("/matrix")
+    async def matrix_page(request: Request) -> HTMLResponse:
+        return await console.live_page(request, "matrix.html", lambda: _values(tables, console.sources, request))
+
+
+def _values(tables: Tables, sources: Sources, request: Request) -> dict[str, Any]:
+    query = request.query_params
+    run = run_of(sources, query)
+    rows = tables.rows(run) if run is not None else []
+    environments = sorted({name for row in rows for name in row.cells})
+    wanted = query.get("environment", "").lower()
+    columns = page_of([name for name in environments if wanted in name.lower()], query, COLUMNS, name="columns")
+    shown = _sorted(_chosen(rows, query), query.get("sort", ""))
+    return {
+        "run": run,
+        "runs": [source for source in sources.of("run") if "models" in source.said or not source.is_up],
+        "rows": page_of(shown, query, ROWS),
+        "columns": columns,
+        "environments": len(environments),
+        "models": len(rows),
+        "query": query,
+        "states": STATES,
+        "sorts": SORTS,
+        "link": lambda **changes: link("/matrix", query, **changes),
+    }
+
+
+def run_of(sources: Sources, query: QueryParams) -> Source | None:
+    """Return the campaign that an address names, else the first that answers, else the first."""
+    runs = sources.of("run")
+    named = sources.get("run", query.get("run", ""))
+    return named or next((source for source in runs if source.is_up), runs[0] if runs else None)
+
+
+class Tables:
+    """The rows of every campaign, made once for each revision of what it said. Owned by the screen."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._made: dict[str, tuple[float | None, list[Row]]] = {}
+
+    def rows(self, run: Source) -> list[Row]:
+        """Return the models of a campaign with their pairs."""
+        seen_at, rows = self._made.get(run.address, (None, []))
+        if seen_at is None or seen_at != run.seen_at:
+            rows = _rows(run.said)
+            self._made[run.address] = run.seen_at, rows
+        return rows
+
+
+def _rows(said: Mapping[str, Any]) -> list[Row]:
+    rows = {model["model"]: Row(model) for model in said.get("models", ())}
+    held: dict[tuple[str | None, str | None], str] = {
+        (control["model"], control["environment"]): control["reason"] or f"by {control['by']}"
+        for control in (said.get("controls") or {}).get("controls", ())
+        if control["what"] == "paused" and control["value"]
+    }
+    for pair in said.get("pairs", ()):
+        row = rows.get(pair["model"])
+        if row is not None:
+            model, environment = pair["model"], pair["environment"]
+            subjects = ((model, environment), (None, environment), (None, None)) if held else ()
+            row.cells[environment] = Cell(pair, next((held[one] for one in subjects if one in held), ""))
+    return list(rows.values())
+
+
+def _chosen(rows: Iterable[Row], query: QueryParams) -> list[Row]:
+    wanted = query.get("model", "").lower()
+    tests: dict[str, Callable[[Row], bool]] = {
+        "late": lambda row: row.lag_s > LATE_S,
+        "paused": lambda row: row.model["is_paused"] or any(cell.paused for cell in row.cells.values()),
+        "errors": lambda row: row.model["errors_1h"] > 0 or row.sum("errors") > 0,
+        "unfinished": lambda row: row.sum("done") < row.sum("due"),
+    }
+    test = tests.get(query.get("state", ""))
+    return [row for row in rows if wanted in row.model["model"].lower() and (test is None or test(row))]
+
+
+def _sorted(rows: list[Row], order: str) -> Sequence[Row]:
+    keys: dict[str, Callable[[Row], Any]] = {
+        "model": lambda row: row.model["model"],
+        "lag": lambda row: -row.lag_s,
+        "errors": lambda row: -row.sum("errors"),
+        "mean": lambda row: -(-1.0 if row.mean is None else row.mean),
+        "done": lambda row: -row.sum("done"),
+    }
+    return sorted(rows, key=keys[order]) if order in keys else rows

@@ -1,0 +1,212 @@
+"""Steering from the page: first what would happen, then, on a second press, that."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+import httpx
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse
+
+from headgate.console.access import Form, Steering, Viewer, form_of
+from headgate.console.asking import ElasticSource, QueueSource, RunSource, answered
+from headgate.console.sources import Source
+from headgate.core.audit import record_change
+from headgate.core.errors import ControlChangedError, HeadgateError, InvalidInputError, NotFoundError
+
+if TYPE_CHECKING:
+    from headgate.console.app import Console
+
+_log = logging.getLogger("headgate.console")
+
+VERBS: Final = {
+    "pause": "Pause",
+    "resume": "Resume",
+    "set": "Set",
+    "retry": "Retry now",
+    "withdraw": "Withdraw what is queued",
+    "drain": "Drain the run",
+}
+SETTABLE: Final = {
+    "rate": "rate, samples per model and day",
+    "factor": "factor, times the rate",
+    "cap": "cap, requests in flight",
+    "budget": "budget, tokens in 24 h",
+    "workers": "workers, episodes at most",
+}
+_OF_SUBJECT: Final = {
+    "run": (("pause", "resume", "set", "drain", "withdraw"), ("factor", "workers")),
+    "model": (("pause", "resume", "set", "retry", "withdraw"), ("factor", "cap", "budget")),
+    "environment": (("pause", "resume", "set", "withdraw"), ("rate", "factor")),
+    "pair": (("pause", "resume", "set", "withdraw"), ("rate", "factor")),
+}
+"""What is steered -> the verbs that make sense there, and what can be set."""
+
+_LOGGED: Final = 8
+
+
+def add_routes(app: FastAPI, console: Console) -> None:
+    """Add the routes of the forms."""
+
+    @app.get("/steer")
+    async def steer_form(request: Request) -> HTMLResponse:
+        run = _run(console, request.query_params.get("run", ""))
+        return _form(console, request, run, Form(request.query_params.multi_items()))
+
+    @app.post("/steer")
+    async def steer(request: Request, viewer: Steering) -> HTMLResponse:
+        form = await form_of(request, viewer)
+        run = _run(console, form.get("run", ""))
+        is_sure = form.get("sure") == "yes"
+        try:
+            order = _order(form)
+            said = await run.monitor.steer(**order, dry_run=not is_sure, operator=viewer.name)
+        except (HeadgateError, httpx.HTTPError) as error:
+            return _form(console, request, run, form, error=error)
+        if not is_sure:
+            return _form(console, request, run, form, preview=said)
+        await console.sources.ask_now(run)
+        return _form(console, request, run, form, did=str(said.get("did") or said))
+
+    @app.post("/act")
+    async def act(request: Request, viewer: Steering) -> HTMLResponse:
+        form = await form_of(request, viewer)
+        source = console.sources.get(form.get("kind", ""), form.get("address", ""))
+        if source is None:
+            raise NotFoundError("the console does not watch this part")
+        verb, targets = form.get("verb", ""), form.getlist("target")
+        would, calls = _calls(source, verb, targets, form)
+        did, error = "", None
+        if form.get("sure") == "yes":
+            try:
+                did = await _done(source, verb, targets, calls, viewer)
+            except (HeadgateError, httpx.HTTPError) as failed:
+                error = failed
+            await console.sources.ask_now(source)
+        values: dict[str, Any] = {"source": source, "verb": verb, "targets": targets, "form": form}
+        return console.page(request, "act.html", would=would, did=did, error=error, **values)
+
+
+def _run(console: Console, address: str) -> RunSource:
+    found = console.sources.get("run", address)
+    if not isinstance(found, RunSource):
+        raise NotFoundError("the console does not watch this campaign", next_step="Open it from the matrix.")
+    return found
+
+
+def _form(
+    console: Console,
+    request: Request,
+    run: RunSource,
+    form: Form,
+    *,
+    preview: Mapping[str, Any] | None = None,
+    did: str = "",
+    error: Exception | None = None,
+) -> HTMLResponse:
+    model, environment = form.get("model") or None, form.get("environment") or None
+    subject = "pair" if model and environment else "model" if model else "environment" if environment else "run"
+    verbs, settable = _OF_SUBJECT[subject]
+    controls = run.said.get("controls") or {"controls": (), "log": ()}
+
+    def mine(change: Mapping[str, Any]) -> bool:
+        return (change["model"], change["environment"]) == (model, environment)
+
+    return console.page(
+        request,
+        "steer.html",
+        run=run,
+        model=model,
+        environment=environment,
+        subject=subject,
+        verbs={verb: VERBS[verb] for verb in verbs},
+        settable={what: SETTABLE[what] for what in settable},
+        form=form,
+        preview=preview,
+        did=did,
+        error=error,
+        conflict=isinstance(error, ControlChangedError),
+        in_force=[control for control in controls["controls"] if mine(control)],
+        log=[change for change in controls["log"] if mine(change)][:_LOGGED],
+        has_controls=run.said.get("controls") is not None,
+    )
+
+
+def _order(form: Form) -> dict[str, Any]:
+    """Return what a form orders; the campaign itself checks names and bounds."""
+    verb, revision = form.get("verb", ""), form.get("revision", "")
+    return {
+        "verb": verb,
+        "model": form.get("model") or None,
+        "environment": form.get("environment") or None,
+        "what": form.get("what") if verb == "set" else None,
+        "value": _value(form.get("value", "")) if verb == "set" else None,
+        "reason": form.get("reason", ""),
+        "revision": int(revision) if revision.isdecimal() else None,
+    }
+
+
+def _value(text: str) -> float | None:
+    """Return the number that was written; None for `default`."""
+    text = text.strip().replace(",", "")
+    if text.lower() in {"", "default"}:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InvalidInputError(
+            f"a value must be a number (got {text[:60]!r})", next_step="Leave it empty for what the settings say."
+        )
+    return int(value) if value == int(value) else value
+
+
+# Job queues and pools: their own API does it, and the page says what it will be asked for.
+
+_Call = tuple[str, object]
+
+
+def _calls(source: Source, verb: str, targets: Sequence[str], form: Form) -> tuple[str, list[_Call]]:
+    """Return what would happen, in a sentence, and what is to be sent for it."""
+    reason = {"reason": form.get("reason", "") or "by an operator"}
+    named = ", ".join(targets[:5]) + (f" and {len(targets) - 5:,} more" if len(targets) > 5 else "")
+    if not targets and verb != "scale":
+        raise InvalidInputError("nothing is chosen", next_step="Choose what is meant, then press again.")
+    match source, verb:
+        case QueueSource(), "requeue":
+            return f"make {named} pending again", [("/v1/dead-jobs/requeue", {"job_ids": list(targets)})]
+        case QueueSource(), "withdraw":
+            sent = [(f"/v1/jobs/{quote(job, safe='')}/withdraw", reason) for job in targets]
+            return f"make {named} dead; workers that run them stop", list(sent)
+        case QueueSource(), "drain" | "open":
+            says = "assign {} no new job" if verb == "drain" else "assign jobs to {} again"
+            return says.format(named), [(f"/v1/resources/{quote(one, safe='/')}/{verb}", reason) for one in targets]
+        case ElasticSource(), "drain" | "wake" | "unpin":
+            says = {
+                "drain": "put {} to sleep, and leave it asleep",
+                "wake": "wake {}, and leave it awake",
+                "unpin": "let {} follow the load again",
+            }[verb]
+            sent = [(f"/elastic/v1/workers/{quote(one, safe='')}/{verb}", {}) for one in targets]
+            return says.format(named), list(sent)
+        case ElasticSource(), "scale":
+            number = _value(form.get("workers", ""))
+            says = "let the policy decide how many workers are awake"
+            if number is not None:
+                says = f"keep {number:g} workers awake, whatever the load"
+            return says, [("/elastic/v1/scale", {"workers": number})]
+    raise InvalidInputError(f"{verb[:40]!r} is nothing that can be done there")
+
+
+async def _done(source: Source, verb: str, targets: Sequence[str], calls: Sequence[_Call], viewer: Viewer) -> str:
+    assert isinstance(source, QueueSource | ElasticSource)
+    for path, body in calls:
+        await answered(source.client, path, body)
+    record_change(f"{source.kind} {verb}", ", ".join(targets)[:400], who=f"{viewer.name}, by the console")
+    _log.info("%s did %s at %s", viewer.name, verb, source.address)
+    return f"{len(calls)} of {len(calls)} done" if len(calls) > 1 else "done"

@@ -1,0 +1,236 @@
+"""What holds a task, a job, a placement or a request: the gates on its way, each with when it opens."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+import httpx
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse
+
+from headgate.console.asking import QueueSource, RunSource, answered, key_of
+from headgate.console.listing import link
+from headgate.console.matrix import run_of
+from headgate.console.sources import Source, Sources
+from headgate.core.errors import HeadgateError
+from headgate.telemetry import duration
+
+if TYPE_CHECKING:
+    from headgate.console.app import Console
+
+MOST_WAITING: Final = 25
+_ASKED_TASKS: Final = 400
+_HOLDS_ELSEWHERE: Final = {
+    "request_admission": "Requests",
+    "request": "Requests",
+    "engine": "Engines",
+    "daily_budget": "Budget",
+    "backpressure": "Ready queue",
+    "batch": "Ready queue",
+    "model_paused": "Model",
+    "paused": "Model",
+    "no_capacity": "Workers",
+    "fair_share": "Fair share",
+}
+"""Gate, as a campaign names it -> the step of the chain that it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One gate on the way.
+
+    Attributes:
+        name: of the gate.
+        says: what it is like.
+        state: `open`, `busy` where it lets through as others leave, or `shut`.
+        until: when it opens by itself (wall time), where that is known.
+        holds: whether it is the one that holds now.
+    """
+
+    name: str
+    says: str
+    state: str = "open"
+    until: float | None = None
+    holds: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is known of one thing.
+
+    Attributes:
+        what: `task`, `job`, `placement` or `request`.
+        name: its id.
+        state: where it is.
+        says: what holds it.
+        asked: who said so.
+        until: when that ends by itself (wall time), where it is known.
+        chain: gates on its way, in order.
+        facts: further figures, by name.
+    """
+
+    what: str
+    name: str
+    state: str
+    says: str
+    asked: str
+    until: float | None = None
+    chain: Sequence[Step] = ()
+    facts: Sequence[tuple[str, str]] = ()
+
+
+def add_routes(app: FastAPI, console: Console) -> None:
+    """Add the routes of the screen."""
+
+    @app.get("/why")
+    async def why_page(request: Request) -> HTMLResponse:
+        sources, query = console.sources, request.query_params
+        await sources.fresh()
+        run = run_of(sources, query)
+        wanted = query.get("id", "").strip()
+        values: dict[str, Any] = {
+            "run": run,
+            "runs": sources.of("run"),
+            "wanted": wanted,
+            "answers": await _answers(sources, wanted) if wanted else [],
+            "waiting": [] if wanted or run is None else await _waiting(run),
+            "query": query,
+            "link": lambda **changes: link("/why", query, **changes),
+        }
+        return console.page(request, "why.html", **values)
+
+
+async def _answers(sources: Sources, wanted: str) -> list[Answer]:
+    """Return what every source knows by this id."""
+    found: list[Answer] = []
+    for source in sources.all:
+        if source.is_up:
+            # One that does not know it, or no longer answers, adds nothing; the page shows which are down.
+            with contextlib.suppress(HeadgateError, httpx.HTTPError):
+                found += await _asked(source, wanted)
+    return found
+
+
+async def _asked(source: Source, wanted: str) -> list[Answer]:
+    match source:
+        case RunSource():
+            task = await source.monitor.task(quote(wanted, safe=""))
+            keys = [key for key in source.said.get("requests", ()) if wanted in {key_of(key), key["model"]}]
+            return ([] if task is None else [_of_task(source, wanted, task)]) + [_of_key(source, key) for key in keys]
+        case QueueSource():
+            return [await _of_job(source, wanted)]
+        case _:
+            requests = source.said.get("requests", ())
+            return [_of_placement(source, one) for one in requests if one["request_id"] == wanted]
+
+
+async def _waiting(run: Source) -> Sequence[Mapping[str, Any]]:
+    """Return the open tasks that are due for longest and do not run."""
+    if not isinstance(run, RunSource) or not run.is_up:
+        return ()
+    try:
+        tasks = (await run.monitor.document("/status/tasks", {"limit": str(_ASKED_TASKS)}))["tasks"]
+    except (HeadgateError, httpx.HTTPError, KeyError):
+        return ()
+    waiting = sorted((task for task in tasks if task["state"] != "running"), key=lambda task: task["due_at"])
+    return waiting[:MOST_WAITING]
+
+
+def _of_task(run: RunSource, wanted: str, found: Mapping[str, Any]) -> Answer:
+    gate, reason = str(found.get("gate") or "none"), str(found.get("reason") or "")
+    model = str(found.get("model") or "")
+    chain = list(_chain(run.said, model, gate, reason, found.get("until")))
+    ahead = int(found.get("ahead") or 0)
+    facts = [("gate", gate.replace("_", " "))] + ([("go first", f"{ahead:,} tasks of its group")] if ahead else [])
+    if found.get("environment"):
+        facts += [("model", model), ("environment", str(found["environment"])), ("number", str(found["sequence"]))]
+    return Answer("task", wanted, str(found["state"]), reason, run.name, found.get("until"), chain, facts)
+
+
+def _chain(said: Mapping[str, Any], model: str, gate: str, reason: str, until: float | None) -> Iterator[Step]:
+    """Yield the gates that a task of a model passes; the one that holds says what the campaign said of this task."""
+    holding = _HOLDS_ELSEWHERE.get(gate)
+    steps = list(_gates(said, model))
+    if gate != "none" and holding not in {step.name for step in steps}:
+        steps.append(Step(gate.replace("_", " ").capitalize(), reason, "shut", until, holds=True))
+    for step in steps:
+        if step.name == holding:
+            step = Step(step.name, reason, "shut", until or step.until, holds=True)  # noqa: PLW2901 - the same, held
+        yield step
+
+
+def _gates(said: Mapping[str, Any], model: str) -> Iterator[Step]:
+    one = next((each for each in said.get("models", ()) if each["model"] == model), None)
+    if one is not None:
+        says = one["pause_reason"] or "paused" if one["is_paused"] else f"sampled, {one['in_flight']} in progress"
+        yield Step("Model", says, "shut" if one["is_paused"] else "open", one["pause_until"])
+        for budget in one["budgets"]:
+            if budget["limit"]:
+                spent = budget["used"] + budget["held"]
+                words = f"{budget['name'].replace('_', ' ')}: {spent:,.0f} of {budget['limit']:,.0f}"
+                yield Step("Budget", words, "shut" if spent >= budget["limit"] else "open")
+    if (queue := said.get("queue")) is not None:
+        words = f"{queue['size']:,} tasks ready, {queue['pause_threshold']:,} at most"
+        yield Step("Ready queue", words, "shut" if queue["is_paused"] else "open")
+    if (workers := said.get("workers")) is not None:
+        is_busy = workers["active"] >= workers["total"]
+        yield Step("Workers", f"{workers['active']:,} of {workers['total']:,} busy", "busy" if is_busy else "open")
+    if one is not None and one["engines"]:
+        engines = one["engines"]
+        is_awake = engines["state"] == "awake"
+        words = f"{engines['state']}, {engines['awake']} of {engines['most']} awake {engines['reason']}"
+        yield Step("Engines", words, "open" if is_awake else "shut")
+    for key in said.get("requests", ()):
+        if model in key["models"]:
+            yield _step_of_key(key, said["captured_at"])
+
+
+def _step_of_key(key: Mapping[str, Any], now: float) -> Step:
+    words = f"{key['in_flight']} of {key['limit']} in flight, {key['waiters']} wait"
+    if key["cooldown_s"]:
+        return Step("Requests", f"{words}; left alone after {key['last_outcome']}", "shut", now + key["cooldown_s"])
+    is_full = key["in_flight"] >= key["limit"] or key["waiters"]
+    return Step("Requests", words, "busy" if is_full else "open")
+
+
+def _of_key(run: Source, key: Mapping[str, Any]) -> Answer:
+    step = _step_of_key(key, run.said["captured_at"])
+    facts = [(name.replace("_", " "), str(key[name])) for name in ("limit", "cap", "breaker", "last_outcome")]
+    return Answer("request", key_of(key), step.state, step.says, run.name, step.until, (step,), facts)
+
+
+async def _of_job(queue: QueueSource, wanted: str) -> Answer:
+    job = await answered(queue.client, f"/v1/jobs/{quote(wanted, safe='')}")
+    entries = (await answered(queue.client, f"/v1/jobs/{quote(wanted, safe='')}/history?limit=20"))["entries"]
+    lane = next((lane for lane in queue.said["lanes"] if lane["task"] == job["task"]), None)
+    is_served = lane is None or lane["is_served"]
+    says = {
+        "pending": "it waits for a worker" if is_served else "no open policy server serves its task",
+        "in_progress": f"worker {job['worker']} has it",
+        "done": "its result is kept",
+        "dead": job["last_error"] or "it was withdrawn",
+    }[job["state"]]
+    chain = (
+        Step("Policy server", "served" if is_served else "no open server", "open" if is_served else "shut"),
+        Step("Worker", f"{queue.said['waiting_claims']} workers ask for jobs", "open" if job["worker"] else "busy"),
+    )
+    facts = [("team", job["team"]), ("task", job["task"]), ("failures", f"{job['failures']} of {job['max_attempts']}")]
+    facts += [(_moment(entry), f"{entry['what']} {entry['note']}") for entry in reversed(entries[-8:])]
+    return Answer("job", wanted, job["state"], says, queue.address, None, chain, facts)
+
+
+def _moment(entry: Mapping[str, Any]) -> str:
+    return f"{duration(time.time() - entry['at'])} ago" if entry.get("at") else ""
+
+
+def _of_placement(source: Source, one: Mapping[str, Any]) -> Answer:
+    facts = [("pool", one["pool"]), ("priority", f"{one['priority']:g}"), ("group", one["group_id"] or "none")]
+    facts += [("starts", str(one["epoch"])), ("preempted", str(one["preemptions"]))]
+    says = one["stop_reason"] or one["note"] or {"waiting": "it waits for a placement group"}.get(one["stage"], "")
+    chain = (Step("Placement group", says or "it has one", "open" if one["group_id"] else "shut"),)
+    return Answer("placement", one["request_id"], one["stage"], says, source.name, one["not_before"], chain, facts)

@@ -1,0 +1,53 @@
+"""Who works: the lanes and dead jobs of queues, the workers of elastic pools, placement's nodes over time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse
+
+from headgate.console.asking import PlacementSource
+from headgate.console.listing import link, page_of
+
+if TYPE_CHECKING:
+    from headgate.console.app import Console
+
+LANES: Final = 30
+DEAD: Final = 25
+SERVERS: Final = 60
+
+
+def add_routes(app: FastAPI, console: Console) -> None:
+    """Add the routes of the screen."""
+    sources = console.sources
+
+    @app.get("/workers")
+    async def workers_page(request: Request) -> HTMLResponse:
+        def values() -> dict[str, Any]:
+            query = request.query_params
+            wanted = query.get("find", "").lower()
+            queues = []
+            for queue in sources.of("jobqueue"):
+                said = queue.said
+                lanes = [
+                    lane for lane in said.get("lanes", ())
+                    if wanted in f"{lane['team']} {lane['task']} {lane['pool']}".lower()
+                ]  # fmt: skip
+                lanes.sort(key=lambda lane: (lane["is_served"] or not lane["pending"], -lane["dead"], -lane["pending"]))
+                dead = [job for job in said.get("dead", ()) if wanted in f"{job['id']} {job['team']} {job['task']}"]
+                servers = sorted(said.get("servers", ()), key=lambda one: (one["state"] == "open", one["resource_id"]))
+                parts = page_of(lanes, query, LANES), page_of(dead, query, DEAD, name="dead"), servers[:SERVERS]
+                queues.append((queue, *parts))
+            return {
+                "queues": queues,
+                "pools": sources.of("elastic"),
+                "placements": [
+                    (source, source.timeline()) for source in sources.of("placement")
+                    if isinstance(source, PlacementSource)
+                ],
+                "query": query,
+                "link": lambda **changes: link("/workers", query, **changes),
+            }  # fmt: skip
+
+        return await console.live_page(request, "workers.html", values)

@@ -1,0 +1,198 @@
+"""Every live screen over a small system that really runs: campaign, queue, pool and placement, over HTTP."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headgate.console import serve_console
+from tests.console import worlds
+from tests.console.conftest import PHONE, WIDE, Serve, Visits, is_accessible
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def system(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> worlds.System:
+    return serve(worlds.small_system(tmp_path_factory.mktemp("small")))
+
+
+@pytest.fixture(scope="module")
+def address(serve: Serve, system: worlds.System) -> str:
+    return serve(serve_console(system.settings, port=0, **system.shown()))
+
+
+@pytest.fixture
+def page(visits: Visits) -> Iterator[Page]:
+    with visits.page() as page:
+        yield page
+
+
+def test_now_says_what_is_wrong_since_when_what_holds_it_and_what_to_do(address: str, page: Page) -> None:
+    page.goto(address)
+    page.wait_for_selector("text=acme/gone-7b@main is paused", timeout=20_000)
+    found = page.inner_text(".findings")
+    assert "3 jobs are dead" in found
+    assert "CUDA out of memory" in found
+    assert "Look at the endpoint" in found
+    assert page.locator(".finding time").count() >= 2
+    assert page.locator("h1").inner_text().endswith("need attention")
+
+
+def test_a_page_follows_by_itself(address: str, page: Page) -> None:
+    page.goto(address)
+    page.wait_for_selector("#link.on")
+    cell = page.locator("table >> tr:has-text('nightly') >> td").nth(10)
+    before = cell.inner_text()
+    page.wait_for_function("(was) => document.querySelector('tbody tr').cells[11].innerText !== was", arg=before)
+
+
+def test_every_screen_is_accessible_light_dark_and_narrow(address: str, visits: Visits) -> None:
+    for size, dark, paths in (
+        (WIDE, False, ("/", "/workers")),
+        (PHONE, True, ("/", "/matrix", "/gates", "/why", "/workers")),
+    ):
+        with visits.page(size=size, dark=dark) as page:
+            for path in paths:
+                page.goto(address + path)
+                assert is_accessible(page) == [], path
+                assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (path, size)
+
+
+def test_a_cell_of_the_matrix_opens_its_samples(address: str, page: Page) -> None:
+    page.goto(f"{address}/matrix?model=solver")
+    page.wait_for_selector(".cell a")
+    assert page.locator("tbody th .name").all_inner_texts() == ["baseline-solver@main"]
+    page.locator(".cell a").first.click()
+    assert re.search(r"/samples\?model=baseline-solver%40main&environment=affine%3Aabd", page.url)
+
+
+def test_gates_show_every_limit_and_draw_the_one_that_is_chosen(address: str, page: Page) -> None:
+    page.goto(f"{address}/gates?find=simulated")
+    page.wait_for_selector("tr.chosen >> text=simulated")
+    page.wait_for_selector("#chart canvas", timeout=20_000)
+    assert "2,000,000" in page.goto(f"{address}/gates").text()
+
+
+def test_why_lists_what_waits_longest_and_says_which_gate_holds_it(address: str, page: Page) -> None:
+    page.goto(f"{address}/why")
+    page.locator("tbody a").first.click()
+    assert page.locator(".chain li").count() >= 3
+    assert "task" in page.inner_text(".titled >> nth=0")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [("alpha.folding.0", "CUDA out of memory"), ("sft-70b", "waits for 8 GPUs"), ("simulated", "in flight")],
+    ids=["job", "placement", "request"],
+)
+def test_why_knows_jobs_placements_and_requests(address: str, page: Page, wanted: str, said: str) -> None:
+    page.goto(f"{address}/why?id={wanted}")
+    assert said in page.inner_text("#live")
+
+
+def test_why_says_so_when_nothing_knows_an_id(address: str, page: Page) -> None:
+    page.goto(f"{address}/why?id=t-none")
+    assert "Nothing that answers knows t-none" in page.inner_text("#live")
+
+
+def test_a_dead_job_is_put_back_after_a_preview(address: str, page: Page) -> None:
+    page.goto(f"{address}/workers")
+    page.check("[aria-label='Choose job beta.folding.0']")
+    page.click("text=Put back")
+    page.wait_for_selector("dialog >> text=This would make beta.folding.0 pending again")
+    assert is_accessible(page) == []
+    page.click("dialog button.primary")
+    page.wait_for_selector("dialog >> text=Done.")
+    page.click("dialog >> text=Close")
+    page.wait_for_selector("[aria-label='Choose job beta.folding.0']", state="detached")
+
+
+def test_nothing_chosen_is_a_sentence(address: str, page: Page, visits: Visits) -> None:
+    page.goto(f"{address}/workers")
+    page.click("text=Put back")
+    page.wait_for_selector("dialog >> text=nothing is chosen")
+    visits.errors = [one for one in visits.errors if "422" not in one]
+
+
+def test_a_worker_of_a_pool_is_drained_and_released(address: str, page: Page) -> None:
+    page.goto(f"{address}/workers")
+    pool = page.locator("section", has_text="Pool chat")
+    pool.locator("text=Drain").first.click()
+    page.click("dialog button.primary")
+    page.wait_for_selector("dialog >> text=Done.")
+    page.click("dialog >> text=Close")
+    pool.locator("text=Release").first.click()
+    page.click("dialog button.primary")
+    page.wait_for_selector("dialog >> text=Done.")
+
+
+def _steered(page: Page) -> None:
+    page.click("dialog >> text=Preview")
+    page.wait_for_selector("dialog >> text=Preview.")
+    page.click("dialog button.primary")
+    page.wait_for_selector("dialog .message.good")
+
+
+def test_a_model_is_paused_with_a_reason_resumed_and_its_factor_undone(address: str, page: Page) -> None:
+    page.goto(f"{address}/matrix?model=greedy")
+    page.click("a[aria-label='Steer baseline-greedy@main']")
+    page.fill("dialog [name=reason]", "bad GPU")
+    _steered(page)
+    assert "paused model baseline-greedy@main" in page.inner_text("dialog")
+    assert is_accessible(page) == []
+    page.click("dialog >> text=Close")
+    page.wait_for_selector("tr:has-text('baseline-greedy') .off")
+    page.click("a[aria-label='Steer baseline-greedy@main']")
+    page.wait_for_selector("dialog >> text=bad GPU")
+    page.check("dialog [value=resume]")
+    _steered(page)
+    page.check("dialog [value=set]")
+    page.fill("dialog [name=value]", "0.5")
+    _steered(page)
+    page.click("dialog >> text=Undo >> nth=0")
+    page.click("dialog button.primary")
+    page.wait_for_selector("dialog .message.good")
+    assert "undid" in page.inner_text("dialog")
+
+
+@pytest.mark.parametrize(("value", "said"), [("NaN", "must be a number"), ("-1", "must be a number from")])
+def test_a_value_that_is_none_is_a_sentence(address: str, page: Page, value: str, said: str) -> None:
+    page.goto(f"{address}/matrix?model=greedy")
+    page.click("a[aria-label='Steer baseline-greedy@main']")
+    page.check("dialog [value=set]")
+    page.fill("dialog [name=value]", value)
+    page.click("dialog >> text=Preview")
+    page.wait_for_selector("dialog [role=alert]")
+    assert said in page.inner_text("dialog [role=alert]")
+
+
+def test_the_second_of_two_operators_is_told_what_the_first_did(address: str, visits: Visits) -> None:
+    with visits.page() as one, visits.page() as other:
+        for page, value in ((one, "0.5"), (other, "0.25")):
+            page.goto(f"{address}/matrix?model=random")
+            page.click("a[aria-label='Steer baseline-random@main']")
+            page.check("dialog [value=set]")
+            page.fill("dialog [name=value]", value)
+            page.click("dialog >> text=Preview")
+            page.wait_for_selector("dialog >> text=Preview.")
+        for page in (one, other):
+            page.click("dialog button.primary")
+            page.wait_for_selector("dialog .message:not(:has-text('Preview'))")
+        assert "Done." in one.inner_text("dialog")
+        assert "Somebody was first" in other.inner_text("dialog")
+
+
+def test_a_run_that_ends_while_it_is_watched_is_said_to_have_ended(
+    address: str, system: worlds.System, page: Page, portal: object
+) -> None:
+    page.goto(address)
+    page.wait_for_selector("#link.on")
+    portal.call(system.stop.set)  # type: ignore[attr-defined]
+    page.wait_for_selector("text=Campaign nightly has ended", timeout=30_000)
