@@ -16,6 +16,7 @@ from headgate.reports.statistics import (
     adjusted,
     comparison,
     distinct,
+    estimates_by,
     letters_of,
     ranks_of,
     versus_reference,
@@ -23,7 +24,6 @@ from headgate.reports.statistics import (
 from headgate.statistics import (
     MeanEstimate,
     TooFewSamples,
-    clustered_mean,
     mean_of_means,
     pass_at_k,
 )
@@ -171,6 +171,7 @@ class Leaderboard:
         cells: models in that order, environments by name.
         unscored: models without any score, and how many samples they have.
         pairs: every two models, the one that stands higher first, with p-values corrected for all of them.
+        most_compared: none are where there are more models than this.
     """
 
     environments: tuple[str, ...]
@@ -183,6 +184,7 @@ class Leaderboard:
     cells: tuple[Cell, ...]
     pairs: tuple[Comparison, ...]
     missing: MissingRule
+    most_compared: int = MAX_MODELS
 
     def left_out(self, model: str) -> tuple[str, ...]:
         """Return the environments that its mean leaves out, since it has no score there."""
@@ -209,7 +211,12 @@ class Leaderboard:
 
 
 def build_leaderboard(
-    samples: pl.DataFrame, *, against: str = "", ks: Sequence[int] = (), missing: MissingRule = "bound"
+    samples: pl.DataFrame,
+    *,
+    against: str = "",
+    ks: Sequence[int] = (),
+    missing: MissingRule = "bound",
+    most_compared: int = MAX_MODELS,
 ) -> Leaderboard:
     """Return the leaderboard of `samples`.
 
@@ -220,6 +227,7 @@ def build_leaderboard(
         missing: what samples without a score count as. `bound`: nothing in a mean; 0 where models are put in order,
             compared and ranked, so that no model gains by failing; 0 and 1 at the ends of an interval. `zero`: 0
             everywhere. `exclude`: nothing anywhere.
+        most_compared: more models than this are not compared with each other, and have no rank.
 
     Raises:
         InvalidInputError: if a column is missing, there is no such model or rule, or a k is below 1.
@@ -233,18 +241,19 @@ def build_leaderboard(
     if missing == "bound":  # a model without any score stays without a place
         counted = counted.filter(pl.col("model").is_in(scored["model"].unique().to_list()))
     at_worst = scored if missing == "exclude" else counted.with_columns(pl.col("score").fill_null(0.0))
-    scores = TaskScores.of(at_worst)
-    by_model = _cells(scores if missing == "zero" else TaskScores.of(scored), ks)
+    low = _cells(at_worst, ks)
+    by_model = low if missing == "zero" or at_worst.height == scored.height else _cells(scored, ks)
     means = {model: _overall(own) for model, own in by_model.items()}
     worst = means
     if missing == "bound" and at_worst.height > scored.height:
-        low, high = _cells(scores, ks), _cells(TaskScores.of(counted.with_columns(pl.col("score").fill_null(1.0))))
+        high = _cells(counted.with_columns(pl.col("score").fill_null(1.0)))
         by_model = {model: _bounded(own, low[model], high[model]) for model, own in by_model.items()}
         worst, best = ({m: _overall(own) for m, own in side.items()} for side in (low, high))
         means = {m: replace(made, low=worst[m].low, high=best[m].high) for m, made in means.items()}
     order = sorted(by_model, key=lambda model: (-len(by_model[model]), -worst[model].mean, model))
     reference = _reference(order, against)
-    compared = order if len(order) <= MAX_MODELS else []
+    compared = order if len(order) <= most_compared else []
+    scores = TaskScores.of(at_worst if compared else at_worst.clear())
     pairs = adjusted([comparison(scores, one, other) for one, other in combinations(compared, 2)])
     versus = versus_reference(scores, compared, reference, pairs, is_chosen=bool(against))
     ranks, place = ranks_of(compared, pairs), {model: number for number, model in enumerate(compared)}
@@ -260,16 +269,17 @@ def build_leaderboard(
             mean=means[model],
             environments=len(by_model[model]),
             samples=sum(cell.estimate.samples for cell in by_model[model]),
-            tasks=sum(own["index"].n_unique() for (one, _), own in scores.samples.items() if one == model),
+            tasks=sum(cell.estimate.tasks for cell in low[model]),
             missing=lacking[model],
             versus=versus.get(model),
             passes={k: _overall_pass(by_model[model], k) for k in ks},
         )
         for model in order
     )
+    environments = tuple(sorted(at_worst["environment"].unique()))
     return Leaderboard(
-        environments=scores.environments,
-        without_scores=tuple(sorted(set(rows["environment"]) - set(scores.environments))),
+        environments=environments,
+        without_scores=tuple(sorted(set(rows["environment"].unique()) - set(environments))),
         ks=tuple(ks),
         against=reference,
         is_chosen=bool(against),
@@ -278,6 +288,7 @@ def build_leaderboard(
         cells=tuple(cell for model in order for cell in by_model[model]),
         pairs=tuple(pairs),
         missing=missing,
+        most_compared=most_compared,
     )
 
 
@@ -291,11 +302,23 @@ def _checked(samples: pl.DataFrame) -> pl.DataFrame:
     return distinct(samples.select(LEADERBOARD_COLUMNS).with_columns(pl.col("score").cast(pl.Float64).fill_nan(None)))
 
 
-def _cells(scores: TaskScores, ks: Sequence[int] = ()) -> dict[str, list[Cell]]:
+def _cells(scored: pl.DataFrame, ks: Sequence[int] = ()) -> dict[str, list[Cell]]:
     """Return the cells of each model, environments by name."""
+    by_task: dict[tuple[object, ...], pl.DataFrame] = {}
+    if ks:
+        tasks = scored.group_by("model", "environment", "index").agg(
+            pl.col("success").sum().alias("successes"), pl.len().alias("samples")
+        )
+        by_task = tasks.sort("index").partition_by("model", "environment", as_dict=True, maintain_order=True)
     found: dict[str, list[Cell]] = {}
-    for (model, environment), own in scores.samples.items():  # sorted by both
-        found.setdefault(model, []).append(_cell(model, environment, own, ks))
+    for (model, environment), estimate in estimates_by(scored, "model", "environment").items():
+        own = by_task.get((model, environment))
+        passes = (
+            {k: pass_at_k(own["successes"].to_list(), own["samples"].to_list(), k) for k in ks}
+            if own is not None
+            else {}
+        )
+        found.setdefault(model, []).append(Cell(model, environment, estimate, passes))
     return found
 
 
@@ -307,15 +330,6 @@ def _bounded(cells: Sequence[Cell], low: Sequence[Cell], high: Sequence[Cell]) -
         for bad, good in zip(low, high, strict=True)
         if (cell := found.get(bad.environment)) is not None
     ]
-
-
-def _cell(model: str, environment: str, rows: pl.DataFrame, ks: Sequence[int]) -> Cell:
-    estimate = clustered_mean(rows["score"].to_numpy(), rows["index"].to_numpy())
-    assert estimate is not None, "it is made of a sample"
-    tasks = rows.group_by("index").agg(pl.col("success").sum().alias("successes"), pl.len().alias("samples"))
-    tasks = tasks.sort("index")
-    passes = {k: pass_at_k(tasks["successes"].to_list(), tasks["samples"].to_list(), k) for k in ks}
-    return Cell(model, environment, estimate, passes)
 
 
 def _overall(cells: Sequence[Cell]) -> MeanEstimate:

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from headgate.reports.compared import count, interval, percent, score
-from headgate.reports.leaderboard import MAX_MODELS, Cell, Leaderboard, MissingRule, Standing
+from headgate.reports.leaderboard import Cell, Leaderboard, MissingRule, Standing
 from headgate.reports.statistics import Comparison
 from headgate.statistics import MIN_COMMON_TASKS, MeanEstimate, TooFewSamples
 
@@ -73,8 +73,9 @@ def _missing(board: Leaderboard) -> Iterator[str]:
 
 
 def _ranks(board: Leaderboard) -> Iterator[str]:
-    if len(board.standings) > MAX_MODELS:
-        yield f"No ranks: at most {MAX_MODELS} models are compared with each other (here {len(board.standings)})."
+    if len(board.standings) > board.most_compared:
+        here = len(board.standings)
+        yield f"No ranks: at most {board.most_compared} models are compared with each other (here {here})."
         return
     ranks = [one.rank for one in board.standings]
     if any(ranks.count(rank) > 1 for rank in ranks if rank is not None):

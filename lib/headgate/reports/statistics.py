@@ -11,7 +11,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from headgate.statistics import MIN_COMMON_TASKS, PairedDifference, holm, indistinct_groups, mean_difference, task_pairs
+from headgate.statistics import (
+    MIN_COMMON_TASKS,
+    MeanEstimate,
+    PairedDifference,
+    holm,
+    indistinct_groups,
+    mean_by_task,
+    mean_difference,
+    task_pairs,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,50 @@ def _means(rows: pl.DataFrame, places: NDArray[np.int64]) -> NDArray[np.float64]
     means: NDArray[np.float64] = np.full(places.size, np.nan)
     np.divide(sums, counts, out=means, where=counts > 0)
     return means
+
+
+def estimates_by(scored: pl.DataFrame, *keys: str) -> dict[tuple[str, ...], MeanEstimate]:
+    """Return the mean of each group of scored samples with its interval by task: `clustered_mean` of each, all at once.
+
+    Args:
+        scored: with the columns `keys`, `index` and `score`; a task is what has the same keys and index.
+        keys: of a group; the result is sorted by them.
+    """
+    score, sizes, sums = pl.col("score"), pl.col("sizes"), pl.col("sums")
+    deviation, leverage = score - score.mean().over(keys), sizes / sizes.sum().over(keys)
+    share = leverage**2 / (1 - leverage)
+    tasks = (
+        scored.lazy()
+        .select(*keys, "index", "score")
+        .sort(*keys, "index", "score")  # the order of a sum is in its last digit
+        .with_columns(deviation=deviation)
+        .group_by(*keys, "index", maintain_order=True)
+        .agg(
+            sizes=pl.len().cast(pl.Float64),
+            sums=pl.col("deviation").sum(),
+            squares=(pl.col("deviation") ** 2).sum(),
+            total=score.sum(),
+            binary=score.is_in([0.0, 1.0]).all(),
+        )
+        .with_columns(leverage=leverage, share=share)
+    )
+    groups = tasks.group_by(keys, maintain_order=True).agg(
+        n=sizes.sum().cast(pl.Int64),
+        tasks=pl.len(),
+        mean=pl.col("total").sum() / sizes.sum(),
+        variance=pl.col("squares").sum() / (sizes.sum() - 1),
+        is_binary=pl.col("binary").all(),
+        clustered=(sums**2 / (1 - pl.col("leverage"))).sum() / sizes.sum() ** 2,
+        degrees=1 / ((pl.col("leverage") ** 2).sum() + pl.col("share").sum() ** 2 - (pl.col("share") ** 2).sum()),
+    )
+    found = {}
+    for row in groups.collect().iter_rows():
+        n, count, mean, variance, is_binary, clustered, degrees = row[len(keys) :]
+        found[tuple(map(str, row[: len(keys)]))] = mean_by_task(
+            n, count, mean, variance if n > 1 else 0.0, is_binary=is_binary, clustered=clustered,
+            degrees=max(1.0, degrees),
+        )  # fmt: skip
+    return found
 
 
 def distinct(samples: pl.DataFrame) -> pl.DataFrame:

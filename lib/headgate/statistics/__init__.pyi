@@ -13,6 +13,7 @@ from .means import (
     TooFewSamples as TooFewSamples,
     clustered_mean as clustered_mean,
     independent_mean as independent_mean,
+    mean_by_task as mean_by_task,
     mean_of_means as mean_of_means,
     pass_at_k as pass_at_k,
     t_point as t_point,

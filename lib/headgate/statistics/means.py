@@ -134,21 +134,40 @@ def clustered_mean(scores: ArrayLike, tasks: ArrayLike) -> MeanEstimate | None:
     is_binary = bool(np.isin(values, (0.0, 1.0)).all())
     deviations = values - mean
     variance = math.fsum(deviations**2) / (n - 1) if n > 1 else 0.0
-    if sizes.size == n:
-        return independent_mean(n, mean, variance, is_binary=is_binary)
-    if sizes.size == 1:
-        return MeanEstimate(n, 1, mean, 0.0, 1.0, "none")
+    if sizes.size in {1, n}:
+        return mean_by_task(n, sizes.size, mean, variance, is_binary=is_binary, clustered=0.0, degrees=1.0)
     sums = np.bincount(place.ravel(), weights=deviations).astype(np.float64)
     clustered, degrees = _variance_by_task(sums, sizes.astype(np.float64))
+    return mean_by_task(n, sizes.size, mean, variance, is_binary=is_binary, clustered=clustered, degrees=degrees)
+
+
+def mean_by_task(
+    n: int, tasks: int, mean: float, variance: float, *, is_binary: bool, clustered: float, degrees: float
+) -> MeanEstimate:
+    """Return the estimate of `n` >= 1 scores of so many tasks; see `clustered_mean`.
+
+    Args:
+        n: scores.
+        tasks: different tasks that they are of.
+        mean: of the scores.
+        variance: of the scores, 0 for one.
+        is_binary: whether each is 0 or 1.
+        clustered: variance of the mean by task; not looked at where no task repeats, or there is one.
+        degrees: of freedom of it; likewise.
+    """
+    if tasks == n:
+        return independent_mean(n, mean, variance, is_binary=is_binary)
+    if tasks == 1:
+        return MeanEstimate(n, 1, mean, 0.0, 1.0, "none")
     has_spread = variance > _NO_SPREAD
     effect = clustered / (variance / n) if has_spread else 1.0
     if is_binary:
         # Nothing is known of a correlation where all scores are equal: then each task counts as one sample.
-        effective = _effective(n, effect, degrees) if has_spread else float(sizes.size)
-        return MeanEstimate(n, sizes.size, mean, *wilson_limits(effective, mean), "clustered wilson", effect)
+        effective = _effective(n, effect, degrees) if has_spread else float(tasks)
+        return MeanEstimate(n, tasks, mean, *wilson_limits(effective, mean), "clustered wilson", effect)
     half = t_point(degrees) * math.sqrt(max(clustered, variance / n))
     low, high = max(0.0, mean - half), min(1.0, mean + half)
-    return MeanEstimate(n, sizes.size, mean, low, high, "clustered t", effect)
+    return MeanEstimate(n, tasks, mean, low, high, "clustered t", effect)
 
 
 def independent_mean(n: int, mean: float, variance: float, *, is_binary: bool) -> MeanEstimate:
