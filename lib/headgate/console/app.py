@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from headgate.config import Settings
-from headgate.console import gates, live, matrix, now, samples, steering, why, workers
+from headgate.console import gates, live, matrix, now, samples, scores, steering, why, workers
 from headgate.console.access import COOKIE, SESSION_S, Access, Looking, form_of
 from headgate.console.pages import Pages
 from headgate.console.records import Records
@@ -75,6 +75,7 @@ _SCREENS: Final[tuple[tuple[str, str, Callable[[FastAPI, Console], None]], ...]]
     ("/gates", "Gates", gates.add_routes),
     ("/why", "Why", why.add_routes),
     ("/samples", "Samples", samples.add_routes),
+    ("/leaderboard", "Leaderboard", scores.add_routes),
     ("/workers", "Workers", workers.add_routes),
 )
 """Address, title and routes of every screen, in the order of the navigation."""

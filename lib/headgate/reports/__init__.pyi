@@ -14,6 +14,7 @@ from .checkpoints import (
     curve_rows as curve_rows,
     curve_view as curve_view,
     point_document as point_document,
+    step_of as step_of,
 )
 from .leaderboard_rows import leaderboard_notes as leaderboard_notes
 from .leaderboard import (
@@ -29,6 +30,7 @@ from .leaderboard_rows import (
 )
 from .live import engines_said as engines_said, live_view as live_view, status_lines as status_lines
 from .compared import Compared as Compared, template as template
+from .statistics import estimates_by as estimates_by
 from .report import FIGURES as FIGURES, Report as Report, build_report as build_report
 from .leaderboard import MissingRule as MissingRule
 from .leaderboard_views import ScoreTable as ScoreTable, leaderboard_view as leaderboard_view

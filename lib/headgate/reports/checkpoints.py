@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from headgate.statistics import MeanEstimate
 
 _DIGITS: Final = 6
+_NUMBER: Final = re.compile(r"\d+")
+_MOST_DIGITS: Final = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,12 @@ class CheckpointCurve:
     def point(self, model: str) -> CheckpointScore | None:
         """Return the checkpoint of a key."""
         return next((point for point in self.points if point.model == model), None)
+
+
+def step_of(name: str) -> int | None:
+    """Return the last number in the name of a checkpoint; None where it has none."""
+    numbers = _NUMBER.findall(name.removesuffix(".gguf"))
+    return int(numbers[-1][-_MOST_DIGITS:]) if numbers else None
 
 
 def build_curve(samples: pl.DataFrame, steps: Mapping[str, int]) -> CheckpointCurve:

@@ -13,6 +13,7 @@ from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-
 from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
 
 from headgate.core import checked_name, errors, redacted
+from headgate.reports import step_of
 from headgate.storage import StoreLocation, open_objects
 
 SETTLE_S: Final = 1.0
@@ -22,8 +23,6 @@ SETTLE_FOLDER_S: Final = 10.0
 """Any other folder: whoever writes one file after the other may pause between two of them."""
 
 _UNFINISHED: Final = (".tmp", ".part", ".partial", ".incomplete")
-_NUMBER: Final = re.compile(r"\d+")
-_MOST_DIGITS: Final = 15
 _INDEX: Final = ".index.json"
 _MAX_INDEX_BYTES: Final = 64 * 1024 * 1024
 
@@ -106,12 +105,6 @@ class CheckpointWatch:
         self._seen = seen
         self.is_settling = not self.needs_marker and len(found) < len(seen)
         return found
-
-
-def step_of(name: str) -> int | None:
-    """Return the last number in the name of a checkpoint; None where it has none."""
-    numbers = _NUMBER.findall(name.removesuffix(".gguf"))
-    return int(numbers[-1][-_MOST_DIGITS:]) if numbers else None
 
 
 def revision_of(name: str) -> str:

@@ -1,0 +1,165 @@
+"""What the stored samples say of models: the leaderboard with intervals, and scores over time and by checkpoint."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse
+
+from headgate.console.records import PATIENCE_S, while_connected
+from headgate.console.samples import Listing
+from headgate.core.errors import InvalidInputError
+from headgate.reports import (
+    LEADERBOARD_COLUMNS,
+    build_curve,
+    build_leaderboard,
+    curve_document,
+    estimates_by,
+    leaderboard_notes,
+    step_of,
+)
+from headgate.statistics import MeanEstimate, mean_of_means
+from headgate.storage import SampleFilter, SampleIndex
+
+if TYPE_CHECKING:
+    from headgate.console.app import Console
+    from headgate.reports import Leaderboard
+
+MOST_COMPARED: Final = 40
+"""Models that are compared with each other: a second's work. With more there are no ranks."""
+
+MOST_ROWS: Final = 200
+MOST_LINES: Final = 4
+"""Models of which a page draws the scores over time."""
+
+POINTS: Final = 48
+_SPANS_S: Final = (900, 3_600, 3 * 3_600, 6 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
+
+
+def add_routes(app: FastAPI, console: Console) -> None:
+    """Add the routes of the screens."""
+    records = console.records
+
+    @app.get("/leaderboard")
+    async def leaderboard_page(request: Request) -> HTMLResponse:
+        listing, models = Listing.of(request.query_params, time.time()), _models(request)
+        against = request.query_params.get("against", "").strip()
+        chosen = replace(listing.chosen, text="", model="", invalid=False)
+
+        def make(index: SampleIndex) -> Leaderboard:
+            rows = _of_models(index, models, chosen)
+            return build_leaderboard(rows, against=against, most_compared=MOST_COMPARED)
+
+        key = ("leaderboard", chosen, models, against)
+        answer = await while_connected(request, records.answer(key, make, patience_s=PATIENCE_S))
+        board = answer.value if answer else None
+        start = int(given) if (given := request.query_params.get("start", "")).isdecimal() else 0
+        return console.page(
+            request, "leaderboard.html", listing=listing, models=models, against=against, records=records,
+            index=await records.index(), answer=answer, board=board, start=start, size=MOST_ROWS,
+            notes=leaderboard_notes(board, of_differences=len(models) > 1) if board else (),
+        )  # fmt: skip
+
+    @app.get("/scores")
+    async def scores_page(request: Request) -> HTMLResponse:
+        listing, models = Listing.of(request.query_params, time.time()), _models(request)
+        chosen = replace(listing.chosen, text="", model="", invalid=False)
+        if len(models) > MOST_LINES:
+            raise InvalidInputError(f"scores over time are drawn of at most {MOST_LINES} models (got {len(models)})")
+
+        def make(index: SampleIndex) -> dict[str, Any]:
+            found = {model: _of_models(index, (model,), chosen) for model in models}
+            return {
+                "lines": _lines(found),
+                "curves": {model: curve for model in models if (curve := _checkpoints(index, model, chosen))},
+                "drops": {},
+                "rows": {model: rows.height for model, rows in found.items()},
+            }
+
+        key = ("scores", chosen, models)
+        answer = await while_connected(request, records.answer(key, make, patience_s=PATIENCE_S))
+        return console.page(
+            request, "scores.html", listing=listing, models=models, records=records, index=await records.index(),
+            answer=answer, shown=answer.value if answer else None,
+        )  # fmt: skip
+
+
+def _models(request: Request) -> tuple[str, ...]:
+    """Return the models that an address names: one or several, by commas or by fields of that name."""
+    given = ",".join(request.query_params.getlist("model"))
+    return tuple(dict.fromkeys(name for one in given.split(",") if (name := one.strip())))
+
+
+def _of_models(index: SampleIndex, models: Sequence[str], chosen: SampleFilter) -> pl.DataFrame:
+    """Return what a leaderboard reads of the samples of these models, of all without any.
+
+    Raises:
+        InvalidInputError: the store has nothing of one of them.
+    """
+    every = [replace(chosen, model=model) for model in models] or [chosen]
+    condition = pl.any_horizontal([one.condition() for one in every])
+    columns = [name for name in LEADERBOARD_COLUMNS if name != "trace_id"]
+    found = index.rows.lazy().filter(condition).select(columns).collect()
+    names = pl.col("model", "environment").cast(pl.String)
+    return found.with_columns(names, pl.lit("").alias("trace_id"))
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Scores of one model over time.
+
+    Attributes:
+        model: its name, or key.
+        starts: wall time at which each span begins; those without a score are left out.
+        means: mean over the environments of the span, each counting the same.
+        lows: of its 95 % interval.
+        highs: likewise.
+        samples: scored ones.
+    """
+
+    model: str
+    starts: Sequence[float]
+    means: Sequence[float]
+    lows: Sequence[float]
+    highs: Sequence[float]
+    samples: Sequence[int]
+
+
+def _lines(found: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
+    """Return the scores over time, all in the same spans, and how long a span is."""
+    scored = {model: rows.filter(pl.col("score").is_not_null()) for model, rows in found.items()}
+    times = [
+        float(time)
+        for rows in scored.values()
+        if rows.height
+        for time in (rows["finished_at"].min(), rows["finished_at"].max())
+    ]  # type: ignore[arg-type]
+    span_s = next((span for span in _SPANS_S if times and max(times) - min(times) <= POINTS * span), _SPANS_S[-1])
+    lines = []
+    for model, rows in scored.items():
+        spans = (pl.col("finished_at") / span_s).floor().cast(pl.Int64).cast(pl.String).str.zfill(12)
+        parts = estimates_by(rows.with_columns(span=spans), "span", "environment") if rows.height else {}
+        means: dict[str, MeanEstimate] = {
+            span: mean_of_means([part for _, part in own])
+            for span, own in groupby(parts.items(), key=lambda one: one[0][0])
+        }
+        lines.append(Line(
+            model, [int(span) * span_s for span in means], *(
+                [round(getattr(mean, name), 6) for mean in means.values()] for name in ("mean", "low", "high", "samples")
+            ),
+        ))  # fmt: skip
+    return {"span_s": span_s, "lines": [asdict(line) for line in lines]}
+
+
+def _checkpoints(index: SampleIndex, model: str, chosen: SampleFilter) -> dict[str, Any] | None:
+    """Return the scores of all checkpoints of a model by step, as JSON values; None where it has no two of them."""
+    name = model.partition("@")[0]
+    steps = {key: step_of(key.partition("@")[2]) for key in index.models if key.partition("@")[0] == name}
+    known = {key: step for key, step in steps.items() if step is not None}
+    return curve_document(build_curve(_of_models(index, (name,), chosen), known)) if len(known) > 1 else None
