@@ -149,11 +149,9 @@ def _lines(found: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
             span: mean_of_means([part for _, part in own])
             for span, own in groupby(parts.items(), key=lambda one: one[0][0])
         }
-        lines.append(Line(
-            model, [int(span) * span_s for span in means], *(
-                [round(getattr(mean, name), 6) for mean in means.values()] for name in ("mean", "low", "high", "samples")
-            ),
-        ))  # fmt: skip
+        columns = [[round(getattr(mean, name), 6) for mean in means.values()] for name in ("mean", "low", "high")]
+        starts, samples = [int(span) * span_s for span in means], [mean.samples for mean in means.values()]
+        lines.append(Line(model, starts, *columns, samples))
     return {"span_s": span_s, "lines": [asdict(line) for line in lines]}
 
 

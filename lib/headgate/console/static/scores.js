@@ -25,7 +25,7 @@
       const colour = COLOURS[number % COLOURS.length], at = new Map(line.starts.map((start, place) => [start, place]));
       const column = (values) => xs.map((x) => (at.has(x) ? values[at.get(x)] : null));
       const first = data.push(column(line.highs), column(line.lows), column(line.means)) - 3;
-      const edge = { stroke: shade(colour, 0), spanGaps: true, points: { show: false } };
+      const edge = { class: "edge", stroke: shade(colour, 0), spanGaps: true, points: { show: false } };
       series.push({ label: `${line.model} high`, ...edge }, { label: "low", ...edge }, { label: line.model, stroke: shade(colour), width: 1.8, spanGaps: true, points: { show: xs.length < 60, size: 5, fill: shade(colour) } });
       bands.push({ series: [first, first + 1], fill: shade(colour, 16) });
     });
