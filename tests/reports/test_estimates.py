@@ -19,7 +19,7 @@ def test_the_estimates_of_all_groups_are_those_of_each_alone(seed: int) -> None:
         "binary": lambda n: random.integers(0, 2, n).astype(float),
         "ones": np.ones,
         "tenths": lambda n: np.full(n, 0.1),
-        "any": lambda n: random.random(n),
+        "any": random.random,
     }
     rows = []
     for name, make in kinds.items():
@@ -35,5 +35,5 @@ def test_the_estimates_of_all_groups_are_those_of_each_alone(seed: int) -> None:
         alone = clustered_mean(own["score"].to_numpy(), own["index"].to_numpy())
         assert alone is not None
         assert made.method == alone.method
-        numbers, wanted = (list(astuple(one)[2:5]) + [one.design_effect] for one in (made, alone))
+        numbers, wanted = ([*list(astuple(one)[2:5]), one.design_effect] for one in (made, alone))
         assert numbers == pytest.approx(wanted, abs=1e-9), (model, environment)

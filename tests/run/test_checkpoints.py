@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from headgate.core.errors import InvalidInputError
-from headgate.run.checkpoints import SETTLE_FOLDER_S, SETTLE_S, CheckpointFolder, CheckpointWatch, Entry, step_of
+from headgate.reports import step_of
+from headgate.run.checkpoints import SETTLE_FOLDER_S, SETTLE_S, CheckpointFolder, CheckpointWatch, Entry
 from headgate.storage.s3 import S3Objects
 from tests.storage.conftest import s3_address, s3_objects
 

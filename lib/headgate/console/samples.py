@@ -127,6 +127,8 @@ def add_routes(app: FastAPI, console: Console) -> None:
 
     @app.get("/samples/{task_id}")
     async def sample_page(request: Request, task_id: str) -> HTMLResponse:
+        if request.headers.get("hx-request"):
+            return HTMLResponse()  # a sample stays as it is
         listing = Listing.of(request.query_params, time.time())
         shown = await while_connected(request, _one(console, listing, task_id, request.query_params.get("beside", "")))
         return console.page(request, "sample.html", listing=listing, **shown)

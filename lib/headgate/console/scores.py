@@ -134,13 +134,9 @@ class Line:
 def _lines(found: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
     """Return the scores over time, all in the same spans, and how long a span is."""
     scored = {model: rows.filter(pl.col("score").is_not_null()) for model, rows in found.items()}
-    times = [
-        float(time)
-        for rows in scored.values()
-        if rows.height
-        for time in (rows["finished_at"].min(), rows["finished_at"].max())
-    ]  # type: ignore[arg-type]
-    span_s = next((span for span in _SPANS_S if times and max(times) - min(times) <= POINTS * span), _SPANS_S[-1])
+    every = pl.concat([rows["finished_at"] for rows in scored.values()]).to_list() or [0.0]
+    range_s = max(every) - min(every)
+    span_s = next((span for span in _SPANS_S if range_s <= POINTS * span), _SPANS_S[-1])
     lines = []
     for model, rows in scored.items():
         spans = (pl.col("finished_at") / span_s).floor().cast(pl.Int64).cast(pl.String).str.zfill(12)
@@ -149,9 +145,11 @@ def _lines(found: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
             span: mean_of_means([part for _, part in own])
             for span, own in groupby(parts.items(), key=lambda one: one[0][0])
         }
-        columns = [[round(getattr(mean, name), 6) for mean in means.values()] for name in ("mean", "low", "high")]
+        shown, low, high = (
+            [round(getattr(mean, name), 6) for mean in means.values()] for name in ("mean", "low", "high")
+        )
         starts, samples = [int(span) * span_s for span in means], [mean.samples for mean in means.values()]
-        lines.append(Line(model, starts, *columns, samples))
+        lines.append(Line(model, starts, shown, low, high, samples))
     return {"span_s": span_s, "lines": [asdict(line) for line in lines]}
 
 

@@ -27,9 +27,9 @@ from headgate.core.events import (
 )
 from headgate.durable.locks import FileLock, LockHeldError
 from headgate.elastic.service import Machine
-from headgate.reports import LEADERBOARD_COLUMNS, CheckpointCurve, CheckpointScore, build_curve
+from headgate.reports import LEADERBOARD_COLUMNS, CheckpointCurve, CheckpointScore, build_curve, step_of
 from headgate.run.assembly import Watch, run_campaign, sampled_environments
-from headgate.run.checkpoints import SETTLE_FOLDER_S, Checkpoint, CheckpointFolder, step_of
+from headgate.run.checkpoints import SETTLE_FOLDER_S, Checkpoint, CheckpointFolder
 from headgate.run.observers import observe
 from headgate.run.status import RunResult
 from headgate.sampling import RosterSource, mapped_roster

@@ -1,0 +1,151 @@
+"""The screens that read the store, in a real browser: samples, leaderboard, scores; small, empty and hostile."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+
+from headgate.console import serve_console
+from headgate.core import Sample
+from headgate.storage import SampleStore
+from headgate.storage.objects import FolderObjects
+from tests.console.conftest import PHONE, Serve, Visits, is_accessible, settings
+from tests.storage.samples import START, sample
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\u202e\x1b[31m\x00 & 'quotes'"
+LONG = "word " * 2_000_000  # 10 MB
+
+
+def _said(question: str, answer: str) -> str:
+    return orjson.dumps([("user", question), ("assistant", answer)]).decode()
+
+
+def _samples() -> list[Sample]:
+    made = []
+    for number in range(240):
+        model, index = f"lab/{'abc'[number % 3]}@step-{number // 80}", number // 3 % 20
+        kind = "provider_timeout" if number % 40 == 7 else None
+        score = None if kind else float((number * 7 + number % 3 * 40) % 100 > 50)
+        made.append(
+            sample(
+                number, model=model, environment=f"e:{number % 2}", index=index, score=score, success=bool(score),
+                error_kind=kind, error=kind and HOSTILE, why=HOSTILE, at=START + number * 900,
+                latency_s=float(number % 11), conversation=_said(f"Task {index}", HOSTILE),
+            )
+        )  # fmt: skip
+    made[-1] = sample(900, model="lab/long@main", at=START + 1e6, conversation=_said("Say much", LONG))
+    return made
+
+
+@pytest.fixture(scope="module")
+def samples() -> list[Sample]:
+    """What is stored."""
+    return _samples()
+
+
+@pytest.fixture(scope="module")
+def console(serve: Serve, tmp_path_factory: pytest.TempPathFactory, samples: list[Sample]) -> str:
+    """The address of a console over a store."""
+    folder = tmp_path_factory.mktemp("records")
+    asyncio.run(SampleStore(FolderObjects(folder / "store")).put_batch("b", samples))
+    return str(serve(serve_console(settings(folder), port=0)))
+
+
+PAGES = {
+    "list": "/samples",
+    "text": "/samples?text=task 7",
+    "nothing": "/samples?model=nobody",
+    "two": "/leaderboard?model=lab/a@step-0,lab/b@step-0&against=lab/a@step-0",
+    "scores": "/scores?model=lab/a,lab/b&environment=e:0",
+    "beside": "/samples/{0}?beside={1}",
+}
+
+
+def test_every_screen_is_accessible_in_light_in_dark_and_on_a_phone(
+    console: str, visits: Visits, samples: list[Sample]
+) -> None:
+    same = [one.task_id for one in samples if (one.environment, one.index) == ("e:0", 0)]
+    for name, path in PAGES.items():
+        with visits.page(dark=name in {"list", "beside", "scores"}) as page:
+            page.goto(console + path.format(*same))
+            page.wait_for_selector("text=being computed", state="detached")
+            assert is_accessible(page) == [], name
+            page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} is too wide"
+
+
+def test_a_list_leads_to_a_sample_and_from_it_to_the_next_and_to_another_model_s(
+    console: str, visits: Visits, samples: list[Sample]
+) -> None:
+    with visits.page() as page:
+        page.goto(f"{console}/samples")
+        page.fill("input[name=model]", "lab/a")
+        page.select_option("select[name=order]", "longest")
+        page.click("text=Show")
+        longest = sorted(
+            (one for one in samples if "lab/a@" in one.model), key=lambda one: (-one.latency_s, -one.finished_at)
+        )
+        shown = [link.get_attribute("href") or "" for link in page.query_selector_all("table.samples a")]
+        assert [href.split("?")[0][9:] for href in shown] == [one.task_id for one in longest[:50]]
+        page.click("text=Next")
+        assert page.url.endswith(f"after={longest[49].task_id}")
+        page.click("text=Previous")
+        page.click("table.samples a")
+        assert f"/samples/{longest[0].task_id}?model=lab%2Fa&order=longest" in page.url  # a link that can be sent
+        page.click("text=Next")
+        assert longest[1].task_id in page.url
+        page.click("text=side by side >> nth=0")
+        assert page.locator("article").count() == 2
+        assert len({text.split(", task")[1] for text in page.locator("article > p.name").all_inner_texts()}) == 1
+
+
+def test_hostile_text_is_shown_as_text_and_a_long_answer_is_cut(
+    console: str, visits: Visits, samples: list[Sample]
+) -> None:
+    with visits.page() as page:
+        page.goto(f"{console}/samples/{samples[0].task_id}")
+        said = page.inner_text("pre >> nth=1")
+        assert said == "<script>alert(1)</script><img src=x onerror=alert(2)>\\u202e\\x1b[31m\\x00 & 'quotes'"
+        assert page.locator("main script, main img").count() == 0
+        page.goto(f"{console}/samples/{samples[-1].task_id}")
+        assert len(page.content()) < 100_000
+        assert "9,980,000 more characters" in page.inner_text("article")
+    whole = httpx.get(f"{console}/samples/{samples[-1].task_id}/conversation.txt")
+    assert whole.text == samples[-1].conversation
+    assert (whole.headers["content-type"], whole.headers["x-content-type-options"]) == (
+        "text/plain; charset=utf-8",
+        "nosniff",
+    )
+    assert whole.headers["content-disposition"].startswith("attachment")
+
+
+BAD: dict[str, tuple[int, str]] = {
+    "/samples?min_score=NaN": (422, "min_score must be a number (got &#39;NaN&#39;)"),
+    "/samples?max_latency_s=soon": (422, "max_latency_s must be a number"),
+    "/samples?order=random": (422, "order must be one of newest, worst, best, longest"),
+    "/samples?since=yesterday": (422, "since must be a date, a time, or so long ago"),
+    "/samples/t-none": (404, "the store has no sample"),
+    "/samples/%3Cscript%3E": (404, "the store has no sample &#39;&lt;script&gt;&#39;"),
+    "/leaderboard?model=lab/a@step-0&against=nobody": (422, "there is no scored model &#39;nobody&#39;"),
+    "/scores?model=a,b,c,d,e": (422, "at most 4 models"),
+}
+
+
+def test_what_cannot_be_shown_is_told_in_a_sentence(console: str) -> None:
+    with httpx.Client(base_url=console) as client:
+        for path, (status, sentence) in BAD.items():
+            answer = client.get(path)
+            assert (answer.status_code, sentence in answer.text) == (status, True), f"{path}: {answer.text}"
+
+
+def test_a_console_without_a_store_says_so(serve: Serve, tmp_path: Path) -> None:
+    console: Any = serve(serve_console(settings(tmp_path), port=0))
+    for path in ("/samples", "/leaderboard", "/scores?model=a"):
+        answer = httpx.get(console + path)
+        assert answer.status_code == 200
+        assert "there is no sample store at" in answer.text, path
