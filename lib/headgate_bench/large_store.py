@@ -1,27 +1,26 @@
-"""A large sample store, made at once: many models in many environments over some weeks, as compaction leaves it."""
+"""A large sample store, made at once: many models in many environments over some weeks, a part for each day."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
-import polars as pl
 
-from headgate.storage.batches import encoded_parts
-from headgate.storage.manifest import Manifest, manifest_bytes
-from headgate.storage.objects import ObjectStore, manifest_key
-from headgate.storage.schema import FRAME_SCHEMA, validated
+from headgate.core import Sample
+from headgate.storage import SampleStore
 
-_DAY_S: Final = 86_400.0
-_START_S: Final = 1_767_225_600.0
+DAY_S: Final = 86_400.0
+START_S: Final = 1_767_225_600.0
 _INDICES: Final = 200
 _WORDS: Final = ("gate", "water", "level", "lock", "channel", "weir", "sluice", "mill", "river", "bank", "stone")
+_ANSWERS: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class LargeStore:
-    """How much is in it.
+    """How much is in it. Some samples fail, and models differ in what they can.
 
     Attributes:
         words: of each answer.
@@ -33,62 +32,55 @@ class LargeStore:
     days: int
     words: int = 60
 
-    def write(self, objects: ObjectStore, seed: int = 0) -> int:
-        """Write the store and return its bytes; each day is a batch, with a part for each environment."""
-        size_bytes, first = 0, 0
+    async def write(self, store: SampleStore, seed: int = 0) -> None:
+        """Write it: each day is a batch, with a part for each environment, as compaction leaves a store."""
         for day in range(self.days):
-            rows = self.samples * (day + 1) // self.days - first
-            frame = self._day(day, first, rows, seed)
-            first += rows
-            batch_id = f"day-{day:04d}"
-            parts = []
-            for part, data in encoded_parts(frame, batch_id):
-                objects.put_many([(part.path, data)])
-                parts.append(part)
-                size_bytes += len(data)
-            objects.create(manifest_key(batch_id), manifest_bytes(Manifest(batch_id, tuple(parts))))
-        return size_bytes
+            await store.put_batch(f"day-{day:04d}", list(self.day(day, seed)))
 
-    def _day(self, day: int, first: int, rows: int, seed: int) -> pl.DataFrame:
-        """Return the samples of one day, which are valid: some fail, and models differ in what they can."""
-        random = np.random.default_rng([seed, day])
-        numbers = np.arange(first, first + rows)
+    def day(self, day: int, seed: int = 0) -> Iterator[Sample]:
+        """Yield the samples of one day, by time."""
+        first, end = (self.samples * number // self.days for number in (day, day + 1))
+        rows, random = end - first, np.random.default_rng([seed, day])
+        answers = [" ".join(words) for words in random.choice(_WORDS, (_ANSWERS, self.words))]
         model = random.integers(0, self.models, rows)
-        environment = random.integers(0, self.environments, rows)
-        index = random.integers(0, _INDICES, rows)
         skill = 0.2 + 0.6 * model / max(1, self.models - 1)
         score = np.where(random.random(rows) < skill, 1.0, np.round(random.random(rows) * 0.9, 3))
-        failed = random.random(rows) < 0.02
-        finished = _START_S + _DAY_S * day + np.sort(random.random(rows)) * (_DAY_S - 1)
-        latency = random.gamma(2.0, 2.0, rows)
-        said = [" ".join(words) for words in random.choice(_WORDS, (rows, self.words))]
-        made = {
-            "task_id": [f"t-{number:024x}" for number in numbers],
-            "campaign": ["large"] * rows,
-            "model": [f"large/model-{number:04d}@main" for number in model],
-            "environment": [f"large:env-{number:02d}" for number in environment],
-            "sequence": numbers,
-            "index": index,
-            "seed": index,
-            "stage": ["sample"] * rows,
-            "score": [None if bad else value for bad, value in zip(failed, score.tolist(), strict=True)],
-            "success": (score == 1.0) & ~failed,
-            "why": ["all clauses hold" if value == 1.0 else "clause 3 does not hold" for value in score],
-            "error_kind": ["provider_timeout" if bad else None for bad in failed],
-            "error": ["no answer within 60 s" if bad else None for bad in failed],
-            "started_at": finished - latency,
-            "finished_at": finished,
-            "latency_s": latency,
-            "queue_wait_s": random.random(rows),
-            "request_wait_s": random.random(rows) / 10,
-            "prompt_tokens": random.integers(100, 2_000, rows),
-            "completion_tokens": random.integers(20, 800, rows),
-            "turns": [1] * rows,
-            "attempts": random.integers(1, 4, rows),
-            "trace_id": [f"{number + 1:032x}" for number in numbers],
-            "conversation": [
-                f'[["user","Task {task} of the day."],["assistant","{answer} {number}"]]'
-                for task, answer, number in zip(index, said, numbers, strict=True)
-            ],
-        }
-        return validated(pl.DataFrame(made, schema=FRAME_SCHEMA)).good
+        columns: list[Any] = [
+            model, random.integers(0, self.environments, rows), random.integers(0, _INDICES, rows), score,
+            random.random(rows) < 0.02, START_S + DAY_S * day + np.sort(random.random(rows)) * (DAY_S - 1),
+            random.gamma(2.0, 2.0, rows), random.integers(100, 2_000, rows), random.integers(20, 800, rows),
+        ]  # fmt: skip
+        for number, row in enumerate(zip(*(column.tolist() for column in columns), strict=True), first):
+            yield _sample(number, answers[number % _ANSWERS], *row)
+
+
+def _sample(
+    number: int, answer: str, model: int, environment: int, index: int, score: float, has_failed: bool, at: float,
+    latency_s: float, prompt_tokens: int, completion_tokens: int,
+) -> Sample:  # fmt: skip
+    return Sample(
+        task_id=f"t-{number * 2_654_435_761 % 2**96:024x}",
+        campaign="large",
+        model=f"large/model-{model:04d}@main",
+        environment=f"large:env-{environment:02d}",
+        sequence=number,
+        index=index,
+        seed=index,
+        stage="sample",
+        score=None if has_failed else score,
+        success=score == 1.0 and not has_failed,
+        why="" if has_failed else "all clauses hold" if score == 1.0 else f"clause {number % 7} does not hold",
+        error_kind="provider_timeout" if has_failed else None,
+        error="no answer within 60 s" if has_failed else None,
+        started_at=at - latency_s,
+        finished_at=at,
+        latency_s=latency_s,
+        queue_wait_s=0.2,
+        request_wait_s=0.1,
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        turns=1,
+        attempts=1,
+        trace_id=f"{number + 1:032x}",
+        conversation=f'[["user","Task {index} of the day."],["assistant","{answer} {number}"]]',
+    )

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from headgate.cli.output import AsJson, print_json, print_table
 from headgate.core.audit import audit_entries, audit_file
 from headgate.core.errors import InvalidInputError
-from headgate.core.moments import moment_of
+from headgate.core import moment_of
 
 
 def audit(

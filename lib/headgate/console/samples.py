@@ -14,7 +14,7 @@ from fastapi.responses import HTMLResponse, Response
 
 from headgate.console.records import while_connected
 from headgate.core.errors import InvalidInputError, NotFoundError
-from headgate.core.moments import moment_of
+from headgate.core import moment_of
 from headgate.storage import Order, SampleFilter, SampleIndex
 from headgate.telemetry import printable
 
