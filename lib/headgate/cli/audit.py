@@ -9,9 +9,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from headgate.cli.output import AsJson, print_json, print_table
+from headgate.core import moment_of
 from headgate.core.audit import audit_entries, audit_file
 from headgate.core.errors import InvalidInputError
-from headgate.core import moment_of
 
 
 def audit(

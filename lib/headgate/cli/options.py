@@ -13,8 +13,8 @@ from cyclopts import Parameter
 
 from headgate import storage
 from headgate.config import LoadedSettings, load_settings
-from headgate.core.errors import InvalidSettingError
 from headgate.core import moment_of
+from headgate.core.errors import InvalidSettingError
 
 NOT_SCORED: Final = 4
 """Exit status of a command none of whose samples has a score."""

@@ -13,8 +13,8 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 
 from headgate.console.records import while_connected
-from headgate.core.errors import InvalidInputError, NotFoundError
 from headgate.core import moment_of
+from headgate.core.errors import InvalidInputError, NotFoundError
 from headgate.storage import Order, SampleFilter, SampleIndex
 from headgate.telemetry import printable
 
