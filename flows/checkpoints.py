@@ -49,7 +49,7 @@ async def follow_checkpoints(  # noqa: PLR0917 - the fields of a form
         instances: Tasks per environment, the same for every checkpoint.
         environments: What to run. Empty: everything that is installed.
         once: End when the checkpoints that are there have been evaluated. Otherwise follow until cancelled.
-        duration_s: Begin no further checkpoint after this many seconds. Empty: no limit.
+        duration_s: Start no new checkpoint after this many seconds. Empty: no limit.
         store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
         limits: Name of an Admission Limits block. Empty: nothing bounds the requests of several runs together.
         reports: Name of a Report Store block for the page of the curve. Empty: a folder beside the samples.

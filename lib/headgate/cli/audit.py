@@ -16,10 +16,12 @@ from headgate.core.errors import InvalidInputError
 
 def audit(
     *,
-    since: Annotated[str | None, Parameter(help="Only from then on: a date, a time, or how long ago (36h).")] = None,
-    who: Annotated[str, Parameter(help="Only by whom this text names.")] = "",
-    what: Annotated[str, Parameter(help="Only where this text is in the change or in what was changed.")] = "",
-    limit: Annotated[int, Parameter(help="The latest so many.")] = 100,
+    since: Annotated[str | None, Parameter(help="Only changes since: a date, a time, or how long ago (36h).")] = None,
+    who: Annotated[str, Parameter(help="Only changes by a user or token whose name contains this text.")] = "",
+    what: Annotated[
+        str, Parameter(help="Only changes that contain this text in the action or in the thing changed.")
+    ] = "",
+    limit: Annotated[int, Parameter(help="How many changes to show, counted from the latest.")] = 100,
     as_json: AsJson = False,
 ) -> int:
     """Show who changed what on this machine, the latest last: tokens, jobs, servers, limits, pools, samples.

@@ -248,10 +248,10 @@ def verify(choices: StoreChoices | None = None, *, as_json: AsJson = False) -> i
 
 
 def repair_(file: Path | None = None, choices: JournalChoices | None = None, *, as_json: AsJson = False) -> int:
-    """Save what is whole of a damaged journal, and say what could not be saved. Exit status 4 when something was lost.
+    """Recover what can be read of a damaged journal, and say what is lost. Exit status 4 when something is lost.
 
-    The damaged file stays beside the new one. What uses it has to be stopped. Without FILE it is the journal of the
-    campaign; a job queue's file, its tokens' or a placement's journal is repaired alike.
+    The damaged file is kept beside the new one. Stop whatever uses it first. Without FILE, the campaign's journal is
+    repaired; FILE may be the database of a job queue, of tokens, or of a placement ledger.
     """
     settings = (choices or JournalChoices()).load().settings
     if file is None and not isinstance(settings.journal, Path):

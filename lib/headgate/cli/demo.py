@@ -26,7 +26,9 @@ def demo(
     ] = True,
     cluster: Annotated[
         bool,
-        Parameter(negative="", help="Show instead checkpoints, a training and outside workers on Ray with two nodes."),
+        Parameter(
+            negative="", help="Instead, show checkpoints, a training and outside workers on a local Ray of two nodes."
+        ),
     ] = False,
 ) -> int:
     """Sample models in four environments through Prefect deployments, and report.

@@ -32,7 +32,7 @@ def follow(
     *,
     pattern: Annotated[str, Parameter(help="Names of checkpoints, such as 'step_*'; each must hold a number.")] = "*",
     marker: Annotated[
-        str, Parameter(help="File that says that a checkpoint is whole. Default: its size stays the same.")
+        str, Parameter(help="File that marks a checkpoint as complete. Default: its size stops changing.")
     ] = "",
     newest: Annotated[int, Parameter(help="Evaluate this many of the newest checkpoints; leave older ones out.")] = 20,
     name: Annotated[str, Parameter(help="Name of the model. Default: the folder's.")] = "",
@@ -41,21 +41,21 @@ def follow(
         Literal["llama.cpp", "vllm", "sglang", "command"], Parameter(help="What serves the checkpoints.")
     ] = "llama.cpp",
     command: Annotated[
-        str, Parameter(help="Of --engine command: what is started, with {port}, {weights} and {name} put in.")
+        str, Parameter(help="With --engine command: the command to start; {port}, {weights} and {name} are filled in.")
     ] = "",
     gpus: Annotated[int, Parameter(help="GPUs of each engine.")] = 0,
-    replicas: Annotated[str, Parameter(help="Engines: a number, or least-most.")] = "",
-    priority: Annotated[float | None, Parameter(help="Of the engines where they stand in line for GPUs.")] = None,
+    replicas: Annotated[str, Parameter(help="Number of engines, or minimum-maximum, such as 0-2.")] = "",
+    priority: Annotated[float | None, Parameter(help="Priority of the engines while they wait for GPUs.")] = None,
     engine_option: Annotated[
         tuple[str, ...], Parameter(negative="", help="Further flag of the engine, as name=value; may be repeated.")
     ] = (),
     option: Annotated[
         tuple[str, ...], Parameter(negative="", help="Field of every request, as temperature=0; may be repeated.")
     ] = (),
-    once: Annotated[bool, Parameter(negative="", help="End when the checkpoints there are evaluated.")] = False,
-    duration: Annotated[float | None, Parameter(help="Begin no further checkpoint after this many seconds.")] = None,
+    once: Annotated[bool, Parameter(negative="", help="Evaluate the checkpoints that are there now, and end.")] = False,
+    duration: Annotated[float | None, Parameter(help="Start no new checkpoint after this many seconds.")] = None,
     output: Annotated[
-        Path | None, Parameter(name=("--output", "-o"), help="Keep a page with the curve in this file.")
+        Path | None, Parameter(name=("--output", "-o"), help="Write a page with the curve to this file.")
     ] = None,
     enable_monitoring: EnableMonitoring = None,
     monitor_port: MonitorPort = None,
@@ -65,8 +65,8 @@ def follow(
 ) -> int:
     """Evaluate the checkpoints of a training as they appear, each on the same tasks, and show the curve.
 
-    Headgate serves each checkpoint by an engine of its own while it is evaluated. What the store has is not sampled
-    again. Ctrl-C lets the episodes in progress end, stores them, and ends; the next run goes on there.
+    Headgate starts an engine for each checkpoint while it is evaluated. Samples that are stored are not taken again.
+    Ctrl-C lets episodes in progress finish, stores them, and ends; the next run continues from there.
 
     Exit status 4 when no checkpoint has a score.
     """

@@ -24,14 +24,14 @@ def forget(
     choices: SampleChoices | None = None,
     *,
     where: Annotated[str, Parameter(help="Only samples for which this SQL holds, as in `headgate query`.")] = "",
-    conversations: Annotated[bool, Parameter(negative="", help="Drop conversations alone: scores stay.")] = False,
-    dry_run: Annotated[bool, Parameter(negative="", help="Delete nothing; say how much it would be.")] = False,
+    conversations: Annotated[bool, Parameter(negative="", help="Delete only conversations; keep the scores.")] = False,
+    dry_run: Annotated[bool, Parameter(negative="", help="Delete nothing; say how much would be deleted.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Delete stored samples, or their conversations alone, at once and for good; `--until 90d` means older ones.
+    """Delete stored samples, or only their conversations, at once and for good; `--until 90d` selects older ones.
 
-    What waits in the campaign's journal is stored first, and the journal scrubbed. Exit status 4 when something could
-    not be read, or waits in the journal of a campaign that runs: it is still there.
+    Samples that wait in the campaign's journal are stored first, and the journal is scrubbed. Exit status 4 when
+    something is left, because it cannot be read or waits in the journal of a running campaign.
     """
     given = choices or SampleChoices()
     settings, chosen = given.load().settings, given.chosen()

@@ -51,8 +51,8 @@ def judge(
 ) -> int:
     """Sample the roster's models in environments whose answers a judge reads, each task once.
 
-    Tasks whose samples are stored are not run again. Ctrl-C starts no further sample, judges the answers there are,
-    and ends; the next run takes up what is left. The setting `judge_key` holds the judge's key.
+    Tasks whose samples are stored are not run again. Ctrl-C starts no new sample, has the answers so far judged, and
+    ends; the next run continues from there. The setting `judge_key` holds the judge's key.
 
     Exit status 4 when samples kept failing and it stopped early (`early_stop`), or when no sample has a score.
     """

@@ -21,8 +21,8 @@ from headgate.telemetry import MonitorClient
 def models(choices: RosterChoices | None = None, *, as_json: AsJson = False) -> int:
     """Check the roster and list its models. Keys are never shown.
 
-    Of models that are served from weights it says how their engines stand, where a campaign with --enable-monitoring
-    runs: asleep, in line, starting, awake, or failed and why.
+    For models served from weights it shows the state of their engines while a campaign with --enable-monitoring runs:
+    asleep, waiting, starting, awake, or failed and why.
     """
     settings = (choices or RosterChoices()).load().settings
     roster = asyncio.run(roster_source(settings.roster).load())

@@ -46,7 +46,10 @@ MonitorPort = Annotated[int | None, Parameter(help="Port of the monitoring API; 
 
 MissingChoice = Annotated[
     Literal["bound", "exclude", "zero"],
-    Parameter(help="What samples without a score count as: 0 where models are ranked, nothing, or 0 everywhere."),
+    Parameter(
+        help="How samples without a score count: as 0 in ranks (bound), not at all (exclude), or as 0 everywhere "
+        "(zero)."
+    ),
 ]
 
 
@@ -228,7 +231,9 @@ class CheckpointChoices(JournalChoices):
     workers: Annotated[int | None, Parameter(help="Maximum number of episodes in progress.")] = None
     executors: Annotated[
         str | None,
-        Parameter(help="Who plays an environment: ENVIRONMENT=local or ENVIRONMENT=jobqueue, comma separated."),
+        Parameter(
+            help="Where an environment's episodes run: ENVIRONMENT=local or ENVIRONMENT=jobqueue, comma separated."
+        ),
     ] = None
 
 

@@ -33,9 +33,9 @@ def plan(
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Compare the samples that the rates demand with what workers and endpoints carry, before a run.
+    """Compare the samples that the rates demand with what workers and endpoints can do, before a run.
 
-    Exit status 4 when the demand exceeds what workers or an endpoint carry.
+    Exit status 4 when the demand exceeds what the workers or an endpoint can do.
     """
     if episode_s is not None and not episode_s > 0:
         raise InvalidInputError(f"--episode-s must be > 0 (got {episode_s:g})")

@@ -31,9 +31,7 @@ STOPPED_EARLY: Final = 4
 
 Limits = Annotated[
     str,
-    Parameter(
-        help="Bounds on requests of all processes together: an Admission Limits block, or a .yaml or .json file."
-    ),
+    Parameter(help="Limits on requests that all processes share: an Admission Limits block, or a .yaml or .json file."),
 ]
 """The option `--limits`."""
 
@@ -53,11 +51,14 @@ def run(
     limits: Limits = "",
     environment_hosts: Annotated[
         Literal["local", "ray"] | None,
-        Parameter(help="Where environments that run apart are played: here, or on the nodes of a Ray cluster."),
+        Parameter(
+            help="Where environments with processes of their own run: on this machine, or on the nodes of a Ray "
+            "cluster."
+        ),
     ] = None,
     ray_address: Annotated[
         str | None,
-        Parameter(help="Head of that cluster, host:port; by default RAY_ADDRESS, then a cluster on this machine."),
+        Parameter(help="Head of the Ray cluster, host:port; by default RAY_ADDRESS, then a cluster on this machine."),
     ] = None,
     verbose: Verbose = 0,
     as_json: AsJson = False,

@@ -49,7 +49,7 @@ def serve_model(
     parallel: Annotated[int, Parameter(help="Requests answered at once.")] = 4,
     threads: Annotated[int, Parameter(help="Threads for inference; at most the number of free cores.")] = 1,
 ) -> int:
-    """Serve a language model by llama.cpp, of the optional extra `model`: weights of yours, or a small model."""
+    """Serve a language model with llama.cpp (extra `model`): your own weights, or a small model."""
     run_local_model(port, weights=weights, name=name, host=host, parallel=parallel, threads=threads, announce=say)
     return 0
 

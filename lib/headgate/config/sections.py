@@ -18,7 +18,7 @@ class EnvironmentSettings(Section):
     agentgym_servers: dict[str, str] = Field(
         default_factory=dict,
         description="AgentGym servers by environment: sciworld=http://127.0.0.1:36001,webshop=http://127.0.0.1:36002. "
-        "Each makes its environment one that can be sampled.",
+        "Each adds an environment that can be sampled.",
     )
     agentgym_timeout_s: float = Field(60.0, gt=0, description="Deadline of one call to an AgentGym server.")
     agentgym_max_rounds: int = Field(
@@ -28,28 +28,28 @@ class EnvironmentSettings(Section):
         2,
         ge=1,
         le=64,
-        description="Processes per collection, or per environment that runs apart, at most. Episodes go to the one "
-        "with the fewest.",
+        description="Maximum number of processes per collection, or per environment that runs apart. An episode goes "
+        "to the process with the fewest.",
     )
     environment_call_s: float = Field(
         60.0,
         gt=0,
-        description="Deadline of one call to an environment that runs apart, the making of the environment included. "
-        "After it the episode is an environment error; the process of a call that cannot be stopped is ended with all "
-        "of its episodes.",
+        description="Deadline of one call to an environment that runs apart, including its creation. The episode then "
+        "ends as an environment error; where the call cannot be stopped, its process is ended with all of its "
+        "episodes.",
     )
     environment_memory_mib: int = Field(
         2048,
         ge=128,
-        description="Resident memory of a process of environments and of those that it started. Above it the process "
-        "gets no new episodes and is replaced; above 1.5 times as much it is ended at once.",
+        description="Maximum resident memory of an environment's process and its children. A process above it gets no "
+        "new episodes and is replaced; above 1.5 times as much it is ended at once.",
     )
 
     sandbox_locks: Annotated[tuple[Literal["calls", "namespaces", "files"], ...], Names] = Field(
         ("calls", "namespaces", "files"),
-        description="Locks behind which programs of models run: calls (always), namespaces, files. Where one of them "
-        "is missing, environments that run programs are refused. With fewer, a program may read what the worker's "
-        "user can read; that is said at every start and noted in `why` of every sample.",
+        description="Locks of the sandbox for programs that models write: calls (always), namespaces, files. Where "
+        "the machine lacks one of them, environments that run programs are refused. With fewer, a program can read "
+        "what the worker's user can read; every start says so, and `why` of every sample notes it.",
     )
 
     @field_validator("agentgym_servers", mode="before")
@@ -78,15 +78,15 @@ class ExecutorSettings(Section):
 
     executors: dict[str, Executor] = Field(
         default_factory=dict,
-        description="Who plays an environment, by its name or a pattern: robot:*=jobqueue hands its samples to the "
-        "workers of a job queue, and robot:*=jobqueue:POOL to workers that reserve a policy server of POOL, in which "
-        "{model} stands for the model's name. Empty: what the environment says, else this process.",
+        description="Where an environment's episodes run, by its name or a pattern: robot:*=jobqueue hands its "
+        "samples to the workers of a job queue, and robot:*=jobqueue:POOL to workers that reserve a policy server of "
+        "POOL, in which {model} stands for the model's name. Empty: what the environment says, else this process.",
     )
     jobqueue_url: Address = Field(
         "", description="Address of the job queue for `executors`. Empty: http://127.0.0.1:8000."
     )
     jobqueue_token: SecretStr = Field(
-        SecretStr(""), description="Token for that queue, with the scopes submit and read, of all teams."
+        SecretStr(""), description="Token for that queue, with the scopes submit and read, for all teams."
     )
     jobqueue_sends_keys: bool = Field(
         False,
@@ -108,37 +108,33 @@ class HostSettings(Section):
 
     episodes_apart: Literal["declared", "all"] = Field(
         "declared",
-        description="Environments that run in processes of their own: those that say so, with all collections, or "
-        "`all`, but for those whose answers a judge reads.",
+        description="Which environments run in processes of their own: those that ask for it and all collections, or "
+        "`all` of them except those that need a judge.",
     )
     environment_hosts: Literal["local", "ray"] = Field(
         "local",
-        description="Where these processes are: on this machine, or in hosts on the nodes of a Ray cluster, as many as "
-        "there is work for, each with a place of the placement ledger.",
+        description="Where these processes run: on this machine, or in hosts on the nodes of a Ray cluster. There are "
+        "as many hosts as the work needs, each in a place of the placement ledger.",
     )
     environment_host_cpus: int = Field(
-        1, ge=1, le=256, description="CPUs of the place of one host, and processes per package in it at most."
+        1, ge=1, le=256, description="CPUs of one host, and the maximum number of its processes per package."
     )
     environment_seats: int = Field(
         4,
         ge=1,
         le=1_000,
-        description="Episodes at once per CPU of a host. More where models take long to answer, so that a CPU that "
-        "waits for one serves others.",
+        description="Episodes at once per CPU of a host. Raise it where models answer slowly, so that the CPU serves "
+        "other episodes meanwhile.",
     )
     environment_host_priority: float = Field(
-        3.0, ge=-1_000, le=1_000, description="Priority of the hosts' places; work of higher priority takes them away."
+        3.0, ge=-1_000, le=1_000, description="Priority of the hosts; work of higher priority preempts them."
     )
-    environment_host_role: str = Field(
-        "rollout", description="Label `role` of the hosts' places, which rules of preemption look at."
-    )
-    environment_host_idle_s: float = Field(
-        10.0, ge=0, description="A host that there is no work for is given back after this time."
-    )
+    environment_host_role: str = Field("rollout", description="Label `role` of the hosts, for preemption rules.")
+    environment_host_idle_s: float = Field(10.0, ge=0, description="A host without work is given back after this time.")
     engine_hosts: Literal["local", "ray"] = Field(
         "local",
-        description="Where engines of models that the roster serves from weights run: on this machine, or on the nodes "
-        "of a Ray cluster, each with a place of the placement ledger.",
+        description="Where the engines of models from weights run: on this machine, or on the nodes of a Ray cluster, "
+        "each in a place of the placement ledger.",
     )
     ray_address: str = Field(
         "",
@@ -148,8 +144,8 @@ class HostSettings(Section):
     )
     ray_pool: str = Field(
         "main",
-        description="Pool of the placement ledger that places count against; one that is not open gets all that the "
-        "cluster has.",
+        description="Pool of the placement ledger whose quota these places use; a pool that is not open is opened "
+        "with all that the cluster has.",
     )
 
 
@@ -160,10 +156,11 @@ class TelemetrySettings(Section):
     trace_file: str = Field(
         "",
         description="Write a trace for Perfetto to this file when the campaign ends; a name that ends in .gz is "
-        "compressed. Without `events_file` its events stay beside it, in a file of its name and `.events.jsonl`.",
+        "compressed. Without `events_file`, the events are kept beside it, in a file whose name ends in "
+        "`.events.jsonl`.",
     )
     health_interval_s: float = Field(
-        5.0, gt=0, description="How often the health of a campaign is an event while a file of events is written."
+        5.0, gt=0, description="Interval of the events on a campaign's health, while a file of events is written."
     )
     otel_endpoint: Address = Field(
         "",
@@ -181,8 +178,8 @@ class SchedulingSettings(Section):
     group_cap: int | None = Field(
         None,
         ge=1,
-        description="Workers that one model may hold while a task of another one could run, under `strict_fair`. "
-        "`max_parallel` in the roster is the limit that holds always.",
+        description="Workers that one model may hold while a task of another model could run, under `strict_fair`. "
+        "`max_parallel` in the roster always holds.",
     )
     borrow_ceiling: int = Field(
         0, ge=0, description="Workers that a group may borrow above its share; 0 takes what the reserve leaves."
@@ -191,19 +188,21 @@ class SchedulingSettings(Section):
         0.1,
         ge=0,
         lt=1,
-        description="Share of the workers that no group may borrow, so that a peer that arrives waits little.",
+        description="Share of the workers that no group may borrow, so that a group that arrives waits little.",
     )
     target_half_width: float = Field(
         0.0,
         ge=0,
         lt=0.5,
-        description="Sample a model no further in an environment once its mean is known to within this; 0 samples on. "
-        "Instances are then taken in a random order.",
+        description="Stop sampling a model in an environment once its mean is known to within this; 0 never stops. "
+        "Instances are then taken in random order.",
     )
     target_min_tasks: int = Field(
         20, ge=1, description="Scored tasks that a model has in an environment before `target_half_width` can end it."
     )
-    early_stop: bool = Field(True, description="Stop a campaign whose samples fail for good at `shutdown_error_rate`.")
+    early_stop: bool = Field(
+        True, description="Stop a campaign when the share of samples that fail for good reaches `shutdown_error_rate`."
+    )
     shutdown_error_rate: float = Field(
         0.5, gt=0, le=1, description="Share of failed samples in the window that stops the campaign."
     )
@@ -231,7 +230,7 @@ class JudgeSettings(Section):
         2_000,
         ge=1,
         le=100_000,
-        description="Samples in progress at most, those that wait for the judge included; then no further one begins.",
+        description="Maximum number of samples in progress, including those that wait for the judge.",
     )
 
     @field_validator("judge_options", mode="before")
@@ -258,7 +257,7 @@ class AdmissionSettings(Section):
     multiplicative_decrease_factor: float = Field(
         0.75, gt=0, lt=1, description="Factor on the limit once per congestion episode (law aimd)."
     )
-    additive_increase_step: int = Field(1, ge=1, le=100_000, description="What the limit grows by at once (law aimd).")
+    additive_increase_step: int = Field(1, ge=1, le=100_000, description="Step by which the limit grows (law aimd).")
     successes_until_increase: int = Field(
         25, ge=1, le=1_000_000, description="Consecutive successes after which the limit grows (law aimd)."
     )

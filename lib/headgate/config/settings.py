@@ -84,8 +84,8 @@ class Settings(
     campaign: str = Field("main", description="Name of the campaign, part of every task's identity.")
     roster: str = Field(
         "",
-        description="Roster of models: a YAML or JSON file, an http(s) URL, or `baselines` for the agents that "
-        "environments bring along. Empty: the models of OPENAI_BASE_URL.",
+        description="Roster of models: a YAML or JSON file, an http(s) URL, or `baselines` for the built-in baseline "
+        "agents. Empty: the models of OPENAI_BASE_URL.",
     )
     environments: Annotated[tuple[str, ...], Names] = Field(
         (), description="Environments to sample, comma separated. Empty: all that are installed."
@@ -93,13 +93,14 @@ class Settings(
     instances: int | None = Field(
         None,
         ge=1,
-        description="Run this many tasks per model and environment once, instead of sampling by rates. "
-        "Empty: by rates.",
+        description="Run this many tasks per model and environment once, instead of sampling by rates. Empty: by "
+        "rates.",
     )
     rates: dict[str, DailyRate] = Field(
         default_factory=dict,
-        description="Samples per model and day by environment, in place of its own rate: affine:sat=100,affine:abd=50; "
-        "by a pattern of names, too, of which the longest counts: reasoning-gym:*=20,*=50.",
+        description="Samples per model and day by environment, in place of its own rate: "
+        "affine:sat=100,affine:abd=50. Patterns of names work, too, and the longest that matches counts: "
+        "reasoning-gym:*=20,*=50.",
     )
     store: str = Field(".headgate/samples", description="Sample store: a folder, or s3://bucket/prefix.")
     journal: JournalPlace = Field(
@@ -111,8 +112,8 @@ class Settings(
         30.0,
         ge=1,
         le=3_600,
-        description="A process that shares a journal in PostgreSQL counts as dead when it was not heard of for so "
-        "long; others take over its tasks.",
+        description="A process that shares a journal in PostgreSQL counts as dead after this long without a sign of "
+        "life; others take over its tasks.",
     )
     s3_endpoint_url: str = Field(
         "", description="Endpoint of an S3-compatible service such as R2 or MinIO. Empty: AWS."
@@ -134,7 +135,8 @@ class Settings(
     catch_up_horizon_s: float = Field(
         3600.0,
         ge=0,
-        description="Dues missed for longer are forgiven; younger ones are made up at no more than twice the rate.",
+        description="Due times missed by more than this are skipped; more recent ones are made up at no more than "
+        "twice the rate.",
     )
 
     task_provider: Address = Field(
@@ -143,9 +145,11 @@ class Settings(
     task_provider_poll_s: float = Field(30.0, gt=0, description="How often the task provider is asked.")
 
     # Workers and queue.
-    num_evaluation_workers: int = Field(20, ge=1, le=100_000, description="Episodes in progress at most.")
+    num_evaluation_workers: int = Field(20, ge=1, le=100_000, description="Maximum number of episodes in progress.")
     queue_max_size: int = Field(100_000, ge=1, description="Hard cap of the ready queue.")
-    queue_warning_threshold: int = Field(5_000, ge=1, description="A longer queue is warned of, at most once a minute.")
+    queue_warning_threshold: int = Field(
+        5_000, ge=1, description="A longer queue causes a warning, at most once a minute."
+    )
     queue_pause_threshold: int = Field(8_000, ge=1, description="At this length samplers pause.")
     queue_resume_threshold: int = Field(3_000, ge=0, description="At this length paused samplers resume.")
     batch_size: int = Field(50, ge=1, description="Tasks that a sampler buffers before it enqueues them.")
@@ -177,14 +181,15 @@ class Settings(
         4,
         ge=1,
         le=20,
-        description="Attempts of a chat request that may fail; one that is refused for its rate (429) is waited for.",
+        description="Failed attempts after which a chat request is given up. A refusal for its rate (429) is waited "
+        "for and does not count.",
     )
     streaming: bool = Field(False, description="Ask for streamed answers.")
     keep_conversations: bool = Field(True, description="Store the messages of each episode with its sample.")
     conversation_days: float | None = Field(
         None,
         gt=0,
-        description="Each compaction drops stored conversations that are older, and keeps the samples. Not set: never.",
+        description="Each compaction deletes conversations older than this and keeps their samples. Not set: never.",
     )
 
     # Monitoring.

@@ -157,7 +157,7 @@ def withdraw(
     url: QueueUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """Make jobs dead; workers that run them stop at their next heartbeat."""
+    """Withdraw jobs, which are then dead; workers that run them stop at their next heartbeat."""
     if not job_ids:
         raise InvalidInputError("no job is named", next_step="Name the jobs; `headgate jobqueue jobs` lists them.")
     with _client(url) as client:

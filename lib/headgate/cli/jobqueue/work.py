@@ -84,7 +84,8 @@ def work(
     run_commands: Annotated[bool, Parameter(negative="", help="Run the command that each job carries.")] = False,
     samples: Annotated[bool, Parameter(negative="", help="Take the samples that campaigns hand out.")] = False,
     roster: Annotated[
-        str | None, Parameter(help="With --samples: whom to ask, and with which keys, whatever address a job names.")
+        str | None,
+        Parameter(help="With --samples: the models to ask, with their addresses and keys; no other address is asked."),
     ] = None,
     url: QueueUrl = None,
     count: Annotated[int, Parameter(help="Jobs at a time.")] = 1,
@@ -95,7 +96,7 @@ def work(
         ReserveMode,
         Parameter(help="ask: the command requests its policy server once it has loaded; before: it starts with one."),
     ] = ReserveMode.ASK,
-    timeout_s: Annotated[float | None, Parameter(help="Longest attempt; it then fails.")] = None,
+    timeout_s: Annotated[float | None, Parameter(help="Longest time for an attempt; it then fails.")] = None,
     grace_s: Annotated[float, Parameter(help="Time between SIGTERM and SIGKILL for a command that must stop.")] = 10.0,
     results_dir: Annotated[Path | None, Parameter(help="Write results here: TEAM/metrics/TASK_NUMBER.json.")] = None,
     log_dir: Annotated[Path | None, Parameter(help="Keep the output of commands here: JOB.EPOCH.log.")] = None,
