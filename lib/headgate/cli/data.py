@@ -63,7 +63,7 @@ def summary(
     elif not rows:
         say(str(asyncio.run(no_samples(store, settings))))
     else:
-        print_table(f"{len(rows)} models × environments", columns, rows, right=(2, 3, 4, 5, 6, 7))
+        print_table(f"{len(rows)} models × environments", columns, rows, right=range(2, 8), spare=columns[3:7])
     return 0
 
 

@@ -92,7 +92,13 @@ def list_(
         )
         return 0
     title = counted(len(entries), "environment") + (f" of {collection}" if collection else "")
-    print_table(title, _COLUMNS, [_row(entry, costs.get(entry.name)) for entry in entries], right=(1, 2, 3, 4, 5, 6))
+    print_table(
+        title,
+        _COLUMNS,
+        [_row(entry, costs.get(entry.name)) for entry in entries],
+        right=range(1, 7),
+        spare=("licence", "rounds", "seconds", "tokens"),
+    )
     if collections:
         _print_collections(collections)
     return 0

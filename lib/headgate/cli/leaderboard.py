@@ -20,9 +20,9 @@ _PROBLEMS: Final = 10
 
 _TEXT: Final = frozenset({"model", "environment", "method", "group"})
 
-_SPARE: Final = ("samples", "tasks", "p", "environments", "group")
+_SPARE: Final = ("samples", "tasks", "p", "environments", "group", "worst case", "missing")
 _SPARE_VERSUS: Final = ("gain", "correlation", "p", "environments", "common tasks", "means on these tasks")
-_SPARE_CELLS: Final = ("design effect", "method", "samples")
+_SPARE_CELLS: Final = ("design effect", "method", "samples", "tasks")
 """Columns that a narrow terminal does without, the first of them first."""
 
 

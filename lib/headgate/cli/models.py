@@ -41,7 +41,9 @@ def models(choices: RosterChoices | None = None, *, as_json: AsJson = False) -> 
     if as_json:
         print_json([dict(zip((c.replace(" ", "_") for c in columns), row, strict=True)) for row in rows])
     else:
-        print_table(counted(len(rows), "model"), columns, rows, right=(0, 6, 7))
+        print_table(
+            counted(len(rows), "model"), columns, rows, right=(0, 6, 7), spare=("weight", "has key", "served as")
+        )
     return 0
 
 

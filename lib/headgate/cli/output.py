@@ -10,16 +10,16 @@ from typing import Annotated, Any, Final
 
 import orjson
 from cyclopts import Parameter
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.telemetry import safe_text
 
-_ANY_WIDTH: Final = 10_000
+_SENTENCE: Final = 28
 
 AsJson = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON document instead of text.")]
 QueueUrl = Annotated[
@@ -34,32 +34,66 @@ def print_json(document: Any) -> None:
 
 
 def print_table(
-    title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[int] = ()
+    title: str,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    right: Sequence[int] = (),
+    spare: Sequence[str] = (),
 ) -> None:
-    """Print a table; columns whose positions are in `right` are right-aligned."""
-    console().print(drawn_table(title, columns, rows, right=right))
+    """Print a table in which every name is whole; columns whose positions are in `right` are right-aligned.
+
+    Where it does not fit, columns of `spare` are left out, the first of them first, and named below. Where that is not
+    enough, each row is a paragraph with all of its columns.
+    """
+    out, cells, kept = console(), [[_cell(value) for value in row] for row in rows], list(range(len(columns)))
+    widths = [_least_width([columns[at], *(row[at] for row in cells)]) for at in kept]
+    left_out = []
+    for name in spare:
+        if name in columns and not _fits(widths, kept, out.width):
+            kept.remove(columns.index(name))
+            left_out.append(name)
+    if not _fits(widths, kept, out.width):
+        print_line(title)
+        first = next((at for at in range(len(columns)) if at not in right), 0)
+        for row in cells:
+            print_line(row[first])
+            print_line(
+                "  " + ", ".join(f"{columns[at]}: {cell}" for at, cell in enumerate(row) if at != first and cell)
+            )
+        return
+    placed = [place for place, at in enumerate(kept) if at in right]
+    table = drawn_table(title, [columns[at] for at in kept], [[row[at] for at in kept] for row in cells], right=placed)
+    for column, at in zip(table.columns, kept, strict=True):
+        column.no_wrap = all(cell_len(row[at]) <= widths[at] for row in cells)
+    out.print(table)
+    if left_out:
+        out.print(f"columns that do not fit: {', '.join(left_out)}; --json has them", style="dim")
 
 
 def print_rows(
     title: str, rows: Sequence[Mapping[str, str]], *, names: frozenset[str], spare: Sequence[str] = ()
 ) -> None:
-    """Print rows that map column names to cells, nothing without rows; columns not in `names` are right-aligned.
+    """Print rows that map column names to cells as `print_table` does, nothing without rows.
 
-    Where they do not fit beside each other, columns of `spare` are left out, the first of them first, and named below.
+    Columns not in `names` are right-aligned.
     """
-    if not rows:
-        return
-    out, left_out = console(), [name for name in spare if name in rows[0]]
-    room = out.options.update(max_width=_ANY_WIDTH)
-    for dropped in range(len(left_out) + 1):
-        columns = [name for name in rows[0] if name not in left_out[:dropped]]
+    if rows:
+        columns = list(rows[0])
         right = [place for place, name in enumerate(columns) if name not in names]
-        table = drawn_table(title, columns, [[row[name] for name in columns] for row in rows], right=right)
-        if dropped == len(left_out) or Measurement.get(out, room, table).maximum <= out.width:
-            break
-    out.print(table)
-    if dropped:
-        out.print(f"columns that do not fit: {', '.join(left_out[:dropped])}; --json has them", style="dim")
+        print_table(title, columns, [[row[name] for name in columns] for row in rows], right=right, spare=spare)
+
+
+def _fits(widths: Sequence[int], kept: Sequence[int], width: int) -> bool:
+    return sum(widths[at] + len(" │ ") for at in kept) + 1 <= width
+
+
+def _least_width(cells: Sequence[str]) -> int:
+    """Return the width at which no name is broken; a sentence may be, into lines of `_SENTENCE`."""
+    return max(
+        width if (width := cell_len(cell)) <= _SENTENCE else max(_SENTENCE, *map(cell_len, cell.split() or [""]))
+        for cell in cells
+    )
 
 
 def print_line(line: str, *, stderr: bool = False) -> None:
