@@ -78,3 +78,27 @@ def test_what_is_not_said_or_wrong_marks_nothing(headgate: Command, sampled: Non
         said = headgate("invalidate", *wrong)
         assert (said.status, says in said.err + said.out) == (2, True), said
     assert _rows(headgate, "select count(*) from marks") == [(0,)]
+
+
+def test_stored_conversations_are_scored_again_once_and_the_first_scores_can_be_asked_for(
+    headgate: Command, sampled: None
+) -> None:
+    again = ("rescore", "-e", "affine:sat", "--reason", "the scorer was wrong")
+    would = headgate(*again, "--dry-run", "--json").document
+    assert (would["samples"], would["marks"]) == (12, [])
+    said = headgate(*again)
+    assert (said.status, "12 samples scored again, mark 20" in said.out) == (0, True), said
+    done = headgate(*again, "--json").document
+    assert (done["samples"], done["known"], done["left_out"]) == (0, 12, {})
+    board = headgate("leaderboard", "--json").document
+    assert headgate("leaderboard", "--original", "--json").document == board
+    assert _rows(headgate, "select count(distinct scorer) from marks where verb = 'rescore'") == [(1,)]
+    undone = headgate(*again, "--undo", "--json").document
+    assert undone["samples"] == 12
+    for wrong, says in (
+        (("--reason", "x"), "rescore was not told which samples"),
+        (("-e", "affine:sta", "--reason", "x"), "affine:sat"),
+        (("-e", "affine:sat", "--reason", "x", "--rubric", "none.yaml"), "none.yaml"),
+    ):
+        said = headgate("rescore", *wrong)
+        assert (said.status, says in said.err) == (2, True), said

@@ -41,6 +41,7 @@ COMMANDS: Final = {
     "export": ("data:export", "Write stored samples as JSON lines or in the formats of other tools."),
     "import": ("data:import_", "Store samples from a file that another tool wrote."),
     "invalidate": ("invalidate:invalidate", "Exclude stored samples from every count, or include them again."),
+    "rescore": ("rescore:rescore", "Score stored conversations again, without asking their models."),
     "forget": ("forget:forget", "Delete stored samples, or only their conversations."),
     "compact": ("data:compact", "Merge small parts of the store into large ones."),
     "verify": ("data:verify", "Read every stored object and compare it with its checksum."),

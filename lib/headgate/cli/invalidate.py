@@ -52,7 +52,7 @@ def invalidate(
         raise InvalidInputError("invalidate was not told which samples", next_step=step)
     what = storage.Invalidation(chosen, reason, by, resample=resample, undo=undo)
     conditions = conditions_of(where, task, mark)
-    done, opened = asyncio.run(_invalidated(settings, what, conditions, dry_run=dry_run))
+    done, opened = asyncio.run(invalidated(settings, what, conditions, dry_run=dry_run))
     if as_json:
         pairs = [{"model": model, "environment": name, "samples": n} for model, name, n in done.pairs]
         print_json({
@@ -66,15 +66,16 @@ def invalidate(
     return 4 if done.problems else 0
 
 
-async def _invalidated(
+async def invalidated(
     settings: Settings, what: storage.Invalidation, conditions: Sequence[str], *, dry_run: bool
 ) -> tuple[storage.Invalidated, int]:
+    """Mark the samples that options choose; return what was marked, and how many tasks were opened again."""
     store, now = existing_store(settings), time.time()
     what.chosen.require_known(await store.visible())
     # What was invalidated is in `stored` alone.
     what = replace(what, task_ids=await tasks_where(store, conditions, view="stored" if what.undo else "samples"))
     done = await store.invalidate(what, now, dry_run=dry_run)
-    return done, await runs.follow_invalidation(settings, store, done, now)
+    return done, 0 if what.unscore else await runs.follow_invalidation(settings, store, done, now)
 
 
 def _show(done: storage.Invalidated, opened: int, *, dry_run: bool) -> None:

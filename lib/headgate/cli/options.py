@@ -36,6 +36,14 @@ _Roster = Annotated[
     str | None, Parameter(help="Roster of models: a file, an http(s) URL, or `baselines` for the baseline agents.")
 ]
 
+_JudgeModel = Annotated[str | None, Parameter(help="Name of the model that judges.")]
+
+_JudgeUrl = Annotated[str | None, Parameter(help="Base URL of the judge's endpoint, up to /v1.")]
+
+_JudgeParallel = Annotated[int | None, Parameter(help="Maximum number of the judge's requests in flight.")]
+
+_Rubric = Annotated[str | None, Parameter(help="YAML file of a rubric to judge by, in any environment.")]
+
 Verbose = Annotated[
     int, Parameter(name=("--verbose", "-v"), count=True, negative="", help="More log lines; twice for all.")
 ]
@@ -209,6 +217,18 @@ class ScoreChoices(SampleChoices):
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RescoreChoices(SampleChoices):
+    """For commands that score stored samples anew."""
+
+    judge_model: _JudgeModel = None
+    judge_url: _JudgeUrl = None
+    judge_parallel: _JudgeParallel = None
+    judgements: Annotated[int | None, Parameter(help="How often each answer is judged.")] = None
+    rubric: _Rubric = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JournalChoices(NamedStoreChoices):
     """For commands that look for what a campaign has in progress."""
 
@@ -250,10 +270,10 @@ class Choices(CheckpointChoices):
 class JudgeChoices(Choices):
     """For commands that have a judge read answers."""
 
-    judge_model: Annotated[str | None, Parameter(help="Name of the model that judges.")] = None
-    judge_url: Annotated[str | None, Parameter(help="Base URL of the judge's endpoint, up to /v1.")] = None
-    judge_parallel: Annotated[int | None, Parameter(help="Maximum number of the judge's requests in flight.")] = None
+    judge_model: _JudgeModel = None
+    judge_url: _JudgeUrl = None
+    judge_parallel: _JudgeParallel = None
     judgements: Annotated[
         int | None, Parameter(help="How often each answer is judged; in an arena, each order of two answers.")
     ] = None
-    rubric: Annotated[str | None, Parameter(help="YAML file of a rubric to judge by, in any environment.")] = None
+    rubric: _Rubric = None

@@ -17,7 +17,7 @@ class OutsideEnvironment:
 
     def __init__(self, name: str) -> None:
         self.spec = EnvironmentSpec(
-            name, "Played by the workers of a job queue.", _DAILY_RATE, _DATA_LENGTH, executor="jobqueue"
+            name, "Played by the workers of a job queue.", _DAILY_RATE, _DATA_LENGTH, executor="jobqueue", replays=False
         )
 
     async def open(self, *_: Any, **__: Any) -> Episode:

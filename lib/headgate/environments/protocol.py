@@ -37,6 +37,8 @@ class EnvironmentSpec:
         runs_programs: whether programs that models wrote, or gave input to, run in the sandbox.
         executor: who plays it unless the campaign says so: `jobqueue` or `jobqueue:POOL` for outside workers; empty for
             the campaign's process. One that needs a judge cannot be handed out.
+        replays: whether the same replies to the same task lead to the same end, so that stored conversations can be
+            scored anew by playing them again. False where anything but index, seed and replies counts.
     """
 
     name: str
@@ -55,6 +57,7 @@ class EnvironmentSpec:
     runs_apart: bool = False
     runs_programs: bool = False
     executor: str = ""
+    replays: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -246,6 +246,13 @@ class Registry:
         with self._lock:
             return self._loaded.setdefault(name, member)
 
+    def made_by(self, name: str) -> str:
+        """Return the packages that make the tasks of an environment and score them, with their versions."""
+        with self._lock:
+            points = self._scanned.get(name) or self._scanned_collections.get(name.partition(":")[0]) or []
+        packages = _packages(points[0]) if points else (("headgate", importlib.metadata.version("headgate")),)
+        return ", ".join(f"{package} {version}" for package, version in packages)
+
     def available(self) -> tuple[Available, ...]:
         """Return every registered name with its spec or, where it cannot be loaded, its problem."""
         return tuple(self._availability(name) for name in self.names())

@@ -15,7 +15,14 @@ from .follow import FollowOrder as FollowOrder, FollowResult as FollowResult, fo
 from .garbage import rare_collections as rare_collections
 from .job_collector import JobCollector as JobCollector
 from .job_samples import SCORE_FIELD as SCORE_FIELD, JobSampleRules as JobSampleRules
-from .judging import JUDGE_PREFIX as JUDGE_PREFIX, JudgedPair as JudgedPair, judge_of as judge_of
+from .judging import (
+    JUDGE_PREFIX as JUDGE_PREFIX,
+    JudgedPair as JudgedPair,
+    judge_of as judge_of,
+    rubric_for as rubric_for,
+)
+from .rescoring import OnRescored as OnRescored, PairChange as PairChange
+from .rescoring import Rescored as Rescored, Rescoring as Rescoring, rescore as rescore
 from .resampling import follow_invalidation as follow_invalidation
 from .models_at_hand import models_at_hand as models_at_hand
 from .outside_episodes import sample_jobs as sample_jobs

@@ -19,7 +19,26 @@ from headgate.storage.selection import Chosen
 
 MAX_REASON_CHARS: Final = 1_000
 
+_DONE: Final = {
+    Verb.INVALIDATE: "count no longer",
+    Verb.VALIDATE: "count again",
+    Verb.UNSCORE: "have their first score again",
+}
 _COLUMNS: Final = ("task_id", "campaign", "model", "environment", "sequence", "score", "success", "finished_at")
+
+
+def checked_reason(reason: str) -> str:
+    """Return a reason that can be kept.
+
+    Raises:
+        errors.InvalidInputError: if it is empty, or a treatise.
+    """
+    if not reason.strip() or len(reason) > MAX_REASON_CHARS:
+        raise errors.InvalidInputError(
+            f"a reason has 1 to {MAX_REASON_CHARS} characters (got {len(reason.strip())})",
+            next_step="Say in a sentence why, for whoever looks at these samples later: --reason TEXT.",
+        )
+    return reason.strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +52,7 @@ class Invalidation:
         resample: have their tasks taken again, as another stage. That cannot be undone: two samples of a task would
             count.
         undo: have invalidated samples count again.
+        unscore: have the scores hold again that samples were stored with; nothing is invalidated then.
     """
 
     chosen: Chosen
@@ -41,14 +61,11 @@ class Invalidation:
     task_ids: Collection[str] | None = None
     resample: bool = False
     undo: bool = False
+    unscore: bool = False
 
     def __post_init__(self) -> None:
-        if not self.reason.strip() or len(self.reason) > MAX_REASON_CHARS:
-            raise errors.InvalidInputError(
-                f"a reason has 1 to {MAX_REASON_CHARS} characters (got {len(self.reason.strip())})",
-                next_step="Say in a sentence why, for whoever looks at these samples later: --reason TEXT.",
-            )
-        if self.undo and self.resample:
+        checked_reason(self.reason)
+        if sum((self.undo, self.resample, self.unscore)) > 1:
             raise errors.InvalidInputError("samples that count again are not sampled again: undo, or resample")
 
 
@@ -83,21 +100,24 @@ def invalidate(
     rows = found.frame
     if what.task_ids is not None:
         rows = rows.filter(pl.col("task_id").is_in(list(what.task_ids)))
-    if what.undo:
+    final = 0
+    if what.unscore:
+        rescored = visible.marks.state.filter(pl.col("scorer").is_not_null())
+        rows = rows.join(rescored, on="task_id", how="semi")
+    elif what.undo:
         rows = rows.filter("invalid")
         final = int(rows["resample"].sum())
         rows = rows.filter(~pl.col("resample"))
     else:
-        final = 0
         rows = rows.filter(~pl.col("invalid") | (~pl.col("resample") & what.resample))
     name = ""
     if rows.height and not dry_run:
-        verb = Verb.VALIDATE if what.undo else Verb.INVALIDATE
+        verb = Verb.UNSCORE if what.unscore else Verb.VALIDATE if what.undo else Verb.INVALIDATE
         by = what.by or process_user()
-        mark = new_mark(visible.marks, verb, now, by=by, reason=what.reason.strip(), resample=what.resample)
+        mark = new_mark(visible.marks, verb, now, by=by, reason=checked_reason(what.reason), resample=what.resample)
         log.add(mark, rows.select(pl.lit(mark.mark).alias("mark"), "task_id"))
         name = mark.mark
-        done = "count again" if what.undo else "count no longer" + " and are taken again" * what.resample
+        done = _DONE[verb] + " and are taken again" * what.resample
         done = f"{rows.height} samples {done} ({name}): {mark.reason}"
         record_change("samples invalidate", objects.url, after=done, who=by)
     counts = rows.group_by("model", "environment").len().sort("model", "environment")

@@ -8,7 +8,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -22,6 +22,7 @@ from headgate.storage import compaction, deletion, invalidation, query
 from headgate.storage.batches import StoredBatch, put_batch
 from headgate.storage.manifest import ManifestLog, Part, Visible
 from headgate.storage.mark_log import MarkLog
+from headgate.storage.marks import ROWS, SCORING, Mark
 from headgate.storage.objects import PROBE, FolderObjects, ObjectStore, checked_batch_id
 from headgate.storage.sample_index import SampleIndex, TextSearch, whole_sample
 from headgate.storage.selection import Chosen
@@ -345,6 +346,35 @@ class SampleStore:
         return await self._read(
             lambda visible: invalidation.invalidate(self._objects, self._marks, visible, what, now, dry_run=dry_run)
         )
+
+    async def parts(self, chosen: Chosen, task_ids: Collection[str] | None = None) -> AsyncIterator[pl.DataFrame]:
+        """Yield the chosen samples that count, part by part, all columns and who gave the score that holds (`scorer`).
+
+        A task that is there twice comes twice. What cannot be read is left out.
+        """
+        visible = await self.visible()
+        scorers = visible.marks.state.select("task_id", "scorer")
+
+        def read(part: Part) -> pl.DataFrame | None:
+            return next((rows for _, rows in query.read_parts(self._objects, [part], None, [])), None)
+
+        for part in visible.parts:
+            if chosen.wants(part) and (rows := await asyncio.to_thread(read, part)) is not None:
+                found = chosen.rows(visible.marks.applied(rows))
+                if task_ids is not None:
+                    found = found.filter(pl.col("task_id").is_in(list(task_ids)))
+                yield found.join(scorers, on="task_id", how="left", maintain_order="left")
+
+    async def put_scores(self, mark: Mark, scores: Sequence[Mapping[str, Any]], number: int) -> None:
+        """Have new scores of samples hold: `task_id`, and the columns of `marks.SCORING`.
+
+        Args:
+            mark: under which they are kept.
+            scores: of samples of this store.
+            number: of the call, among those of this mark.
+        """
+        rows = pl.DataFrame(list(scores), schema={name: ROWS[name] for name in ("task_id", *SCORING)})
+        await asyncio.to_thread(self._marks.add, mark, rows.with_columns(mark=pl.lit(mark.mark)), number)
 
     async def sweep(
         self, now: float, *, grace_s: float = deletion.GRACE_S, forget_s: float = deletion.FORGET_S

@@ -1,0 +1,391 @@
+"""Stored conversations scored anew: played again with the replies that the model gave, or read by a judge.
+
+No model is asked anything: what it said is stored. An environment poses the same task for the same index and seed, so
+it goes the same way with the same replies, up to where its rule has changed; one that says something else than what is
+stored would score an answer to another question, and is not asked for its score.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import orjson
+import polars as pl
+
+from headgate.config import Settings
+from headgate.core import Chat, ChatError, ChatReply, ErrorKind, Message, Model, SystemClock, redacted, sample_task
+from headgate.core.audit import process_user, record_change
+from headgate.core.errors import EnvironmentFailedError, HeadgateError, HostLostError
+from headgate.environments import (
+    Environment,
+    EpisodeResult,
+    JudgedEnvironment,
+    Judgement,
+    converse,
+    end_idle_processes,
+    registry_of,
+)
+from headgate.environments.rubric import Rubric, RubricEnvironment
+from headgate.run.judge_needed import lockable_environments
+from headgate.run.judging import EnvironmentVerdicts, judge_of
+from headgate.run.plan import ChatSource
+from headgate.run.trials import asking, unheard
+from headgate.storage import Chosen, Journal, JournalThread, Mark, SampleStore, Verb, checked_reason, new_mark
+
+FLUSH_S: Final = 5.0
+"""What a kill leaves undone is scored again by the next call; longer ago it is in the store."""
+
+_FLUSH_ROWS: Final = 1_000
+_RUBRIC: Final = "/rubric/"
+_OURS: Final = (ErrorKind.ENVIRONMENT, ErrorKind.JUDGE)
+"""Failures that a new version, or another judge, may not have; other samples without a score lack an answer."""
+
+OnRescored = Callable[[int, int], None]
+"""Told how many samples are looked at, and of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rescoring:
+    """Which conversations are scored anew, by whom and why.
+
+    Attributes:
+        chosen: the samples, of the named tasks if there are names.
+        reason: why, for whoever looks at the scores later.
+        by: who wants it; the user of this process when empty.
+        rubric: what the judge goes by, in place of each environment's own rule.
+        scorer: what the new scores are known by; when empty the judge, or the packages of the environment with their
+            versions. Samples whose score is by this scorer already are left out.
+    """
+
+    chosen: Chosen
+    reason: str
+    by: str = ""
+    task_ids: Collection[str] | None = None
+    rubric: Rubric | None = None
+    scorer: str = ""
+
+
+@dataclass(slots=True)
+class PairChange:
+    """How the scores of one model in one environment changed; means are over the samples scored anew."""
+
+    model: str
+    environment: str
+    samples: int = 0
+    changed: int = 0
+    scored_before: int = 0
+    sum_before: float = 0.0
+    sum_after: float = 0.0
+
+    @property
+    def mean_before(self) -> float | None:
+        """None where none of them had a score."""
+        return self.sum_before / self.scored_before if self.scored_before else None
+
+    @property
+    def mean_after(self) -> float | None:
+        """None before the first."""
+        return self.sum_after / self.samples if self.samples else None
+
+
+@dataclass(slots=True)
+class Rescored:
+    """What was scored anew, or would be.
+
+    Attributes:
+        marks: ids of the marks that hold the scores; one per scorer.
+        pairs: what changed, by model and environment.
+        known: samples that have a score by this scorer already.
+        left_out: why samples keep their score, and how many.
+        stopped_by: why it ended before the last sample; empty when it did not.
+    """
+
+    marks: list[str] = field(default_factory=list)
+    pairs: dict[tuple[str, str], PairChange] = field(default_factory=dict)
+    known: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    stopped_by: str = ""
+
+    @property
+    def samples(self) -> int:
+        """How many were scored anew."""
+        return sum(pair.samples for pair in self.pairs.values())
+
+
+class _NotScoredError(Exception):
+    """A sample keeps its score; says why."""
+
+
+class _BudgetSpentError(Exception):
+    """The judge may not be asked any more today."""
+
+
+async def rescore(
+    settings: Settings,
+    store: SampleStore,
+    what: Rescoring,
+    *,
+    judge: Model | None = None,
+    dry_run: bool = False,
+    stop: asyncio.Event | None = None,
+    on_progress: OnRescored | None = None,
+) -> Rescored:
+    """Score stored conversations anew, and return what changed; both scores are kept, and the new one holds.
+
+    Every few seconds what was scored is stored. Whatever ends it, the same call goes on with the others.
+
+    Args:
+        settings: of the judge, of requests, of served environments; the judge's budget is that of their campaign.
+        store: of the samples.
+        what: see `Rescoring`.
+        judge: in place of the one that the settings name, if they do.
+        dry_run: score nothing; the pairs say how many samples would be.
+        stop: set to end early.
+        on_progress: see `OnRescored`.
+
+    Raises:
+        InvalidInputError: if the reason is none, or the judge cannot be used.
+        SandboxUnavailableError: if an environment runs programs, and this machine cannot lock them in.
+        StoreError: if the store fails; what was stored before holds.
+    """
+    checked_reason(what.reason)
+    if judge is None and (settings.judge_model or what.rubric is not None):
+        judge = judge_of(settings)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(asyncio.to_thread, end_idle_processes)
+        chats = None
+        if judge is not None and not dry_run:
+            clock = SystemClock()
+            requests, chats = await stack.enter_async_context(asking(settings, clock))
+            requests.budgets.own_only(judge.key)
+            requests.register(judge)
+            if judge.budget.daily_tokens is not None:
+                thread = JournalThread(Journal(settings.journal, settings.campaign))
+                stack.callback(thread.close)
+                await requests.budgets.share(thread)
+                stack.push_async_callback(requests.budgets.leave)
+        run = _Rescore(settings, store, what, judge, chats, on_progress, dry_run=dry_run)
+        try:
+            await run.run(stop or asyncio.Event())
+        finally:
+            await run.flush()
+    done = run.done
+    if done.samples and not dry_run:
+        said = f"{done.samples} samples scored anew ({', '.join(done.marks)}): {what.reason}"
+        record_change("samples rescore", store.url, after=said, who=what.by)
+    return done
+
+
+class _Rescore:
+    """One call of `rescore`. Owned by it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: SampleStore,
+        what: Rescoring,
+        judge: Model | None,
+        chats: ChatSource | None,
+        told: OnRescored | None,
+        *,
+        dry_run: bool,
+    ) -> None:
+        self.done = Rescored()
+        self._looked = self._total = 0
+        self._told = told or _unheard
+        self._settings, self._store, self._what = settings, store, what
+        self._judge, self._chats, self._dry_run = judge, chats, dry_run
+        self._registry = registry_of(settings)
+        self._environments: dict[str, asyncio.Future[tuple[Environment, str]]] = {}
+        self._marks: dict[str, Mark] = {}
+        self._fresh: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+        self._flushed, self._number = time.monotonic(), 0
+        self._seen: set[str] = set()
+        self._verdicts = EnvironmentVerdicts()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Look at every chosen sample, so many at once as workers, or the judge's requests, may be."""
+        self._total = await self._chosen()
+        workers = self._settings.num_evaluation_workers if self._judge is None else self._judge.max_parallel
+        at_once = asyncio.Semaphore(workers)
+        async for rows in self._store.parts(self._what.chosen, self._what.task_ids):
+            async with asyncio.TaskGroup() as group:
+                for row in rows.iter_rows(named=True):
+                    if stop.is_set():
+                        self.done.stopped_by = self.done.stopped_by or "stopped by request"
+                        return
+                    await at_once.acquire()
+                    group.create_task(self._one(row, stop, at_once.release))
+                    if time.monotonic() - self._flushed > FLUSH_S or self._unstored >= _FLUSH_ROWS:
+                        await self.flush()
+
+    async def _one(self, row: Mapping[str, Any], stop: asyncio.Event, release: Callable[[], None]) -> None:
+        try:
+            if row["task_id"] not in self._seen:
+                self._seen.add(row["task_id"])
+                await self._look(row)
+        except _NotScoredError as error:
+            self.done.left_out[str(error)] += 1
+        except _BudgetSpentError as error:
+            self.done.stopped_by = str(error)
+            stop.set()
+        finally:
+            release()
+            self._looked += 1
+            self._told(self._looked, self._total)
+
+    @property
+    def _unstored(self) -> int:
+        return sum(map(len, self._fresh.values()))
+
+    async def flush(self) -> None:
+        """Store the scores that there are; each call writes objects of its own."""
+        fresh, self._fresh = self._fresh, defaultdict(list)
+        self._flushed, self._number = time.monotonic(), self._number + 1
+        for scorer, rows in fresh.items():
+            if scorer not in self._marks:
+                marks = (await self._store.visible()).marks
+                by, reason = self._what.by or process_user(), self._what.reason.strip()
+                self._marks[scorer] = new_mark(marks, Verb.RESCORE, time.time(), by=by, reason=reason, scorer=scorer)
+                self.done.marks.append(self._marks[scorer].mark)
+            await self._store.put_scores(self._marks[scorer], rows, self._number)
+
+    async def _chosen(self) -> int:
+        chosen = self._what.chosen
+        span = (chosen.environments or None, chosen.since, chosen.until)
+        rows = chosen.rows((await self._store.scan(*span, ["task_id", *Chosen.COLUMNS])).frame)
+        ids = self._what.task_ids
+        return rows.height if ids is None else rows.filter(pl.col("task_id").is_in(list(ids))).height
+
+    async def _look(self, row: Mapping[str, Any]) -> None:
+        kind = row["error_kind"]
+        if kind is not None and kind not in _OURS:
+            raise _NotScoredError(f"nothing to score: {kind}")
+        environment, scorer = await self._environment(row["environment"])
+        if row["scorer"] == scorer:
+            self.done.known += 1
+            return
+        if not row["conversation"]:
+            raise _NotScoredError("its conversation is not stored")
+        pair = self.done.pairs.setdefault(
+            (row["model"], row["environment"]), PairChange(row["model"], row["environment"])
+        )
+        if self._dry_run:
+            pair.samples += 1
+            return
+        result = await self._result(environment, row)
+        if result.score is None:
+            raise _NotScoredError(f"{result.error_kind or 'it'} gave no score: {result.error or ''}"[:200])
+        pair.samples += 1
+        pair.changed += result.score != row["score"]
+        pair.sum_after += result.score
+        if row["score"] is not None:
+            pair.scored_before += 1
+            pair.sum_before += row["score"]
+        told = {"task_id": row["task_id"], "score": result.score, "success": result.success, "why": result.why}
+        kind = None if result.error_kind is None else str(result.error_kind)
+        self._fresh[scorer].append(told | {"error_kind": kind, "error": result.error})
+
+    async def _environment(self, name: str) -> tuple[Environment, str]:
+        """Return what scores samples of an environment, and what its scores are known by."""
+        if name not in self._environments:
+            self._environments[name] = asyncio.ensure_future(self._scoring(name))
+        return await self._environments[name]
+
+    async def _scoring(self, name: str) -> tuple[Environment, str]:
+        rubric, base_name = self._what.rubric, name.partition(_RUBRIC)[0]
+        if _RUBRIC in name and rubric is None:
+            raise _NotScoredError(f"{name} is scored by a rubric, whose file was not given")
+        try:
+            environment = await asyncio.to_thread(self._registry.environment, base_name)
+        except HeadgateError as error:
+            raise _NotScoredError(error.message) from error
+        if not environment.spec.replays:
+            raise _NotScoredError(f"{base_name} scores no stored conversations: the same replies may end otherwise")
+        await lockable_environments({base_name: environment}, [base_name])
+        if rubric is not None:
+            environment = RubricEnvironment(environment, rubric)
+        if not environment.spec.needs_judge:
+            return environment, self._what.scorer or self._registry.made_by(base_name)
+        if self._judge is None:
+            raise _NotScoredError(f"{name} needs a judge, and none was named")
+        by = f" by rubric {rubric.label}" if rubric is not None else ""
+        return environment, self._what.scorer or f"{self._judge.key}{by}"
+
+    async def _result(self, environment: Environment, row: Mapping[str, Any]) -> EpisodeResult:
+        stored = [Message(*message[:2]) for message in orjson.loads(row["conversation"])]
+        try:
+            result = await converse(environment, row["index"], row["seed"], _replayed(stored), model=row["model"])
+        except HostLostError as error:
+            raise _NotScoredError(error.message) from error
+        return await self._judged(environment, row, result) if result.questions else result
+
+    async def _judged(self, environment: Environment, row: Mapping[str, Any], result: EpisodeResult) -> EpisodeResult:
+        """Return a result with the score that the judge gives; as in a run, nothing is held against the model."""
+        assert isinstance(environment, JudgedEnvironment)
+        assert self._judge is not None
+        asked, questions, given = self._settings.judgements, result.questions, dict[int, Judgement]()
+        try:
+            for number in range(1, asked + 1):
+                judgement = await self._judgement(environment, row, number, questions[(number - 1) % len(questions)])
+                if judgement is not None:
+                    given[number] = judgement
+            score = self._verdicts.score(environment, given, asked) if given else None
+        except ChatError as error:
+            if error.kind is ErrorKind.DAILY_BUDGET:
+                raise _BudgetSpentError(str(error)) from error
+            raise _NotScoredError(f"the judge could not be asked: {error.kind}") from error
+        except EnvironmentFailedError as error:
+            raise _NotScoredError(error.message) from error
+        if score is None:
+            raise _NotScoredError("no judgement could be read")
+        return replace(result, score=float(score.value), success=score.success, why=redacted(score.why))
+
+    async def _judgement(
+        self, environment: JudgedEnvironment, row: Mapping[str, Any], number: int, question: Sequence[Message]
+    ) -> Judgement | None:
+        """Return what the judge says, asked once more when its first reply cannot be read."""
+        assert self._judge is not None
+        assert self._chats is not None
+        task = sample_task(
+            campaign=row["campaign"],
+            model=self._judge.key,
+            environment=row["environment"],
+            sequence=row["sequence"],
+            data_length=environment.spec.data_length,
+            due_at=row["finished_at"],
+            stage=f"{row['stage']}/rescore.{number}",
+        )
+        chat = self._chats.chat(self._judge, task, unheard)
+        for _ in range(2):
+            reply = await chat(question)
+            judgement = self._verdicts.read(environment, number, reply.text)
+            if judgement is not None:
+                return judgement
+            question = (*question, Message("assistant", reply.text or "-"), Message("user", self._verdicts.reminder))
+        return None
+
+
+def _unheard(done: int, total: int) -> None:
+    """Take progress that nobody looks at."""
+    del done, total
+
+
+def _replayed(stored: Sequence[Message]) -> Chat:
+    """Return what gives the stored replies, for as long as the environment says what it said then."""
+
+    async def chat(messages: Sequence[Message]) -> ChatReply:
+        said = len(messages)
+        if list(messages) != list(stored[:said]):
+            raise _NotScoredError("the environment says something else now than the model answered")
+        if said >= len(stored) or stored[said].role != "assistant":
+            raise _NotScoredError("the conversation ends before it is scored")
+        return ChatReply(stored[said].content)
+
+    return chat
