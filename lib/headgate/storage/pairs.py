@@ -82,10 +82,11 @@ class PairBook:
 
     def look_up(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Read what is needed of these pairs, and make those that are new, all at once."""
-        unknown = {pair for pair in pairs if pair not in self._known}
-        for model, environment, *row in self._db.each("pair", sorted(unknown)):
+        unknown = sorted({pair for pair in pairs if pair not in self._known})
+        for model, environment, *row in self._db.each("pair", unknown):
             self._known[model, environment] = _Pair(*row)
-        for model, environment, key in self._db.each("new_pair", sorted(unknown - self._known.keys())):
+        new = [pair for pair in unknown if pair not in self._known]
+        for model, environment, key in self._db.each("new_pair", new):
             self._known[model, environment] = _Pair(key, 0, None)
 
     def forget(self) -> None:
