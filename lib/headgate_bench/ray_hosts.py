@@ -17,6 +17,7 @@ from headgate.config import Settings
 from headgate.core import Chat, ChatReply, Message, Model, Task
 from headgate.core.events import Emit, EnvironmentHostStarted, Event
 from headgate.environments import apart
+from headgate.net import event_loop
 from headgate.run import HostCluster, MatrixTaskProvider, run_source
 from headgate.sampling import StaticRoster
 from headgate.storage import open_store
@@ -182,11 +183,11 @@ def _measured(parameters: HostParameters, nodes: int, bench: Bench, *, has_pipel
     folder = Path(mkdtemp(dir=bench.folder))
     with ray_nodes(nodes, head_cpus=0, cpus=2 if has_pipeline else 1, gpus=0) as (cluster, _):
         if not has_pipeline:
-            return asyncio.run(_ran(parameters, nodes, cluster.address, folder))
+            return event_loop.run(_ran(parameters, nodes, cluster.address, folder))
         command = [sys.executable, "-m", "headgate_bench.placement.batch_pipeline", cluster.address, str(nodes)]
         with (folder / "batches").open("w+") as told, _running(command, told) as pipeline:
             _until_begun(folder / "batches", pipeline)
-            reading = asyncio.run(_ran(parameters, nodes, cluster.address, folder))
+            reading = event_loop.run(_ran(parameters, nodes, cluster.address, folder))
             told.seek(0)
             batches = [line.split() for line in told if line.count(" ") == 1 and line.endswith("\n")]
     if len(batches) < 2:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -17,6 +16,7 @@ from headgate.cli.output import AsJson, counted, print_json, print_rows, say, wr
 from headgate.cli.run import STOPPED_EARLY, Limits, at_hand
 from headgate.config import Settings
 from headgate.core.errors import InvalidInputError
+from headgate.net import event_loop
 from headgate.telemetry import setup_logging
 
 _TEXT: Final = frozenset({"model", "group", "judge"})
@@ -61,7 +61,7 @@ def arena(
     is_live = sys.stdout.isatty() and not as_json and not verbose
     setup_logging(verbosity=0 if is_live else 1 + verbose)
     request = runs.arena.ArenaRequest(names_in(model), instances, comparisons)
-    result = asyncio.run(_run(settings, request, limits, is_live=is_live))
+    result = event_loop.run(_run(settings, request, limits, is_live=is_live))
     board = reports.build_arena(result.comparisons, judge=result.judge, warnings=result.warnings)
     if output is not None:
         write_page(output, reports.arena_view(board, title=title, period=told(result)).page())

@@ -20,6 +20,7 @@ from headgate.cli.run import Limits, at_hand
 from headgate.config import Settings
 from headgate.core.errors import InvalidInputError
 from headgate.core.status import CampaignStatus
+from headgate.net import event_loop
 from headgate.telemetry import setup_logging
 
 _SPARE: Final = ("from", "missing", "its interval", "95 % interval")
@@ -93,7 +94,7 @@ def follow(
     setup_logging(verbosity=0 if is_live else 1 + verbose)
     if not as_json:
         say(f"following {order.model_name} in {place}: {counted(instances, 'task')} per environment; Ctrl-C ends")
-    result = asyncio.run(
+    result = event_loop.run(
         _followed(settings.settings, order, limits, output, until_idle=once, duration_s=duration, is_live=is_live)
     )
     has_score = result.curve.best is not None

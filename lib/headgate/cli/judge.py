@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from headgate.cli.options import NOT_SCORED, EnableMonitoring, JudgeChoices, Mon
 from headgate.cli.output import AsJson, console, counted, print_json, print_table
 from headgate.cli.run import STOPPED_EARLY, Limits, at_hand, is_unscored, matrix_of, show_unscored
 from headgate.config import Settings
+from headgate.net import event_loop
 from headgate.telemetry import setup_logging
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ def judge(
     settings = (choices or JudgeChoices()).load(enable_monitoring=enable_monitoring, monitor_port=monitor_port).settings
     is_live = sys.stdout.isatty() and not as_json and not verbose
     setup_logging(verbosity=0 if is_live else 1 + verbose)
-    result = asyncio.run(_run(settings, instances, limits, is_live=is_live))
-    matrix = asyncio.run(_judged_matrix(settings, result))
+    result = event_loop.run(_run(settings, instances, limits, is_live=is_live))
+    matrix = event_loop.run(_judged_matrix(settings, result))
     if as_json:
         print_json(judged_document(result))
     else:

@@ -19,6 +19,7 @@ from headgate.cli.options import NOT_SCORED, Choices, EnableMonitoring, MonitorP
 from headgate.cli.output import AsJson, console, counted, print_json, say
 from headgate.config import Settings
 from headgate.core.status import CampaignStatus
+from headgate.net import event_loop
 from headgate.telemetry import setup_logging, status_document
 
 if TYPE_CHECKING:
@@ -81,8 +82,8 @@ def run(
     )
     is_live = sys.stdout.isatty() and not as_json and not verbose
     setup_logging(verbosity=0 if is_live else 1 + verbose)
-    result = asyncio.run(_run(loaded.settings, duration, limits, is_live=is_live))
-    matrix = asyncio.run(matrix_of(loaded.settings)) if loaded.settings.instances is not None else None
+    result = event_loop.run(_run(loaded.settings, duration, limits, is_live=is_live))
+    matrix = event_loop.run(matrix_of(loaded.settings)) if loaded.settings.instances is not None else None
     has_failed = result.stopped_early or bool(result.given_up)
     status = STOPPED_EARLY if has_failed else NOT_SCORED if is_unscored(matrix) else 0
     if as_json:

@@ -1,8 +1,20 @@
 """What every HTTP server of Headgate shares, offered as modules: how it listens and whom it answers.
 
-`listener` accepts connections and bounds them, `asgi` and `aiohttp_server` serve an application by it, `hosts` tells
-names and web pages apart, `refusals` says who has to show a token and how a request is refused, `tokens` says
-what a token allows, `token_stores` keeps them and `authority` tells callers by them, `tls` loads certificates.
+`listener` accepts connections and bounds them, `asgi` and `aiohttp_server` serve an application by it on an
+`event_loop`, `hosts` tells names and web pages apart, `refusals` says who has to show a token and how a request is
+refused, `tokens` says what a token allows, `token_stores` keeps them and `authority` tells callers by them, `tls` loads
+certificates.
 """
 
-__all__ = ["aiohttp_server", "asgi", "authority", "hosts", "listener", "refusals", "tls", "token_stores", "tokens"]
+__all__ = [
+    "aiohttp_server",
+    "asgi",
+    "authority",
+    "event_loop",
+    "hosts",
+    "listener",
+    "refusals",
+    "tls",
+    "token_stores",
+    "tokens",
+]

@@ -14,6 +14,7 @@ from headgate.config import Settings
 from headgate.core import DAY_S, ChatReply, Message, Model, SystemClock, sample_task
 from headgate.core.events import BatchStored, Event, SampleAccepted
 from headgate.environments import Environment, converse
+from headgate.net import event_loop
 from headgate.run import ChatSource, EndpointChats, RequestSide, Run, RunResult, rare_collections
 from headgate.simulation import ScriptedChats, ServiceTime, free_environments
 from headgate.telemetry import PrometheusSink, new_registry
@@ -114,10 +115,10 @@ def measure(parameters: ScaleParameters, bench: Bench) -> Outcome:
     """Return CPU time per sample beside the cost of a bare episode, and memory over the run."""
     roster = fleet(parameters.models)
     environments = free_environments(dict.fromkeys(free_names(parameters.environments), 100.0))
-    bare_us = 1e6 * asyncio.run(_episode_s(parameters, roster, environments, bench.seed, is_admitted=False))
-    episode_us = 1e6 * asyncio.run(_episode_s(parameters, roster, environments, bench.seed, is_admitted=True))
+    bare_us = 1e6 * event_loop.run(_episode_s(parameters, roster, environments, bench.seed, is_admitted=False))
+    episode_us = 1e6 * event_loop.run(_episode_s(parameters, roster, environments, bench.seed, is_admitted=True))
     meter = _Meter(parameters, bench.progress)
-    result = asyncio.run(_campaign(parameters, roster, environments, bench.folder, meter, bench.seed))
+    result = event_loop.run(_campaign(parameters, roster, environments, bench.folder, meter, bench.seed))
     end = meter.read()
     # The campaign has drained by now: what was spooled when the last sample came in has been stored, and paid for.
     warm = _warm(meter.readings, parameters.samples)

@@ -8,7 +8,7 @@ import os
 import signal
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Final
 
 from headgate.core.errors import HeadgateError
@@ -22,6 +22,7 @@ from headgate.elastic.gateway.settings import GatewaySettings
 from headgate.elastic.service import ElasticService, WorkerLeases
 from headgate.elastic.service.startup import together
 from headgate.elastic.settings import ElasticConfig
+from headgate.net import event_loop
 from headgate.net.listener import allow_many_connections, bound
 
 
@@ -160,16 +161,10 @@ def serve_pool(opened: Opened, announce: Callable[[Gateway], None]) -> None:
         KeyboardInterrupt: a signal came before it listened.
     """
     allow_many_connections()
-    factory = None
-    with suppress(ImportError):
-        import uvloop  # noqa: PLC0415 - not on Windows
-
-        factory = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        try:
-            runner.run(_until_told(opened, announce))
-        except asyncio.CancelledError:
-            raise KeyboardInterrupt from None
+    try:
+        event_loop.run(_until_told(opened, announce))
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
 
 
 async def _until_told(opened: Opened, announce: Callable[[Gateway], None]) -> None:

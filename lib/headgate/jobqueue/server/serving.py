@@ -31,6 +31,7 @@ from headgate.jobqueue.server.service import Service
 from headgate.jobqueue.server.settings import ServerSettings
 from headgate.jobqueue.stores import open_store
 from headgate.jobqueue.writer import LedgerWriter
+from headgate.net import event_loop
 from headgate.net.asgi import serving
 from headgate.net.authority import Authority, Rate
 from headgate.net.hosts import is_loopback
@@ -141,13 +142,7 @@ def serve(settings: ServerSettings, announce: Callable[[RunningServer], None], i
     """
     allow_many_connections()
     sys.setswitchinterval(_SWITCH_S)
-    factory = None
-    with contextlib.suppress(ImportError):
-        import uvloop  # noqa: PLC0415 - not on Windows
-
-        factory = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(_until_told(settings, announce, imports))
+    event_loop.run(_until_told(settings, announce, imports))
 
 
 async def _until_told(
