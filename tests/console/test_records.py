@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import orjson
 import pytest
+from anyio.from_thread import BlockingPortal
 
 from headgate.console import serve_console
 from headgate.core import Sample
@@ -124,9 +125,43 @@ def test_hostile_text_is_shown_as_text_and_a_long_answer_is_cut(
     assert whole.headers["content-disposition"].startswith("attachment")
 
 
+def test_a_list_is_invalidated_after_a_preview_and_counts_again(
+    serve: Serve, portal: BlockingPortal, visits: Visits, tmp_path: Path
+) -> None:
+    store = SampleStore(FolderObjects(tmp_path / "store"))
+    portal.call(store.put_batch, "b", _samples()[:60])
+    console: Any = serve(serve_console(settings(tmp_path), port=0))
+    with visits.page() as page:
+        page.goto(f"{console}/samples?model=lab/b&max_score=0")
+        count = int(page.inner_text("#found").split()[0])
+        page.click("text=Invalidate…")
+        assert f"{count} samples will count nowhere" in page.inner_text("form.invalidate")
+        assert is_accessible(page) == []
+        page.fill("input[name=reason]", "a broken scorer")
+        page.click("form.invalidate button")
+        assert f"{count} samples no longer count" in page.inner_text("[role=status].good")
+        page.click("text=Show what is invalid")
+        assert page.locator("tr.invalid").count() == count
+        page.click("table.samples a")
+        assert "it counts nowhere" in page.inner_text("article")
+        assert "by local: a broken scorer" in page.inner_text("article")
+        form = {"form_key": "wrong", "count": str(count), "reason": "x"}
+        address = f"{console}/samples/invalidate?model=lab/b"
+        assert httpx.post(address, data=form).status_code == 403
+        assert httpx.post(address, data=form, headers={"Authorization": "Bearer x"}).status_code == 409  # others by now
+        page.goto(f"{console}/samples?counts=no")
+        page.click("text=Have them count again…")
+        page.fill("input[name=reason]", "it was right")
+        page.click("form.invalidate button")
+        page.click("text=go back to the list")
+        assert "No sample fits" in page.inner_text("#live")
+
+
 BAD: dict[str, tuple[int, str]] = {
     "/samples?min_score=NaN": (422, "min_score must be a number (got &#39;NaN&#39;)"),
     "/samples?max_latency_s=soon": (422, "max_latency_s must be a number"),
+    "/samples?counts=perhaps": (422, "counts must be yes or no"),
+    "/samples/invalidate?min_score=x": (422, "min_score must be a number"),
     "/samples?order=random": (422, "order must be one of newest, worst, best, longest"),
     "/samples?since=yesterday": (422, "since must be a date, a time, or so long ago"),
     "/samples/t-none": (404, "the store has no sample"),

@@ -91,7 +91,7 @@ async def test_every_filter_in_every_order_gives_each_sample_once(tmp_path: Path
     index = await store.indexed(SampleIndex())
     for chosen, holds in FILTERS:
         wanted = sorted(one.task_id for one in samples if holds(one))
-        assert sorted(index.task_ids(chosen)) == wanted, chosen
+        assert sorted(index.chosen(chosen)["task_id"]) == wanted, chosen
         for order, key in KEYS.items():
             rows = _walked(index, chosen, order)
             assert sorted(row["task_id"] for row in rows) == wanted, (chosen, order)
@@ -127,12 +127,12 @@ async def test_what_marks_say_is_in_the_index(tmp_path: Path) -> None:
     store, samples = SampleStore(FolderObjects(tmp_path)), _samples()
     await store.put_batch("b", samples)
     index = await store.indexed(SampleIndex())
-    bad = index.task_ids(SampleFilter(environment="e:0"))
+    bad = index.chosen(SampleFilter(environment="e:0"))["task_id"].to_list()
     await store.invalidate(Invalidation(Chosen(), "a broken scorer", "ann", bad), START)
     marked = await store.indexed(index)
     assert marked.revision > index.revision
-    assert sorted(marked.task_ids(SampleFilter(invalid=True))) == sorted(bad)
-    assert len(marked.task_ids(SampleFilter(invalid=False))) == 60 - len(bad)
+    assert sorted(marked.chosen(SampleFilter(invalid=True))["task_id"]) == sorted(bad)
+    assert marked.chosen(SampleFilter(invalid=False)).height == 60 - len(bad)
 
 
 async def test_a_part_that_cannot_be_read_is_told_and_left_out(tmp_path: Path) -> None:

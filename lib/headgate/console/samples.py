@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
 import orjson
+import polars as pl
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 
@@ -28,7 +29,9 @@ MOST_CHARS: Final = 20_000
 
 MOST_BESIDE: Final = 100
 _NUMBERS: Final = ("min_score", "max_score", "min_latency_s", "max_latency_s")
-_FIELDS: Final = ("model", "environment", "error", *_NUMBERS, "since", "index", "text", "order")
+_FIELDS: Final = ("model", "environment", "error", *_NUMBERS, "since", "index", "text", "counts", "order")
+_COUNTS: Final = {"": None, "yes": False, "no": True}
+"""Whether a sample counts -> whether it was invalidated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,9 @@ class Listing:
         if fields["since"]:
             # By the minute, so that those who ask for the last day within it are given one answer.
             given["since"] = moment_of(fields["since"], now // 60 * 60, option="since")
+        if fields["counts"] not in _COUNTS:
+            raise InvalidInputError(f"counts must be yes or no (got {fields['counts']!r})")
+        given["invalid"] = _COUNTS[fields["counts"]]
         order = fields["order"] or Order.NEWEST
         if order not in list(Order):
             raise InvalidInputError(f"order must be one of {', '.join(Order)} (got {order!r})")
@@ -179,7 +185,9 @@ async def _sample(console: Console, task_id: str) -> dict[str, Any]:
     if row is None or sample is None:
         more = " yet: parts of the store are still being read" if index.pending else ""
         raise NotFoundError(f"the store has no sample {task_id[:60]!r}{more}", next_step="It may have been deleted.")
-    return {**sample, "stored_score": sample["score"], "score": row["score"]}
+    marks = (await console.records.store.visible()).marks.history.filter(pl.col("task_id") == task_id)
+    said = {name: row[name] for name in ("score", "success", "error_kind", "invalid")}
+    return {**sample, **said, "stored_score": sample["score"], "marks": marks.to_dicts()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,10 +217,9 @@ class SampleIndex:
             tasks: only these; what a text was found in.
         """
         keys = (*_KEYS[order], pl.col("task_id"))
-        found = self.rows.lazy().filter(chosen.condition())
-        if tasks is not None:
-            found = found.filter(pl.col("task_id").is_in(list(tasks)))
-        found = found.with_columns(key.alias(f"key{number}") for number, key in enumerate(keys))
+        found = (
+            self.chosen(chosen, tasks).lazy().with_columns(key.alias(f"key{number}") for number, key in enumerate(keys))
+        )
         names = [f"key{number}" for number in range(len(keys))]
         anchor = self.rows.lazy().filter(pl.col("task_id") == (after or before)).select(keys).collect().rows()
         is_back = bool(before) and bool(anchor)
@@ -239,10 +238,10 @@ class SampleIndex:
         found = self.rows.lazy().filter(chosen.condition()).select(pl.col("part").unique()).collect()["part"]
         return [self.parts[number] for number in found]
 
-    def task_ids(self, chosen: SampleFilter, tasks: Collection[str] | None = None) -> list[str]:
-        """Return the task ids of all samples that are chosen."""
-        found = self.rows.lazy().filter(chosen.condition()).select("task_id").collect()["task_id"]
-        return found.to_list() if tasks is None else sorted(set(found) & set(tasks))
+    def chosen(self, chosen: SampleFilter, tasks: Collection[str] | None = None) -> pl.DataFrame:
+        """Return all samples that are chosen, in no order; see `page`."""
+        found = self.rows.lazy().filter(chosen.condition())
+        return (found if tasks is None else found.filter(pl.col("task_id").is_in(list(tasks)))).collect()
 
     def row(self, task_id: str) -> dict[str, Any] | None:
         """Return what is indexed of a sample; None where there is none."""

@@ -1,0 +1,76 @@
+"""Has the samples of a list count no longer, or again: shown how many that are first, with a reason, and kept."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import polars as pl
+from fastapi import Depends, FastAPI, Request
+from fastapi.responses import HTMLResponse
+
+from headgate.console.access import Steering, form_of, steerer_of
+from headgate.console.samples import Listing
+from headgate.core.errors import HeadgateError
+from headgate.storage import Chosen, Invalidation, SampleIndex
+
+if TYPE_CHECKING:
+    from headgate.console.app import Console
+
+MOST_PAIRS: Final = 20
+
+
+def add_routes(app: FastAPI, console: Console) -> None:
+    """Add the routes of the form."""
+    records = console.records
+
+    async def chosen_rows(listing: Listing) -> pl.DataFrame:
+        tasks, left = await records.search(listing.chosen)
+        while left:  # a text is looked for in all of them
+            tasks, left = await records.search(listing.chosen)
+
+        def make(index: SampleIndex) -> pl.DataFrame:
+            names = pl.col("model", "environment").cast(pl.String)
+            rows = index.chosen(listing.chosen, tasks)
+            return rows.select("task_id", names, "finished_at", "invalid", "resample")
+
+        return await records.now(("rows", listing.chosen, tasks and len(tasks)), make)
+
+    def shown(request: Request, listing: Listing, rows: pl.DataFrame, **further: Any) -> HTMLResponse:
+        pairs = rows.group_by("model", "environment").len().sort("len", descending=True)
+        values = {"error": None, "done": None, "fields": {}} | further
+        return console.page(
+            request, "invalidate.html", listing=listing, count=rows.height, undo=listing.chosen.invalid is True,
+            pairs=pairs.head(MOST_PAIRS).rows(), more=max(0, pairs.height - MOST_PAIRS), **values,
+        )  # fmt: skip
+
+    @app.get("/samples/invalidate", dependencies=[Depends(steerer_of)])
+    async def form_page(request: Request) -> HTMLResponse:
+        listing = Listing.of(request.query_params, time.time())
+        return shown(request, listing, await chosen_rows(listing))
+
+    @app.post("/samples/invalidate")
+    async def invalidate(request: Request, viewer: Steering) -> HTMLResponse:
+        fields = await form_of(request, viewer)
+        listing = Listing.of(request.query_params, time.time())
+        rows = await chosen_rows(listing)
+        if fields.get("count") != str(rows.height):
+            error = f"The list has {rows.height:,} samples by now, not the {fields.get('count')} that you saw"
+            return shown(request, listing, rows, error=error, fields=fields, status=409)
+        if rows.is_empty():
+            return shown(request, listing, rows, error="The list has no samples", fields=fields, status=422)
+        narrow = Chosen(
+            models=frozenset(rows["model"].unique()),
+            environments=frozenset(rows["environment"].unique()),
+            since=float(rows["finished_at"].min() or 0.0),  # type: ignore[arg-type]  # a column of floats
+        )
+        try:
+            what = Invalidation(
+                narrow, fields.get("reason", ""), viewer.name, frozenset(rows["task_id"]),
+                resample=fields.get("resample") == "yes", undo=listing.chosen.invalid is True,
+            )  # fmt: skip
+            done = await records.store.invalidate(what, time.time())
+        except HeadgateError as error:
+            return shown(request, listing, rows, error=error.message, fields=fields, status=error.http_status)
+        await records.index(now=True)
+        return shown(request, listing, rows, done=done)
