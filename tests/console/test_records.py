@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +49,12 @@ def samples() -> list[Sample]:
 
 
 @pytest.fixture(scope="module")
-def console(serve: Serve, tmp_path_factory: pytest.TempPathFactory, samples: list[Sample]) -> str:
+def console(
+    serve: Serve, portal: BlockingPortal, tmp_path_factory: pytest.TempPathFactory, samples: list[Sample]
+) -> str:
     """The address of a console over a store."""
     folder = tmp_path_factory.mktemp("records")
-    asyncio.run(SampleStore(FolderObjects(folder / "store")).put_batch("b", samples))
+    portal.call(SampleStore(FolderObjects(folder / "store")).put_batch, "b", samples)
     return str(serve(serve_console(settings(folder), port=0)))
 
 
