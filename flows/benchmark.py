@@ -25,7 +25,7 @@ async def benchmark(
     Args:
         scenarios: What to run, e.g. idle. `headgate bench list` lists them. Empty: all of them.
         size: quick takes under a minute per scenario, full several.
-        seed: Everything random is drawn from it.
+        seed: Random seed.
         changes: Changed parameters by scenario, e.g. {"queue": ["tasks=1000"]}.
         baseline: What the idle suite is compared with: a summary.json, or none. Empty: what came with Headgate.
         reports: Name of a Report Store block. Empty: the folder .headgate/reports.

@@ -34,21 +34,21 @@ async def follow_checkpoints(  # noqa: PLR0917 - the fields of a form
 ) -> dict[str, Any]:
     """Evaluate every new checkpoint of a training on the same tasks, and publish the curve of scores by step.
 
-    Headgate serves each checkpoint by engines of its own while it is evaluated. A checkpoint that is worse than the
-    best before it, by the whole interval of their paired difference, sends the event `checkpoint.regressed`; each
-    one that has a score sends `checkpoint.scored`. What the store holds is not run again.
+    Headgate starts engines for each checkpoint while it is evaluated. A checkpoint with a score sends the event
+    `checkpoint.scored`; one that is worse than the best before it, by the whole interval of their paired difference,
+    sends `checkpoint.regressed`. Stored samples are not taken again.
 
     Args:
         place: Folder on the worker, or s3://bucket/prefix, that the training writes into.
         serve: How each checkpoint is served: the section `serve` of a roster's entry, without weights.
         options: Further fields of every request, e.g. {"temperature": 0}.
         pattern: Names of checkpoints, such as step_*; each must hold a number.
-        marker: File that says that a checkpoint is whole. Empty: its size stays the same.
+        marker: File that marks a checkpoint as complete. Empty: its size stops changing.
         newest: Evaluate this many of the newest checkpoints, and leave older ones out.
         name: Name of the model. Empty: that of the folder.
         instances: Tasks per environment, the same for every checkpoint.
         environments: What to run. Empty: everything that is installed.
-        once: End when the checkpoints that are there have been evaluated. Otherwise follow until cancelled.
+        once: Evaluate the checkpoints that are there now, and end. Otherwise follow until cancelled.
         duration_s: Start no new checkpoint after this many seconds. Empty: no limit.
         store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
         limits: Name of an Admission Limits block. Empty: nothing bounds the requests of several runs together.

@@ -67,16 +67,16 @@ async def arena(  # noqa: PLR0917 - the fields of a form
     title: p.Title = "Arena",
     settings: p.Settings = {},  # noqa: B006
 ) -> dict[str, Any]:
-    """Have a judge compare two models' answers to the same task, in both orders, and rate the models by it.
+    """Have a judge compare two models' answers to the same task, in both orders, and rate the models.
 
-    What this judge compared before is not asked again. Comparisons are kept in the folder `arena` of the store.
+    Earlier comparisons of this judge are reused. Comparisons are kept in the folder `arena` of the store.
 
     Args:
         models: Models by name, or by name@revision. Empty: all that have answered.
         environments: What to compare on. Empty: everything that was answered; with instances, what needs a judge.
         instances: Only the tasks with the numbers 0 to n-1; answers that are missing are taken first. Empty: all tasks
             that have answers.
-        comparisons: How many to ask for at most, where they tell most. Empty: all that are possible.
+        comparisons: Maximum number of new comparisons, the most informative first. Empty: all that are possible.
         judge: Name of a Model Endpoint block that the judge is behind. Empty: HEADGATE_JUDGE_URL of the worker.
         judge_model: The judge, as its endpoint calls it. Empty: the block's served name, else HEADGATE_JUDGE_MODEL.
         judgements: How often each order of two answers is judged. Empty: the setting, 1.

@@ -38,20 +38,20 @@ async def elastic_report(
     policies on the ramp. The same parameters give the same figures on every worker.
 
     Args:
-        trace: ramp, an hour that is made up; or a file on the worker. CSV as Azure's traces, JSON lines as Mooncake's.
-        service_times: Of a trace: table of how long tokens take, such as perf_model.csv of splitwise-sim.
+        trace: ramp, a generated hour; or a file on the worker: CSV like Azure's traces, or JSON lines like Mooncake's.
+        service_times: For a trace: table of the time per token, such as perf_model.csv of splitwise-sim.
         model: Of that table.
         hardware: Of that table.
         gpus: Of a worker, in that table.
-        policies: Who is compared, e.g. predictive. Empty: the usual ones.
-        frontiers: Policies that are replayed over all settings of their knob, too.
+        policies: Policies to compare, e.g. predictive. Empty: the usual ones.
+        frontiers: Policies to replay over all settings of their knob as well.
         starts_s: Seconds that a worker takes to start; each is a replay of its own.
         slots: Requests that a worker runs at once.
-        max_workers: Workers that there are.
-        awake: Workers awake at the beginning. Empty: 1, for a trace as many as its first minute needs.
+        max_workers: Number of workers.
+        awake: Workers awake at first. Empty: 1; for a trace, as many as its first minute needs.
         copies: For a trace: factor on the number of users.
-        scale: Of the ramp: all lengths of time by this.
-        seed: Of the ramp, and of copies.
+        scale: For the ramp: factor on all its times.
+        seed: Random seed of the ramp and of copies.
         reports: Name of a Report Store block. Empty: the folder .headgate/reports.
 
     Returns:

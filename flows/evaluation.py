@@ -29,8 +29,8 @@ async def evaluate(
 ) -> dict[str, Any]:
     """Run the same instances for every model in every environment, once each.
 
-    What the store holds already is not run again: a run that was cancelled goes on where it was, and one with more
-    instances, models or environments adds only what is new.
+    Stored samples are not taken again: a cancelled run continues where it stopped, and more instances, models or
+    environments add only what is new.
 
     Args:
         instances: Tasks per model and environment: those with the numbers 0 to n-1.
@@ -43,7 +43,8 @@ async def evaluate(
         campaign: What the samples are counted under; another name runs everything anew.
         workers: Maximum number of episodes in progress. Empty: the setting, 20.
         settings: Any further setting by its name, e.g. {"request_timeout_s": 300}.
-        executors: Who plays an environment, e.g. robot:*=jobqueue for outside workers. Empty: the settings say.
+        executors: Where an environment's episodes run, e.g. robot:*=jobqueue for outside workers. Empty: as the
+        settings say.
         jobqueue: Name of a Job Queue Server block, for outside workers. Empty: HEADGATE_JOBQUEUE_URL of the worker.
         cluster: Name of a Ray Cluster block on whose nodes environments that run apart are played. Empty: what the
             settings environment_hosts and ray_address name, else the worker's own machine.

@@ -28,7 +28,7 @@ async def generate_jobs(
 ) -> dict[str, Any]:
     """Generate a job for each team, task and test instance that has no result, and send them to a job queue.
 
-    What is in the queue already is left alone, so a run can be repeated.
+    Jobs that are in the queue already stay as they are, so a run can be repeated.
 
     Args:
         submissions_dir: Folder of submissions, on the worker.
@@ -77,16 +77,16 @@ async def drain_jobqueue(
 ) -> dict[str, Any]:
     """Collect the results of a job queue as samples until no job is pending or in progress.
 
-    Each result is stored once, whatever ends a run: the next one goes on where it was. A cancelled run stores what it
-    has, and its own workers give their jobs back.
+    Each result is stored once; after any end of a run, the next one continues. A cancelled run stores what it has, and
+    its own workers give their jobs back.
 
     Args:
         jobqueue: Name of a Job Queue Server block. Empty: HEADGATE_JOBQUEUE_URL of the worker.
         store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
         campaign: What the samples are counted under; another name stores everything anew.
         score_field: Field of a result that is its score, in [0, 1]; dots lead into objects.
-        hours: End after so long even if jobs remain. Empty: when no job is pending or in progress.
-        poll_s: Seconds between two looks at the queue.
+        hours: End after this many hours even if jobs remain. Empty: when no job is pending or in progress.
+        poll_s: Seconds between two requests to the queue.
         workers: Jobs that this run works on itself at a time. 0: others do, such as a SLURM array.
         command: What its workers run for each job, e.g. ["headgate", "jobqueue", "evaluate"].
         reserve: When such a command gets its policy server, where a job needs one.
@@ -117,14 +117,14 @@ async def drain_jobqueue(
 async def requeue_dead_jobs(
     jobqueue: p.Block = "", team: str = "", task: str = "", error_contains: str = "", dry_run: bool = False
 ) -> dict[str, Any]:
-    """Give dead jobs all their attempts again: all of them, or those of a team, a task or an error.
+    """Requeue dead jobs with a full set of attempts: all of them, or those of a team, a task or an error.
 
     Args:
         jobqueue: Name of a Job Queue Server block. Empty: HEADGATE_JOBQUEUE_URL of the worker.
         team: Only jobs of this team. Empty: of all teams.
         task: Only jobs of this task. Empty: of all tasks.
-        error_contains: Only jobs whose last error has this in it. Empty: whatever it was.
-        dry_run: Say which they are, and leave them dead.
+        error_contains: Only jobs whose last error contains this text. Empty: all.
+        dry_run: List them, and leave them dead.
 
     Returns:
         How many match, and the ids of those that wait again.

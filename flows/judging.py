@@ -29,8 +29,8 @@ async def evaluate_with_judge(  # noqa: PLR0917 - the fields of a form
 ) -> dict[str, Any]:
     """Have a judge read what every model answers in every environment that needs one, each task once.
 
-    What the store holds already is not run again. A cancelled run begins no further sample and judges what it has
-    answers to; what was not judged in time is taken again by the next run.
+    Stored samples are not taken again. A cancelled run starts no new sample and has the answers so far judged; the
+    next run takes the rest again.
 
     Args:
         instances: Tasks per model and environment: those with the numbers 0 to n-1.
@@ -45,7 +45,7 @@ async def evaluate_with_judge(  # noqa: PLR0917 - the fields of a form
         limits: Name of an Admission Limits block. Empty: nothing bounds the requests of several runs together.
         reports: Name of a Report Store block that keeps the trace of the run, for Perfetto. Empty: no trace is made.
         campaign: What the samples are counted under; another name runs everything anew.
-        workers: Rollouts in progress at most. Empty: the setting, 20.
+        workers: Maximum number of rollouts in progress. Empty: the setting, 20.
         settings: Any further setting by its name, e.g. {"max_unjudged": 500}.
 
     Returns:

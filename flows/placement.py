@@ -26,16 +26,16 @@ async def place_roles(
 ) -> dict[str, Any]:
     """Train a small policy on an environment, with rollout, reward and train as tasks that share a Ray cluster.
 
-    Rollouts play wherever there is room; scoring and training take places from them when they must. What is stopped
-    goes on from its checkpoint. A cancelled run gives all its places back, and the next one goes on where it was.
+    Rollouts run wherever there is room; scoring and training preempt them when they need it. Preempted work continues
+    from its checkpoint. A cancelled run gives all its places back, and the next one continues from there.
 
     Args:
-        name: Of the training; another name begins anew.
-        environment: What is played and learned.
+        name: Name of the training; another name starts a new one.
+        environment: Environment to learn.
         rounds: Updates of the policy.
         rollouts: Rollout tasks at a time.
         episodes: Scored episodes per round.
-        trial_episodes: Episodes that tell how good the policy is before and after.
+        trial_episodes: Episodes that measure the policy before and after.
         cluster: Name of a Ray Cluster block. Empty: RAY_ADDRESS of the worker, else one that runs, else a local one.
         pool: Pool whose quota the roles count against; made when there is none of this name.
         priority: Added to the priority of every role, so that one training goes before another.

@@ -30,8 +30,8 @@ async def sample_environment(
 ) -> dict[str, Any]:
     """Sample every model of the roster in one environment for one window.
 
-    Samples fall due at the environment's daily rate, journal and store remember them between windows, and whatever ends
-    the run - its time, a cancellation, a signal - drains it first.
+    Samples fall due at the environment's daily rate; the journal and the store carry them from window to window.
+    However the run ends - by its time, a cancellation, a signal - it drains first.
 
     Args:
         environment: What to sample, e.g. affine:sat. `headgate environments` lists what is installed.
@@ -46,7 +46,8 @@ async def sample_environment(
         settings: Any further setting by its name, e.g. {"drain_timeout_s": 10}.
         judge: Name of a Model Endpoint block that judges answers where an environment needs it. Empty: what the
             settings judge_model and judge_url name; without them such environments are left out.
-        executors: Who plays an environment, e.g. robot:*=jobqueue for outside workers. Empty: the settings say.
+        executors: Where an environment's episodes run, e.g. robot:*=jobqueue for outside workers. Empty: as the
+        settings say.
         jobqueue: Name of a Job Queue Server block, for outside workers. Empty: HEADGATE_JOBQUEUE_URL of the worker.
         cluster: Name of a Ray Cluster block on whose nodes environments that run apart are played. Empty: what the
             settings environment_hosts and ray_address name, else the worker's own machine.
@@ -103,7 +104,8 @@ async def keep_sampling(
         settings: Any further setting by its name, e.g. {"drain_timeout_s": 10}.
         judge: Name of a Model Endpoint block that judges answers where an environment needs it. Empty: what the
             settings judge_model and judge_url name; without them such environments are left out.
-        executors: Who plays an environment, e.g. robot:*=jobqueue for outside workers. Empty: the settings say.
+        executors: Where an environment's episodes run, e.g. robot:*=jobqueue for outside workers. Empty: as the
+        settings say.
         jobqueue: Name of a Job Queue Server block, for outside workers. Empty: HEADGATE_JOBQUEUE_URL of the worker.
         cluster: Name of a Ray Cluster block on whose nodes environments that run apart are played. Empty: what the
             settings environment_hosts and ray_address name, else the worker's own machine.

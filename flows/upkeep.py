@@ -44,7 +44,7 @@ async def compact_samples(store: p.Block = "", rounds: p.Rounds = 100) -> dict[s
 
     Args:
         store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
-        rounds: Compactions at most; each merges a bounded amount.
+        rounds: Maximum number of compactions; each merges a bounded amount.
 
     Returns:
         Counts of parts merged, made and deleted.

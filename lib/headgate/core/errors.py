@@ -106,7 +106,7 @@ class HostLostError(EnvironmentFailedError):
     """The machine or the place that an episode was played in is gone, by nobody's doing: it is played again."""
 
     code = "host_lost"
-    next_step = "Nothing needs to be done: the task waits for another host."
+    next_step = "You need not do anything: the task waits for another host."
 
 
 class EnvironmentHostsError(HeadgateError):
@@ -115,7 +115,7 @@ class EnvironmentHostsError(HeadgateError):
     code = "environment_hosts"
     http_status = 503
     exit_code = 3
-    next_step = "Check ray_address and that `ray status` works there, or leave out environment_hosts."
+    next_step = "Check ray_address and that `ray status` works there, or unset environment_hosts."
 
 
 class SandboxUnavailableError(EnvironmentFailedError):
@@ -132,7 +132,9 @@ class SamplesKeepFailingError(HeadgateError):
     code = "samples_keep_failing"
     http_status = 500
     exit_code = 4
-    next_step = "Read the last errors (`headgate query`), fix their cause, and run it again; `early_stop` turns it off."
+    next_step = (
+        "Read the last errors with `headgate query`, fix their cause, run again; `early_stop` turns this stop off."
+    )
 
 
 class StoreError(HeadgateError):
@@ -227,7 +229,7 @@ class ControlChangedError(HeadgateError):
     code = "control_changed"
     http_status = 409
     exit_code = 3
-    next_step = "Look at it again with `headgate controls`, and decide anew."
+    next_step = "Look at the current value with `headgate controls`, and decide again."
 
 
 class MisdirectedError(HeadgateError):

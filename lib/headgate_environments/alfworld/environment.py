@@ -166,7 +166,7 @@ class AlfworldEnvironment(TextGame):
 
     spec = EnvironmentSpec(
         name="agentgym:alfworld",
-        summary="Do a household task in a house told in words, in up to 20 rounds",
+        summary="Do a household task in a text world, in up to 20 rounds",
         daily_rate=80.0,
         data_length=DATA_LENGTH,
         max_rounds=MAX_ROUNDS,

@@ -220,7 +220,7 @@ class BabyAIEnvironment(TextGame):
 
     spec = EnvironmentSpec(
         name="agentgym:babyai",
-        summary="Carry out a mission in a grid world told in words, in up to 10 rounds",
+        summary="Carry out a mission in a grid world described in text, in up to 10 rounds",
         daily_rate=120.0,
         data_length=DATA_LENGTH,
         max_rounds=MAX_ROUNDS,

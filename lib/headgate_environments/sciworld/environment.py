@@ -108,7 +108,7 @@ class SciWorldEnvironment(TextGame):
 
     spec = EnvironmentSpec(
         name="agentgym:sciworld",
-        summary="Do an elementary science experiment told in words, in up to 40 rounds",
+        summary="Do an elementary science experiment in a text world, in up to 40 rounds",
         daily_rate=80.0,
         data_length=DATA_LENGTH,
         max_rounds=MAX_ROUNDS,

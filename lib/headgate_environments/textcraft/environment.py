@@ -219,7 +219,7 @@ class TextCraftEnvironment(TextGame):
 
     spec = EnvironmentSpec(
         name="agentgym:textcraft",
-        summary="Craft a thing by recipes told among others, in up to 10 rounds",
+        summary="Craft an item from recipes, among irrelevant ones, in up to 10 rounds",
         daily_rate=100.0,
         data_length=GOALS * VARIANTS,
         max_rounds=MAX_ROUNDS,

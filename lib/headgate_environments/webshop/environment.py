@@ -160,7 +160,7 @@ class WebShopEnvironment(TextGame):
 
     spec = EnvironmentSpec(
         name="agentgym:webshop",
-        summary="Buy what an instruction asks for in a web shop told in words, in up to 10 rounds",
+        summary="Buy what an instruction asks for in a text web shop, in up to 10 rounds",
         daily_rate=100.0,
         data_length=INSTRUCTIONS,
         max_rounds=MAX_ROUNDS,

@@ -156,7 +156,7 @@ def _check_there_are(number: int, now: GatewayStatus) -> None:
     if number > (most := len(now.pool.workers)):
         raise InvalidInputError(
             f"{now.pool.name} has {counted(most, 'worker')}, and {number} of them cannot be awake",
-            next_step="Name fewer, or add engines to the pool's file and start its gateway anew.",
+            next_step="Name fewer, or add engines to the pool's file and restart its gateway.",
         )
 
 

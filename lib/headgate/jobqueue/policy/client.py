@@ -249,7 +249,7 @@ def not_open(url: str) -> PolicyError:
     """Return the error of a call on a connection that is not open."""
     return PolicyLostError(
         f"there is no open connection to the policy server at {url}",
-        next_step="Call connect(); after a failure the episode has to begin anew.",
+        next_step="Call connect(), and start the episode again.",
     )
 
 

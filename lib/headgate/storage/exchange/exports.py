@@ -317,5 +317,5 @@ def _unwritable(output: Path, error: OSError) -> errors.InvalidInputError:
     why = "a folder of its path is a file" if isinstance(error, FileExistsError) else error.strerror or error
     return errors.InvalidInputError(
         f"{output} cannot be written: {why}",
-        next_step="Name a place that you may write to, with room on its disk.",
+        next_step="Choose a folder that can be written and has free space.",
     )
