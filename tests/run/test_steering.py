@@ -197,7 +197,8 @@ def test_a_cap_and_the_workers_bound_what_is_in_flight_at_once(world: World) -> 
     most: list[int] = []
 
     async def during(run: Run, clock: LoopClock) -> None:
-        for what, subject in (("cap", {"model": "m000@main"}), ("workers", {})):
+        subjects: dict[str, dict[str, Any]] = {"cap": {"model": "m000@main"}, "workers": {}}
+        for what, subject in subjects.items():
             await clock.sleep(200)
             await steer(run, "set", what=what, value=2, **subject)
             await clock.sleep(60)
@@ -320,7 +321,7 @@ def test_each_change_is_said_logged_told_and_entered_into_the_audit_trail(
         ):
             answer = await steer(run, verb, **fields)
             said.append(answer.get("did") or answer["would"])
-        with pytest.raises(ControlChangedError, match="paused of model m000@main, true to default, by ada"):
+        with pytest.raises(ControlChangedError, match="somebody else was first: resume model m000@main, by ada"):
             await steer(run, "pause", model="m000", revision=1)
         document = run.steering.document()
         assert [(one["model"], one["what"], one["value"]) for one in document["controls"]] == [(None, "paused", True)]
@@ -337,7 +338,7 @@ def test_each_change_is_said_logged_told_and_entered_into_the_audit_trail(
         f"nothing to do: model m000@main is paused by ops {since}: too slow",
         "paused the whole run",
         f"resumed model m000@main; but the whole run is paused by ops {since}: all",
-        f"nothing to do: paused of environment affine:sat is not set; but the whole run is paused by ops {since}: all",
+        f"nothing to do: paused of environment affine:sat is no; but the whole run is paused by ops {since}: all",
         "set workers of the whole run from default to 7",
         "undid change 4: workers of the whole run is default again",
     ]

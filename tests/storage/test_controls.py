@@ -57,9 +57,7 @@ def test_a_dry_run_changes_nothing(journal: Journal) -> None:
 def test_the_second_of_two_operators_is_told_what_the_first_did(journal: Journal) -> None:
     pause(journal, model=SMALL, reason="too slow")
     order = ControlOrder("resume", model=SMALL, what="paused", revision=0)
-    with pytest.raises(
-        ControlChangedError, match=r"paused of model acme/small@main, default to true, by ops .*too slow"
-    ):
+    with pytest.raises(ControlChangedError, match=r"pause model acme/small@main, by ops \(change 1\): too slow"):
         journal.steer(order, "another", NOW)
     pause(journal, environment=SAT)
     seen = ControlOrder("resume", model=SMALL, what="paused", revision=1)
@@ -69,7 +67,7 @@ def test_the_second_of_two_operators_is_told_what_the_first_did(journal: Journal
 def test_a_change_is_undone_unless_it_was_changed_again(journal: Journal) -> None:
     for value in (50.0, 25.0):
         journal.steer(ControlOrder("set", environment=SAT, what="rate", value=value), "ops", NOW)
-    with pytest.raises(ControlChangedError, match=r"rate of environment affine:sat, 50.0 to 25.0"):
+    with pytest.raises(ControlChangedError, match=r"set rate of environment affine:sat from 50 to 25, by"):
         journal.steer(ControlOrder("undo", revision=1), "ops", NOW)
     change, _ = journal.steer(ControlOrder("undo", revision=2), "ops", NOW)
     assert (change.before, change.after) == (25.0, 50.0)

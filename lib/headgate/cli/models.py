@@ -12,6 +12,7 @@ from headgate import reports
 from headgate.cli.options import RosterChoices
 from headgate.cli.output import AsJson, counted, print_json, print_table
 from headgate.config import Settings
+from headgate.core import Model
 from headgate.core.errors import HeadgateError
 from headgate.core.status import EngineStatus
 from headgate.sampling import roster_source
@@ -21,8 +22,8 @@ from headgate.telemetry import MonitorClient
 def models(choices: RosterChoices | None = None, *, as_json: AsJson = False) -> int:
     """Check the roster and list its models. Keys are never shown.
 
-    For models served from weights it shows the state of their engines while a campaign with --enable-monitoring runs:
-    asleep, waiting, starting, awake, or failed and why.
+    While a campaign with --enable-monitoring runs, it shows which models are paused and why, and the state of the
+    engines of those served from weights: asleep, waiting, starting, awake, or failed and why.
     """
     settings = (choices or RosterChoices()).load().settings
     roster = asyncio.run(roster_source(settings.roster).load())
@@ -30,14 +31,15 @@ def models(choices: RosterChoices | None = None, *, as_json: AsJson = False) -> 
         (m.uid, m.name, m.revision, m.request_name, m.endpoint, "yes" if m.api_key else "no", m.weight, m.max_parallel)
         for m in roster.models
     ]
+    told = asyncio.run(_told(settings))
     columns: tuple[str, ...] = ("uid", "name", "revision", "served as", "endpoint", "has key", "weight", "parallel")
     if any(model.serve is not None for model in roster.models):
-        told = asyncio.run(_engines(settings))
         columns += ("engines",)
-        rows = [
-            (*row, "" if model.serve is None else told.get(model.key, "no campaign runs them"))
-            for row, model in zip(rows, roster.models, strict=True)
-        ]
+        rows = [(*row, _engines(model, told)) for row, model in zip(rows, roster.models, strict=True)]
+    if any(one["status"] == "paused" for one in told.values()):
+        columns += ("paused",)
+        paused = [told.get(model.key, {}).get("pause_reason") or "" for model in roster.models]
+        rows = [(*row, why) for row, why in zip(rows, paused, strict=True)]
     if as_json:
         print_json([dict(zip((c.replace(" ", "_") for c in columns), row, strict=True)) for row in rows])
     else:
@@ -47,17 +49,19 @@ def models(choices: RosterChoices | None = None, *, as_json: AsJson = False) -> 
     return 0
 
 
-async def _engines(settings: Settings) -> Mapping[str, str]:
-    """Return how engines stand, by the key of their model, as a running campaign tells it; none where none answers."""
+def _engines(model: Model, told: Mapping[str, dict[str, Any]]) -> str:
+    if model.serve is None:
+        return ""
+    engines = told.get(model.key, {}).get("engines")
+    return reports.engines_said(EngineStatus(**engines)) if engines else "no campaign runs them"
+
+
+async def _told(settings: Settings) -> Mapping[str, dict[str, Any]]:
+    """Return what a running campaign tells of models, by their keys; nothing where none answers."""
     async with MonitorClient(settings) as monitor:
         try:
             if await monitor.campaign() is None:
                 return {}
-            told: list[dict[str, Any]] = await monitor.models()
+            return {f"{one['model']}@{one['revision']}": one for one in await monitor.models()}
         except (HeadgateError, httpx.HTTPError):
             return {}
-    return {
-        f"{each['model']}@{each['revision']}": reports.engines_said(EngineStatus(**each["engines"]))
-        for each in told
-        if each.get("engines")
-    }

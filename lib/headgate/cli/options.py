@@ -237,6 +237,22 @@ class JournalChoices(NamedStoreChoices):
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunChoices(SettingChoices):
+    """For commands that steer a campaign: by its monitoring API, or in its journal."""
+
+    takes_campaign_name: ClassVar[bool] = True
+
+    campaign: Annotated[
+        str | None, Parameter(help="Name of the campaign, or a YAML file of its settings, as --config takes.")
+    ] = None
+    journal: Annotated[str | None, Parameter(help="Folder of the journal, or its postgresql:// address.")] = None
+    url: Annotated[
+        str | None, Parameter(help="Monitoring API of the campaign; by default the one that the settings name.")
+    ] = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointChoices(JournalChoices):
     """For commands that run a campaign whose models they know themselves."""
 

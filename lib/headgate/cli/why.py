@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
@@ -16,7 +17,7 @@ from headgate.cli.output import AsJson, print_json, say
 from headgate.config import Settings
 from headgate.core import task_id_of
 from headgate.core.errors import InvalidInputError, StoreError
-from headgate.storage import Journal, TaskState, sample_store
+from headgate.storage import Journal, TaskState, control_words, sample_store
 from headgate.telemetry import MonitorClient
 
 _TASK_ID: Final = re.compile(r"t-[0-9a-f]{24}\Z")
@@ -106,7 +107,13 @@ async def _answer(
         elif sequence is not None:
             task_id = task_id_of(model, environment, sequence, stage, campaign)
         elif running is not None:
-            task_id = await monitor.next_task(model, environment, campaign)
+            try:
+                task_id = await monitor.next_task(model, environment, campaign)
+            except InvalidInputError:
+                if (paused := await _paused(monitor, model, environment)) is None:
+                    raise
+                name = f"the next task of {model} in {environment}"
+                return Answer(name, "not due", "paused", paused, None, 0, monitor.address)
         else:
             raise InvalidInputError(
                 "no campaign answers, so the next task of a model and environment is not known",
@@ -116,14 +123,24 @@ async def _answer(
         if running is not None and (found := await monitor.task(task_id)) is not None:
             said = {name: found.get(name) for name in Answer.__slots__}
             return Answer(**said | {"ahead": said["ahead"] or 0, "asked": monitor.address})
-    return await _at_rest(settings, campaign, task_id)
+    return await _at_rest(settings, campaign, task_id, (model, environment) if environment else (None, None))
 
 
-async def _at_rest(settings: Settings, campaign: str, task_id: str) -> Answer:
+async def _paused(monitor: MonitorClient, model: str, environment: str) -> str | None:
+    """Return who paused a pair of which nothing is open, None where nobody did."""
+    for control in (await monitor.controls())["controls"]:
+        covers = control["model"] in {None, model} and control["environment"] in {None, environment}
+        if covers and control["what"] == "paused":
+            return str(control["says"])
+    return None
+
+
+async def _at_rest(settings: Settings, campaign: str, task_id: str, pair: tuple[str | None, str | None]) -> Answer:
     """Return what journal and store know of a task that no campaign has in hand."""
-    state = _journaled(settings, campaign, task_id)
+    state, paused = _journaled(settings, campaign, task_id, pair)
     if state is not TaskState.UNKNOWN:
-        return Answer(task_id, str(state), "no_campaign", _JOURNALED[state], None, 0, "journal")
+        reason = f"{_JOURNALED[state]}; {paused}" if paused else _JOURNALED[state]
+        return Answer(task_id, str(state), "no_campaign", reason, None, 0, "journal")
     stored = await _stored(settings, task_id)
     if stored is not None:
         return Answer(task_id, "stored", "none", stored, None, 0, "store")
@@ -133,15 +150,15 @@ async def _at_rest(settings: Settings, campaign: str, task_id: str) -> Answer:
     )
 
 
-def _journaled(settings: Settings, campaign: str, task_id: str) -> TaskState:
+def _journaled(
+    settings: Settings, campaign: str, task_id: str, pair: tuple[str | None, str | None]
+) -> tuple[TaskState, str]:
+    """Return where the journal knows a task to be, and who paused it, if somebody did."""
     if not Journal.is_there(settings.journal, campaign):
-        return TaskState.UNKNOWN  # asking makes no journal
-    journal = Journal(settings.journal, campaign)
-    try:
-        with journal.told():
-            return journal.state_of(task_id)
-    finally:
-        journal.close()
+        return TaskState.UNKNOWN, ""  # asking makes no journal
+    with closing(Journal(settings.journal, campaign)) as journal, journal.told():
+        pauses = (control_words(one) for one in journal.controls.latest() if one.pauses(*pair))
+        return journal.state_of(task_id), next(pauses, "")
 
 
 async def _stored(settings: Settings, task_id: str) -> str | None:

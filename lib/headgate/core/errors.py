@@ -255,6 +255,7 @@ class NotFoundError(HeadgateError):
 
     code = "not_found"
     http_status = 404
+    exit_code = 2
     next_step = "The listing endpoint shows what exists."
 
 

@@ -8,6 +8,10 @@ from .assembly import (
     sampled_environments as sampled_environments,
 )
 from .capacity import capacity_plan as capacity_plan
+from .controls import (
+    controls_at_rest as controls_at_rest,
+    steer_at_rest as steer_at_rest,
+)
 from .endpoints import ChatSender as ChatSender, EndpointChats as EndpointChats
 from .hosts import HostCluster as HostCluster
 from .matrix import MatrixTaskProvider as MatrixTaskProvider

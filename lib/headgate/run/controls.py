@@ -8,7 +8,6 @@ import math
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.core import Model, Task, checked_text
@@ -16,7 +15,17 @@ from headgate.core.audit import record_change
 from headgate.core.errors import InvalidInputError, JournalError, NotFoundError, did_you_mean
 from headgate.core.events import ControlChanged
 from headgate.run.dispatch import AGGREGATE, JUDGE, LOCAL_LANE, ROLLOUT, WORKERS
-from headgate.storage import JOURNAL_AWAY, ORDERS, ControlChange, ControlOrder, ControlValue, subject_of
+from headgate.storage import (
+    JOURNAL_AWAY,
+    ORDERS,
+    ControlChange,
+    ControlOrder,
+    ControlValue,
+    control_words,
+    subject_of,
+    told,
+    value_words,
+)
 
 if TYPE_CHECKING:
     from headgate.run.health import Health
@@ -25,6 +34,7 @@ if TYPE_CHECKING:
     from headgate.run.parts import Parts
     from headgate.run.settlement import Settling
     from headgate.run.stages import Stages
+    from headgate.storage import Journal
 
 LOOK_EVERY_S: Final = 1.0
 """How often a run asks for the revision of its controls, which others of its journal may have changed."""
@@ -218,44 +228,35 @@ class Controls:
     def document(self) -> dict[str, Any]:
         """Return the body of `GET /controls`."""
         names = ("model", "environment", "what", "by", "at", "reason", "revision")
-        controls = [{name: getattr(one, name) for name in names} | {"value": one.after} for one in self.in_force()]
-        return {"controls": controls, "log": [asdict(one) for one in reversed(self.log)], "revision": self.revision}
+        controls = [
+            {name: getattr(one, name) for name in names} | {"value": one.after, "says": control_words(one)}
+            for one in self.in_force()
+        ]
+        log = [asdict(one) | {"says": told(one)} for one in reversed(self.log)]
+        return {"controls": controls, "log": log, "revision": self.revision}
 
     def _value(self, model: str | None, environment: str | None, what: str) -> ControlValue:
         change = self._latest.get((model, environment, what))
         return None if change is None else change.after
 
 
-def paused_words(pause: ControlChange) -> str:
-    """Return who paused what, since when, and why."""
-    since = datetime.fromtimestamp(pause.at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    of = subject_of(pause.model, pause.environment)
-    return f"{of} is paused by {pause.by} since {since}{f': {pause.reason}' if pause.reason else ''}"
-
-
 def order_words(order: ControlOrder, change: ControlChange, *, is_new: bool, dry_run: bool, further: str = "") -> str:
     """Return what an order did, or would do, in a sentence without its end."""
     subject = subject_of(change.model, change.environment)
     if not is_new:
-        is_set = (
-            paused_words(change) if change.after is True else f"{change.what} of {subject} is {_shown(change.after)}"
-        )
-        return f"nothing to do: {is_set if change.after is not None else f'{change.what} of {subject} is not set'}"
+        is_unset = f"{change.what} of {subject} is {'no' if change.what == 'paused' else 'default'}"
+        return f"nothing to do: {is_unset if change.after is None else control_words(change)}"
     verb = f"would {order.verb}" if dry_run else PAST[order.verb]
     match order.verb:
         case "set":
-            said = f"{verb} {change.what} of {subject} from {_shown(change.before)} to {_shown(change.after)}"
+            said = f"{verb} {change.what} of {subject} from {value_words(change.before)} to {value_words(change.after)}"
         case "undo":
-            said = f"{verb} change {order.revision}: {change.what} of {subject} is {_shown(change.after)} again"
+            said = f"{verb} change {order.revision}: {change.what} of {subject} is {value_words(change.after)} again"
         case "withdraw":
             said = f"{verb} what is queued of {subject}"
         case _:
             said = f"{verb} {subject}"
     return said + further
-
-
-def _shown(value: ControlValue) -> str:
-    return "default" if value is None else f"{value:g}" if not isinstance(value, bool) else str(value).lower()
 
 
 class Steering:
@@ -290,13 +291,9 @@ class Steering:
 
     async def load(self) -> None:
         """Have what was set before this run hold for it; what was ordered before has been carried out, or is over."""
-        book, controls = self._parts.journal.journal.controls, self._parts.controls
-        for change in await self._parts.journal.call(book.latest):
-            controls.put(change)
-        controls.log.clear()
-        for change in await self._parts.journal.call(book.changes, controls.revision - LOGGED):
-            controls.put(change)
-        if controls.revision:
+        parts = self._parts
+        parts.controls = await parts.journal.call(controls_of, parts.journal.journal)
+        if parts.controls.revision:
             self._enforce()
 
     async def keep(self) -> None:
@@ -343,7 +340,7 @@ class Steering:
         said = order_words(order, change, is_new=is_new, dry_run=dry_run, further=further)
         still = parts.controls.pause_of(order.model, order.environment) if order.verb == "resume" else None
         if still is not None and (still.model, still.environment) != (order.model, order.environment):
-            said += f"; but {paused_words(still)}"
+            said += f"; but {control_words(still)}"
         return answer_of(said, change, dry_run=dry_run)
 
     def _further(self, order: ControlOrder) -> str:
@@ -403,8 +400,10 @@ def record(change: ControlChange) -> None:
     """Enter a change into the audit trail."""
     subject = subject_of(change.model, change.environment)
     what = "" if change.what in ORDERS else f" {change.what}"
-    after = f"{_shown(change.after)} {change.reason}".strip() if what else change.reason
-    record_change(f"controls {change.verb}{what}", subject, before=_shown(change.before), after=after, who=change.by)
+    after = f"{value_words(change.after)} {change.reason}".strip() if what else change.reason
+    record_change(
+        f"controls {change.verb}{what}", subject, before=value_words(change.before), after=after, who=change.by
+    )
 
 
 def answer_of(said: str, change: ControlChange, *, dry_run: bool) -> dict[str, Any]:
@@ -415,3 +414,51 @@ def answer_of(said: str, change: ControlChange, *, dry_run: bool) -> dict[str, A
 
 def _about(model: str | None, environment: str | None) -> Callable[[Task], bool]:
     return lambda task: model in (None, task.model) and environment in (None, task.environment)
+
+
+def steer_at_rest(
+    journal: Journal,
+    document: Mapping[str, Any],
+    *,
+    models: Collection[str],
+    environments: Collection[str],
+    by: str,
+    now: float,
+    dry_run: bool = False,
+) -> dict[str, Any]:
+    """Write an order into a journal, for the runs that use it and the next; return as `Steering.steer`.
+
+    Args:
+        journal: of the campaign.
+        document: the fields of a `ControlOrder`.
+        models: keys of those in the roster; those that the journal knows are added.
+        environments: names of those that are installed; likewise.
+        by: whose order it is.
+        now: wall seconds.
+        dry_run: change nothing.
+
+    Raises:
+        HeadgateError: if it cannot be; nothing was changed then.
+    """
+    pairs = journal.history(now).pairs
+    order = order_of(document, {*models, *(m for m, _ in pairs)}, {*environments, *(e for _, e in pairs)})
+    change, is_new = journal.steer(order, by, now, dry_run=dry_run)
+    if is_new and not dry_run:
+        record(change)
+    return answer_of(order_words(order, change, is_new=is_new, dry_run=dry_run), change, dry_run=dry_run)
+
+
+def controls_at_rest(journal: Journal) -> dict[str, Any]:
+    """Return what a journal has of controls, as `GET /controls` does."""
+    return controls_of(journal).document()
+
+
+def controls_of(journal: Journal) -> Controls:
+    """Return the controls that a journal has."""
+    controls = Controls()
+    for change in journal.controls.latest():
+        controls.put(change)
+    controls.log.clear()
+    for change in journal.controls.changes(controls.revision - LOGGED):
+        controls.put(change)
+    return controls

@@ -12,7 +12,6 @@ from headgate.core.errors import NotFoundError
 from headgate.core.events import CapacityPlan, HealthReported, RequestKeyHealth
 from headgate.core.status import RequestStatus
 from headgate.run.capacity import CapacityPeaks, capacity_plan, key_name
-from headgate.run.controls import paused_words
 from headgate.run.dispatch import JOBS, JUDGE, SEATS, WORKERS
 from headgate.run.outside_workers import Executor
 from headgate.run.parts import Parts
@@ -20,7 +19,7 @@ from headgate.run.request_side import DAILY_BUDGET, ENGINE
 from headgate.run.rows import Row
 from headgate.run.stages import Stages
 from headgate.scheduling import DispatchLoop, Explanation
-from headgate.storage import TaskState
+from headgate.storage import TaskState, control_words
 from headgate.telemetry import Handler, Recorded
 
 TOP_GROUPS: Final = 20
@@ -249,7 +248,7 @@ class Inquiry:
     def _paused_words(self, task: Task) -> str:
         """Say who paused what a task is of, since when, and why."""
         pause = self._parts.controls.pause_of(task.model, task.environment)
-        return "it is paused" if pause is None else paused_words(pause)
+        return "it is paused" if pause is None else control_words(pause)
 
     def _with_seats(self, found: Explanation) -> Explanation:
         """Say what a queued task waits for that needs a host of environments, where none has room."""

@@ -8,11 +8,11 @@ from typing import Any
 
 from headgate.core import DAY_S
 from headgate.core.status import CampaignStatus, ModelStatus, QueueStatus
-from headgate.run.controls import paused_words
 from headgate.run.judging import JudgedPair
 from headgate.run.parts import Parts
 from headgate.sampling import ModelSampler
 from headgate.statistics import Agreement
+from headgate.storage import control_words
 from headgate.telemetry import duration
 
 _HOUR_S = 3_600.0
@@ -123,7 +123,7 @@ def model_status(sampler: ModelSampler, parts: Parts, now: float) -> ModelStatus
         reason, until = stop.reason, stop.until
     steered = parts.controls.pause_of(model.key, None)
     if steered is not None:
-        reason, until = paused_words(steered), None
+        reason, until = control_words(steered), None
     return ModelStatus(
         uid=model.uid,
         model=model.key,

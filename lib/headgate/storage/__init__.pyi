@@ -5,8 +5,10 @@ from .controls import (
     ControlChange as ControlChange,
     ControlOrder as ControlOrder,
     ControlValue as ControlValue,
+    control_words as control_words,
     subject_of as subject_of,
     told as told,
+    value_words as value_words,
 )
 from .deletion import Forgotten as Forgotten
 from .exchange.exports import export_samples as export_samples

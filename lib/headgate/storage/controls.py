@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
 from headgate.core.errors import ControlChangedError, InvalidInputError, NotFoundError
@@ -61,6 +62,11 @@ class ControlChange:
     def key(self) -> tuple[str | None, str | None, str]:
         """What it is about: changes with the same key replace each other."""
         return self.model, self.environment, self.what
+
+    def pauses(self, model: str | None, environment: str | None) -> bool:
+        """Return whether it pauses a model, an environment, or one in the other, while it is the latest of its key."""
+        covers = self.model in {None, model} and self.environment in {None, environment}
+        return covers and self.what == "paused" and bool(self.after)
 
 
 class ControlBook:
@@ -139,15 +145,24 @@ def subject_of(model: str | None, environment: str | None) -> str:
 
 def told(change: ControlChange) -> str:
     """Return who changed what, from what to what, and why."""
-    of = subject_of(change.model, change.environment)
-    what = f"{change.verb} {of}" if change.what in ORDERS else f"{change.what} of {of}, {_said(change)}"
-    return f"{what}, by {change.by} (change {change.revision}){f': {change.reason}' if change.reason else ''}"
+    said = f"{change.verb} {subject_of(change.model, change.environment)}"
+    if change.verb in {"set", "undo"}:
+        of = said.partition(" ")[2]
+        said = f"{change.verb} {change.what} of {of} from {value_words(change.before)} to {value_words(change.after)}"
+    return f"{said}, by {change.by} (change {change.revision}){f': {change.reason}' if change.reason else ''}"
 
 
-def _said(change: ControlChange) -> str:
-    """Return from what to what a control changed."""
-    before, after = ("default" if value is None else str(value).lower() for value in (change.before, change.after))
-    return f"{before} to {after}"
+def control_words(control: ControlChange) -> str:
+    """Return what is in force, by whom, since when, and why."""
+    since = datetime.fromtimestamp(control.at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    of = subject_of(control.model, control.environment)
+    said = f"{of} is paused" if control.what == "paused" else f"{control.what} of {of} is {value_words(control.after)}"
+    return f"{said} by {control.by} since {since}{f': {control.reason}' if control.reason else ''}"
+
+
+def value_words(value: ControlValue) -> str:
+    """Return the value of a control as people write it."""
+    return "default" if value is None else "yes" if value is True else f"{value:.12g}"
 
 
 def _change(row: Any) -> ControlChange:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final, Self
 
 import httpx
@@ -13,6 +14,7 @@ from headgate.core.errors import (
     ForbiddenError,
     HeadgateError,
     InvalidInputError,
+    JournalError,
     MisdirectedError,
     NotFoundError,
     UnauthorizedError,
@@ -23,7 +25,8 @@ _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addre
 _REFUSALS: Final[dict[str, type[HeadgateError]]] = {
     kind.code: kind
     for kind in (
-        ControlChangedError, CrossSiteError, ForbiddenError, InvalidInputError, MisdirectedError, NotFoundError,
+        ControlChangedError, CrossSiteError, ForbiddenError, InvalidInputError, JournalError, MisdirectedError,
+        NotFoundError,
     )
 }  # fmt: skip
 """What a campaign refuses, by its code; the sentence is its own."""
@@ -154,8 +157,9 @@ class MonitorClient:
             "verb": verb, "model": model, "environment": environment, "what": what, "value": value, "reason": reason,
             "dry_run": dry_run, "revision": revision,
         }  # fmt: skip
-        headers = {"X-Headgate-Operator": operator} if operator else {}
-        answer = await self._client.post(f"{self.address}/controls", json=body, headers=headers)
+        headers = {"Content-Type": "application/json"} | ({"X-Headgate-Operator": operator} if operator else {})
+        # A value that is no number is refused there, with a sentence; httpx would raise.
+        answer = await self._client.post(f"{self.address}/controls", content=json.dumps(body), headers=headers)
         return self._checked(self._let_in(answer))
 
     async def _get(self, path: str, query: dict[str, str] | None = None) -> httpx.Response:
