@@ -32,10 +32,12 @@ class Place:
     variables: dict[str, str] = field(default_factory=dict)
     acknowledged: list[str] = field(default_factory=list)
     journal: str = ""  # postgresql://…; a folder otherwise
+    models: str = ""  # entries of the roster; three baselines at `base_url` otherwise
+    environment: str = "affine:sat"
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        entries = "\n".join(
+        entries = self.models or "\n".join(
             f"  - {{name: m{i}, base_url: '{self.base_url}', model: baseline-greedy, "
             "options: {headgate_task_header: true}}"
             for i in range(3)
@@ -53,7 +55,7 @@ class Place:
         settings = (f"rates={self.rates}", "batch_flush_interval=0.1", "status_interval_s=1", *self.settings)
         command = [
             *within, sys.executable, "-m", module, "run", "-v",
-            "--roster", str(self.folder / "roster.yaml"), "-e", "affine:sat",
+            "--roster", str(self.folder / "roster.yaml"), "-e", self.environment,
             "--store", self.store, "--journal", self.journal or str(self.folder / "journal"),
             *(part for setting in settings for part in ("--set", setting)), *arguments,
         ]  # fmt: skip
@@ -61,10 +63,10 @@ class Place:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environ)
         return Run(process, self.acknowledged)
 
-    def drain(self) -> int:
+    def drain(self, seconds: float = 3) -> int:
         """Run the rest to its end: take over what is open, and store what is spooled. Returns the exit status."""
         # What a process on another machine left is free when its lease has ended, and found at the next look.
-        seconds = 3 if not self.journal else 9
+        seconds += 6 if self.journal else 0
         run = self.start("--duration", str(seconds), "--set", "low_sample_threshold=0")
         return run.wait()
 

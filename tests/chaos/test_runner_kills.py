@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import signal
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ __all__ = ["s3_address"]
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1_800)]
 
+
+_log = logging.getLogger(__name__)
 
 CUT = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -70,26 +73,30 @@ async def test_kills_of_processes_that_share_a_journal_and_of_its_server_lose_an
         place = Place(tmp_path, endpoint, str(tmp_path / "samples"), settings=settings, journal=url)
         rng = random.Random(chaos_seed)
         runs = [place.start(), place.start()]
-        for point in range(kills):
-            for run in runs:
-                run.wait_for_samples(at_least=1 + run.count)
-            await asyncio.sleep(rng.uniform(0.0, 1.0))
-            if point % 3 == 0:
-                runs[0].kill_after(0.0)
-                runs = [runs[1], place.start()]
-            elif point % 3 == 1:
-                with psycopg.connect(url) as database:
-                    database.execute(CUT)
-            else:
-                postgres_server.stop(immediately=True)
-                await asyncio.sleep(rng.uniform(0.0, 2.0))
-                postgres_server.start()
+        for victim in ("run", "connections", "server"):
+            for _ in range(kills):
+                for run in runs:
+                    run.wait_for_samples(at_least=1 + run.count)
+                await asyncio.sleep(rng.uniform(0.0, 1.0))
+                if victim == "run":
+                    runs[0].kill_after(0.0)
+                    runs = [runs[1], place.start()]
+                elif victim == "connections":
+                    with psycopg.connect(url) as database:
+                        database.execute(CUT)
+                else:
+                    postgres_server.stop(immediately=True)
+                    await asyncio.sleep(rng.uniform(0.0, 2.0))
+                    postgres_server.start()
+            _log.info("%d kills of the %s: %d samples acknowledged", kills, victim, len(place.acknowledged))
         for run in runs:
             run.wait_for_samples(at_least=1 + run.count)  # all of them are up
             run.process.send_signal(signal.SIGTERM)
         assert [run.wait() for run in runs] == [0, 0], [run.tail for run in runs]
         assert place.drain() == 0
-        place.assert_nothing_lost_or_doubled((await open_store(place.store).scan()).frame)
+        frame = (await open_store(place.store).scan()).frame
+        place.assert_nothing_lost_or_doubled(frame)
+        _log.info("%d samples acknowledged, %d stored", len(place.acknowledged), len(frame))
         assert len(place.acknowledged) > 10 * kills
 
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from headgate.config import load_settings
@@ -18,6 +19,7 @@ from headgate.run.checkpoints import Checkpoint, CheckpointFolder
 from tests.house.tree import ROOT
 
 ENGINE = f"{shlex.quote(sys.executable)} {shlex.quote(str(ROOT / 'tests/run/weights_engine.py'))} {{port}} {{weights}}"
+LOCKED = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory'"
 HEADER = {"options": {"headgate_task_header": True}}
 
 
@@ -26,12 +28,14 @@ def order(folder: Path, **changes: Any) -> FollowOrder:
     return FollowOrder(str(folder), **(given | changes))
 
 
-async def follow(folder: Path, *, changes: dict[str, Any] | None = None, **given: Any) -> FollowResult:
+async def follow(
+    folder: Path, *, changes: dict[str, Any] | None = None, journal: str = "", **given: Any
+) -> FollowResult:
     settings = load_settings(
         {
             "environments": ("affine:sat-hard",),
             "store": str(folder / "store"),
-            "journal": str(folder / "journal"),
+            "journal": journal or str(folder / "journal"),
             "campaign": "training",
         },
         environ={},
@@ -124,6 +128,33 @@ async def test_two_do_not_follow_the_same_training(tmp_path: Path) -> None:
         await asyncio.sleep(0.01)
     with pytest.raises(InvalidInputError, match="are followed already in campaign training, by process"):
         await follow(tmp_path)
+    stop.set()
+    assert (await first).evaluated == ()
+
+
+@pytest.mark.slow
+async def test_two_machines_that_share_a_journal_do_not_follow_the_same_training(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    """Each has a folder of its own; the connections of the first are cut, and it is still the only one."""
+    stop, machines = asyncio.Event(), (tmp_path / "a", tmp_path / "b")
+    for machine in machines:
+        machine.mkdir()
+        write(machine)
+    with psycopg.connect(postgres_url, autocommit=True) as database:
+
+        async def locked() -> None:
+            async with asyncio.timeout(30):
+                while not database.execute(LOCKED).fetchall():  # noqa: ASYNC110 - as above
+                    await asyncio.sleep(0.05)
+
+        first = asyncio.create_task(follow(machines[0], journal=postgres_url, until_idle=False, stop=stop))
+        for _ in range(2):
+            await locked()
+            with pytest.raises(InvalidInputError, match=r"already in campaign training, by process \d+ on .+, which"):
+                await follow(machines[1], journal=postgres_url)
+            database.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
+        await locked()
     stop.set()
     assert (await first).evaluated == ()
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import psycopg
 
-from headgate.durable.databases import PostgresAddress
+from headgate.durable.databases import DatabaseAwayError, PostgresAddress
+from headgate.durable.locks import LockHeldError
 
 _SETTINGS: Final = {
     "tcp_keepalives_idle": "20",
@@ -25,6 +28,11 @@ INDEXES_ONLY: Final = {
 }
 """For statements that find their rows by an index. Prepared plans live long: one that was made while the table was
 small would otherwise read the whole table when it has grown."""
+
+_LOCKED_BY: Final = """
+SELECT application_name FROM pg_locks JOIN pg_stat_activity USING (pid)
+WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND (classid::bigint << 32 | objid::bigint) = %(key)s
+"""
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -50,6 +58,48 @@ def connected(address: PostgresAddress, application_name: str, settings: Mapping
         db.close()
         raise
     return db
+
+
+class PostgresLock:
+    """A name that one session of a database at a time has locked, from any machine; it is free when that has ended.
+
+    Used from one thread at a time.
+    """
+
+    def __init__(self, address: PostgresAddress, name: str) -> None:
+        self._address = address
+        self._key = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), signed=True)
+        self._db: Connection | None = None
+
+    def take(self, owner: str) -> None:
+        """Lock the name, or make sure that it still is: a session that was cut is made anew.
+
+        Args:
+            owner: for those who find it locked, at most 63 bytes of it.
+
+        Raises:
+            LockHeldError: somebody else has it.
+            DatabaseAwayError: the database does not answer.
+        """
+        try:
+            if self._db is not None and not self._db.closed:
+                with suppress(psycopg.OperationalError):
+                    self._db.execute("SELECT 1")
+            if self._db is None or self._db.closed:
+                self._db = connected(self._address, owner, {})
+                taken = self._db.execute("SELECT pg_try_advisory_lock(%s)", (self._key,)).fetchone()
+                if taken != (True,):
+                    found = self._db.execute(_LOCKED_BY, {"key": self._key}).fetchone()
+                    self.give_back()
+                    raise LockHeldError(found[0] if found else "a process that has just ended")
+        except psycopg.Error as error:
+            raise DatabaseAwayError(f"{self._address} cannot be reached: {' '.join(str(error).split())}") from error
+
+    def give_back(self) -> None:
+        """Unlock it; legal twice."""
+        db, self._db = self._db, None
+        if db is not None:
+            db.close()
 
 
 def columns_of(rows: Sequence[tuple[Any, ...]]) -> list[str]:

@@ -13,7 +13,6 @@ from .judge_baseline import coverage_judge as coverage_judge
 from .episode import EpisodeResult as EpisodeResult, converse as converse
 from .java import java_runtime as java_runtime
 from .measurement import BaselineScore as BaselineScore, Measurement as Measurement, measure as measure
-from .outside import OutsideEnvironment as OutsideEnvironment
 from .protocol import (
     BaselineKind as BaselineKind,
     Collection as Collection,
@@ -38,7 +37,8 @@ from .registry import (
 )
 from .sandbox import SANDBOX as SANDBOX
 from .sandbox import Limits as Limits, Sandbox as Sandbox
-from .selection import environments_at_hand as environments_at_hand, registry_of as registry_of, selected as selected
+from .selection import OutsideEnvironment as OutsideEnvironment, environments_at_hand as environments_at_hand
+from .selection import registry_of as registry_of, selected as selected
 from .single_turn import (
     SingleTurnEpisode as SingleTurnEpisode,
     TaskCache as TaskCache,

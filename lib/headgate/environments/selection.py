@@ -7,18 +7,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any, Final
 
 from headgate.config import Settings, value_for
-from headgate.core.errors import HeadgateError, UnknownEnvironmentError
+from headgate.core.errors import EnvironmentFailedError, HeadgateError, UnknownEnvironmentError
 from headgate.environments.agentgym import served_environments
 from headgate.environments.apart import ApartLimits
-from headgate.environments.outside import OutsideEnvironment
-from headgate.environments.protocol import Environment
+from headgate.environments.protocol import Environment, EnvironmentSpec, Episode
 from headgate.environments.registry import Registry, registry_with
 from headgate.environments.sandbox import SANDBOX
 
 _SHOWN = 8
 """Names that an error lists."""
+
+_OUTSIDE_DAILY_RATE: Final = 100.0
+_OUTSIDE_DATA_LENGTH: Final = 1_000_000
+"""Which task an index means, and modulo how many, the worker knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,3 +137,28 @@ def _outside_only(settings: Settings, registry: Registry) -> tuple[OutsideEnviro
         and name.partition(":")[0] not in prefixes
         and not _is_pattern(name)
     )
+
+
+class OutsideEnvironment:
+    """An environment that this machine does not have: the workers of a job queue play it. Implements `Environment`."""
+
+    def __init__(self, name: str) -> None:
+        self.spec = EnvironmentSpec(
+            name,
+            "Played by the workers of a job queue.",
+            _OUTSIDE_DAILY_RATE,
+            _OUTSIDE_DATA_LENGTH,
+            executor="jobqueue",
+        )
+
+    async def open(self, *_: Any, **__: Any) -> Episode:
+        """Refuse to play: always raises `EnvironmentFailedError`."""
+        raise EnvironmentFailedError(
+            f"environment {self.spec.name!r} is not installed here; only outside workers play it",
+            next_step="Start workers that have it, or install the package that registers it.",
+        )
+
+    async def baseline(self, *_: Any, **__: Any) -> str:
+        """Refuse to play: always raises `EnvironmentFailedError`."""
+        await self.open()
+        raise AssertionError

@@ -111,10 +111,10 @@ def build_curve(samples: pl.DataFrame, steps: Mapping[str, int]) -> CheckpointCu
         InvalidInputError: if a column is missing.
     """
     ours = samples.filter(pl.col("model").is_in(list(steps)))
-    board = build_leaderboard(ours)
+    board = build_leaderboard(ours, most_compared=0)  # each is compared with one other, below
     means = {one.model: one for one in board.standings}
     counted = distinct(ours).filter(
-        pl.col("model").is_in(list(means)), pl.col("environment").is_in(list(board.environments))
+        pl.col("model").is_in(list(means)), pl.col("environment").is_in({cell.environment for cell in board.cells})
     )
     scores = TaskScores.of(counted.with_columns(pl.col("score").cast(pl.Float64).fill_nan(None).fill_null(0.0)))
     place = {model: number for number, model in enumerate(means)}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, closing, contextmanager, suppress
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 import polars as pl
 
@@ -25,6 +26,7 @@ from headgate.core.events import (
     CheckpointsUnread,
     Event,
 )
+from headgate.durable.databases import DatabaseAwayError
 from headgate.durable.locks import FileLock, LockHeldError
 from headgate.elastic.service import Machine
 from headgate.reports import LEADERBOARD_COLUMNS, CheckpointCurve, CheckpointScore, build_curve, step_of
@@ -35,6 +37,9 @@ from headgate.run.status import RunResult
 from headgate.sampling import RosterSource, mapped_roster
 from headgate.storage import SampleStore, sample_store
 from headgate.telemetry import EventStream, LogSink
+
+if TYPE_CHECKING:
+    from headgate.durable.postgres import PostgresLock
 
 LOOK_EVERY_S: Final = 0.5
 LOOK_EVERY_REMOTE_S: Final = 2.0
@@ -144,8 +149,8 @@ async def follow_checkpoints(
     machine = Machine(keeps_engines=True)
     watch["engine_hosts"] = watch.get("engine_hosts") or machine
     evaluation = _Evaluation(settings, order, store, judge, len(environments), watch)
-    with closing(folder), _sole(settings, order):
-        follower = _Follower(folder, evaluation, on_curve)
+    with closing(folder), _Sole(settings, order) as sole:
+        follower = _Follower(folder, sole, evaluation, on_curve)
         stop = watch.get("stop") or asyncio.Event()
         try:
             return await follower.run(until_idle=until_idle, duration_s=duration_s, stop=stop)
@@ -204,8 +209,11 @@ class _Evaluation:
 class _Follower:
     """The loop over checkpoints. Owned by one run."""
 
-    def __init__(self, folder: CheckpointFolder, evaluation: _Evaluation, on_curve: OnCurve | None) -> None:
+    def __init__(
+        self, folder: CheckpointFolder, sole: _Sole, evaluation: _Evaluation, on_curve: OnCurve | None
+    ) -> None:
         self._folder = folder
+        self._sole = sole
         self._evaluation = evaluation
         self._on_curve = on_curve
         self._tried: dict[str, Checkpoint] = {}
@@ -239,10 +247,11 @@ class _Follower:
         return FollowResult(curve, tuple(self._evaluated), dict(self._failed), len(self._skipped), stopped_by)
 
     async def _whole(self, now: float, *, can_wait: bool) -> list[Checkpoint]:
-        """Return the checkpoints that are whole; none, told once, while a folder that was read cannot be."""
+        """Return the checkpoints that are whole; none, told once, while what was read is away."""
         try:
+            await asyncio.to_thread(self._sole.take)
             found = await asyncio.to_thread(self._folder.whole, now)
-        except StoreError as error:
+        except (StoreError, DatabaseAwayError) as error:
             if not (can_wait and self._was_read):
                 raise
             if not self._is_unread:
@@ -333,25 +342,40 @@ def _events_of(point: CheckpointScore) -> list[Event]:
     return told
 
 
-@contextmanager
-def _sole(settings: Settings, order: FollowOrder) -> Iterator[None]:
-    """Be the only run on this machine that follows this model for the campaign.
+class _Sole:
+    """Makes a run the only one that follows a model for a campaign: on this machine, or of all that share a journal."""
 
-    Raises:
-        InvalidInputError: if another one does.
-    """
-    name = hashlib.sha256(f"{settings.campaign}\0{order.model_name}".encode()).hexdigest()[:16]
-    folder = settings.journal if isinstance(settings.journal, Path) else Path(".headgate")
-    lock = FileLock(folder / f"follow-{name}.lock")
-    try:
-        lock.take(f"process {os.getpid()}, which follows {order.place}")
-    except LockHeldError as error:
-        raise InvalidInputError(
-            f"the checkpoints of {order.model_name} are followed already in campaign {settings.campaign}, "
-            f"by {error.holder}",
-            next_step="Stop that one first, or give this one another --name or --campaign.",
-        ) from None
-    try:
-        yield
-    finally:
-        lock.give_back()
+    def __init__(self, settings: Settings, order: FollowOrder) -> None:
+        self._what = f"the checkpoints of {order.model_name} are followed already in campaign {settings.campaign}"
+        self._me = f"process {os.getpid()} on {socket.gethostname()}, which follows {order.place}"
+        name = f"{settings.campaign}\0{order.model_name}"
+        self._lock: FileLock | PostgresLock
+        if isinstance(settings.journal, Path):
+            digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+            self._lock = FileLock(settings.journal / f"follow-{digest}.lock")
+        else:
+            from headgate.durable.postgres import PostgresLock  # noqa: PLC0415 - of an optional extra
+
+            self._lock = PostgresLock(settings.journal, f"headgate follow {name}")
+
+    def __enter__(self) -> Self:
+        self.take()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.give_back()
+
+    def take(self) -> None:
+        """Be the only one, or still be: what a database forgot when its connection was cut is taken again.
+
+        Raises:
+            InvalidInputError: if another one is.
+            DatabaseAwayError: the database does not answer.
+        """
+        try:
+            self._lock.take(self._me)
+        except LockHeldError as error:
+            raise InvalidInputError(
+                f"{self._what}, by {error.holder}",
+                next_step="Stop that one first, or give this one another --name or --campaign.",
+            ) from None

@@ -1,1 +1,29 @@
 """The commands that replay traces; entry points name them, so that `headgate` lists them with its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from headgate.cli import console
+
+
+@contextmanager
+def replaying(name: str, total: int) -> Iterator[Callable[[str], None]]:
+    """Give what is told before each replay, and show it while the context lasts where stderr is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _what: None
+        return
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[what]}", style="dim", markup=False),
+    )
+    with Progress(*columns, console=console(stderr=True), transient=True, refresh_per_second=4) as progress:
+        task = progress.add_task(name, total=total, what="", completed=-1)  # what is told has not been done
+        yield lambda what: progress.update(task, advance=1, what=what)

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from headgate.cli import AsJson, print_json, print_table, say
 from headgate.core.errors import InvalidInputError
 from headgate.elastic import ElasticConfig, elastic_config
-from headgate_replay.cli.progress import replaying
+from headgate_replay.cli import replaying
 from headgate_replay.elastic import (
     COLUMNS,
     CONTENDERS,

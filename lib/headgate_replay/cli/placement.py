@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from headgate.cli import AsJson, print_json, print_table, say, write_page
 from headgate.placement import GroupShape, PreemptionRules, amounts, rules_from
-from headgate_replay.cli.progress import replaying
+from headgate_replay.cli import replaying
 from headgate_replay.files import yaml_settings
 from headgate_replay.placement import (
     MIXES,

@@ -37,9 +37,10 @@ MODELS = tuple(
 class Cluster:
     """Ray's own handle, and the folder of its sessions."""
 
-    def __init__(self, ray_cluster: Any, folder: Path) -> None:
+    def __init__(self, ray_cluster: Any, folder: Path, of_each: Mapping[str, Any]) -> None:
         self.ray = ray_cluster
         self.folder = folder
+        self._of_each = {"num_cpus": 1, "object_store_memory": STORE_BYTES, **of_each}
         self.nodes: list[Any] = []
 
     @property
@@ -47,7 +48,7 @@ class Cluster:
         return str(self.ray.address)
 
     def add(self) -> None:
-        self.nodes.append(self.ray.add_node(num_cpus=1, object_store_memory=STORE_BYTES))
+        self.nodes.append(self.ray.add_node(**self._of_each))
 
     def kill(self, node: Any) -> None:
         self.nodes.remove(node)
@@ -55,11 +56,12 @@ class Cluster:
 
 
 @contextmanager
-def cluster(nodes: int) -> Iterator[Cluster]:
+def cluster(nodes: int, **of_each: Any) -> Iterator[Cluster]:
     from ray.cluster_utils import Cluster as RayCluster
 
     folder = tempfile.mkdtemp(prefix="hgh", dir="/tmp")  # sockets lie there, whose paths are short
     given = {"RAY_TMPDIR": folder, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+    given["RAY_raylet_start_wait_time_s"] = "120"  # a machine that tests share is slow at times
     kept = {name: os.environ.get(name) for name in (*given, "RAY_ADDRESS", "PYTHONPATH")}
     os.environ.pop("RAY_ADDRESS", None)
     root = Path(__file__).parents[3]
@@ -72,7 +74,7 @@ def cluster(nodes: int) -> Iterator[Cluster]:
         "_system_config": RAY,
     }
     made = RayCluster(initialize_head=True, head_node_args=head)
-    there = Cluster(made, Path(folder))
+    there = Cluster(made, Path(folder), of_each)
     try:
         for _ in range(nodes):
             there.add()

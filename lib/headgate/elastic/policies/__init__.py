@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Final
 
 from headgate.elastic.demand import Policy
-from headgate.elastic.policies.due import ForDue
 from headgate.elastic.policies.predictive import Predictive
-from headgate.elastic.policies.target import Target
+from headgate.elastic.policies.target import ForDue, Target
 from headgate.elastic.policies.threshold import Threshold
 from headgate.elastic.settings import ElasticConfig
 

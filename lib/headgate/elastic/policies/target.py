@@ -1,8 +1,10 @@
-"""Workers in proportion to the load: up by a short window at once, down by a long one."""
+"""Workers in proportion to the load: up by a short window at once, down by a long one; and for work that is due."""
 
 from __future__ import annotations
 
-from headgate.elastic.demand import Demand, Desired, whole
+from collections.abc import Callable
+
+from headgate.elastic.demand import Demand, Desired, Policy, whole
 from headgate.elastic.policies.history import Highest, Total
 from headgate.elastic.settings import ElasticConfig
 
@@ -39,3 +41,27 @@ class Target:
         """Assert the invariants of what it keeps."""
         self._area.validate()
         self._most.validate()
+
+
+class ForDue:
+    """Another policy, with at least as many workers as what is due will fill.
+
+    Args:
+        policy: goes by requests.
+        due: says how many requests are expected at once.
+    """
+
+    def __init__(self, policy: Policy, due: Callable[[], int]) -> None:
+        self._policy = policy
+        self._due = due
+
+    def decide(self, demand: Demand, now: float) -> Desired:
+        """Return how many workers there should be."""
+        advised = self._policy.decide(demand, now)
+        due = self._due()
+        needed = min(whole(due / demand.slots), demand.highest)
+        return advised if needed <= advised.workers else Desired(needed, f"{due} samples are due")
+
+    def validate(self) -> None:
+        """Assert the invariants of what it keeps."""
+        self._policy.validate()

@@ -71,7 +71,7 @@ async def placed_engines(
     async with AsyncExitStack() as exits:
         connection = await asyncio.to_thread(connect, wanted.address)
         exits.push_async_callback(asyncio.to_thread, connection.close)
-        pool = await asyncio.to_thread(connection.pool_or_whole, wanted.pool, wanted.quota)
+        pool = await asyncio.to_thread(connection.pool_or_whole, wanted.pool, wanted.quota, reuse=False)
         demand = wanted.demand(wanted.resources)
         demands = {name: wanted.demand(spec.resources) for name, (spec, _) in actors.items()}
         await asyncio.to_thread(_check_fit, connection, pool, demands.values() or [demand])

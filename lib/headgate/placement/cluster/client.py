@@ -163,14 +163,19 @@ class Placement:
             record_change("placement open pool", name, after=wanted)
         return PlacementPool(self._link, self._heartbeat, wanted, factor)
 
-    def pool_or_whole(self, name: str, quota: Mapping[str, Any] | None = None) -> PlacementPool:
-        """Return a pool; one that is not open is opened with `quota`, or with all that the cluster has."""
+    def pool_or_whole(self, name: str, quota: Mapping[str, Any] | None = None, *, reuse: bool = True) -> PlacementPool:
+        """Return a pool; one that is not open is opened with `quota`, or with all that the cluster has.
+
+        Without `reuse` no group of a pool that is opened here outlives its work: nothing holds a GPU when whoever
+        opened the pool was killed.
+        """
         if any(each.name == name for each in self.pools()):
             return self.pool(name)
         if quota is not None:
-            return self.pool(name, quota=quota)
+            return self.pool(name, quota=quota, reuse=reuse)
         has: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-        return self.pool(name, quota=amounts(has.get("CPU", 0), has.get("GPU", 0), int(has.get("memory", 0))))
+        whole = amounts(has.get("CPU", 0), has.get("GPU", 0), int(has.get("memory", 0)))
+        return self.pool(name, quota=whole, reuse=reuse)
 
     def close_pool(self, name: str) -> None:
         """Withdraw the work of a pool and remove its groups."""

@@ -14,7 +14,7 @@ import threading
 from typing import Any, Final
 
 from headgate.core.errors import HeadgateError
-from headgate.run.hosts.order import HostOrder
+from headgate.run.hosts.hosts import HostOrder
 
 _END_S: Final = 10.0
 """For places to be given back when the run is gone; the ledger takes them back then anyway."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 from headgate.core.errors import HeadgateError
 from headgate.environments import apart
 from headgate.placement import PlacementPool, amounts, connect, node_address
-from headgate.run.hosts.order import HostCluster, HostOrder
+from headgate.run.hosts.hosts import HostCluster, HostOrder
 
 _TOLD_EVERY_S: Final = 5.0
 """How often a host that waits in line is said to, and why."""
@@ -82,7 +82,7 @@ class Broker:
 
     def _pool(self) -> PlacementPool:
         """Return the pool, which another run may have closed since."""
-        return self._placement.pool_or_whole(self._cluster.pool, self._cluster.quota or None)
+        return self._placement.pool_or_whole(self._cluster.pool, self._cluster.quota or None, reuse=False)
 
     def _tend(self, name: str) -> None:
         try:
