@@ -124,11 +124,23 @@ async def until_ended(folder: Path) -> None:
             await asyncio.sleep(0.5)
 
 
+@pytest.fixture
+def postgres_with_extensions(monkeypatch: pytest.MonkeyPatch) -> Iterator[PrivatePostgres]:
+    """A server that has what Prefect needs: the one of the wheel has no extensions."""
+    for found in sorted(Path("/usr/share/postgresql").glob("*/extension/pg_trgm.control")):
+        monkeypatch.setenv("HEADGATE_POSTGRES_BIN", f"/usr/lib/postgresql/{found.parts[-3]}/bin")
+        with PrivatePostgres() as server:
+            yield server
+        return
+    pytest.skip("Prefect on PostgreSQL needs the extension pg_trgm (Debian: postgresql)")
+
+
 async def test_a_machine_of_three_that_sample_one_campaign_is_lost_and_no_sample_is(
-    tmp_path: Path, endpoint: str, postgres_server: PrivatePostgres
+    tmp_path: Path, endpoint: str, postgres_with_extensions: PrivatePostgres
 ) -> None:
-    """Three workers of one pool, as on three machines, share a journal in PostgreSQL; all of one is killed."""
-    with postgres_server.fresh_database() as url:
+    """Three workers of one pool, as on three machines; journal and Prefect are in PostgreSQL; all of one is killed."""
+    server = postgres_with_extensions
+    with server.fresh_database() as url, server.fresh_database() as prefect_url:
         place = Place(tmp_path, endpoint, str(tmp_path / "samples"), settings=("journal_lease_s=3",), journal=url)
         events = [tmp_path / f"events-{number}.jsonl" for number in range(3)]
         variables = {
@@ -141,9 +153,10 @@ async def test_a_machine_of_three_that_sample_one_campaign_is_lost_and_no_sample
             "BATCH_FLUSH_INTERVAL": "0.1",
         }
         write_deployments(tmp_path / "prefect.yaml")
-        async with private_server(tmp_path / "prefect") as server, AsyncExitStack() as machines:
-            environ = server.environ() | variables
-            with server.as_client():
+        database = prefect_url.replace("postgresql:", "postgresql+asyncpg:", 1)
+        async with private_server(tmp_path / "prefect", database=database) as prefect, AsyncExitStack() as machines:
+            environ = prefect.environ() | variables
+            with prefect.as_client():
                 await ensure_pool()
                 await deploy_all(tmp_path / "prefect.yaml", tmp_path, environ)
                 for number in range(3):

@@ -49,7 +49,8 @@ def connected(address: PostgresAddress, application_name: str, settings: Mapping
         psycopg.Error: when it cannot be made.
     """
     # The server cuts a name at 63 bytes, and takes ASCII only.
-    parameters = {**address.parameters(), "application_name": ascii(application_name)[1:-1][:63]}
+    name = ascii(application_name)[1:-1][:63]
+    parameters = {**address.parameters(), "application_name": name, "client_encoding": "UTF8"}
     db = psycopg.connect(**parameters, autocommit=True)
     try:
         for name, value in {**_SETTINGS, **settings}.items():

@@ -149,6 +149,7 @@ class OutsideEnvironment:
             _OUTSIDE_DAILY_RATE,
             _OUTSIDE_DATA_LENGTH,
             executor="jobqueue",
+            replays=False,
         )
 
     async def open(self, *_: Any, **__: Any) -> Episode:

@@ -121,7 +121,7 @@ class PrivateServer:
 
 @asynccontextmanager
 async def private_server(
-    folder: Path, *, port: int = 0, keep_leases: bool = False, log_requests: bool = False
+    folder: Path, *, port: int = 0, keep_leases: bool = False, log_requests: bool = False, database: str = ""
 ) -> AsyncIterator[PrivateServer]:
     """Give a running server on loopback; it ends with the context, or with this process however that ends.
 
@@ -132,6 +132,7 @@ async def private_server(
         port: 0 takes a free one.
         keep_leases: whether leases of an earlier server in the folder live on; their holders must, too.
         log_requests: whether each request is a line of `server.log`.
+        database: `postgresql+asyncpg://…` in place of a file in the folder.
 
     Raises:
         InvalidInputError: if the port is taken.
@@ -142,7 +143,7 @@ async def private_server(
     port = free_port(port)
     url = f"http://127.0.0.1:{port}"
     command = _command(port, log_level="info" if log_requests else "warning")
-    environ = _server_environ(folder, port)
+    environ = _server_environ(folder, port, database)
     if log_requests:
         environ["PREFECT_SERVER_LOGGING_LEVEL"] = "INFO"
     if not keep_leases:
@@ -258,9 +259,9 @@ def _environ(folder: Path, base: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _server_environ(folder: Path, port: int) -> dict[str, str]:
+def _server_environ(folder: Path, port: int, database: str) -> dict[str, str]:
     return _environ(folder, os.environ) | {
-        "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{folder / 'prefect.db'}",
+        "PREFECT_API_DATABASE_CONNECTION_URL": database or f"sqlite+aiosqlite:///{folder / 'prefect.db'}",
         "PREFECT_SERVER_API_HOST": "127.0.0.1",
         "PREFECT_SERVER_API_PORT": str(port),
         "PREFECT_UI_API_URL": "/api",

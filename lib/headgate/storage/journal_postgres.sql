@@ -27,7 +27,8 @@ CREATE TABLE IF NOT EXISTS spool (
   accepted_at float8 NOT NULL, batch_id text
 );
 -- Written once and read once at most: packing them would cost more than it saves.
-CREATE TABLE IF NOT EXISTS spooled_samples (position bigint PRIMARY KEY, samples bytea STORAGE EXTERNAL NOT NULL);
+CREATE TABLE IF NOT EXISTS spooled_samples (position bigint PRIMARY KEY, samples bytea NOT NULL);
+ALTER TABLE spooled_samples ALTER COLUMN samples SET STORAGE EXTERNAL;
 CREATE INDEX IF NOT EXISTS spool_by_batch ON spool (batch_id) WHERE batch_id IS NOT NULL;
 CREATE INDEX IF NOT EXISTS spool_by_holder ON spool (holder, batch_id);
 CREATE TABLE IF NOT EXISTS counts (

@@ -10,6 +10,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from headgate.cli import console
 
+__all__ = ["replaying"]
+
 
 @contextmanager
 def replaying(name: str, total: int) -> Iterator[Callable[[str], None]]:

@@ -43,7 +43,6 @@ class RayHosts:
             if self._placement is None:
                 journal = self._cluster.journal or None
                 self._placement = await asyncio.to_thread(connect, self._cluster.address or None, journal=journal)
-                take_signals_back()
         placement, launch = self._placement, serving.launch
         engine = {
             "serve": launch.program,
@@ -61,15 +60,20 @@ class RayHosts:
         pool = serving.pool or self._cluster.pool
         quota = dict(self._cluster.quota) or None if pool == self._cluster.pool else None
         place = {"pool": pool, "quota": quota, "priority": serving.priority, "labels": dict(serving.labels)}
-        async with placed_engines(config, place, [engine]) as placed:
-            workers = [each.name for each in placed.engines]
-            yield EnginesAtHand(placed.engines, placed.leases, lambda: _ahead(placement, pool, workers))
+        try:
+            async with placed_engines(config, place, [engine]) as placed:
+                take_signals_back()
+                workers = [each.name for each in placed.engines]
+                yield EnginesAtHand(placed.engines, placed.leases, lambda: _ahead(placement, pool, workers))
+        finally:
+            take_signals_back()  # Ray's core leaves the default where it ends, as when its head was away for long
 
     async def close(self) -> None:
         """Leave the cluster; one that was started here ends. Legal twice."""
         placement, self._placement = self._placement, None
         if placement is not None:
             await asyncio.to_thread(placement.close)
+            take_signals_back()
 
 
 async def _ahead(placement: Placement, pool: str, workers: Sequence[str]) -> str:
