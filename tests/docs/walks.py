@@ -218,6 +218,7 @@ EXCLUDED: Final = (
     Excluded("docs/how-to/elastic.md", r"sglang|vllm", "needs a GPU"),
     Excluded("docs/how-to/elastic.md", r"train\.py", "needs a cluster and a training; its example plays it"),
     Excluded("docs/how-to/checkpoints.md", r"--engine vllm", "needs a GPU"),
+    Excluded("docs/how-to/monitor.md", r"^headgate repair .*jobqueue", "a job queue of the reader's"),
     Excluded(
         "docs/how-to/remote-environments.md",
         r".",
