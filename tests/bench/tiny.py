@@ -41,6 +41,10 @@ TINY = {
         "handovers=5", "small=1000", "large=2000", "flat_rounds=2", "saturation_hours=0.2", "saturation_scale=600",
         "saturation_episodes=2", "heartbeat_workers=20", "heartbeat_lease_s=10", "heartbeat_s=0.3",
     ),
+    "console": (
+        "samples=300", "models=6", "environments=4", "days=2", "per_s=5", "run_models=2", "run_environments=2", "pairs=1",
+        "window_s=0.3", "viewers=3", "viewers_s=0.3",
+    ),
     "limit": ("seconds=60", "seeds=1", "rival_seeds=1"),
     "neighbours": (
         "kinds=computing programs,worker slots,judges", "others=2", "at_once=1", "samples=2", "rival_s=0.5",

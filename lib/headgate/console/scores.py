@@ -52,18 +52,19 @@ def add_routes(app: FastAPI, console: Console) -> None:
         against = request.query_params.get("against", "").strip()
         chosen = replace(listing.chosen, text="", model="", invalid=False)
 
-        def make(index: SampleIndex) -> Leaderboard:
+        def make(index: SampleIndex) -> tuple[Leaderboard, tuple[str, ...]]:
             rows = _of_models(index, models, chosen)
-            return build_leaderboard(rows, against=against, most_compared=MOST_COMPARED)
+            board = build_leaderboard(rows, against=against, most_compared=MOST_COMPARED)
+            return board, leaderboard_notes(board, of_differences=bool(board.pairs))
 
         key = ("leaderboard", chosen, models, against)
         answer = await while_connected(request, records.answer(key, make, patience_s=PATIENCE_S))
-        board = answer.value if answer else None
+        board, notes = answer.value if answer else (None, ())
         start = int(given) if (given := request.query_params.get("start", "")).isdecimal() else 0
         return console.page(
             request, "leaderboard.html", listing=listing, models=models, against=against, records=records,
             index=await records.index(), answer=answer, board=board, start=start, size=MOST_ROWS,
-            notes=leaderboard_notes(board, of_differences=len(models) > 1) if board else (),
+            notes=notes,
         )  # fmt: skip
 
     @app.get("/scores")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
 from typing import Final, Literal, get_args
 
@@ -157,7 +158,7 @@ class Standing:
     passes: Mapping[int, MeanEstimate | None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Leaderboard:
     """What samples say about models.
 
@@ -188,8 +189,15 @@ class Leaderboard:
 
     def left_out(self, model: str) -> tuple[str, ...]:
         """Return the environments that its mean leaves out, since it has no score there."""
-        own = {cell.environment for cell in self.cells if cell.model == model}
+        own = self._scored_in.get(model, ())
         return tuple(environment for environment in self.environments if environment not in own)
+
+    @cached_property
+    def _scored_in(self) -> Mapping[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for cell in self.cells:
+            found.setdefault(cell.model, set()).add(cell.environment)
+        return found
 
     def is_partial(self, one: Standing) -> bool:
         """Return whether a model's difference from the reference is over fewer tasks than the mean of either."""

@@ -1,0 +1,218 @@
+"""P16: the console over a million samples: how soon screens show, what watching costs a run, fifty viewers at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+
+from headgate.models import SimulationPlan
+from headgate.storage import StoreLocation, open_store
+from headgate_bench.artifact import at_most
+from headgate_bench.definition import Bench, Outcome, Scenario, percentile, spread_of
+from headgate_bench.large_store import LargeStore
+from headgate_bench.provider import provider
+from headgate_bench.watched_run import cpu_s, started
+
+_CLI: Final = "headgate.cli"
+_SAYS: Final = "Console at "
+_SCREENS: Final = {
+    "newest samples": "/samples",
+    "worst samples of a model": "/samples?model=large/model-0003&order=worst",
+    "slow failures": "/samples?error=any&min_latency_s=5&order=longest",
+    "samples of an environment since a day": "/samples?environment=large:env-03&since=2026-01-20",
+    "samples with a text": "/samples?text=clause%203&order=worst",
+    "leaderboard of an environment": "/leaderboard?environment=large:env-03",
+    "leaderboard": "/leaderboard",
+    "scores over time": "/scores?model=large/model-0003,large/model-0004",
+}
+_BEING_READ, _BEING_MADE = "is being read", "being computed"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleParameters:
+    """Parameters of the scenario."""
+
+    samples: int = 100_000  # in the store
+    models: int = 1_000  # in the store
+    environments: int = 64  # in the store
+    days: int = 10  # that they are spread over, a part for each environment and day
+    run_models: int = 16  # of the run that is watched
+    run_environments: int = 8  # of it
+    per_s: float = 40.0  # samples that it takes
+    pairs: int = 3  # of windows, watched and not, in turns
+    window_s: float = 3.0  # each
+    viewers: int = 50  # at once
+    viewers_s: float = 4.0  # for which they look
+    bar_first_s: float = 1.0  # first screen
+    bar_watched: float = 1.02  # CPU of a watched run, by that of one that nobody watches
+
+
+def measure(parameters: ConsoleParameters, bench: Bench) -> Outcome:
+    """Return how soon screens show, what a run spends on being watched, and what fifty viewers get."""
+    return asyncio.run(_measure(parameters, bench))
+
+
+async def _measure(parameters: ConsoleParameters, bench: Bench) -> Outcome:
+    folder = bench.folder / "large"
+    folder.mkdir()
+    store = open_store(StoreLocation(str(folder)))
+    bench.progress(0.0, "making the store")
+    made = LargeStore(parameters.samples, parameters.models, parameters.environments, parameters.days)
+    await made.write(store, bench.seed)
+    store.close()
+    outcome = Outcome()
+    bench.progress(0.4, "looking at the store")
+    async with started(_CLI, "console", "--store", str(folder), "--port", "0", says=_SAYS) as (address, process):
+        outcome.add(await _screens(parameters, address))
+        bench.progress(0.6, f"{parameters.viewers} viewers")
+        outcome.add(await _viewers(parameters, address, process))
+    bench.progress(0.7, "watching a run")
+    outcome.add(await _watched(parameters, bench))
+    return outcome
+
+
+async def _get(client: httpx.AsyncClient, path: str) -> tuple[float, str]:
+    begun = time.perf_counter()
+    answer = await client.get(path)
+    answer.raise_for_status()
+    return time.perf_counter() - begun, answer.text
+
+
+async def _screens(parameters: ConsoleParameters, address: str) -> Outcome:
+    """Return how soon each screen shows: the first of a console that has read nothing yet, then each by itself."""
+    async with httpx.AsyncClient(base_url=address, timeout=120.0) as client:
+        begun = time.perf_counter()
+        first_s, text = await _get(client, "/samples")
+        while _BEING_READ in text:
+            await asyncio.sleep(0.2)
+            _, text = await _get(client, "/samples")
+        read_s = time.perf_counter() - begun
+        samples: list[dict[str, Any]] = [{"screen": "first, before anything is read", "s": first_s}]
+        for name, path in _SCREENS.items():
+            shown_s, text = await _get(client, path)
+            begun = time.perf_counter()
+            while _BEING_MADE in text:
+                await asyncio.sleep(0.2)
+                _, text = await _get(client, path)
+            whole_s, (again_s, _) = shown_s + time.perf_counter() - begun, await _get(client, path)
+            samples.append({"screen": name, "s": shown_s, "whole_s": whole_s, "again_s": again_s})
+    slowest = max(samples[1:], key=lambda one: float(one["s"]))
+    size = f"{parameters.samples:,} samples"
+    return Outcome(
+        bars=[
+            at_most("P16.first", f"first screen over {size}", first_s, parameters.bar_first_s, "s"),
+            at_most("P16.screens", f"slowest screen, {slowest['screen']}", slowest["s"], parameters.bar_first_s, "s"),
+        ],
+        samples=samples,
+        notes=[
+            f"All {size} are read {read_s:.1f} s after the first look; until then pages show the newest, and say so.",
+            "A screen that takes longer than 0.6 s to make says that it is being computed: `whole_s` is when it stood.",
+        ],
+    )  # fmt: skip
+
+
+async def _viewers(parameters: ConsoleParameters, address: str, process: int) -> Outcome:
+    """Return whether all viewers are answered, and what they cost the console beside a single one."""
+    spent, answers = [], []
+    for viewers in (1, parameters.viewers):
+        before, begun = cpu_s(process), time.perf_counter()
+        told = await asyncio.gather(*(_look(address, number, parameters.viewers_s) for number in range(viewers)))
+        spent.append((cpu_s(process) - before) / (time.perf_counter() - begun))
+        answers = [one for own in told for one in own]
+    failed = sum(1 for status, _ in answers if status != httpx.codes.OK)
+    waits = [wait_s for _, wait_s in answers]
+    return Outcome(
+        bars=[
+            at_most("P16.viewers", f"answers that {parameters.viewers} viewers did not get", failed, 0, "answers"),
+            at_most("P16.viewer_s", "95 % of their answers within", percentile(waits, 0.95), 1.0, "s"),
+        ],
+        samples=[{"viewers": parameters.viewers, "answers": len(answers), "slowest_s": max(waits)}],
+        notes=[
+            f"On one viewer, who loads a screen a second, the console spends {100 * spent[0]:.1f} % of a core.",
+            f"On {parameters.viewers} of them it spends {100 * spent[1]:.1f} %.",
+        ],
+    )
+
+
+async def _look(address: str, number: int, lasts_s: float) -> list[tuple[int, float]]:
+    """Look at one screen after the other, one each second, told of changes; return status and time of each."""
+    found = []
+    paths = [path for name, path in _SCREENS.items() if "text" not in name]
+    async with httpx.AsyncClient(base_url=address, timeout=60.0) as client, client.stream("GET", "/live") as stream:
+        found.append((stream.status_code, 0.0))
+        ends_at, turn = time.monotonic() + lasts_s, number
+        while time.monotonic() < ends_at:
+            begun = time.perf_counter()
+            answer = await client.get(paths[turn % len(paths)])
+            found.append((answer.status_code, time.perf_counter() - begun))
+            turn += 1
+            await asyncio.sleep(max(0.0, 1.0 - found[-1][1]))
+    return found
+
+
+async def _watched(parameters: ConsoleParameters, bench: Bench) -> Outcome:
+    """Return what a run spends while the console shows it, by what it spends while nobody looks."""
+    plan = SimulationPlan(cap=64, mean_s=0.05, cv=0.5, retry_after_s=1.0, seed=bench.seed, reply="right")
+    sizes = [str(value) for value in (parameters.run_models, parameters.run_environments, parameters.per_s)]
+    folder = bench.folder / "run"
+    samples, ratios = [], []
+    async with (
+        provider(plan) as endpoint,
+        started("headgate_bench.watched_run", endpoint.base_url, *sizes, str(folder), says="Run at ") as (run, process),
+    ):
+        await asyncio.sleep(2.0)  # until it goes at its pace
+        for pair in range(parameters.pairs):
+            spent = {}
+            for is_watched in (True, False) if pair % 2 else (False, True):
+                spent[is_watched] = await _window(parameters, run, process, is_watched=is_watched)
+            ratios.append(spent[True] / spent[False])
+            samples.append({"pair": pair, "watched_cpu_share": spent[True], "unwatched_cpu_share": spent[False]})
+    spread = spread_of(ratios)
+    return Outcome(
+        bars=[at_most("P16.watched", "CPU of a run, watched / not", spread.median, parameters.bar_watched, "×")],
+        samples=samples,
+        ratios={"CPU of a run, watched / not": spread},
+        notes=[f"The run takes {parameters.per_s:g} samples a second; {parameters.pairs} pairs of windows."],
+    )  # fmt: skip
+
+
+async def _window(parameters: ConsoleParameters, run: str, process: int, *, is_watched: bool) -> float:
+    """Return the share of a core that the run spends within a window."""
+    if not is_watched:
+        return await _spent(process, parameters.window_s)
+    async with (
+        started(_CLI, "console", "--run", run, "--port", "0", says=_SAYS) as (address, _),
+        httpx.AsyncClient(base_url=address, timeout=60.0) as client,
+        client.stream("GET", "/live") as stream,
+    ):
+
+        async def follow() -> None:
+            async for line in stream.aiter_lines():
+                if line.startswith("event: tick"):
+                    await client.get("/matrix", headers={"HX-Request": "true"})
+
+        following = asyncio.create_task(follow())
+        await asyncio.sleep(0.5)
+        try:
+            return await _spent(process, parameters.window_s)
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+
+async def _spent(process: int, window_s: float) -> float:
+    before, begun = cpu_s(process), time.perf_counter()
+    await asyncio.sleep(window_s)
+    return (cpu_s(process) - before) / (time.perf_counter() - begun)
+
+
+SCENARIO = Scenario(
+    name="console",
+    quick=ConsoleParameters(),
+    full=ConsoleParameters(samples=1_000_000, days=30, pairs=24, window_s=10.0, viewers_s=20.0, run_models=64),
+    measure=measure,
+)
