@@ -42,8 +42,8 @@ TINY = {
         "saturation_episodes=2", "heartbeat_workers=20", "heartbeat_lease_s=10", "heartbeat_s=0.3",
     ),
     "console": (
-        "samples=300", "models=6", "environments=4", "days=2", "per_s=5", "run_models=2", "run_environments=2", "pairs=1",
-        "window_s=0.3", "viewers=3", "viewers_s=0.3",
+        "samples=300", "models=6", "environments=4", "days=2", "per_s=5", "run_models=2", "run_environments=2",
+        "pairs=1", "window_s=0.3", "viewers=3", "viewers_s=0.3",
     ),
     "limit": ("seconds=60", "seeds=1", "rival_seeds=1"),
     "neighbours": (
@@ -91,6 +91,7 @@ EASY = {
         "bar_flat=1e9",
         "bar_busy=0.01",
     ),
+    "console": ("bar_first_s=1e9", "bar_watched=1e9"),
     "limit": ("bar_goodput=0,0,0,0,0,0", "bar_refused=100,100,100,100,100", "bar_p95=10"),
     "neighbours": ("bar_ratio=1e9",),
     "placement": ("bar_start_ms=1e9", "bar_stop_more_ms=1e9", "bar_lost=1e9", "bar_wait=1e9"),
@@ -111,6 +112,7 @@ HARD = {
     "scale": "bar_us=-1e9",
     "idle": "bar_wall=0",
     "jobqueue": "bar_busy=2",
+    "console": "bar_first_s=0",
     "limit": "bar_up_s=0",
     "neighbours": "bar_ratio=0",
     "placement": "bar_start_ms=0",
