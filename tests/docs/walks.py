@@ -180,6 +180,7 @@ export OPENAI_BASE_URL=http://127.0.0.1:9000/v1 OPENAI_MODEL=my-model
     "docs/how-to/limits.md": PREFECT + BASELINES + "export HEADGATE_ROSTER=roster.yaml",
     "docs/how-to/monitor.md: Watch a campaign": BASELINES + SAMPLED,
     "docs/how-to/monitor.md: Restart and recover": BASELINES,
+    "docs/how-to/steer.md": BASELINES,
     "docs/how-to/own-models.md": PROVIDER
     + "\n"
     + BASELINES

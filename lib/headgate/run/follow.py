@@ -32,6 +32,7 @@ from headgate.elastic.service import Machine
 from headgate.reports import LEADERBOARD_COLUMNS, CheckpointCurve, CheckpointScore, build_curve, step_of
 from headgate.run.assembly import Watch, run_campaign, sampled_environments
 from headgate.run.checkpoints import SETTLE_FOLDER_S, Checkpoint, CheckpointFolder
+from headgate.run.controls import DRAINED
 from headgate.run.observers import observe
 from headgate.run.status import RunResult
 from headgate.sampling import RosterSource, mapped_roster
@@ -289,6 +290,8 @@ class _Follower:
         result = await evaluation.run(checkpoint)
         samples = await evaluation.samples()
         curve = _curve_of(samples)
+        if result.stopped_by.startswith(DRAINED):
+            stop.set()
         if stop.is_set() and not evaluation.is_whole(samples, checkpoint):
             return curve  # the next run goes on with it
         point = curve.point(key)
