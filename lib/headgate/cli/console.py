@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from cyclopts import Parameter
+from pydantic import SecretStr
 
 from headgate.cli.options import StoreChoices
 from headgate.cli.output import print_line
 from headgate.cli.run import stop_on_signals
+from headgate.config import Settings
 from headgate.console import serve_console
+from headgate.core.events import Event, MonitorStarted
+from headgate.net.listener import free_port
 from headgate.net.tls import server_context
-from headgate.telemetry import monitor_address
+from headgate.processes import child_process
+from headgate.telemetry import Handler, Recorded, monitor_address
+
+_log = logging.getLogger("headgate.console")
+
+_HANDED_ON: Final = (
+    "store", "monitor_token", "monitor_tokens", "console_host", "console_token", "jobqueue_url", "jobqueue_token",
+    "tls_certificate", "tls_key",
+)  # fmt: skip
+"""Settings that a console beside a run has from it."""
+
+_STOP_S: Final = 3.0
 
 
 def console(
@@ -56,3 +76,51 @@ def console(
 
     asyncio.run(serve())
     return 0
+
+
+class _Start:
+    """A sink that starts the console of a run once its monitoring API listens. Owned by `console_beside`."""
+
+    def __init__(self) -> None:
+        self.address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    @property
+    def handlers(self) -> Mapping[type[Event], Handler]:
+        """The one event that is waited for."""
+        return {MonitorStarted: self._started}
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _started(self, recorded: Recorded[MonitorStarted]) -> None:
+        if not self.address.done():
+            self.address.set_result(recorded.event.address)
+
+
+@asynccontextmanager
+async def console_beside(settings: Settings) -> AsyncIterator[_Start]:
+    """Give a sink of a run's events; the console of the run is served by a process of its own until the context ends.
+
+    A process, because pages are not to take the run's time. It ends with this one, however that ends.
+    """
+    start = _Start()
+    serving = asyncio.create_task(_served_beside(settings, start.address))
+    try:
+        yield start
+    finally:
+        serving.cancel()
+        await asyncio.wait({serving})
+
+
+async def _served_beside(settings: Settings, address: asyncio.Future[str]) -> None:
+    run, port = await address, settings.console_port or free_port()
+    given = {name: getattr(settings, name) for name in _HANDED_ON}
+    texts = {name: one.get_secret_value() if isinstance(one, SecretStr) else str(one) for name, one in given.items()}
+    environ = {**os.environ, **{f"HEADGATE_{name.upper()}": text for name, text in texts.items()}}
+    command = [sys.executable, "-m", "headgate.cli", "console", "--run", run, "--port", str(port)]
+    log = Path(".headgate/console.log")
+    async with child_process(command, environ=environ, folder=Path.cwd(), log=log, grace_s=_STOP_S) as child:
+        scheme, host = "https" if settings.tls_certificate else "http", settings.console_host
+        print_line(f"Console at {scheme}://{f'[{host}]' if ':' in host else host}:{port}/", stderr=True)
+        await child.ended()
+        _log.warning("the console has ended, the run goes on; the end of %s: %s", log, child.last_lines(3))

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypedDict
 
@@ -20,7 +20,7 @@ from headgate.cli.output import AsJson, console, counted, print_json, say
 from headgate.config import Settings
 from headgate.core.status import CampaignStatus
 from headgate.net import event_loop
-from headgate.telemetry import setup_logging, status_document
+from headgate.telemetry import Sink, setup_logging, status_document
 
 if TYPE_CHECKING:
     import polars as pl
@@ -46,6 +46,9 @@ def run(
     ] = None,
     enable_monitoring: EnableMonitoring = None,
     monitor_port: MonitorPort = None,
+    with_console: Annotated[
+        bool, Parameter(name="--console", negative="", help="Serve the console of this run, by a process beside it.")
+    ] = False,
     trace: Annotated[
         Path | None, Parameter(help="Write a trace for Perfetto to this file at the end; .gz compresses it.")
     ] = None,
@@ -73,7 +76,7 @@ def run(
     stayed down, or when no sample of `--instances` has a score.
     """
     loaded = (choices or Choices()).load(
-        enable_monitoring=enable_monitoring,
+        enable_monitoring=True if with_console else enable_monitoring,
         monitor_port=monitor_port,
         trace_file=None if trace is None else str(trace),
         instances=instances,
@@ -82,7 +85,7 @@ def run(
     )
     is_live = sys.stdout.isatty() and not as_json and not verbose
     setup_logging(verbosity=0 if is_live else 1 + verbose)
-    result = event_loop.run(_run(loaded.settings, duration, limits, is_live=is_live))
+    result = event_loop.run(_run(loaded.settings, duration, limits, is_live=is_live, with_console=with_console))
     matrix = event_loop.run(matrix_of(loaded.settings)) if loaded.settings.instances is not None else None
     has_failed = result.stopped_early or bool(result.given_up)
     status = STOPPED_EARLY if has_failed else NOT_SCORED if is_unscored(matrix) else 0
@@ -160,16 +163,24 @@ def show_unscored(samples: pl.DataFrame) -> None:
         say(f"{count} without a score: {kind}, such as {error}")
 
 
-async def _run(settings: Settings, duration: float | None, limits: str, *, is_live: bool) -> runs.RunResult:
-    async with at_hand(settings, limits) as given:
+async def _run(
+    settings: Settings, duration: float | None, limits: str, *, is_live: bool, with_console: bool
+) -> runs.RunResult:
+    async with AsyncExitStack() as stack:
+        given = await stack.enter_async_context(at_hand(settings, limits))
+        sinks: list[Sink] = []
+        if with_console:
+            from headgate.cli.console import console_beside  # noqa: PLC0415 - needs an extra of its own
+
+            sinks.append(await stack.enter_async_context(console_beside(settings)))
         if not is_live:
-            return await runs.run_campaign(settings, duration_s=duration, **given)
-        with Live(console=console(), refresh_per_second=4, transient=True) as live:
+            return await runs.run_campaign(settings, duration_s=duration, sinks=sinks, **given)
+        live = stack.enter_context(Live(console=console(), refresh_per_second=4, transient=True))
 
-            async def show(status: CampaignStatus) -> None:
-                live.update(reports.live_view(status))
+        async def show(status: CampaignStatus) -> None:
+            live.update(reports.live_view(status))
 
-            return await runs.run_campaign(settings, duration_s=duration, on_status=show, **given)
+        return await runs.run_campaign(settings, duration_s=duration, on_status=show, sinks=sinks, **given)
 
 
 class AtHand(TypedDict):

@@ -1,5 +1,5 @@
 """The console: one web page for operators over runs, job queue, elastic pools, placement and the store."""
 
-from headgate.core.extras import names_by_stub
+from headgate.core import names_by_stub
 
 __getattr__, __dir__, __all__ = names_by_stub(__name__, __file__)
