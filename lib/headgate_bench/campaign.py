@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from headgate.config import Settings
 from headgate.core import Model, SystemClock
-from headgate.core.events import Event
 from headgate.environments import Environment
 from headgate.run import ChatSender, EndpointChats, RequestSide, Run, RunPlan
 from headgate.sampling import StaticRoster
 from headgate.storage import open_store
-from headgate.telemetry import EventStream, LogSink, PrometheusSink, new_registry
+from headgate.telemetry import EventStream, LogSink, PrometheusSink, Sink, new_registry
 from headgate_bench.definition import LOGGER
 
 
@@ -30,19 +29,15 @@ async def measured_run(
     environments: Mapping[str, Environment],
     sender: ChatSender,
     *,
-    told: Callable[[Event], None] = lambda _event: None,
+    sinks: Sequence[Sink] = (),
     rng: random.Random | None = None,
 ) -> AsyncIterator[Run]:
-    """Give a run that is ready to begin; `told` hears of its events, too."""
+    """Give a run that is ready to begin; `sinks` hear of its events, too."""
     clock = SystemClock()
     stream, store = log_stream(clock), open_store(settings.store)
     await store.probe()
 
-    def emit(event: Event) -> None:
-        stream.emit(event)
-        told(event)
-
-    requests = RequestSide(settings, clock=clock, emit=emit, rng=rng)
+    requests = RequestSide(settings, clock=clock, emit=stream.emit, rng=rng)
     plan = RunPlan(
         settings=settings,
         roster=StaticRoster(roster),
@@ -51,8 +46,9 @@ async def measured_run(
         chats=EndpointChats(sender, requests, clock=clock),
         requests=requests,
     )
-    run = Run(plan, clock=clock, emit=emit)
-    stream.add(PrometheusSink(new_registry(run.status)))
+    run = Run(plan, clock=clock, emit=stream.emit)
+    for sink in (PrometheusSink(new_registry(run.status)), *sinks):
+        stream.add(sink)
     try:
         yield run
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -17,7 +17,7 @@ from headgate.environments import Environment, converse
 from headgate.net import event_loop
 from headgate.run import ChatSource, EndpointChats, RequestSide, Run, RunResult, rare_collections
 from headgate.simulation import ScriptedChats, ServiceTime, free_environments
-from headgate.telemetry import PrometheusSink, new_registry
+from headgate.telemetry import Handler, PrometheusSink, Recorded, new_registry
 from headgate_bench.artifact import at_most
 from headgate_bench.campaign import log_stream, measured_run
 from headgate_bench.definition import Bench, Chart, Outcome, Progress, Scenario, spread_of
@@ -75,7 +75,7 @@ class _SimulatedEndpoint:
 
 
 class _Meter:
-    """Reads figures at even times, and stops the campaign when it has its samples."""
+    """Reads figures at even times, and stops the campaign when it has its samples. A sink of its events."""
 
     def __init__(self, parameters: ScaleParameters, progress: Progress) -> None:
         self._parameters = parameters
@@ -86,14 +86,21 @@ class _Meter:
         self.enough = asyncio.Event()
         self.readings: list[_Reading] = []
 
-    def emit(self, event: Event) -> None:
-        """Take note of an event of the campaign."""
-        if isinstance(event, SampleAccepted):
-            self._accepted += 1
-            if self._accepted >= self._parameters.samples:
-                self.enough.set()
-        elif isinstance(event, BatchStored):
-            self._stored += event.rows
+    @property
+    def handlers(self) -> Mapping[type[Event], Handler]:
+        """What is counted."""
+        return {SampleAccepted: self._sample_accepted, BatchStored: self._batch_stored}
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _sample_accepted(self, _: Recorded[SampleAccepted]) -> None:
+        self._accepted += 1
+        if self._accepted >= self._parameters.samples:
+            self.enough.set()
+
+    def _batch_stored(self, recorded: Recorded[BatchStored]) -> None:
+        self._stored += recorded.event.rows
 
     async def run(self) -> None:
         """Read until cancelled."""
@@ -275,7 +282,7 @@ async def _campaign(
     )
     endpoint = _SimulatedEndpoint(_scripted(parameters, SystemClock(), seed))
     async with (
-        measured_run(settings, roster, environments, endpoint, told=meter.emit) as campaign,
+        measured_run(settings, roster, environments, endpoint, sinks=[meter]) as campaign,
         asyncio.TaskGroup() as group,
     ):
         beside = [group.create_task(meter.run()), group.create_task(_stopped(campaign, meter.enough))]
