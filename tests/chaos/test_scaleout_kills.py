@@ -19,8 +19,11 @@ from headgate.models import is_local_model_installed
 from headgate.models.local_model import weights_path
 from headgate.storage import open_store
 from tests.chaos.campaign_process import Place
+from tests.chaos.test_runner_kills import endpoint
 from tests.house.tree import ROOT
 from tests.run.hosts.site import Cluster, cluster, commands_of, left_in
+
+__all__ = ["endpoint"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.long, pytest.mark.timeout(3_600)]
 
@@ -104,3 +107,26 @@ async def test_kills_lose_and_double_nothing_and_no_gpu_is_left_held(
     assert len(place.acknowledged) >= 3 * kills
     _until_quiet(there, engine)
     _log.info("%d kills: %d samples acknowledged, %d stored", kills, len(place.acknowledged), len(frame))
+
+
+async def test_a_run_whose_ray_head_dies_goes_on_with_what_is_elsewhere_and_ends_in_order(
+    endpoint: str, tmp_path: Path
+) -> None:
+    with cluster(1, num_gpus=GPUS_EACH) as own:
+        place = _place(own, tmp_path, "tiny", "affine:sat")
+        place.settings = tuple(one for one in place.settings if "environment_hosts" not in one)
+        roster = tmp_path / "roster.yaml"
+        other = f"  - {{name: other, base_url: '{endpoint}', model: baseline-greedy}}\n"
+        roster.write_text(f"{roster.read_text()}{other}")
+        run = place.start()
+        run.wait_for_samples(180, at_least=4)
+        for head in commands_of(own, "/gcs_server"):
+            os.kill(head, signal.SIGKILL)
+        for _ in range(90):
+            await asyncio.sleep(1.0)
+            assert run.process.poll() is None, run.tail
+        run.wait_for_samples(at_least=run.count + 3)
+        run.process.send_signal(signal.SIGTERM)
+        assert run.wait() == 0, run.tail
+        assert [line for line in run.tail if "campaign_stopped" in line]
+        place.assert_nothing_lost_or_doubled((await open_store(place.store).scan()).frame)

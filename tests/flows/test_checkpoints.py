@@ -5,18 +5,25 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from prefect.client.orchestration import get_client
+from prefect.events import emit_event
 
 from flows.checkpoints import follow_checkpoints
+from headgate.orchestration import PrivateServer
+from headgate.orchestration.deployment_file import read_deployment_file
+from headgate.orchestration.deployments import deploy_all
+from headgate.orchestration.work_pool import worker
 from tests.flows.api import newest_run
 from tests.flows.places import Places
+from tests.house.tree import ROOT
 from tests.run.test_follow import ENGINE
 
 
-async def events_of(name: str, least: int) -> list[tuple[str, dict[str, Any]]]:
+async def events_of(name: str, least: int, *, within_s: float = 30) -> list[tuple[str, dict[str, Any]]]:
     """Return the events of a training by name and payload, once there are so many: they arrive a moment later."""
     resource = {"id": [f"headgate.checkpoint.{name}"]}
-    async with asyncio.timeout(30), get_client() as client:
+    async with asyncio.timeout(within_s), get_client() as client:
         while True:
             answer = await client._client.post("/events/filter", json={"filter": {"any_resource": resource}})
             found = answer.json()["events"]
@@ -53,3 +60,33 @@ async def test_a_training_becomes_artifacts_and_events(prefect: object, places: 
     assert (regressed, row["model"], row["against"]) == ("checkpoint.regressed", "run-7@step_2", "run-7@step_1")
     assert [event for event, _ in scored] == ["checkpoint.scored"] * 2
     assert (await follow_checkpoints(**given))["evaluated"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(240)
+async def test_a_training_that_says_it_has_saved_a_checkpoint_has_it_evaluated(
+    prefect: PrivateServer, places: Places
+) -> None:
+    """The deployment `checkpoint-saved` of `prefect.yaml`, its trigger and a worker; nobody starts a run."""
+    folder = places.folder / "run-8"
+    folder.mkdir()
+    (folder / "step_1").write_text("solver")
+    file = read_deployment_file(ROOT / "prefect.yaml")
+    (deployed,) = (one for one in file.deployments if one.name == "checkpoint-saved")
+    given = {
+        **deployed.parameters,
+        "serve": {"engine": "command", "command": ENGINE},
+        "options": {"headgate_task_header": True},
+        "instances": 4,
+        "environments": ["affine:sat-hard"],
+        "settings": places.settings(),
+    }
+    changed = [deployed.model_copy(update={"parameters": given})]
+    (places.folder / "prefect.yaml").write_text(file.model_copy(update={"deployments": changed}).as_yaml())
+    environ = prefect.environ()
+    async with worker(places.folder, environ):
+        await deploy_all(places.folder / "prefect.yaml", places.folder, environ)
+        emit_event("checkpoint.saved", {"prefect.resource.id": "training.run-8"}, payload={"place": str(folder)})
+        (event, row), *_ = await events_of("run-8", 1, within_s=120)
+        assert (event, row["model"], row["scored"]) == ("checkpoint.scored", "run-8@step_1", 4)

@@ -39,11 +39,7 @@ class RayHosts:
             InvalidElasticError: an engine takes more than any node has, or than the pool's quota.
             ClusterUnreachableError: no cluster answers.
         """
-        async with self._turn:
-            if self._placement is None:
-                journal = self._cluster.journal or None
-                self._placement = await asyncio.to_thread(connect, self._cluster.address or None, journal=journal)
-        placement, launch = self._placement, serving.launch
+        launch = serving.launch
         engine = {
             "serve": launch.program,
             "weights": launch.weights,
@@ -61,12 +57,21 @@ class RayHosts:
         quota = dict(self._cluster.quota) or None if pool == self._cluster.pool else None
         place = {"pool": pool, "quota": quota, "priority": serving.priority, "labels": dict(serving.labels)}
         try:
+            placement = await self._connected()
             async with placed_engines(config, place, [engine]) as placed:
-                take_signals_back()
                 workers = [each.name for each in placed.engines]
                 yield EnginesAtHand(placed.engines, placed.leases, lambda: _ahead(placement, pool, workers))
         finally:
             take_signals_back()  # Ray's core leaves the default where it ends, as when its head was away for long
+
+    async def _connected(self) -> Placement:
+        """Return the connection, which is made anew where Ray has given the former up."""
+        async with self._turn:
+            if self._placement is None or not self._placement.is_connected:
+                address, journal = self._cluster.address or None, self._cluster.journal or None
+                self._placement = await asyncio.to_thread(connect, address, journal=journal)
+                take_signals_back()
+            return self._placement
 
     async def close(self) -> None:
         """Leave the cluster; one that was started here ends. Legal twice."""
