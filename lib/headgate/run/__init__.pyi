@@ -25,10 +25,7 @@ from .judging import (
     judge_of as judge_of,
     rubric_for as rubric_for,
 )
-from .rescoring import OnRescored as OnRescored, PairChange as PairChange
-from .rescoring import Rescored as Rescored, Rescoring as Rescoring, rescore as rescore
-from .resampling import follow_invalidation as follow_invalidation
-from .models_at_hand import models_at_hand as models_at_hand
+from .at_hand import models_at_hand as models_at_hand
 from .outside_episodes import sample_jobs as sample_jobs
 from .outside_job import outside_executors as outside_executors
 from .plan import ChatSource as ChatSource, RunPlan as RunPlan, rates_of as rates_of
@@ -39,6 +36,9 @@ from .queue_drain import (
     drain_queue as drain_queue,
 )
 from .request_side import RequestSide as RequestSide
+from .rescoring import OnRescored as OnRescored, PairChange as PairChange
+from .rescoring import Rescored as Rescored, Rescoring as Rescoring, rescore as rescore
+from .resampling import follow_invalidation as follow_invalidation
 from .run import Run as Run
 from .served_pool import EngineHosts as EngineHosts
 from .status import RunProgress as RunProgress, RunResult as RunResult
