@@ -12,6 +12,8 @@ from fastapi.responses import JSONResponse
 from fastapi.sse import EventSourceResponse, format_sse_event
 from starlette.responses import Response
 
+from headgate.core.errors import HeadgateError
+
 if TYPE_CHECKING:
     from headgate.console.app import Console
 
@@ -33,9 +35,12 @@ def add_routes(app: FastAPI, console: Console) -> None:
         # Ended with its connection: the server cancels what streams to nobody.
         with sources.watched():
             revision, checked_at = 0, time.monotonic()
-            while True:
+            while not sources.is_closing:
                 if time.monotonic() - checked_at > _RECHECK_S:
-                    await access.viewer(request.headers)  # raises, and so ends the stream, once a token is revoked
+                    try:
+                        await access.viewer(request.headers)
+                    except HeadgateError:
+                        return  # its token was revoked; the page asks again, and is told to sign in
                     checked_at = time.monotonic()
                 now = await sources.changed(revision, _SILENCE_S)
                 if now == revision:

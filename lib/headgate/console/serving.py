@@ -69,7 +69,10 @@ async def serve_console(
             listener = bound(host, port)
             app = console_app(settings, sources, records, access)
             async with serving(app, listener, name="console", most=_MOST_CONNECTIONS, stop_s=_STOP_S, tls=tls):
-                yield url_of(listener, tls)
+                try:
+                    yield url_of(listener, tls)
+                finally:
+                    await sources.close()
     finally:
         if authority is not None:
             authority.close()

@@ -115,11 +115,13 @@ class Sources:
     Attributes:
         all: in the order in which they were named.
         revision: grows with every answer; what was made of the same revision is the same.
+        is_closing: nobody is to wait for changes any more.
     """
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self.all = tuple(sources)
         self.revision = 1
+        self.is_closing = False
         self._viewers = 0
         self._wanted = asyncio.Event()
         self._changed = asyncio.Condition()
@@ -174,8 +176,14 @@ class Sources:
         """Return the revision once it is another one than `revision`, or when the time is over."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s), self._changed:
-                await self._changed.wait_for(lambda: self.revision != revision)
+                await self._changed.wait_for(lambda: self.is_closing or self.revision != revision)
         return self.revision
+
+    async def close(self) -> None:
+        """Wake whoever waits for changes, for good."""
+        async with self._changed:
+            self.is_closing = True
+            self._changed.notify_all()
 
     def _rest(self) -> None:
         if not self._viewers:
