@@ -10,6 +10,7 @@ from fastapi import Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse
 
 from headgate.console.access import Steering, form_of, steerer_of
+from headgate.console.records import HEAVY
 from headgate.console.samples import Listing
 from headgate.core.errors import HeadgateError
 from headgate.storage import Chosen, Invalidation, SampleIndex
@@ -34,7 +35,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
             rows = index.chosen(listing.chosen, tasks)
             return rows.select("task_id", names, "finished_at", "invalid", "resample")
 
-        return await records.now(("rows", listing.chosen, tasks and len(tasks)), make)
+        return await records.now(("rows", listing.chosen, tasks and len(tasks)), make, weight=8 * HEAVY)
 
     def shown(request: Request, listing: Listing, rows: pl.DataFrame, **further: Any) -> HTMLResponse:
         pairs = rows.group_by("model", "environment").len().sort("len", descending=True)

@@ -36,6 +36,11 @@ REST: Final = 10
 
 AT_ONCE: Final = 2
 MOST_ANSWERS: Final = 400
+"""By weight: a page of samples weighs 1."""
+
+HEAVY: Final = 25
+"""A leaderboard of a thousand models, with tens of megabytes."""
+
 MOST_SEARCHES: Final = 16
 
 T = TypeVar("T")
@@ -50,12 +55,14 @@ class Answer(Generic[T]):
         at: wall time of the samples that it was made of.
         took_s: how long it took.
         revision: of the index.
+        weight: of `MOST_ANSWERS`.
     """
 
     value: T
     at: float
     took_s: float
     revision: int
+    weight: int
 
 
 class Records:
@@ -100,6 +107,8 @@ class Records:
 
     async def index(self, *, now: bool = False) -> SampleIndex:
         """Return the samples as far as they are read, after a look at what is new unless that was done of late."""
+        if now and self._reading is not None:  # it may have looked before what was changed
+            await asyncio.wait({self._reading}, timeout=STEP_S)
         if self._reading is None and (now or time.monotonic() >= self._next_at):
             self._stepped = asyncio.Event()
             self._reading = asyncio.create_task(self._read(), name="read the sample store")
@@ -112,7 +121,7 @@ class Records:
         return self._index
 
     async def answer(
-        self, key: Hashable, make: Callable[[SampleIndex], T], *, patience_s: float | None = None
+        self, key: Hashable, make: Callable[[SampleIndex], T], *, patience_s: float | None = None, weight: int = 1
     ) -> Answer[T] | None:
         """Return what `make` gives for the index, made once for all who ask while the store stays as it is.
 
@@ -121,6 +130,7 @@ class Records:
             make: is called in a thread.
             patience_s: after this the last answer to the question is returned, None if there is none yet, and the new
                 one is made in the meantime. Without it the answer is waited for, and dropped when nobody does.
+            weight: of `MOST_ANSWERS`, for how long it is kept.
         """
         index = await self.index()
         last = self._latest.get(key)
@@ -132,7 +142,7 @@ class Records:
         asked = (index.revision, key)
         task = self._tasks.get(asked)
         if task is None:
-            task = self._tasks[asked] = asyncio.create_task(self._made(key, make, index))
+            task = self._tasks[asked] = asyncio.create_task(self._made(key, make, index, weight))
             task.add_done_callback(lambda done: self._forget(asked, done))
         if patience_s is not None:
             await asyncio.wait({task}, timeout=patience_s)
@@ -147,9 +157,9 @@ class Records:
                 self._forget(asked, task)
                 task.cancel()  # changes nothing once it is done
 
-    async def now(self, key: Hashable, make: Callable[[SampleIndex], T]) -> T:
+    async def now(self, key: Hashable, make: Callable[[SampleIndex], T], *, weight: int = 1) -> T:
         """Return what `make` gives, however long it takes; see `answer`."""
-        answer = await self.answer(key, make)
+        answer = await self.answer(key, make, weight=weight)
         assert answer is not None, "it was waited for"
         return answer.value
 
@@ -182,13 +192,15 @@ class Records:
         if self._tasks.get(asked) is task:
             del self._tasks[asked]
 
-    async def _made(self, key: Hashable, make: Callable[[SampleIndex], T], index: SampleIndex) -> Answer[T]:
+    async def _made(
+        self, key: Hashable, make: Callable[[SampleIndex], T], index: SampleIndex, weight: int
+    ) -> Answer[T]:
         begun, at = time.monotonic(), self._read_at
         value = await anyio.to_thread.run_sync(make, index, limiter=self._threads)
-        answer = Answer(value, at, time.monotonic() - begun, index.revision)
+        answer = Answer(value, at, time.monotonic() - begun, index.revision, weight)
         self._latest[key] = answer
         self._latest.move_to_end(key)
-        while len(self._latest) > MOST_ANSWERS:
+        while sum(one.weight for one in self._latest.values()) > MOST_ANSWERS:
             self._latest.popitem(last=False)
         return answer
 

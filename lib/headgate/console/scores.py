@@ -12,7 +12,7 @@ import polars as pl
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse
 
-from headgate.console.records import PATIENCE_S, while_connected
+from headgate.console.records import HEAVY, PATIENCE_S, while_connected
 from headgate.console.samples import Listing
 from headgate.core.errors import InvalidInputError
 from headgate.reports import (
@@ -58,7 +58,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
             return board, leaderboard_notes(board, of_differences=bool(board.pairs))
 
         key = ("leaderboard", chosen, models, against)
-        answer = await while_connected(request, records.answer(key, make, patience_s=PATIENCE_S))
+        answer = await while_connected(request, records.answer(key, make, patience_s=PATIENCE_S, weight=HEAVY))
         board, notes = answer.value if answer else (None, ())
         start = int(given) if (given := request.query_params.get("start", "")).isdecimal() else 0
         return console.page(
@@ -84,7 +84,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
             }
 
         key = ("scores", chosen, models)
-        answer = await while_connected(request, records.answer(key, make, patience_s=PATIENCE_S))
+        answer = await while_connected(request, records.answer(key, make, patience_s=PATIENCE_S, weight=HEAVY))
         return console.page(
             request, "scores.html", listing=listing, models=models, records=records, index=await records.index(),
             answer=answer, shown=answer.value if answer else None,
