@@ -55,10 +55,10 @@ def console(
     host: Annotated[str | None, Parameter(help="Address to listen on; beyond loopback tokens are needed.")] = None,
     port: Annotated[int | None, Parameter(help="Port to listen on; 0 takes a free one.")] = None,
 ) -> int:
-    """Serve a web page over campaigns, job queues, elastic pools, placement and the store, until Ctrl-C.
+    """Serve the console, a web page over campaigns, job queues, elastic pools, placement and the store, until Ctrl-C.
 
-    It shows what is wrong, since when and what holds it; with a token of the scope `steer` it also changes things.
-    What does not answer is shown as down.
+    It shows what is wrong, since when, and why. With a token of the scope `steer` you can change things there. A part
+    that does not answer is shown as down.
     """
     settings = (choices or StoreChoices()).load(console_host=host, console_port=port).settings
     queues = jobqueue or ((settings.jobqueue_url,) if settings.jobqueue_url else ())

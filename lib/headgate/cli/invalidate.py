@@ -23,7 +23,7 @@ Tasks = Annotated[
 ]
 Reason = Annotated[str, Parameter(help="Why, in a sentence, for whoever looks at these samples later.")]
 By = Annotated[str, Parameter(help="Who does it. Default: the user of this process.")]
-DryRun = Annotated[bool, Parameter(negative="", help="Change nothing; say how many of what it would be.")]
+DryRun = Annotated[bool, Parameter(negative="", help="Change nothing; say how many samples it concerns.")]
 Where = Annotated[str, Parameter(help="Only samples for which this SQL holds, as in `headgate query`.")]
 
 
@@ -33,17 +33,17 @@ def invalidate(
     reason: Reason,
     where: Where = "",
     task: Tasks = (),
-    mark: Annotated[str, Parameter(help="Only samples that this mark names: the id that the command printed.")] = "",
-    resample: Annotated[bool, Parameter(negative="", help="Have their tasks taken again; cannot be undone.")] = False,
-    undo: Annotated[bool, Parameter(negative="", help="Have invalidated samples count again.")] = False,
+    mark: Annotated[str, Parameter(help="Only samples of this mark, by the id that the command printed.")] = "",
+    resample: Annotated[bool, Parameter(negative="", help="Take their tasks again; this cannot be undone.")] = False,
+    undo: Annotated[bool, Parameter(negative="", help="Count invalidated samples again.")] = False,
     by: By = "",
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    """Have stored samples count nowhere any more; they are kept, with a mark that says who, when and why.
+    """Exclude stored samples from every count; they are kept, with a mark that says who did it, when and why.
 
-    Doing it again changes nothing. With `--resample` the campaign takes their tasks again: a run that goes on within
-    its `status_interval_s`, another when it starts. Exit status 4 when something could not be read.
+    Repeating it changes nothing. With `--resample` the campaign takes their tasks again: a running one within its
+    `status_interval_s`, another one when it starts. Exit status 4 when something could not be read.
     """
     given = choices or SampleChoices()
     settings, chosen = given.load().settings, given.chosen()

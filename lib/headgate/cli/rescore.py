@@ -32,20 +32,18 @@ def rescore(
     where: Where = "",
     task: Tasks = (),
     scorer: Annotated[
-        str, Parameter(help="What the new scores are known by. Default: the judge, or the packages' versions.")
+        str, Parameter(help="Name of the new scores. Default: the judge, or the versions of the packages.")
     ] = "",
-    undo: Annotated[
-        bool, Parameter(negative="", help="Have the scores hold again that samples were stored with.")
-    ] = False,
+    undo: Annotated[bool, Parameter(negative="", help="Count the scores that samples were stored with again.")] = False,
     by: By = "",
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    """Score stored conversations again, and show what changed. No model is asked, but a judge where one is needed.
+    """Score stored conversations again, and show what changed. Only a judge is asked, where one is needed.
 
-    An environment plays each conversation again with the replies that are stored. Both scores are kept; the newest
-    holds, and `--original` of other commands shows the first. Samples that have a score by this scorer are left out,
-    so that the same command goes on after Ctrl-C or a kill. With `--rubric` a judge scores what any environment asked.
+    The environment replays each conversation with the stored replies. Both scores are kept; the newest counts, and
+    `--original` of other commands shows the first. Samples that have a score by this scorer are skipped, so the same
+    command continues after Ctrl-C or a kill. With `--rubric` a judge scores the answers in any environment.
 
     Exit status 4 when samples could not be scored, or when it ended early.
     """

@@ -31,8 +31,8 @@ T = TypeVar("T")
 class Note:
     """What every order may carry."""
 
-    reason: Annotated[str, Parameter(help="Why; told to whoever asks, and kept.")] = ""
-    dry_run: Annotated[bool, Parameter(negative="", help="Only say what would be done.")] = False
+    reason: Annotated[str, Parameter(help="Reason, kept with the change and shown to others.")] = ""
+    dry_run: Annotated[bool, Parameter(negative="", help="Say what would be done, and change nothing.")] = False
 
 
 ModelChoice = Annotated[str | None, Parameter(name=("--model", "-m"), help="Only this model: NAME or NAME@REVISION.")]
@@ -47,9 +47,10 @@ def pause(
     choices: RunChoices | None = None,
     as_json: AsJson = False,
 ) -> int:
-    """Pause a model, an environment, one in the other, or the whole run, until it is resumed.
+    """Pause a model, an environment, a model in an environment, or the whole run, until it is resumed.
 
-    No sample of it falls due or starts, samples in progress end, and what is queued waits. A restart keeps the pause.
+    No further sample falls due or starts, samples in progress finish, and queued ones wait. A pause survives a
+    restart.
     """
     return _ordered("pause", note, choices, model=model, environment=environment, as_json=as_json)
 
@@ -62,13 +63,13 @@ def resume(
     choices: RunChoices | None = None,
     as_json: AsJson = False,
 ) -> int:
-    """Let go on what was paused, named as it was for `headgate pause`."""
+    """Resume what was paused; name it as for `headgate pause`."""
     return _ordered("resume", note, choices, model=model, environment=environment, as_json=as_json)
 
 
 def set_(
     what: Annotated[str, Parameter(help="rate, factor, cap, budget or workers.")],
-    value: Annotated[str, Parameter(help="A number, or `default`: what the settings and the roster say.")],
+    value: Annotated[str, Parameter(help="A number, or `default` for the value of the settings and the roster.")],
     *,
     model: ModelChoice = None,
     environment: EnvironmentChoice = None,
@@ -93,7 +94,7 @@ def retry(
     choices: RunChoices | None = None,
     as_json: AsJson = False,
 ) -> int:
-    """Try a model again now, or all: end its pause for errors, and its provider's cooldown."""
+    """End the error pause of a model and its provider's cooldown now; without a model, of all."""
     return _ordered("retry", note, choices, model=model, as_json=as_json)
 
 
@@ -105,12 +106,12 @@ def withdraw(
     choices: RunChoices | None = None,
     as_json: AsJson = False,
 ) -> int:
-    """Withdraw the samples that are queued; those in progress end, and those that fall due later are taken."""
+    """Withdraw the queued samples. Samples in progress finish, and samples that fall due later are taken."""
     return _ordered("withdraw", note, choices, model=model, environment=environment, as_json=as_json)
 
 
 def drain(*, note: Note | None = None, choices: RunChoices | None = None, as_json: AsJson = False) -> int:
-    """Have a run end what it has begun, and stop; what is queued stays in its journal for the next one."""
+    """Finish the samples in progress, then stop the run; queued tasks stay in its journal for the next run."""
     return _ordered("drain", note, choices, as_json=as_json)
 
 
@@ -121,7 +122,7 @@ def undo(
     choices: RunChoices | None = None,
     as_json: AsJson = False,
 ) -> int:
-    """Undo a change, unless it was changed again since."""
+    """Undo a change, unless a later one changed the same thing."""
     return _ordered("undo", note, choices, revision=revision, as_json=as_json)
 
 
