@@ -189,14 +189,20 @@ def _served(engines: ServedEngines) -> ActorEngines:
         launch = engines.launch()
     except InvalidInputError as error:
         raise InvalidElasticError(error.message, next_step=error.next_step) from None
+    resources = engines.resources or {"cpu": 1} if engines.serve == "llama.cpp" else {"gpu": 1, **engines.resources}
+    return launched_engines(launch, resources, engines.count, worker=engines.worker or engines.model)
+
+
+def launched_engines(launch: Launch, resources: Mapping[str, Any], count: int, *, worker: str) -> ActorEngines:
+    """Return engines that are started from weights as actors; arguments as the attributes of `ActorEngines`."""
     return ActorEngines(
         class_name=f"{EngineProcess.__module__}:{EngineProcess.__name__}",
-        worker=engines.worker or engines.model,
-        resources=engines.resources or {"cpu": 1} if engines.serve == "llama.cpp" else {"gpu": 1, **engines.resources},
-        count=engines.count,
+        worker=worker,
+        resources=dict(resources),
+        count=count,
         arguments={"launch": launch},
-        slots=engines.slots,
-        models=(engines.model,),
+        slots=launch.slots,
+        models=(launch.name,),
     )
 
 

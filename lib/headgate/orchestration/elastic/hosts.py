@@ -10,6 +10,7 @@ from typing import Final
 from headgate.core import Serving
 from headgate.elastic import ElasticConfig
 from headgate.elastic.service import EnginesAtHand
+from headgate.orchestration.elastic.forms import launched_engines
 from headgate.orchestration.elastic.workers import placed_engines
 from headgate.placement import Placement, WorkView, connect, take_signals_back
 from headgate.run import HostCluster
@@ -40,19 +41,8 @@ class RayHosts:
             ClusterUnreachableError: no cluster answers.
         """
         launch = serving.launch
-        engine = {
-            "serve": launch.program,
-            "weights": launch.weights,
-            "name": launch.name,
-            "worker": name,
-            "resources": {"gpu": launch.gpus} if launch.gpus else {"gpu": 0, "cpu": 1},
-            "count": serving.most,
-            "slots": launch.slots,
-            "options": dict(launch.options),
-            "command": launch.command,
-            "environ": dict(launch.environ),
-            "start_s": launch.start_s,
-        }
+        resources = {"gpu": launch.gpus} if launch.gpus else {"cpu": 1}
+        engine = launched_engines(launch, resources, serving.most, worker=name)
         pool = serving.pool or self._cluster.pool
         quota = dict(self._cluster.quota) or None if pool == self._cluster.pool else None
         place = {"pool": pool, "quota": quota, "priority": serving.priority, "labels": dict(serving.labels)}

@@ -44,7 +44,7 @@ class PlacedEngines:
 
 @asynccontextmanager
 async def placed_engines(
-    config: ElasticConfig, placement: Mapping[str, Any], engines: Sequence[Mapping[str, Any]] = ()
+    config: ElasticConfig, placement: Mapping[str, Any], engines: Sequence[Mapping[str, Any] | ActorEngines] = ()
 ) -> AsyncIterator[PlacedEngines]:
     """Connect to a cluster and give the engines that are actors there, with leases for all workers of a pool.
 
@@ -53,7 +53,7 @@ async def placed_engines(
     Args:
         config: of the pool.
         placement: the section of that name in the pool's file; see `WorkerPlacement`.
-        engines: the entries of kind `ray` that name a class; see `ActorEngines`.
+        engines: the entries of kind `ray` that name a class, or what they became; see `ActorEngines`.
 
     Raises:
         InvalidElasticError: something that was written breaks a rule, or a worker could never have a place.
@@ -67,7 +67,9 @@ async def placed_engines(
         ```
     """
     wanted = checked_placement(placement)
-    actors = _orders(wanted, [checked_actors(each) for each in engines], config)
+    actors = _orders(
+        wanted, [each if isinstance(each, ActorEngines) else checked_actors(each) for each in engines], config
+    )
     async with AsyncExitStack() as exits:
         connection = await asyncio.to_thread(connect, wanted.address)
         exits.push_async_callback(asyncio.to_thread, connection.close)
