@@ -23,7 +23,8 @@ MOST_ROWS: Final = 4_000_000
 """Samples that are indexed, the newest; a million take about 150 MB."""
 
 _STEP_PARTS: Final = 32
-_STORED: Final = tuple(name for name in COLUMNS if name not in {"seed", "sequence", "trace_id", "conversation"})
+_LEFT: Final = frozenset({"seed", "sequence", "trace_id", "conversation", "served_model", "system_fingerprint"})
+_STORED: Final = tuple(name for name in COLUMNS if name not in _LEFT)
 _REPEATED: Final = ("campaign", "model", "environment", "stage")
 """Columns of few different values, which are kept once."""
 
