@@ -132,12 +132,12 @@ def test_what_is_written_to_the_journal_by_others_acts_and_acts_once(world: Worl
         other = Journal(world.folder, "main", fsync=False)
         other.steer(ControlOrder("pause", what="paused", value=True, reason="by hand"), "a command", run.now())
         other.close()
-        await clock.sleep(1.0)
+        await clock.sleep(10.0)
         assert run.steering.document()["controls"][0]["by"] == "a command"
         await clock.sleep(300)
 
     world.run(models(1), RATES, duration_s=400, during=during, settings=STEADY)
-    assert started_between(world, 102, 400) == 0
+    assert started_between(world, 111, 400) == 0
     (told,) = world.of(ControlChanged)
     assert (told.verb, told.what, told.after, told.by, told.reason) == ("pause", "paused", True, "a command", "by hand")
 

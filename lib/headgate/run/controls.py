@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 LOOK_EVERY_S: Final = 1.0
 """How often a run asks for the revision of its controls, which others of its journal may have changed."""
 
+LOOK_EVERY_SIMULATED_S: Final = 10.0
+"""The same in simulated time, where seconds pass by the thousand and nobody waits for them."""
+
 LOGGED: Final = 100
 DRAINED: Final = "drained"
 """What the reason of a run begins with that was told to end what it began."""
@@ -296,10 +299,10 @@ class Steering:
         if parts.controls.revision:
             self._enforce()
 
-    async def keep(self) -> None:
+    async def keep(self, every_s: float = LOOK_EVERY_S) -> None:
         """Look for changes of others, until cancelled."""
         while True:
-            await self._parts.clock.sleep(LOOK_EVERY_S)
+            await self._parts.clock.sleep(every_s)
             with contextlib.suppress(*JOURNAL_AWAY):
                 await self.look()
 

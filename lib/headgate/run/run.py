@@ -22,7 +22,7 @@ from headgate.core.events import (
 from headgate.core.status import CampaignStatus
 from headgate.run.acceptance import Acceptance
 from headgate.run.budgets import restored_budgets
-from headgate.run.controls import Steering
+from headgate.run.controls import LOOK_EVERY_S, LOOK_EVERY_SIMULATED_S, Steering
 from headgate.run.demand import DemandSide
 from headgate.run.dispatch import AGGREGATE, JOBS, LOCAL, WORKERS, dispatcher_of, frontier_rules
 from headgate.run.early_stop import RosterEarlyStop
@@ -79,6 +79,7 @@ class Run:
         self._outside = outside = plan.executor
         self._clock = clock
         self._emit = emit
+        self._is_simulated = inline
         self._epoch_offset = clock.wall() - clock.monotonic()
         rates = plan.rates() if plan.provider is None else {}
         judge = plan.judging.judge if plan.judging is not None else None
@@ -256,7 +257,8 @@ class Run:
                 acceptance = group.create_task(self._acceptance.run())
                 sink = group.create_task(self._sink.run())
                 beside = [self._demand.run(), self._membership.keep(), self._report(), self._stop_in_time()]
-                beside += [self._journal.keep(), self._learning.keep(), self.steering.keep()]
+                beside += [self._journal.keep(), self._learning.keep()]
+                beside.append(self.steering.keep(LOOK_EVERY_SIMULATED_S if self._is_simulated else LOOK_EVERY_S))
                 if self._parts.requests is not None:
                     beside.append(self._parts.requests.budgets.keep_in_step())
                 if self._outside is not None:
