@@ -21,6 +21,7 @@ IDLE_CASES = (
 )
 
 TINY = {
+    "alerts": ("models=5", "years=0.005", "dropping=5", "history_days=2", "search_days=1"),
     "hostile": ("kinds=answers,messages", "tries=1"),
     "admission": (
         "waiters=200", "slots=4", "groups=3", "handovers=100", "contended=400", "alone=200", "idle_s=0.1", "most_s=1",
@@ -66,6 +67,7 @@ TINY = {
 }  # fmt: skip
 
 EASY = {
+    "alerts": ("bar_false=1e9", "bar_found=0"),
     "hostile": ("bar_others=0",),
     "admission": ("bar_handover_ms=1e9", "bar_idle=1e9", "bar_contended=1", "bar_alone=1"),
     "queue": ("bar_us=1e9", "bar_beside=1e9", "bar_flat=1e9"),
@@ -103,6 +105,7 @@ EASY = {
 """Bars that a busy machine meets as well: what is tested is the bench, not the machine."""
 
 HARD = {
+    "alerts": "bar_found=2",
     "hostile": "bar_others=2",
     "admission": "bar_alone=1e15",
     "queue": "bar_us=0",

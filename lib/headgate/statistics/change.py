@@ -1,0 +1,280 @@
+"""Whether a model scores worse than it did: a test that may be looked at after every sample, for ever.
+
+Each sample is held against what was to be expected of it: the model's mean in the environment, drawn towards what the
+model made of the same task before, as far as that has told anything so far. On the difference somebody bets that it
+falls short (Waudby-Smith and Ramdas 2024). A capital that grows by bets on a steady model is luck; started anew at
+every sample and summed, it is an e-detector (Shin, Ramdas and Rinaldo 2024): where the expectation is right, false
+alarms come no more often than once in `threshold` of the time that was staked.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect
+from dataclasses import dataclass
+from typing import Final
+
+FALSE_ALARMS_PER_YEAR: Final = 0.05
+"""Of one steady model, over all of its environments."""
+
+_STAKED_PER_YEAR: Final = FALSE_ALARMS_PER_YEAR / 2
+"""What the threshold is made of; the other half is for expectations that have to be learnt."""
+
+DROPS: Final = (0.1, 0.2, 0.4, 0.8)
+"""Shares of the score that are bet to be gone. Any one in between is found nearly as fast as by its own bet."""
+
+PULLS: Final = (0.05, 0.3, 2.0, 12.0)
+"""How many samples the mean weighs against a task's own: what serves best is learnt. The mean alone is the fifth."""
+
+FEWEST: Final = 100
+"""Samples of a pair before anything is bet on it."""
+
+FEWEST_ALIKE: Final = 30
+"""Samples with about the same expectation before anything is bet on one more of them."""
+
+EDGES: Final = (0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97)
+"""Between expectations that are about the same; how far they are off on average is learnt, and taken off."""
+
+LEAST: Final = 0.02
+"""Nobody is expected to fail, or not to fail, more surely than this."""
+
+MEMORY: Final = 4_000.0
+"""Samples of a pair that the mean and the corrections remember."""
+
+TASK_MEMORY: Final = 32.0
+"""Samples that is remembered of a task."""
+
+MOST_TASKS: Final = 4_096
+"""Of an environment; those of a longer list come back too rarely to be told apart."""
+
+CAUTION: Final = 0.4
+"""Standard errors of a correction that the expectation is lowered by."""
+
+PRIOR: Final = 20.0
+"""Samples that a correction of none weighs."""
+
+_FLOOR: Final = 1e-5
+"""No way to expect is ruled out for good."""
+
+_LONGEST_STAKE_DAYS: Final = 1.0
+_MIDDLE: Final = DROPS.index(0.2)
+_DAY_S: Final = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreDrop:
+    """A model scores worse than it did.
+
+    Attributes:
+        environment: where; empty for all of them together.
+        before: mean that was to be expected of the samples since then.
+        after: their mean.
+        low: of `after` less `before`, a 95 % interval; of samples that were chosen because they are low, so it
+            overstates small drops.
+        since: time at which the drop most likely began, in seconds since the epoch.
+        samples: since then.
+    """
+
+    environment: str
+    before: float
+    after: float
+    low: float
+    high: float
+    since: float
+    samples: int
+
+
+class ScoreChange:
+    """Tells when one model begins to score worse, in one environment or in all; then it starts anew from there.
+
+    Feed it the model's scored samples in the order of time. The alarms are those of an average of e-detectors, half of
+    it for all environments together and half shared by each alone, so that the bound is the model's. Pure; a sample
+    costs some microseconds, and a task that was seen 8 bytes.
+    """
+
+    __slots__ = ("_all", "_environments", "_levels", "_sum", "threshold")
+
+    def __init__(self, environments: int) -> None:
+        """Begin without knowing anything of a model that is sampled in so many environments, at least 1."""
+        self.threshold = 365.0 / _STAKED_PER_YEAR
+        """Days; the evidence at which an alarm is raised."""
+        self._environments = max(1, environments)
+        self._levels: dict[str, _Level] = {}
+        self._all = _Evidence()
+        self._sum = 0.0
+
+    def add(self, environment: str, index: int, score: float, at: float) -> ScoreDrop | None:
+        """Take the next sample, of task `index`, that ended `at` (seconds since the epoch); return a drop it shows."""
+        level = self._levels.get(environment)
+        if level is None:
+            level = self._levels[environment] = _Level()
+        expected = level.expected(index)
+        if level.may_bet():
+            bet = (expected - score) / (1.0 - expected)
+            own = level.evidence
+            self._sum -= own.total
+            own.add(bet, expected, score, at)
+            self._sum += own.total
+            if self._environments > 1:
+                self._all.add(bet, expected, score, at)
+        level.learn(score)
+        if self.evidence < self.threshold:
+            return None
+        return self._alarm(environment, level)
+
+    @property
+    def evidence(self) -> float:
+        """What speaks for a drop now, in days: on average no more than have passed while there was none."""
+        share = 1.0 / (self._environments * len(DROPS))
+        return self._sum * share if self._environments == 1 else (self._sum * share + self._all.total / len(DROPS)) / 2
+
+    def mean(self, environment: str) -> float | None:
+        """Return the mean that is expected in an environment, None where nothing is known."""
+        level = self._levels.get(environment)
+        return None if level is None else level.mean
+
+    def validate(self) -> None:
+        """Assert that evidence is none or positive, and that what is expected is a chance."""
+        assert self.evidence < self.threshold
+        assert math.isclose(self._sum, sum(one.evidence.total for one in self._levels.values()), abs_tol=1e-6)
+        for level in self._levels.values():
+            level.validate()
+
+    def _alarm(self, environment: str, level: _Level) -> ScoreDrop:
+        own = level.evidence.total / self._environments
+        is_own = self._environments == 1 or own >= self._all.total
+        drop = (level.evidence if is_own else self._all).drop(environment if is_own else "")
+        for name in [environment] if is_own else list(self._levels):
+            shown = self._levels[name].evidence
+            self._levels[name] = _Level(shown.count, shown.scored)
+        self._all = _Evidence()
+        self._sum = sum(one.evidence.total for one in self._levels.values())
+        return drop
+
+
+class _Evidence:
+    """The capital of bettors on drops of different size, and the stretch of samples that speaks most for one."""
+
+    __slots__ = ("bettors", "count", "expected", "last", "run", "scored", "since", "squares", "total")
+
+    def __init__(self) -> None:
+        self.bettors = [0.0] * len(DROPS)
+        self.total = 0.0
+        self.last: float | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self.run = 1.0
+        self.count = 0
+        self.since = self.expected = self.scored = self.squares = 0.0
+
+    def add(self, bet: float, expected: float, score: float, at: float) -> None:
+        days = 0.0 if self.last is None else min(max(0.0, at - self.last) / _DAY_S, _LONGEST_STAKE_DAYS)
+        self.last = at
+        self.bettors = bettors = [
+            (1.0 + drop * bet) * (capital + days) for drop, capital in zip(DROPS, self.bettors, strict=True)
+        ]
+        self.total = sum(bettors)
+        self.run *= 1.0 + DROPS[_MIDDLE] * bet
+        if self.run <= 1.0:
+            self._forget()
+            return
+        if not self.count:
+            self.since = at
+        self.count += 1
+        self.expected += expected
+        self.scored += score
+        self.squares += (score - expected) ** 2
+
+    def drop(self, environment: str) -> ScoreDrop:
+        count = max(1, self.count)
+        before, after = self.expected / count, self.scored / count
+        apart = after - before
+        # One more sample that is half a point off: a few that are all alike do not prove that there is no spread.
+        variance = (max(0.0, self.squares - count * apart**2) + 0.25) / count
+        half = 1.96 * math.sqrt(variance / count)
+        low, high = max(-1.0, apart - half), min(1.0, apart + half)
+        return ScoreDrop(environment, before, after, low, high, self.since, self.count)
+
+
+class _Level:
+    """What is expected of a model in one environment, and what speaks against it."""
+
+    __slots__ = (
+        "_alike",
+        "_corrections",
+        "_count",
+        "_counts",
+        "_expected",
+        "_group",
+        "_index",
+        "_sum",
+        "_tasks",
+        "_ways",
+        "_weights",
+        "evidence",
+    )  # fmt: skip
+
+    def __init__(self, count: int = 0, total: float = 0.0) -> None:
+        self._count, self._sum = 2.0 + count, 1.0 + total
+        self._tasks = array("f")
+        self._weights = [1.0 / (len(PULLS) + 1)] * (len(PULLS) + 1)
+        self._counts = [0.0] * (len(EDGES) + 1)
+        self._corrections = [0.0] * (len(EDGES) + 1)
+        self._ways = self._weights
+        self._expected = self._alike = 0.0
+        self._group = self._index = 0
+        self.evidence = _Evidence()
+
+    @property
+    def mean(self) -> float:
+        return self._sum / self._count
+
+    def expected(self, index: int) -> float:
+        """Return what is expected of a sample of a task, rather too little; `learn` then says what it was."""
+        mean, tasks, place = self.mean, self._tasks, 2 * index
+        count, total = (tasks[place], tasks[place + 1]) if place < len(tasks) else (0.0, 0.0)
+        self._index = index
+        self._ways = ways = [min(max((total + pull * mean) / (count + pull), LEAST), 1.0 - LEAST) for pull in PULLS]
+        ways.append(min(max(mean, LEAST), 1.0 - LEAST))
+        self._expected = found = sum(map(float.__mul__, self._weights, ways))
+        self._group = group = bisect(EDGES, found)
+        self._alike = alike = self._counts[group]
+        found = min(max(found + self._corrections[group] / (alike + PRIOR), LEAST), 1.0 - LEAST)
+        return max(found - CAUTION * math.sqrt(found * (1.0 - found) / (alike + PRIOR)), LEAST)
+
+    def may_bet(self) -> bool:
+        """Return whether enough is known of samples of which the same is expected."""
+        return self._alike >= FEWEST_ALIKE and self._count >= FEWEST + 2
+
+    def learn(self, score: float) -> None:
+        """Take in what came of the sample that was asked for last."""
+        if score == 1.0:
+            chances = self._ways
+        elif score == 0.0:
+            chances = [1.0 - way for way in self._ways]
+        else:
+            chances = [way**score * (1.0 - way) ** (1.0 - score) for way in self._ways]
+        weights = list(map(float.__mul__, self._weights, chances))
+        whole = sum(weights)
+        self._weights = [max(weight / whole, _FLOOR) for weight in weights]
+        kept, group = min(1.0, MEMORY / (self._alike + 1.0)), self._group
+        self._counts[group] = self._alike * kept + 1.0
+        self._corrections[group] = self._corrections[group] * kept + score - self._expected
+        kept = min(1.0, MEMORY / (self._count + 1.0))
+        self._count, self._sum = self._count * kept + 1.0, self._sum * kept + score
+        if self._index < MOST_TASKS:
+            self._learn_task(self._index, score)
+
+    def _learn_task(self, index: int, score: float) -> None:
+        tasks, place = self._tasks, 2 * index
+        if place >= len(tasks):
+            tasks.frombytes(bytes(tasks.itemsize * (place + 2 - len(tasks))))
+        kept = min(1.0, TASK_MEMORY / (tasks[place] + 1.0))
+        tasks[place], tasks[place + 1] = tasks[place] * kept + 1.0, tasks[place + 1] * kept + score
+
+    def validate(self) -> None:
+        assert min(self.evidence.bettors) >= 0.0
+        assert 0.0 < self.mean < 1.0
+        assert 0.99 < sum(self._weights) < 1.01
