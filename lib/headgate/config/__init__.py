@@ -1,16 +1,18 @@
 """Settings: names, defaults, bounds, and where a value came from."""
 
-from headgate.config.budget_settings import EVERYWHERE, BudgetSettings, meaningless, value_for
+from headgate.config.budget_settings import EVERYWHERE, Address, BudgetSettings, meaningless, value_for
 from headgate.config.loading import LoadedSettings, load_settings
 from headgate.config.renamed import variables_of
-from headgate.config.sections import AdmissionSettings
+from headgate.config.sections import AdmissionSettings, Command
 from headgate.config.settings import MAX_DAILY_RATE, Settings, checked_rate, setting_fields
 
 __all__ = [
     "EVERYWHERE",
     "MAX_DAILY_RATE",
+    "Address",
     "AdmissionSettings",
     "BudgetSettings",
+    "Command",
     "LoadedSettings",
     "Settings",
     "checked_rate",

@@ -1,11 +1,12 @@
-"""Sections of the settings: environments, requests, judges, scheduling, telemetry."""
+"""Sections of the settings: environments, requests, judges, scheduling, telemetry, notices."""
 
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
 from headgate.config.budget_settings import Address, Names, Section, names_in, paired
 from headgate.config.renamed import RENAMED
@@ -166,6 +167,54 @@ class TelemetrySettings(Section):
         "",
         description="Base address of an OpenTelemetry collector (OTLP over HTTP) for spans and metrics. Empty: "
         "OTEL_EXPORTER_OTLP_ENDPOINT, and none without it. Needs the extra `otel`.",
+    )
+
+
+def _words_of(value: object) -> object:
+    """Return the words of a command that is written as on a command line, or as a JSON list."""
+    if not isinstance(value, str):
+        return value
+    if not value.lstrip().startswith("["):
+        return tuple(shlex.split(value))
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise ValueError(f"a command must be a JSON list of texts: {error}") from None
+
+
+Command = Annotated[tuple[str, ...], BeforeValidator(_words_of)]
+"""The words of a command."""
+
+
+class NoticeSettings(Section):
+    """Who is told what matters, and what is looked for."""
+
+    notify_url: Address = Field("", description="Webhook: each notice is posted there as JSON. Empty: none.")
+    notify_secret: SecretStr = Field(
+        SecretStr(""),
+        description="Secret that the webhook's notices are signed with (HMAC-SHA256, as the Standard Webhooks have "
+        "it): `whsec_` and base64, or any text.",
+    )
+    notify_command: Command = Field(
+        (),
+        description="Command that is run for each notice and reads it as JSON from its input: as on a command line, "
+        "or a JSON list. Empty: none.",
+    )
+    notify_timeout_s: float = Field(
+        10.0, gt=0, le=600, description="A command, or an attempt to post a notice, is given up after this long."
+    )
+    stalled_after_s: float = Field(
+        3_600.0,
+        ge=0,
+        description="A run that has accepted nothing for so long, although samples are due that it could take, has "
+        "stalled; longer than the longest episode. 0: it never has.",
+    )
+    score_history_days: float = Field(
+        30.0,
+        ge=0,
+        le=365,
+        description="Days of stored samples that a run looks back at, to know what scores to expect and who answered; "
+        "0 looks for no drops and no change of endpoints.",
     )
 
 

@@ -28,6 +28,7 @@ from headgate.config.sections import (
     ExecutorSettings,
     HostSettings,
     JudgeSettings,
+    NoticeSettings,
     SchedulingSettings,
     TelemetrySettings,
 )
@@ -73,6 +74,7 @@ class Settings(
     HostSettings,
     BudgetSettings,
     TelemetrySettings,
+    NoticeSettings,
 ):
     """The settings of one campaign. Durations in seconds, rates per day, sizes in tasks or samples."""
 

@@ -30,6 +30,8 @@ class ChatReply:
         first_token_s: time to the first token where the answer was streamed, else None.
         wait_s: spent waiting for admission and back-off before that attempt.
         attempts: requests sent for this reply, retries included.
+        served_model: who answered, as the endpoint names it; empty where it does not.
+        system_fingerprint: of the configuration that it answered with, likewise.
     """
 
     text: str
@@ -39,6 +41,8 @@ class ChatReply:
     first_token_s: float | None = None
     wait_s: float = 0.0
     attempts: int = 1
+    served_model: str = ""
+    system_fingerprint: str = ""
 
 
 class ChatError(Exception):

@@ -138,6 +138,8 @@ class Sample:
         attempts: requests sent, retries included.
         trace_id: 32 hex digits, shared by all events of this sample.
         conversation: JSON of the messages exchanged, or empty.
+        served_model: name of the model in the last answer, as its endpoint gave it; None where it gave none.
+        system_fingerprint: of that answer, likewise.
     """
 
     task_id: str
@@ -164,6 +166,13 @@ class Sample:
     attempts: int
     trace_id: str
     conversation: str = ""
+    served_model: str | None = None
+    system_fingerprint: str | None = None
+
+    @property
+    def served_by(self) -> str:
+        """Who answered: the served model and its fingerprint, as far as its endpoint named them."""
+        return " ".join(name for name in (self.served_model, self.system_fingerprint) if name)
 
     @property
     def is_scored(self) -> bool:

@@ -44,6 +44,8 @@ class EpisodeResult:
         request_wait_s: spent waiting for admission and back-off.
         messages: the conversation, replies included; always encodable as UTF-8.
         questions: what judges are to be asked; empty for an episode that has its score, or none for good.
+        served_model: who gave the last reply that names somebody; empty where none does.
+        system_fingerprint: of that reply, likewise.
     """
 
     score: float | None
@@ -58,6 +60,8 @@ class EpisodeResult:
     request_wait_s: float
     messages: tuple[Message, ...]
     questions: tuple[tuple[Message, ...], ...] = ()
+    served_model: str = ""
+    system_fingerprint: str = ""
 
 
 class _FaultError(Exception):
@@ -82,6 +86,7 @@ class _Run:
     turns: int = 0
     attempts: int = 0
     request_wait_s: float = 0.0
+    served: tuple[str, str] = ("", "")
 
     def scored(self, score: Score) -> EpisodeResult:
         return self._result(score, None, None)
@@ -108,6 +113,8 @@ class _Run:
             attempts=self.attempts,
             request_wait_s=self.request_wait_s,
             messages=tuple(self.messages),
+            served_model=self.served[0],
+            system_fingerprint=self.served[1],
         )
 
     def _locks_note(self) -> str:
@@ -147,6 +154,8 @@ class _Run:
         self.prompt_tokens += reply.prompt_tokens
         self.completion_tokens += reply.completion_tokens
         self.request_wait_s += reply.wait_s
+        if reply.served_model or reply.system_fingerprint:
+            self.served = (reply.served_model, reply.system_fingerprint)
 
 
 async def converse(environment: Environment, index: int, seed: int, chat: Chat, *, model: str = "") -> EpisodeResult:

@@ -18,11 +18,13 @@ from typing import Any, Final, Generic, TypeVar
 
 from headgate.core import Clock
 from headgate.core.errors import HeadgateError
+from headgate.core.events import Emit, JobDied
 from headgate.jobqueue.claims import LATE_RESULTS_KEPT_S
 from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.job import Job
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.outcomes import Instant, NoneFree, Reserved, Settled, Stale, Waiting
+from headgate.jobqueue.records import Changes, Happening
 from headgate.jobqueue.stores.sql import Store
 
 _log = logging.getLogger("headgate.jobqueue")
@@ -122,7 +124,9 @@ class LedgerWriter:
     ever answered.
     """
 
-    def __init__(self, store: Store, clock: Clock, owner: str) -> None:
+    def __init__(self, store: Store, clock: Clock, owner: str, emit: Emit | None = None) -> None:
+        """Prepare it; `emit` is told of jobs that died, from the writer's thread."""
+        self._emit = emit
         self.figures = WriterFigures()
         self._store = store
         self._clock = clock
@@ -271,13 +275,18 @@ class LedgerWriter:
             self._swept_at = at.now
             wall = at.wall
             ledger.forget(replies_before=wall - _REPLIES_KEPT_S, late_results_before=wall - LATE_RESULTS_KEPT_S)
+        died: list[JobDied] = []
         if ledger.changes:
             self._store.commit(ledger.changes)
+            died = _died(ledger.changes) if self._emit else died
             ledger.committed()
             self.figures.commits += 1
         self.figures.operations += len(group)
         self.figures.expired += len(expired)
         self._tell(group, settled)
+        if self._emit is not None:
+            for event in died:
+                self._emit(event)
         for job in expired:
             _log.warning("Job %s reclaimed after heartbeat timeout (worker=%s)", job.job_id, job.worker)
 
@@ -367,6 +376,12 @@ def _give_back(ledger: Ledger, outcome: tuple[Any, ...], at: Instant) -> None:
     for job in outcome:
         if isinstance(job, Job):
             ledger.claims.take_back(job, at, "the worker had hung up")
+
+
+def _died(changes: Changes) -> list[JobDied]:
+    ids = [entry.job_id for entry in changes.history if entry.what is Happening.DIED]
+    jobs = [changes.changed_jobs.get(job_id) or changes.new_jobs[job_id] for job_id in ids]
+    return [JobDied(job.job_id, job.spec.team, job.spec.task, job.failures, job.last_error) for job in jobs]
 
 
 def _closing() -> HeadgateError:

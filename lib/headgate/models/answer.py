@@ -13,7 +13,7 @@ from typing import Any, Final
 import aiohttp
 import orjson
 
-from headgate.core import ChatError, ErrorKind, json_value, redacted
+from headgate.core import ChatError, ErrorKind, json_value, masked, redacted
 
 MAX_RETRY_AFTER_S: Final = 3600.0
 """Longer demands are cut to an hour: beyond it a provider is down, and the model's error pause takes over."""
@@ -118,6 +118,8 @@ def _said(body: bytes | bytearray) -> str:
 
 
 _DONE: Final = b"[DONE]"
+_MAX_NAME_CHARS: Final = 200
+
 _MAX_TOKENS: Final = 2**40
 """A count beyond this is nonsense; it would overflow sums in the store."""
 
@@ -130,11 +132,13 @@ BYTES_FOR_EACH: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The text of an answer and the tokens that the endpoint counted; 0 where it does not say."""
+    """The text of an answer, the tokens that the endpoint counted (0 where it does not say), and who it says it is."""
 
     text: str
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    served_model: str = ""
+    system_fingerprint: str = ""
 
 
 def read_completion(body: bytes | bytearray) -> Answer:
@@ -154,7 +158,7 @@ def read_completion(body: bytes | bytearray) -> Answer:
     message = choice.get("message")
     if not isinstance(message, dict):
         raise _garbage("a choice without a message", body)
-    return _answer(_text_of(message), document.get("usage"))
+    return _answer(_text_of(message), document.get("usage"), document)
 
 
 @dataclass(slots=True)
@@ -177,6 +181,7 @@ class StreamedAnswer:
     _lines: int = 0
     _rest: bytearray = field(default_factory=bytearray)
     _usage: object = None
+    _last: dict[str, Any] = field(default_factory=dict)
     _is_finished: bool = False
 
     def feed(self, data: bytes) -> None:
@@ -213,7 +218,7 @@ class StreamedAnswer:
             raise ChatError(
                 ErrorKind.PROVIDER_FAILURE, f"the stream ended without a finish reason after {self._chars} characters"
             )
-        return _answer("".join(self._pieces), self._usage)
+        return _answer("".join(self._pieces), self._usage, self._last)
 
     def _take(self, payload: bytearray) -> None:
         if payload == _DONE:
@@ -221,6 +226,8 @@ class StreamedAnswer:
             return
         chunk = _document(payload)
         self._usage = chunk.get("usage") or self._usage
+        if chunk.get("model"):
+            self._last = chunk
         choice = _first_choice(chunk)
         if choice is None:  # the last chunk carries the usage alone
             return
@@ -295,9 +302,15 @@ def _text_of(message: dict[str, Any]) -> str:
             return refusal if isinstance(refusal, str) else ""
 
 
-def _answer(text: str, usage: object) -> Answer:
+def _answer(text: str, usage: object, document: dict[str, Any]) -> Answer:
     counts = usage if isinstance(usage, dict) else {}
-    return Answer(text, _count(counts.get("prompt_tokens")), _count(counts.get("completion_tokens")))
+    prompt, completion = _count(counts.get("prompt_tokens")), _count(counts.get("completion_tokens"))
+    return Answer(text, prompt, completion, _name(document.get("model")), _name(document.get("system_fingerprint")))
+
+
+def _name(value: object) -> str:
+    """Return a name that an endpoint gave; one that is no text, or far too long, is none."""
+    return masked(value) if isinstance(value, str) and len(value) <= _MAX_NAME_CHARS else ""
 
 
 def _count(value: object) -> int:

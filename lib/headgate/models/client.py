@@ -238,6 +238,8 @@ class _Attempt:
             completion_tokens=answer.completion_tokens,
             latency_s=self._clock.monotonic() - self._began,
             first_token_s=self._first_token_s,
+            served_model=answer.served_model,
+            system_fingerprint=answer.system_fingerprint,
         )
 
     async def _read(self, response: aiohttp.ClientResponse, patience: asyncio.Timeout) -> Answer:

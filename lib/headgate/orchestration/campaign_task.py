@@ -18,6 +18,7 @@ from headgate.orchestration.artifacts import RunArtifacts, publish, publish_link
 from headgate.orchestration.engines import engine_hosts
 from headgate.orchestration.inputs import SamplingOrder, cluster_for, report_store_for, roster_for, store_for
 from headgate.orchestration.limit_choices import slots_for
+from headgate.orchestration.notices import emit_notice
 from headgate.orchestration.pages import write_report
 from headgate.orchestration.phases import DrainSink, in_phase, until_drained
 from headgate.orchestration.run_state import artifact_key, ended, run_logger
@@ -43,7 +44,8 @@ async def run_in_phases(
     """Return what a campaign gives that runs as tasks: `load roster`, its name, and `drain`.
 
     Args:
-        campaign: takes settings, and by name `roster`, `store`, `slots`, `stop`, `engine_hosts` and `sinks`.
+        campaign: takes settings, and by name `roster`, `store`, `slots`, `stop`, `engine_hosts`, `sinks` and
+            `tell`.
         order: names the blocks that they come from.
         settings: those of the campaign.
         artifacts: published meanwhile.
@@ -72,6 +74,7 @@ async def run_in_phases(
                 stop=stop.event,
                 engine_hosts=hosts,
                 sinks=[drain],
+                tell=emit_notice,
             )
             return await until_drained(running, drain.begun, name=name, store=store.url)
 

@@ -49,10 +49,13 @@ from headgate.telemetry import (
     BackgroundSink,
     EventStream,
     LogSink,
+    Notices,
     PrometheusSink,
+    Send,
     Sink,
     new_registry,
     register_losses,
+    senders_of,
 )
 
 OnStatus = Callable[[CampaignStatus], Awaitable[None]]
@@ -75,6 +78,7 @@ class Watch(TypedDict, total=False):
         sinks: further sinks of the event stream; the caller closes them.
         slots: bounds the requests of several processes together; they are given back when the run has ended.
         engine_hosts: start the engines of models that are served from weights; this machine by default.
+        tell: told of each notice, beside the webhook and the command of the settings; returns at once.
     """
 
     stop: asyncio.Event | None
@@ -84,6 +88,7 @@ class Watch(TypedDict, total=False):
     sinks: Iterable[Sink]
     slots: SlotSource | None
     engine_hosts: EngineHosts | None
+    tell: Send | None
 
 
 def roster_of(settings: Settings) -> RosterSource:
@@ -284,6 +289,7 @@ async def run_source(
             run_id=run_id,
             is_traced=is_traced,
             hosts=hosts,
+            notices=_notices(stack, stream, settings, watch.get("tell")),
         )
         campaign = Run(plan, clock=clock, emit=stream.emit)
         stack.callback(campaign.close)
@@ -308,6 +314,21 @@ async def run_source(
         if is_traced:
             beside.append(report_health(campaign.inquiry.health, stream.emit, clock, settings.health_interval_s))
         return await _watched(campaign, watch, beside)
+
+
+def _notices(stack: AsyncExitStack, stream: EventStream, settings: Settings, tell: Send | None) -> Notices | None:
+    """Return what makes notices of events, where somebody is told of them; `stack` closes who passes them on."""
+    secret = settings.notify_secret.get_secret_value()
+    senders = senders_of(
+        settings.notify_url, secret, settings.notify_command, settings.campaign, settings.notify_timeout_s
+    )
+    for sender in senders:
+        stack.callback(sender.close)
+    if not senders and tell is None:
+        return None
+    notices = Notices(settings.campaign, [*senders, *((tell,) if tell is not None else ())])
+    stream.add(notices)
+    return notices
 
 
 @asynccontextmanager

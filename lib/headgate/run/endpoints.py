@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -126,15 +127,7 @@ class _Conversation:
             if isinstance(error, AdmissionDeniedError):
                 raise _not_admitted(error, watch) from error
             raise
-        whole = ChatReply(
-            reply.text,
-            reply.prompt_tokens,
-            reply.completion_tokens,
-            reply.latency_s,
-            reply.first_token_s,
-            watch.wait_s,
-            watch.attempts,
-        )
+        whole = replace(reply, wait_s=watch.wait_s, attempts=watch.attempts)
         if self._budget is not None:
             self._budget.after(messages, whole)
         return whole

@@ -117,6 +117,17 @@ class Inquiry:
         first = heapq.nsmallest(limit, chosen, key=lambda pair: (pair[0] != "running", pair[1].due_at))
         return [_listed(state, task) for state, task in first]
 
+    def due(self) -> tuple[int, str]:
+        """Return how many samples are due of models that nothing pauses, and what most likely holds them."""
+        parts, dispatcher = self._parts, self._parts.dispatcher
+        lanes = [lane for lane in dispatcher.lanes.values() if lane.held_until is None]
+        due = sum(lane.queued + lane.in_flight for lane in lanes)
+        if parts.journal.is_blocked:
+            return max(due, 1), "the journal cannot be written"
+        if in_flight := sum(lane.in_flight for lane in lanes):
+            return due, f"{in_flight} are in progress and do not end"
+        return due, "none of them begins: `headgate why` says what they wait for"
+
     def health(self) -> HealthReported:
         """Return the counts at a glance: O(models), whatever the queue's length; bounded in size."""
         parts, dispatcher, stages, judge = self._parts, self._parts.dispatcher, self._stages, self._judge

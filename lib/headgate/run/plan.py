@@ -17,7 +17,8 @@ from headgate.run.judging import Judging
 from headgate.run.outside_workers import Executor
 from headgate.run.request_side import RequestSide
 from headgate.sampling import RosterSource, SamplingRules, TaskProvider
-from headgate.storage import BatchStore, History
+from headgate.storage import BatchStore, History, RecentSample
+from headgate.telemetry import Notices
 
 ONE_SHOT_PAUSE_S: Final = 2.0
 ONE_SHOT_MAX_PAUSE_S: Final = 60.0
@@ -38,6 +39,10 @@ class RunStore(BatchStore, Protocol):
 
     async def to_resample(self, campaign: str) -> Sequence[tuple[str, str, int, str]]:
         """Return model, environment, sequence and next stage of tasks that are to be taken again."""
+        ...
+
+    async def recent(self, campaign: str, since: float, most: int) -> Sequence[RecentSample]:
+        """Return the newest samples of a campaign that ended since then, at most so many, by their end."""
         ...
 
     async def spent(self, since: float) -> Sequence[tuple[str, str, float, int, int, int]]:
@@ -73,6 +78,7 @@ class RunPlan:
         is_last: its journal is not kept, so the end waits for the store as long as it may.
         stop_when_idle: end when the provider has nothing more to give and everything given is done.
         hosts: of environments on other machines; None where all are played on this one.
+        notices: what the run's events make somebody told of; None where nobody is.
     """
 
     settings: Settings
@@ -90,6 +96,7 @@ class RunPlan:
     run_id: str = ""
     is_traced: bool = False
     hosts: EnvironmentHosts | None = None
+    notices: Notices | None = None
 
     def rates(self) -> dict[str, float]:
         """Return samples per model and day, by environment."""

@@ -36,9 +36,12 @@ from headgate.run.plan import RunPlan
 from headgate.run.request_side import DAILY_BUDGET
 from headgate.run.resampling import openings_of
 from headgate.run.samples import health_of
+from headgate.run.score_watch import ScoreWatch
 from headgate.run.settlement import settling_of
 from headgate.run.stages import RETRIES, Stages
+from headgate.run.stall import StallWatch
 from headgate.run.status import RunProgress, RunResult, model_status, queue_status, why_no_samples
+from headgate.run.told import ToldNotices
 from headgate.sampling import FairBatches, LocalTaskProvider, ModelSampler
 from headgate.scheduling import Backpressure, DispatchLoop, Explanation, Trace
 from headgate.storage import JOURNAL_REFUSED, Journal, JournalThread, Sink, SinkRules
@@ -127,6 +130,9 @@ class Run:
             spending=None if plan.requests is None else plan.requests.budgets,
         )
         self._settling = settling_of(self._parts, plan)
+        self._scores = ScoreWatch(self._parts, plan.store)
+        self._told = ToldNotices(self._journal)
+        self._stall = StallWatch(settings.campaign, settings.stalled_after_s)
         self._health = Health(self._parts, self._settling)
         self._learning = SharedLearning(self._parts, self._health)
         self._unblocked = asyncio.Event()
@@ -257,8 +263,10 @@ class Run:
                 acceptance = group.create_task(self._acceptance.run())
                 sink = group.create_task(self._sink.run())
                 beside = [self._demand.run(), self._membership.keep(), self._report(), self._stop_in_time()]
-                beside += [self._journal.keep(), self._learning.keep()]
+                beside += [self._journal.keep(), self._learning.keep(), self._scores.keep()]
                 beside.append(self.steering.keep(LOOK_EVERY_SIMULATED_S if self._is_simulated else LOOK_EVERY_S))
+                if self.plan.notices is not None:
+                    beside.append(self.plan.notices.keep(self._told))
                 if self._parts.requests is not None:
                     beside.append(self._parts.requests.budgets.keep_in_step())
                 if self._outside is not None:
@@ -270,6 +278,8 @@ class Run:
                 for task in loops:
                     task.cancel()
                 await self._made_durable()
+                if self.plan.notices is not None:
+                    await self.plan.notices.pass_on(self._told)
                 acceptance.cancel()
                 self._sink.finish()
                 await asyncio.wait([sink], timeout=STOP_WITHIN_S)
@@ -496,6 +506,7 @@ class Run:
             self._scored += sample.is_scored
             self._parts.pairs.done(sample)
             self._settling.accepted(sample)
+            self._scores.accepted(sample)
             sampler = self.samplers.get(sample.model)
             if sampler is not None and sample.is_scored:
                 sampler.scored(sample.environment, now)
@@ -519,6 +530,12 @@ class Run:
             self._stopped_early = True
             self.stop(reason)
 
+    def _look_for_stall(self) -> None:
+        due, why = (0, "") if self._parts.stopping.is_set() else self.inquiry.due()
+        told = self._stall.look(self.now(), self._samples, due, why)
+        if told is not None:
+            self._emit(told)
+
     async def _report(self) -> None:
         """Say how it goes, and look after what other processes left, every status interval."""
         parts = self._parts
@@ -527,6 +544,7 @@ class Run:
             if await self._demand.adopt():
                 self._loop.wake()
             await self._sink.look()
+            self._look_for_stall()
             self._emit(
                 StatusReported(
                     samplers=len(self.samplers),

@@ -51,6 +51,8 @@ def sample_of(
         attempts=result.attempts,
         trace_id=trace_id,
         conversation=conversation,
+        served_model=result.served_model or None,
+        system_fingerprint=result.system_fingerprint or None,
     )
 
 

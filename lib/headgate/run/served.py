@@ -174,7 +174,14 @@ class ServedModels:
             raise failure_of_status(answer.status, body, answer.headers, self._clock.wall())
         read = read_completion(body)
         took_s = self._clock.monotonic() - began
-        return ChatReply(masked(read.text), read.prompt_tokens, read.completion_tokens, took_s)
+        return ChatReply(
+            masked(read.text),
+            read.prompt_tokens,
+            read.completion_tokens,
+            took_s,
+            served_model=read.served_model,
+            system_fingerprint=read.system_fingerprint,
+        )
 
     def _outgoing(self, model: Model, messages: Sequence[Message], task_header: str | None) -> tuple[Outgoing, int]:
         """Return a request as it goes to an engine, and the tokens that it is expected to take."""

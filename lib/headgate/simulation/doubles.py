@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from headgate.core import DAY_S, Chat, ChatError, ChatReply, Clock, ErrorKind, Message, Model, Sample, Task, errors
 from headgate.core.events import Emit
 from headgate.environments import BaselineKind, Continue, Environment, EnvironmentSpec, Episode, Score
-from headgate.storage import History, PairHistory, StoredBatch
+from headgate.storage import History, PairHistory, RecentSample, StoredBatch
 
 Script = Callable[[Model, float], ErrorKind | None]
 """What goes wrong for a model at a time (seconds of the clock), None for nothing."""
@@ -159,6 +159,12 @@ class MemoryStore:
         """Return nothing: no sample of it is ever invalidated."""
         del campaign
         return []
+
+    async def recent(self, campaign: str, since: float, most: int) -> list[RecentSample]:
+        """Return the newest samples of a campaign that ended since then, at most so many, by their end."""
+        kept = [s for s in self.samples if s.campaign == campaign and s.finished_at >= since]
+        rows = [RecentSample(s.model, s.environment, s.index, s.score, s.finished_at, s.served_by) for s in kept]
+        return sorted(rows, key=lambda row: row.finished_at)[-most:]
 
     async def spent(self, since: float) -> list[tuple[str, str, float, int, int, int]]:
         """Return what each kept sample that ended since then took."""

@@ -18,9 +18,6 @@ from typing import Final
 FALSE_ALARMS_PER_YEAR: Final = 0.05
 """Of one steady model, over all of its environments."""
 
-_STAKED_PER_YEAR: Final = FALSE_ALARMS_PER_YEAR / 2
-"""What the threshold is made of; the other half is for expectations that have to be learnt."""
-
 DROPS: Final = (0.1, 0.2, 0.4, 0.8)
 """Shares of the score that are bet to be gone. Any one in between is found nearly as fast as by its own bet."""
 
@@ -48,7 +45,7 @@ TASK_MEMORY: Final = 32.0
 MOST_TASKS: Final = 4_096
 """Of an environment; those of a longer list come back too rarely to be told apart."""
 
-CAUTION: Final = 0.4
+CAUTION: Final = 0.3
 """Standard errors of a correction that the expectation is lowered by."""
 
 PRIOR: Final = 20.0
@@ -97,7 +94,7 @@ class ScoreChange:
 
     def __init__(self, environments: int) -> None:
         """Begin without knowing anything of a model that is sampled in so many environments, at least 1."""
-        self.threshold = 365.0 / _STAKED_PER_YEAR
+        self.threshold = 365.0 / FALSE_ALARMS_PER_YEAR
         """Days; the evidence at which an alarm is raised."""
         self._environments = max(1, environments)
         self._levels: dict[str, _Level] = {}

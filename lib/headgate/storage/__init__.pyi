@@ -49,3 +49,4 @@ from .store import (
     sample_store as sample_store,
 )
 from .summary import History as History, PairHistory as PairHistory, PairSummary as PairSummary
+from .summary import RecentSample as RecentSample

@@ -15,7 +15,7 @@ import polars as pl
 from headgate.core import Sample, errors
 from headgate.storage.manifest import Manifest, Part, manifest_bytes, manifest_of
 from headgate.storage.objects import ObjectStore, manifest_key, part_key, quarantine_key
-from headgate.storage.schema import COLUMNS, framed, validated
+from headgate.storage.schema import ADDED, COLUMNS, FRAME_SCHEMA, framed, validated
 
 DAY_OF: Final = pl.from_epoch(pl.col("finished_at").floor().cast(pl.Int64), time_unit="s").dt.date()
 """The UTC day on which a sample ended: its partition."""
@@ -54,12 +54,16 @@ def decoded(part: Part, data: bytes, columns: Sequence[str] | None = None) -> pl
     found = hashlib.sha256(data).hexdigest()
     if found != part.sha256:
         raise errors.CorruptDataError(f"{part.path} does not match its checksum (stated {part.sha256}, found {found})")
+    wanted = COLUMNS if columns is None else columns
+    there = [name for name in wanted if part.has_added or name not in ADDED]
     try:
-        rows = pl.read_parquet(io.BytesIO(data), columns=None if columns is None else list(columns))
+        rows = pl.read_parquet(io.BytesIO(data), columns=there if columns is not None else None)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise errors.CorruptDataError(f"{part.path} cannot be read as Parquet: {error}") from error
     if rows.height != part.rows:
         raise errors.CorruptDataError(f"{part.path} has {rows.height} rows, its manifest says {part.rows}")
+    if len(there) < len(wanted):
+        rows = rows.with_columns(pl.lit(None, dtype=FRAME_SCHEMA[name]).alias(name) for name in ADDED).select(wanted)
     return rows
 
 

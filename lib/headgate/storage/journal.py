@@ -373,6 +373,21 @@ class Journal:
         with self._transaction():
             self._db.run("clear_pause", {"model": model})
 
+    def claim_notice(self, key: str, at: float, again_before: float) -> bool:
+        """Return whether a notice is to be told: no process of the journal has, or last before that time."""
+        values = {"key": key, "at": at, "again_before": again_before}
+        with self._transaction():
+            return self._db.run("claim_notice", values).rowcount == 1
+
+    def release_notice(self, key: str) -> bool:
+        """Return whether a notice was told, whose matter has ended now."""
+        with self._transaction():
+            return self._db.run("release_notice", {"key": key}).rowcount == 1
+
+    def told_notices(self) -> list[str]:
+        """Return the keys of the notices that were told and have not ended."""
+        return [key for (key,) in self._db.run("told_notices")]
+
     def exchange_spending(self, reports: Mapping[str, SpendingReport], now: float) -> dict[str, SpendingAnswer]:
         """Tell what was spent of models, and ask what may be; return the answer for each that is asked or heard about.
 

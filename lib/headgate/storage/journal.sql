@@ -26,6 +26,7 @@ CREATE TABLE IF NOT EXISTS counts (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS given (task_id TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS pauses (model TEXT PRIMARY KEY, level INTEGER NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS told (key TEXT PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS spent (
   model TEXT NOT NULL, minute INTEGER NOT NULL, tokens INTEGER NOT NULL, requests INTEGER NOT NULL,
   cost_micro INTEGER NOT NULL, version INTEGER NOT NULL,
@@ -233,6 +234,16 @@ UPDATE spool SET accepted_at = :now WHERE accepted_at > :limit;
 
 -- name: bring_back_tasks
 UPDATE open_tasks SET due_at = :now WHERE due_at > :limit;
+
+-- name: claim_notice
+INSERT INTO told (key, at) VALUES (:key, :at) ON CONFLICT (key) DO UPDATE SET at = excluded.at
+WHERE told.at < :again_before;
+
+-- name: release_notice
+DELETE FROM told WHERE key = :key;
+
+-- name: told_notices
+SELECT key FROM told;
 
 -- name: bring_back_pauses
 UPDATE pauses SET until = :now WHERE until > :limit;

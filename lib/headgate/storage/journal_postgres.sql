@@ -36,6 +36,7 @@ CREATE TABLE IF NOT EXISTS counts (
   PRIMARY KEY (minute, pair)
 );
 CREATE TABLE IF NOT EXISTS given (task_id text PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS told (key text PRIMARY KEY, at float8 NOT NULL);
 CREATE TABLE IF NOT EXISTS pauses (model text PRIMARY KEY, level bigint NOT NULL, until float8 NOT NULL);
 CREATE TABLE IF NOT EXISTS spent (
   model text NOT NULL, minute bigint NOT NULL, tokens bigint NOT NULL, requests bigint NOT NULL,

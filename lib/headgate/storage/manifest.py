@@ -28,7 +28,10 @@ FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One Parquet object: rows of one environment and one UTC day of `finished_at`."""
+    """One Parquet object: rows of one environment and one UTC day of `finished_at`.
+
+    One of an earlier version has not the columns that were added since.
+    """
 
     path: str
     environment: str
@@ -40,6 +43,7 @@ class Part:
     max_finished_at: float
     models: tuple[str, ...]
     has_conversations: bool = True
+    has_added: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,7 @@ def manifest_of(data: bytes, key: str) -> Manifest:
         raise errors.CorruptDataError(f"{key} lacks a field of a manifest: {error!r}") from error
 
 
-_STORED_AS: Final = {"day": "date", "size_bytes": "bytes", "has_conversations": "conversations"}
+_STORED_AS: Final = {"day": "date", "size_bytes": "bytes", "has_conversations": "conversations", "has_added": "added"}
 """Fields of a part that manifests call otherwise."""
 
 
@@ -136,7 +140,7 @@ def _stored(part: Part) -> dict[str, Any]:
 
 
 def _part(stored: Mapping[str, Any]) -> Part:
-    known = {"conversations": True, **stored}
+    known = {"conversations": True, "added": False, **stored}
     made = {each.name: known[_STORED_AS.get(each.name, each.name)] for each in fields(Part)}
     return Part(**made | {"day": date.fromisoformat(made["day"]), "models": tuple(made["models"])})
 

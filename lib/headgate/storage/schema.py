@@ -125,6 +125,9 @@ _TYPES: Final[Mapping[str, pl.DataType]] = MappingProxyType(
 COLUMNS: Final[tuple[str, ...]] = tuple(field.name for field in fields(Sample))
 """Names of the columns, in the order of `core.Sample`."""
 
+ADDED: Final = ("served_model", "system_fingerprint")
+"""Columns that stores of earlier versions lack; there they are null."""
+
 FRAME_SCHEMA: Final = pl.Schema({field.name: _TYPES[str(field.type).split(" ")[0]] for field in fields(Sample)})
 """Column types of a frame of samples; nullable are those whose field may be None."""
 

@@ -25,8 +25,9 @@ from headgate.storage.mark_log import MarkLog
 from headgate.storage.marks import ROWS, SCORING, Mark
 from headgate.storage.objects import PROBE, FolderObjects, ObjectStore, checked_batch_id
 from headgate.storage.sample_index import SampleIndex, TextSearch, whole_sample
+from headgate.storage.schema import ADDED
 from headgate.storage.selection import Chosen
-from headgate.storage.summary import History, Summary, SummaryLedger, history_of, summary_of
+from headgate.storage.summary import History, RecentSample, Summary, SummaryLedger, history_of, summary_of
 
 LEASE_S: Final = 180.0
 """A lease that was not renewed for so long, by the store's clock, has ended: nobody waits longer for a dead process.
@@ -306,6 +307,14 @@ class SampleStore:
             .select(*task, pl.format("sample.{}", pl.col("runs") + 1))
         )
         return wanted.rows()
+
+    async def recent(self, campaign: str, since: float, most: int) -> list[RecentSample]:
+        """Return the newest samples of a campaign that ended since then, at most so many, by their end."""
+        columns = ["campaign", "model", "environment", "index", "score", "finished_at", *ADDED]
+        rows = (await self.scan(since=since, columns=columns)).frame.filter(pl.col("campaign") == campaign)
+        served = pl.concat_str(ADDED, separator=" ", ignore_nulls=True)
+        chosen = rows.select("model", "environment", "index", "score", "finished_at", served.alias("served_by"))
+        return list(map(RecentSample._make, chosen.sort("finished_at").tail(most).rows()))
 
     async def spent(self, since: float) -> list[tuple[str, str, float, int, int, int]]:
         """Return task, model, end, prompt and completion tokens and attempts of each sample that ended since then."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import polars as pl
 
@@ -113,6 +113,17 @@ class PairHistory:
     last_finished_at: float | None
     next_sequence: int
     scored: int
+
+
+class RecentSample(NamedTuple):
+    """What is looked at of a sample for changes; `served_by` is empty where its endpoint did not name itself."""
+
+    model: str
+    environment: str
+    task: int
+    score: float | None
+    finished_at: float
+    served_by: str
 
 
 @dataclass(frozen=True, slots=True)

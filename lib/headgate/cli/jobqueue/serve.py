@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from headgate.cli.output import print_line
 from headgate.jobqueue.server import RunningServer, cloud_logging, load_server_settings, read_imports
 from headgate.jobqueue.server import serve as serve_queue
+from headgate.telemetry import Notices, senders_of
 
 
 def serve(
@@ -62,6 +63,14 @@ def serve(
         print_line(f"Job queue at {server.url}  (page: {server.url}/)")
 
     imports = read_imports(import_) if import_ else None
-    with cloud_logging(os.environ) if google_cloud_logging else contextlib.nullcontext():
-        serve_queue(settings, announce, imports)
+    secret = settings.notify_secret.get_secret_value()
+    with contextlib.ExitStack() as stack:
+        if google_cloud_logging:
+            stack.enter_context(cloud_logging(os.environ))
+        senders = senders_of(
+            settings.notify_url, secret, settings.notify_command, "jobqueue", settings.notify_timeout_s
+        )
+        for sender in senders:
+            stack.callback(sender.close)
+        serve_queue(settings, announce, imports, Notices("jobqueue", senders).tell if senders else None)
     return 0

@@ -19,6 +19,7 @@ from typing import Any, Final
 from headgate.core import SystemClock
 from headgate.core.audit import record_change
 from headgate.core.errors import HeadgateError
+from headgate.core.events import Emit
 from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.generator.exchange import Imports
 from headgate.jobqueue.job import JobState
@@ -57,7 +58,9 @@ class RunningServer:
 
 
 @asynccontextmanager
-async def running_server(settings: ServerSettings, imports: Imports | None = None) -> AsyncIterator[RunningServer]:
+async def running_server(
+    settings: ServerSettings, imports: Imports | None = None, emit: Emit | None = None
+) -> AsyncIterator[RunningServer]:
     """Serve the job queue in the running event loop for as long as the context is open.
 
     Leaving it lets nobody stand in line any more, answers what was begun, and closes the database.
@@ -65,6 +68,7 @@ async def running_server(settings: ServerSettings, imports: Imports | None = Non
     Args:
         settings: what the server goes by.
         imports: jobs and policy servers to take in before anybody can ask for them.
+        emit: told of jobs that died, from a thread.
 
     Raises:
         JobConflictError: if a job to import is there with other contents.
@@ -75,7 +79,7 @@ async def running_server(settings: ServerSettings, imports: Imports | None = Non
     clock = SystemClock()
     with contextlib.ExitStack() as stack:
         store = open_store(settings.database)
-        writer = LedgerWriter(store, clock, _owner())
+        writer = LedgerWriter(store, clock, _owner(), emit)
         writer.open()
         stack.callback(writer.close)
         if imports is not None:
@@ -134,7 +138,12 @@ def _report(task: asyncio.Task[None]) -> None:
         _log.error("%s has ended", task.get_name(), exc_info=error)
 
 
-def serve(settings: ServerSettings, announce: Callable[[RunningServer], None], imports: Imports | None = None) -> None:
+def serve(
+    settings: ServerSettings,
+    announce: Callable[[RunningServer], None],
+    imports: Imports | None = None,
+    emit: Emit | None = None,
+) -> None:
     """Serve the job queue until SIGTERM or SIGINT.
 
     Raises:
@@ -142,17 +151,20 @@ def serve(settings: ServerSettings, announce: Callable[[RunningServer], None], i
     """
     allow_many_connections()
     sys.setswitchinterval(_SWITCH_S)
-    event_loop.run(_until_told(settings, announce, imports))
+    event_loop.run(_until_told(settings, announce, imports, emit))
 
 
 async def _until_told(
-    settings: ServerSettings, announce: Callable[[RunningServer], None], imports: Imports | None
+    settings: ServerSettings,
+    announce: Callable[[RunningServer], None],
+    imports: Imports | None,
+    emit: Emit | None,
 ) -> None:
     told = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told.set)
-    async with running_server(settings, imports) as server:
+    async with running_server(settings, imports, emit) as server:
         announce(server)
         await told.wait()
         _log.info("Stopping: what is in flight is answered first")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
+from headgate.config import Address, Command
 from headgate.core import redacted
 from headgate.core.errors import InvalidSettingError, did_you_mean
 from headgate.net.tls import CERTIFICATE_VARIABLE, KEY_VARIABLE
@@ -17,7 +18,11 @@ CLIENT_VARIABLES: Final = frozenset({"HEADGATE_JOBQUEUE_URL", "HEADGATE_JOBQUEUE
 """Variables of the same prefix which are not the server's: workers and commands read them."""
 
 _FORMER_VARIABLES: Final = {f"{PREFIX}SEED_ACQUIRE_WAIT_S": "legacy_acquire_wait_s"}
-_SHARED_VARIABLES: Final = {CERTIFICATE_VARIABLE: "tls_certificate", KEY_VARIABLE: "tls_key"}
+_SHARED_VARIABLES: Final = {
+    CERTIFICATE_VARIABLE: "tls_certificate", KEY_VARIABLE: "tls_key",
+    "HEADGATE_NOTIFY_URL": "notify_url", "HEADGATE_NOTIFY_SECRET": "notify_secret",
+    "HEADGATE_NOTIFY_COMMAND": "notify_command",
+}  # fmt: skip
 """Variables that every server of Headgate reads."""
 
 
@@ -69,6 +74,16 @@ class ServerSettings(BaseModel):
     health_checks_at_once: int = Field(32, ge=1, le=10_000, description="Policy servers checked at a time.")
     allow_link_local: bool = Field(
         False, description="Let policy servers have link-local addresses, where clouds keep credentials of machines."
+    )
+    notify_url: Address = Field("", description="Webhook that is told of jobs that died; HEADGATE_NOTIFY_URL, too.")
+    notify_secret: SecretStr = Field(
+        SecretStr(""), description="Secret that its notices are signed with; HEADGATE_NOTIFY_SECRET, too."
+    )
+    notify_command: Command = Field(
+        (), description="Command that is run for each job that died; HEADGATE_NOTIFY_COMMAND, too."
+    )
+    notify_timeout_s: float = Field(
+        10.0, gt=0, le=600, description="A command, or an attempt to post a notice, is given up after this long."
     )
     stop_s: float = Field(10.0, ge=0, le=3600, description="Time for a stop to finish answers that are being written.")
 

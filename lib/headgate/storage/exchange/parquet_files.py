@@ -14,7 +14,7 @@ import yaml
 from headgate.core import Sample, errors
 from headgate.storage.exchange.formats import messages_of
 from headgate.storage.exchange.windows import Plan, Window
-from headgate.storage.schema import COLUMNS, FRAME_SCHEMA
+from headgate.storage.schema import ADDED, COLUMNS, FRAME_SCHEMA
 
 _ROWS_AT_ONCE: Final = 10_000
 _ZSTD_LEVEL: Final = 3
@@ -119,12 +119,14 @@ def samples_of_parquet(file: Path) -> Iterator[Sample]:
     """Yield the samples of a file that an export wrote."""
     try:
         schema = pl.read_parquet_schema(file)
-        if missing := [name for name in COLUMNS if name not in schema]:
+        if missing := [name for name in COLUMNS if name not in schema and name not in ADDED]:
             raise errors.InvalidInputError(
                 f"{file} has no column {missing[0]!r}, so it holds no samples",
                 next_step=f"An export in the format parquet has the columns {', '.join(COLUMNS)}.",
             )
-        rows = pl.scan_parquet(file, glob=False).select(pl.col(name).cast(FRAME_SCHEMA[name]) for name in COLUMNS)
+        rows = pl.scan_parquet(file, glob=False).select(
+            (pl.col(name) if name in schema else pl.lit(None)).cast(FRAME_SCHEMA[name]).alias(name) for name in COLUMNS
+        )
         start = 0
         while (some := rows.slice(start, _ROWS_AT_ONCE).collect()).height:
             start += some.height

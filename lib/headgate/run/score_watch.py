@@ -1,0 +1,100 @@
+"""Follows what a run's models score, and who answers for them; tells when a score drops or an endpoint changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final
+
+from headgate.core import DAY_S, Sample
+from headgate.core.errors import StoreError
+from headgate.core.events import EndpointDrifted, ScoreDropped
+from headgate.run.parts import Parts
+from headgate.run.plan import RunStore
+from headgate.statistics import ScoreChange
+from headgate.storage import RecentSample
+
+MOST_ROWS: Final = 100_000
+"""Stored samples that a run looks back at, the newest: a second of the processor."""
+
+_AT_ONCE: Final = 250
+_MOST_WAITING: Final = 20_000
+_AGAIN_S: Final = 60.0
+_MOST_SERVED: Final = 16
+"""Names under which a model answered that are remembered."""
+
+
+class ScoreWatch:
+    """Tells of drops and of other endpoints, once each. Owned by the run.
+
+    What the store has of the last `score_history_days` is taken up beside the run, without a word; samples that are
+    accepted meanwhile wait. Endpoints that change back and forth within a day are told of once.
+    """
+
+    def __init__(self, parts: Parts, store: RunStore) -> None:
+        self._parts = parts
+        self._store = store
+        self._days = parts.settings.score_history_days
+        self._changes: dict[str, ScoreChange] = {}
+        self._served: dict[str, dict[str, float]] = {}
+        self._waiting: deque[RecentSample] | None = deque(maxlen=_MOST_WAITING)
+
+    async def keep(self) -> None:
+        """Take up what the store has; then what was accepted meanwhile, and tell from there on."""
+        if not self._days:
+            self._waiting = None
+            return
+        parts = self._parts
+        while True:
+            try:
+                rows = await self._store.recent(parts.settings.campaign, parts.now() - self._days * DAY_S, MOST_ROWS)
+                break
+            except StoreError:
+                await parts.clock.sleep(_AGAIN_S)
+        for number, row in enumerate(rows):
+            self._take(row, is_told=True)
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        waiting, self._waiting = self._waiting, None
+        for row in waiting or ():
+            self._take(row)
+
+    def accepted(self, sample: Sample) -> None:
+        """Take note of a sample of the run."""
+        if not self._days:
+            return
+        row = RecentSample(
+            sample.model, sample.environment, sample.index, sample.score, sample.finished_at, sample.served_by
+        )
+        if self._waiting is None:
+            self._take(row)
+        else:
+            self._waiting.append(row)
+
+    def _take(self, row: RecentSample, *, is_told: bool = False) -> None:
+        if row.served_by:
+            self._served_by(row, is_told=is_told)
+        if row.score is None:
+            return
+        change = self._changes.get(row.model)
+        if change is None:
+            change = self._changes[row.model] = ScoreChange(len(self._parts.environments))
+        drop = change.add(row.environment, row.task, row.score, row.finished_at)
+        if drop is not None and not is_told:
+            self._parts.emit(
+                ScoreDropped(
+                    row.model, drop.environment, drop.before, drop.after, drop.low, drop.high, drop.since, drop.samples
+                )
+            )
+
+    def _served_by(self, row: RecentSample, *, is_told: bool) -> None:
+        served = self._served.setdefault(row.model, {})
+        latest = next(reversed(served), "")
+        seen_at = served.pop(row.served_by, None)
+        served[row.served_by] = row.finished_at
+        if row.served_by == latest or not latest:
+            return
+        if len(served) > _MOST_SERVED:
+            del served[next(iter(served))]
+        if not is_told and (seen_at is None or row.finished_at - seen_at > DAY_S):
+            self._parts.emit(EndpointDrifted(row.model, latest, row.served_by))

@@ -1,0 +1,288 @@
+"""Notices: the few events that somebody wants to be told of who does not look, each told once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol
+
+from headgate.core import DAY_S, events, new_run_id
+from headgate.telemetry.fields import event_fields, safe_text
+from headgate.telemetry.stream import Handler, Recorded
+
+_log = logging.getLogger("headgate.telemetry")
+
+MOST_AT_ONCE: Final = 20
+"""Notices of one kind in a burst; then one a minute. The others are counted, and stand in the log."""
+
+_REFILL_S: Final = 60.0
+_MOST_WAITING: Final = 1_000
+_NEVER: Final = 0.0
+_ALWAYS: Final = math.inf
+
+PREFIX: Final = "headgate."
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One thing to be told.
+
+    Attributes:
+        kind: `headgate.model.paused`, `headgate.score.dropped`, ….
+        subject: kind and name of what it is about: `model/KEY`, `pair/KEY/ENVIRONMENT`, `run/CAMPAIGN`, `job/ID`.
+        text: one sentence.
+        at: wall time, seconds since the epoch.
+        fields: of the event, without secrets.
+        again_before: it is told once more where it was last told before this time; never while it lasts by default.
+        ends: kind of the notice about the same subject that this one ends, or empty.
+        is_told: whether it is told; one that is not only ends another.
+    """
+
+    kind: str
+    subject: str
+    text: str
+    at: float
+    fields: Mapping[str, Any]
+    again_before: float = _NEVER
+    ends: str = ""
+    is_told: bool = True
+    notice_id: str = field(default_factory=new_run_id)
+
+    @property
+    def key(self) -> str:
+        """What it is remembered by."""
+        return f"{self.kind} {self.subject}"
+
+    def document(self, campaign: str) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "id": self.notice_id,
+            "type": PREFIX + self.kind,
+            "time": self.at,
+            "campaign": campaign,
+            "subject": self.subject,
+            "text": self.text,
+            "data": dict(self.fields),
+        }
+
+
+Send = Callable[[Notice], None]
+"""Passes a notice on; returns at once and never raises."""
+
+
+class Told(Protocol):
+    """What was told and lasts, for all processes that could tell the same; a journal keeps it."""
+
+    async def claim(self, key: str, at: float, again_before: float) -> bool:
+        """Return whether something is to be told now: it never was, or last before that time."""
+        ...
+
+    async def release(self, key: str) -> bool:
+        """Return whether something had been told that has ended now."""
+        ...
+
+    async def lasting(self) -> Sequence[str]:
+        """Return the keys of what was told and has not ended."""
+        ...
+
+
+class Notices:
+    """Turns events into notices and passes each on once, to everybody who is to be told. A `Sink`.
+
+    Owned by a run or a server, whose loop runs `keep`. It holds nothing up: at most a thousand notices wait, and who
+    passes them on returns at once. What lasts (a pause, a budget, a stall) is remembered by `told`, a journal's where
+    there is one, until it ends.
+    """
+
+    name = "Notices"
+
+    def __init__(self, campaign: str, senders: Iterable[Send]) -> None:
+        """Prepare it; `campaign` names the run in what is told."""
+        self._campaign = campaign
+        self._senders = list(senders)
+        self._waiting: deque[Notice] = deque(maxlen=_MOST_WAITING)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wake = asyncio.Event()
+        self._paused: set[str] = set()
+        self._rooms: dict[str, _Room] = {}
+
+    @property
+    def handlers(self) -> Mapping[type[events.Event], Handler]:
+        """The events that notices are made of."""
+        return {**dict.fromkeys(_MADE, self._take), events.SampleAccepted: self._sample}
+
+    def close(self) -> None:
+        """Nothing is held that `keep` has not passed on."""
+
+    async def keep(self, told: Told | None = None) -> None:
+        """Pass notices on, until cancelled; without `told` only those that nothing is remembered of."""
+        self._loop = asyncio.get_running_loop()
+        lasting = await told.lasting() if told else ()
+        self._paused |= {key.partition("/")[2] for key in lasting if key.startswith("model.paused ")}
+        while True:
+            await self.pass_on(told)
+            self._wake.clear()
+            await self._wake.wait()
+
+    async def pass_on(self, told: Told | None = None) -> None:
+        """Pass on what waits; also for the end of a run."""
+        while self._waiting:
+            notice = self._waiting.popleft()
+            if notice.ends and not (told and await told.release(f"{notice.ends} {notice.subject}")):
+                continue
+            if not notice.is_told:
+                continue
+            is_remembered = not notice.ends and notice.again_before != _ALWAYS
+            if is_remembered and not (told and await told.claim(notice.key, notice.at, notice.again_before)):
+                continue
+            if (room := self._rooms.setdefault(notice.kind, _Room())).take(notice.at):
+                self._send(notice, room)
+
+    def _send(self, notice: Notice, room: _Room) -> None:
+        if room.left_out:
+            more = {**notice.fields, "left_out": room.left_out}
+            room.left_out = 0
+            notice = replace(notice, fields=more)
+        for send in self._senders:
+            send(notice)
+
+    def tell(self, event: events.Event) -> None:
+        """Pass on at once what an event makes, where nothing has to be remembered of it; for who has no loop."""
+        notice = notice_of(event, time.time())
+        if notice is not None and (room := self._rooms.setdefault(notice.kind, _Room())).take(notice.at):
+            self._send(notice, room)
+
+    def _take(self, recorded: Recorded[Any]) -> None:
+        notice = notice_of(recorded.event, recorded.wall)
+        if notice is None:
+            return
+        if isinstance(recorded.event, events.ModelPaused):
+            self._paused.add(recorded.event.model)
+        self._add(notice)
+
+    def _sample(self, recorded: Recorded[events.SampleAccepted]) -> None:
+        sample = recorded.event.sample
+        if sample.model in self._paused and sample.is_scored:
+            self._paused.discard(sample.model)
+            text = f"{sample.model} is sampled again"
+            fields = {"model": sample.model, "environment": sample.environment}
+            self._add(
+                Notice("model.resumed", f"model/{sample.model}", text, recorded.wall, fields, ends="model.paused")
+            )
+
+    def _add(self, notice: Notice) -> None:
+        self._waiting.append(notice)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._wake.set)
+
+
+class _Room:
+    """How many notices of one kind may still be sent."""
+
+    def __init__(self) -> None:
+        self._left = float(MOST_AT_ONCE)
+        self._at = math.inf
+        self.left_out = 0
+
+    def take(self, at: float) -> bool:
+        self._left = min(MOST_AT_ONCE, self._left + max(0.0, at - self._at) / _REFILL_S)
+        self._at = at
+        if self._left < 1.0:
+            self.left_out += 1
+            if self.left_out == 1:
+                _log.warning("more than %d notices of one kind at once: further ones are counted only", MOST_AT_ONCE)
+            return False
+        self._left -= 1.0
+        return True
+
+
+def notice_of(event: events.Event, at: float) -> Notice | None:
+    """Return the notice that an event makes, None where it makes none."""
+    made = _MADE.get(type(event))
+    return None if made is None else made(event, at)
+
+
+def _made(kind: str, subject: str, text: str, event: events.Event, at: float, **more: Any) -> Notice:
+    return Notice(kind, subject, safe_text(text, limit_chars=500), at, event_fields(event), **more)
+
+
+def _paused(event: events.ModelPaused, at: float) -> Notice:
+    text = f"{event.model} is paused after {event.consecutive_errors} service errors in a row: {event.last_error}"
+    return _made("model.paused", f"model/{event.model}", text, event, at)
+
+
+def _controlled(event: events.ControlChanged, at: float) -> Notice | None:
+    """An operator's pause, and its end, of a model or of anything else; other changes tell nobody."""
+    if event.what != "paused":
+        return None
+    named = "/".join(name for name in (event.model, event.environment) if name)
+    what = "model" if event.model and not event.environment else "pair" if event.model else "environment"
+    subject = f"{what}/{named}" if named else f"run/{event.campaign}"
+    because = f": {event.reason}" if event.reason else ""
+    told = "is paused" if event.after else "goes on"
+    text = f"{named or event.campaign} {told} by {event.by}{because}"
+    kind = "model.paused" if event.after else "model.resumed"
+    return _made(kind, subject, text, event, at, ends="" if event.after else "model.paused")
+
+
+def _stalled(event: events.RunStalled, at: float) -> Notice:
+    text = f"{event.campaign} has accepted nothing for {event.idle_s / 60:.0f} minutes with {event.due} samples due: "
+    return _made("run.stalled", f"run/{event.campaign}", text + event.reason, event, at)
+
+
+def _moved(event: events.RunMoved, at: float) -> Notice:
+    return _made("run.moved", f"run/{event.campaign}", "", event, at, ends="run.stalled", is_told=False)
+
+
+def _settled(event: events.PairSettled, at: float) -> Notice:
+    text = f"{event.model} is known in {event.environment}: {event.mean:.3f} ({event.low:.3f} to {event.high:.3f})"
+    return _made("pair.settled", f"pair/{event.model}/{event.environment}", text, event, at)
+
+
+def _dropped(event: events.ScoreDropped, at: float) -> Notice:
+    where = event.environment or "all environments"
+    since = time.strftime("%Y-%m-%d %H:%M", time.gmtime(event.since))
+    text = (
+        f"{event.model} scores {event.after:.2f} in {where}, {event.before:.2f} before "
+        f"({event.low:+.2f} to {event.high:+.2f}), since {since} UTC"
+    )
+    subject = f"pair/{event.model}/{event.environment}" if event.environment else f"model/{event.model}"
+    # Who starts anew and finds the same drop once more tells of nothing new.
+    return _made("score.dropped", subject, text, event, at, again_before=event.since)
+
+
+def _drifted(event: events.EndpointDrifted, at: float) -> Notice:
+    text = f"{event.model} is answered by {event.after}, and was by {event.before}"
+    return _made("endpoint.drifted", f"model/{event.model}", text, event, at, again_before=at - DAY_S / 24)
+
+
+def _exhausted(event: events.DailyBudgetSpent, at: float) -> Notice:
+    return _made("budget.exhausted", f"model/{event.model}", f"{event.model}: {event.reason}", event, at)
+
+
+def _freed(event: events.DailyBudgetFreed, at: float) -> Notice:
+    return _made("budget.freed", f"model/{event.model}", "", event, at, ends="budget.exhausted", is_told=False)
+
+
+def _died(event: events.JobDied, at: float) -> Notice:
+    text = f"job {event.job_id} is dead after {event.attempts} attempts: {event.error}"
+    return _made("job.died", f"job/{event.job_id}", text, event, at, again_before=_ALWAYS)
+
+
+_MADE: Final[Mapping[type[events.Event], Callable[[Any, float], Notice | None]]] = {
+    events.ModelPaused: _paused,
+    events.ControlChanged: _controlled,
+    events.RunStalled: _stalled,
+    events.RunMoved: _moved,
+    events.PairSettled: _settled,
+    events.ScoreDropped: _dropped,
+    events.EndpointDrifted: _drifted,
+    events.DailyBudgetSpent: _exhausted,
+    events.DailyBudgetFreed: _freed,
+    events.JobDied: _died,
+}
