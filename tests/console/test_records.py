@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import httpx
@@ -156,6 +157,27 @@ def test_a_list_is_invalidated_after_a_preview_and_counts_again(
         page.click("form.invalidate button")
         page.click("text=go back to the list")
         assert "No sample fits" in page.inner_text("#live")
+
+
+def test_a_drop_of_the_scores_is_told_with_its_samples(
+    serve: Serve, portal: BlockingPortal, visits: Visits, tmp_path: Path
+) -> None:
+    random = Random(1)
+    samples = [
+        sample(number, environment="e:0", score=float(random.random() < (0.9 if number < 900 else 0.3)), success=False,
+               at=START + number * 600, served_model="gate-7b-0125", system_fingerprint="fp_44709d")
+        for number in range(1_200)
+    ]  # fmt: skip
+    portal.call(SampleStore(FolderObjects(tmp_path / "store")).put_batch, "b", samples)
+    console: Any = serve(serve_console(settings(tmp_path), port=0))
+    with visits.page() as page:
+        page.goto(f"{console}/scores?model=org/a@main")
+        page.wait_for_selector("text=being computed", state="detached")
+        assert "in e:0, most likely since" in page.inner_text("section:has(#drops-1)")
+        page.click("section:has(#drops-1) >> text=Worst samples")
+        page.click("table.samples a")
+        assert "gate-7b-0125" in page.inner_text("article")
+        assert "fp_44709d" in page.inner_text("article")
 
 
 BAD: dict[str, tuple[int, str]] = {

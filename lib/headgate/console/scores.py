@@ -24,7 +24,7 @@ from headgate.reports import (
     leaderboard_notes,
     step_of,
 )
-from headgate.statistics import MeanEstimate, mean_of_means
+from headgate.statistics import MeanEstimate, ScoreChange, ScoreDrop, mean_of_means
 from headgate.storage import SampleFilter, SampleIndex
 
 if TYPE_CHECKING:
@@ -37,6 +37,9 @@ MOST_COMPARED: Final = 40
 MOST_ROWS: Final = 200
 MOST_LINES: Final = 4
 """Models of which a page draws the scores over time."""
+
+MOST_TESTED: Final = 200_000
+"""Samples of a model in which drops are looked for, the newest: a second's work."""
 
 POINTS: Final = 48
 _SPANS_S: Final = (900, 3_600, 3 * 3_600, 6 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
@@ -79,7 +82,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
             return {
                 "lines": _lines(found),
                 "curves": {model: curve for model in models if (curve := _checkpoints(index, model, chosen))},
-                "drops": {},
+                "drops": {model: _drops(rows) for model, rows in found.items() if rows["model"].n_unique() == 1},
                 "rows": {model: rows.height for model, rows in found.items()},
             }
 
@@ -152,6 +155,16 @@ def _lines(found: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
         starts, samples = [int(span) * span_s for span in means], [mean.samples for mean in means.values()]
         lines.append(Line(model, starts, shown, low, high, samples))
     return {"span_s": span_s, "lines": [asdict(line) for line in lines]}
+
+
+def _drops(rows: pl.DataFrame) -> list[ScoreDrop]:
+    """Return where the scores of one model fell, by the test that tells operators of it while a campaign runs."""
+    change, found = ScoreChange(rows["environment"].n_unique()), []
+    scored = rows.filter(pl.col("score").is_not_null()).sort("finished_at", "task_id").tail(MOST_TESTED)
+    for environment, index, score, at in scored.select("environment", "index", "score", "finished_at").iter_rows():
+        if (drop := change.add(environment, index, score, at)) is not None:
+            found.append(drop)
+    return found
 
 
 def _checkpoints(index: SampleIndex, model: str, chosen: SampleFilter) -> dict[str, Any] | None:
