@@ -159,6 +159,21 @@ def test_a_list_is_invalidated_after_a_preview_and_counts_again(
         assert "No sample fits" in page.inner_text("#live")
 
 
+def test_a_text_that_too_many_samples_have_is_to_be_narrowed_before_they_are_invalidated(
+    serve: Serve, portal: BlockingPortal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("headgate.storage.sample_index", "headgate.console.records"):
+        monkeypatch.setattr(f"{module}.MOST_FOUND", 2)
+    monkeypatch.setattr("headgate.storage.sample_index._STEP_PARTS", 1)
+    store = SampleStore(FolderObjects(tmp_path / "store"))
+    for batch in range(2):
+        stored = [sample(4 * batch + n, environment="e:0", score=1.0, success=True, at=START + n) for n in range(4)]
+        portal.call(store.put_batch, f"b{batch}", stored)
+    console: Any = serve(serve_console(settings(tmp_path), port=0))
+    answer = httpx.get(f"{console}/samples/invalidate?text=2+%2B+2", timeout=30)
+    assert (answer.status_code, "Narrow the list" in answer.text) == (422, True), answer.text
+
+
 def test_a_drop_of_the_scores_is_told_with_its_samples(
     serve: Serve, portal: BlockingPortal, visits: Visits, tmp_path: Path
 ) -> None:
@@ -187,6 +202,8 @@ BAD: dict[str, tuple[int, str]] = {
     "/samples/invalidate?min_score=x": (422, "min_score must be a number"),
     "/samples?order=random": (422, "order must be one of newest, worst, best, longest"),
     "/samples?since=yesterday": (422, "since must be a date, a time, or so long ago"),
+    "/samples?text=found-nowhere": (200, "No sample fits"),
+    "/samples/invalidate?text=found-nowhere": (200, "0 samples"),
     "/samples/t-none": (404, "the store has no sample"),
     "/samples/%3Cscript%3E": (404, "the store has no sample &#39;&lt;script&gt;&#39;"),
     "/leaderboard?model=lab/a@step-0&against=nobody": (422, "there is no scored model &#39;nobody&#39;"),

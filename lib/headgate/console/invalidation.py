@@ -26,16 +26,16 @@ def add_routes(app: FastAPI, console: Console) -> None:
     records = console.records
 
     async def chosen_rows(listing: Listing) -> pl.DataFrame:
-        tasks, left = await records.search(listing.chosen)
-        while left:  # a text is looked for in all of them
-            tasks, left = await records.search(listing.chosen)
+        tasks = await records.search_all(listing.chosen)
 
         def make(index: SampleIndex) -> pl.DataFrame:
             names = pl.col("model", "environment").cast(pl.String)
             rows = index.chosen(listing.chosen, tasks)
             return rows.select("task_id", names, "finished_at", "invalid", "resample")
 
-        return await records.now(("rows", listing.chosen, tasks and len(tasks)), make, weight=8 * HEAVY)
+        return await records.now(
+            ("rows", listing.chosen, None if tasks is None else len(tasks)), make, weight=8 * HEAVY
+        )
 
     def shown(request: Request, listing: Listing, rows: pl.DataFrame, **further: Any) -> HTMLResponse:
         pairs = rows.group_by("model", "environment").len().sort("len", descending=True)

@@ -17,7 +17,7 @@ from fastapi import HTTPException, Request
 
 from headgate.config import Settings
 from headgate.core.errors import HeadgateError, InvalidInputError
-from headgate.storage import SampleFilter, SampleIndex, SampleStore, TextSearch, sample_store
+from headgate.storage import MOST_FOUND, SampleFilter, SampleIndex, SampleStore, TextSearch, sample_store
 
 _log = logging.getLogger("headgate.console")
 
@@ -178,6 +178,22 @@ class Records:
         async with lock:
             left = await self.store.search(search, parts)
         return list(search.found()), left
+
+    async def search_all(self, chosen: SampleFilter) -> list[str] | None:
+        """Return all tasks in which the text of a filter is; None where it has no text.
+
+        Raises:
+            InvalidInputError: if they are too many to be looked for.
+        """
+        while True:
+            tasks, left = await self.search(chosen)
+            if not left:
+                return tasks
+            if tasks is not None and len(tasks) >= MOST_FOUND:
+                raise InvalidInputError(
+                    f"the text is in {MOST_FOUND:,} samples or more",
+                    next_step="Narrow the list by a model, an environment or a time first.",
+                )
 
     async def close(self) -> None:
         """End what is being read and let go of the store."""

@@ -108,7 +108,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
 
         async def found() -> dict[str, Any]:
             tasks, left = await records.search(listing.chosen)
-            key = ("page", listing.chosen, listing.order, after, before, tasks and len(tasks))
+            key = ("page", listing.chosen, listing.order, after, before, None if tasks is None else len(tasks))
             page = await records.now(
                 key,
                 lambda index: index.page(
@@ -166,7 +166,7 @@ async def _one(console: Console, listing: Listing, task_id: str, beside: str) ->
             "preceding": next(iter(preceding.rows["task_id"]), None),
         }
 
-    key = ("around", listing.chosen, listing.order, task_id, tasks and len(tasks))
+    key = ("around", listing.chosen, listing.order, task_id, None if tasks is None else len(tasks))
     shown = await records.now(key, around)
     samples = [sample] + ([await _sample(console, beside)] if beside else [])
     return {**shown, "samples": samples, "messages": [messages_of(one["conversation"]) for one in samples]}

@@ -32,6 +32,7 @@ from .benchmark import measure_store as measure_store
 from .pairs import AlreadyTaken as AlreadyTaken, Opening as Opening
 from .recovery import repair as repair
 from .sample_index import (
+    MOST_FOUND as MOST_FOUND,
     Order as Order,
     SampleFilter as SampleFilter,
     SampleIndex as SampleIndex,
