@@ -44,7 +44,7 @@ async def evaluate(
         workers: Maximum number of episodes in progress. Empty: the setting, 20.
         settings: Any further setting by its name, e.g. {"request_timeout_s": 300}.
         executors: Where an environment's episodes run, e.g. robot:*=jobqueue for outside workers. Empty: as the
-        settings say.
+            settings say.
         jobqueue: Name of a Job Queue Server block, for outside workers. Empty: HEADGATE_JOBQUEUE_URL of the worker.
         cluster: Name of a Ray Cluster block on whose nodes environments that run apart are played. Empty: what the
             settings environment_hosts and ray_address name, else the worker's own machine.

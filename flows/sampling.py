@@ -47,7 +47,7 @@ async def sample_environment(
         judge: Name of a Model Endpoint block that judges answers where an environment needs it. Empty: what the
             settings judge_model and judge_url name; without them such environments are left out.
         executors: Where an environment's episodes run, e.g. robot:*=jobqueue for outside workers. Empty: as the
-        settings say.
+            settings say.
         jobqueue: Name of a Job Queue Server block, for outside workers. Empty: HEADGATE_JOBQUEUE_URL of the worker.
         cluster: Name of a Ray Cluster block on whose nodes environments that run apart are played. Empty: what the
             settings environment_hosts and ray_address name, else the worker's own machine.
@@ -105,7 +105,7 @@ async def keep_sampling(
         judge: Name of a Model Endpoint block that judges answers where an environment needs it. Empty: what the
             settings judge_model and judge_url name; without them such environments are left out.
         executors: Where an environment's episodes run, e.g. robot:*=jobqueue for outside workers. Empty: as the
-        settings say.
+            settings say.
         jobqueue: Name of a Job Queue Server block, for outside workers. Empty: HEADGATE_JOBQUEUE_URL of the worker.
         cluster: Name of a Ray Cluster block on whose nodes environments that run apart are played. Empty: what the
             settings environment_hosts and ray_address name, else the worker's own machine.

@@ -45,7 +45,7 @@ def test_a_limit_is_changed_by_its_name(prefect: object, headgate: Command, file
     ]
     assert headgate("limits", "show", _name(file), "--json").document[0]["slots"] == 5
     said = headgate("limits", "set", "headgate:nowhere", "5")
-    assert (said.status, "there is no limit 'headgate:nowhere'" in said.err) == (1, True)
+    assert (said.status, "there is no limit 'headgate:nowhere'" in said.err) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_requests_are_cancelled_and_those_that_had_ended_are_told(headgate: Comm
 
 def test_an_id_that_is_not_known_is_an_error_and_takes_nothing_out(headgate: Command, taken_out: list[str]) -> None:
     said = headgate("placement", "cancel", "waits", "nobody")
-    assert said.status == 1
+    assert said.status == 2
     assert "There is no request 'nobody'" in said.err
     assert "headgate placement status" in said.err
     assert taken_out == []

@@ -160,7 +160,7 @@ def test_what_can_never_fit_and_what_is_not_known_end_with_a_sentence(site: Site
     assert (said.returncode, "unknown_pool" in said.stderr) == (2, True)
     assert "There is no request" in site("why", "nobody").stderr
     said = site("cancel", "nobody")
-    assert (said.returncode, "There is no request 'nobody'" in said.stderr) == (1, True)
+    assert (said.returncode, "There is no request 'nobody'" in said.stderr) == (2, True)
 
 
 def test_work_that_raises_shows_the_line_of_it(site: Site) -> None:

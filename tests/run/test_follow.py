@@ -153,7 +153,7 @@ async def test_two_machines_that_share_a_journal_do_not_follow_the_same_training
             await locked()
             with pytest.raises(InvalidInputError, match=r"already in campaign training, by process \d+ on .+, which"):
                 await follow(machines[1], journal=postgres_url)
-            database.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
+            database.execute("SELECT pg_terminate_backend(pid, 10000) FROM pg_locks WHERE locktype = 'advisory'")
         await locked()
     stop.set()
     assert (await first).evaluated == ()

@@ -10,7 +10,7 @@ from headgate.core.errors import StoreError
 from headgate.jobqueue import Happening, JobState
 from headgate.jobqueue.wire import EntryOut, FinishedOut, HistoryOut, JobOut, ResultsOut
 from headgate.jobqueue.wire_servers import LaneOut, StatisticsOut
-from headgate.storage import History, SampleStore, StoredBatch
+from headgate.storage import History, RecentSample, SampleStore, StoredBatch
 from headgate.storage.query import Scan
 
 BEGAN = 1_767_225_600.0
@@ -94,14 +94,19 @@ class FailingStore:
         since: float | None = None,
         until: float | None = None,
         columns: Sequence[str] | None = None,
+        *,
+        everything: bool = False,
     ) -> Scan:
-        return await self.store.scan(environments, since, until, columns)
+        return await self.store.scan(environments, since, until, columns, everything=everything)
 
     async def history(self, now: float) -> History:
         return await self.store.history(now)
 
     async def to_resample(self, campaign: str) -> list[tuple[str, str, int, str]]:
         return await self.store.to_resample(campaign)
+
+    async def recent(self, campaign: str, since: float, most: int) -> list[RecentSample]:
+        return await self.store.recent(campaign, since, most)
 
     async def task_scores(self, campaign: str) -> list[tuple[str, str, int, float]]:
         return await self.store.task_scores(campaign)
