@@ -55,6 +55,7 @@ def test_a_mark_names_its_samples_and_conditions_in_sql_do(headgate: Command, sa
     one = headgate(
         "invalidate", "--task", str(row[0]), "--reason", "seen in training", "--by", "ada", "--json"
     ).document
+    assert "it was invalidated and counts no longer" in headgate("why", str(row[0])).out
     two = headgate(
         "invalidate", "--where", "model = 'baseline-solver@main' and score > 0", "--reason", "no", "--json"
     ).document

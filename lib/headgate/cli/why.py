@@ -162,16 +162,18 @@ def _journaled(
 
 
 async def _stored(settings: Settings, task_id: str) -> str | None:
-    sql = f"select score, success, error_kind, finished_at from samples where task_id = '{task_id}'"  # noqa: S608 - hex digits
+    counts = f"task_id in (select task_id from samples where task_id = '{task_id}')"  # noqa: S608 - hex digits
+    sql = f"select score, success, error_kind, finished_at, {counts} from stored where task_id = '{task_id}'"  # noqa: S608
     try:
         rows = (await sample_store(settings).query(sql)).rows
     except StoreError:
         return None
     if not rows:
         return None
-    score, success, error_kind, finished_at = rows[0]
+    score, success, error_kind, finished_at, does_count = rows[0]
     outcome = f"error {error_kind}" if error_kind else f"score {score:g}, {'a success' if success else 'no success'}"
-    return f"its sample is in the store: {outcome}, finished {_shown(finished_at)}"
+    invalid = "" if does_count else "; it was invalidated and counts no longer"
+    return f"its sample is in the store: {outcome}, finished {_shown(finished_at)}{invalid}"
 
 
 def _shown(at: Any) -> str:
