@@ -13,6 +13,9 @@ from headgate.environments import apart
 from headgate.placement import PlacementPool, amounts, connect, node_address
 from headgate.run.hosts.hosts import HostCluster, HostOrder
 
+_GIVEN_BACK_S: Final = 25.0
+"""For one place to be given back at the end of a run; where it takes longer, pool and ledger stay, for the next run."""
+
 _TOLD_EVERY_S: Final = 5.0
 """How often a host that waits in line is said to, and why."""
 
@@ -71,7 +74,7 @@ class Broker:
                 if view.holder == self._order.driver and not view.stage.has_ended:
                     placement.work(view.request_id).cancel("the run has ended")
                     with suppress(TimeoutError):
-                        placement.work(view.request_id).wait(_TOLD_EVERY_S)
+                        placement.work(view.request_id).wait(_GIVEN_BACK_S)
             is_idle = all(view.stage.has_ended for view in placement.requests(name))
             if self._owns_pool and is_idle:
                 placement.close_pool(name)

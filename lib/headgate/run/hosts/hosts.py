@@ -36,7 +36,7 @@ LONGEST_PAUSE_S: Final = 30.0
 _SETTLED_S: Final = 10.0
 """A connection to the cluster that lasted so long makes the next pause short again."""
 
-_END_S: Final = 20.0
+_END_S: Final = 40.0
 """For all places to be given back at the end of a run."""
 
 
