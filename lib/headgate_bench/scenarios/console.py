@@ -165,14 +165,13 @@ async def _watched(parameters: ConsoleParameters, bench: Bench) -> Outcome:
     async with (
         provider(plan) as endpoint,
         started("headgate_bench.watched_run", endpoint.base_url, *sizes, str(folder), says="Run at ") as (run, process),
-        started(_CLI, "console", "--run", run, "--port", "0", says=_SAYS) as (console, _),
     ):
         # The first answers of an API import and compile what the later ones use.
-        await _window(parameters, console, process, is_watched=True)
+        await _window(parameters, run, process, is_watched=True)
         for pair in range(parameters.pairs):
             spent = {}
             for is_watched in (True, False) if pair % 2 else (False, True):
-                spent[is_watched] = await _window(parameters, console, process, is_watched=is_watched)
+                spent[is_watched] = await _window(parameters, run, process, is_watched=is_watched)
             ratios.append(spent[True] / spent[False])
             samples.append({"pair": pair, "watched_cpu_share": spent[True], "unwatched_cpu_share": spent[False]})
     spread = spread_of(ratios)
@@ -184,12 +183,14 @@ async def _watched(parameters: ConsoleParameters, bench: Bench) -> Outcome:
     )  # fmt: skip
 
 
-async def _window(parameters: ConsoleParameters, console: str, process: int, *, is_watched: bool) -> float:
+async def _window(parameters: ConsoleParameters, run: str, process: int, *, is_watched: bool) -> float:
     """Return the share of a core that the run spends within a window."""
     if not is_watched:
         return await _spent(process, parameters.window_s)
     async with (
-        httpx.AsyncClient(base_url=console, timeout=60.0) as client,
+        # One for each window: it goes on asking for a while after its last viewer has left.
+        started(_CLI, "console", "--run", run, "--port", "0", says=_SAYS) as (address, _),
+        httpx.AsyncClient(base_url=address, timeout=60.0) as client,
         client.stream("GET", "/live") as stream,
     ):
 
