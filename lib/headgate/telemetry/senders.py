@@ -16,7 +16,7 @@ from typing import Final
 import httpx
 import orjson
 
-from headgate.core import masked, redacted
+from headgate.core import Secret, masked, redacted
 from headgate.telemetry.backlog import Backlog
 from headgate.telemetry.notices import Notice
 
@@ -70,7 +70,7 @@ class Webhook(_Sender):
     """
 
     def __init__(self, url: str, secret: str, campaign: str, timeout_s: float) -> None:
-        self._url = url
+        self._url = Secret(url)  # who knows the address of a chat's webhook can write there
         self._key = _key(secret)
         super().__init__("webhook", campaign, timeout_s)
 
@@ -82,7 +82,9 @@ class Webhook(_Sender):
             headers = signed(body, notice.notice_id, int(time.time()), self._key)
             try:
                 # What it answers beside the status is not read.
-                with httpx.stream("POST", self._url, content=body, headers=headers, timeout=self._timeout_s) as answer:
+                with httpx.stream(
+                    "POST", self._url.reveal(), content=body, headers=headers, timeout=self._timeout_s
+                ) as answer:
                     status = answer.status_code
             except httpx.HTTPError as error:
                 why = f"{type(error).__name__}: {error}"
