@@ -93,8 +93,7 @@ def estimates_by(scored: pl.DataFrame, *keys: str) -> dict[tuple[str, ...], Mean
     deviation, leverage = score - score.mean().over(keys), sizes / sizes.sum().over(keys)
     share = leverage**2 / (1 - leverage)
     tasks = (
-        scored.lazy()
-        .select(*keys, "index", "score")
+        scored.select(*keys, "index", "score")  # not lazy: what streams adds up in an order of its own each time
         .sort(*keys, "index", "score")  # the order of a sum is in its last digit
         .with_columns(deviation=deviation)
         .group_by(*keys, "index", maintain_order=True)
@@ -117,7 +116,7 @@ def estimates_by(scored: pl.DataFrame, *keys: str) -> dict[tuple[str, ...], Mean
         degrees=1 / ((pl.col("leverage") ** 2).sum() + pl.col("share").sum() ** 2 - (pl.col("share") ** 2).sum()),
     )
     found = {}
-    for row in groups.collect().iter_rows():
+    for row in groups.iter_rows():
         n, count, mean, variance, is_binary, clustered, degrees = row[len(keys) :]
         found[tuple(map(str, row[: len(keys)]))] = mean_by_task(
             n, count, mean, variance if n > 1 else 0.0, is_binary=is_binary, clustered=clustered,
