@@ -61,7 +61,7 @@ async def test_the_routes_on_the_page_are_those_of_the_gateway() -> None:
             if route.method != "HEAD" and route.resource is not None
         }
     text = (DOCS / "reference/elastic.md").read_text()
-    assert set(re.findall(r"^\| `((?:GET|POST) [^`]+)` \|", text, re.MULTILINE)) == served
+    assert set(re.findall(r"^\| `((?:GET|POST|DELETE) [^`]+)` \|", text, re.MULTILINE)) == served
 
 
 def test_every_setting_state_and_metric_is_on_the_page() -> None:

@@ -1,4 +1,5 @@
 from .baselines import BASELINES as BASELINES
+from .batch_routes import TASK_METADATA as TASK_METADATA, BatchRoutes as BatchRoutes
 from .client import (
     ChatClient as ChatClient,
     ClientSettings as ClientSettings,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import hashlib
 import signal
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -25,6 +26,7 @@ from headgate.models.baselines import (
     judge_reply,
     listed_baselines,
 )
+from headgate.models.batch_routes import BatchRoutes
 from headgate.models.faults import Break, Cut, FaultPlan, FaultSchedule, Garbage, Hang, Refuse
 from headgate.models.simulated import SIMULATED, Simulation, SimulationPlan
 from headgate.models.wire import (
@@ -162,7 +164,11 @@ async def serve(
     with BaselineAgents(find_environment) as agents:
         api = _Api(plan or FaultPlan(), simulation, agents, clock or SystemClock())
         listener = bound(host, port)
-        async with serving(api.application(HostNames(host)), listener, most=_MOST_CONNECTIONS, stop_s=0.2, tls=tls):
+        app = api.application(HostNames(host))
+        async with (
+            api.batches.working(),
+            serving(app, listener, most=_MOST_CONNECTIONS, stop_s=0.2, tls=tls),
+        ):
             yield Endpoint(url_of(listener, tls, host))
 
 
@@ -176,6 +182,7 @@ class _Api:
         self._agents = agents
         self._faults = FaultSchedule(plan)
         self._simulation = Simulation(simulation, clock.monotonic()) if simulation else None
+        self.batches = BatchRoutes(self._answered, _owner, clock)
 
     def application(self, names: HostNames) -> web.Application:
         @web.middleware
@@ -190,6 +197,7 @@ class _Api:
         app = web.Application(client_max_size=_MAX_BODY_BYTES, middlewares=[for_programs])
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_get("/v1/models", self._models)
+        self.batches.add_to(app)
         app.router.add_get("/health", self._health)
         app.router.add_get("/_headgate/stats", self._stats)
         app.router.add_post("/_headgate/stats/reset", self._reset)
@@ -233,6 +241,27 @@ class _Api:
         finally:
             self._faults.end(request.model)
 
+    async def _answered(self, owner: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
+        """Answer a request of a batch."""
+        try:
+            request = dataclasses.replace(read_request(body, headers), key=owner)
+        except BadRequestError as error:
+            return 400, error_body(str(error), "headgate", 400)
+        verdict = self._faults.begin(request.model, request.key, self._clock.monotonic())
+        try:
+            await self._pause(verdict.after_s)
+            if isinstance(verdict, Refuse | Break):
+                status = verdict.status if isinstance(verdict, Refuse) else 500
+                return status, error_body("a fault of the plan", "headgate", status)
+            answer = await self._answer(request)
+        finally:
+            if not isinstance(verdict, Refuse):
+                self._faults.end(request.model)
+        if isinstance(answer, Completion):
+            return 200, answer.whole()
+        assert isinstance(answer.body, bytes), "failures are whole"
+        return answer.status, answer.body
+
     async def _answer(self, request: ChatRequest) -> Completion | web.Response:
         if is_judge_baseline(request.model):
             text = judge_reply(request.messages)
@@ -263,6 +292,11 @@ class _Api:
     async def _pause(self, seconds: float) -> None:
         if seconds > 0:
             await self._clock.sleep(seconds)
+
+
+async def _owner(http: web.Request) -> str:
+    """Return whose files and batches a request is about: whoever has its key, of which no more is kept than a hash."""
+    return hashlib.sha256(http.headers.get("Authorization", "").encode("utf-8", "surrogateescape")).hexdigest()
 
 
 async def _send(http: web.Request, request: ChatRequest, answer: Completion) -> web.StreamResponse:

@@ -19,7 +19,7 @@ from headgate.elastic.errors import BodyTooLargeError, EngineError, PoolClosedEr
 from headgate.elastic.gateway.access import Callers
 from headgate.elastic.gateway.admission import FAILED, WITHDRAWN, PoolAdmission
 from headgate.elastic.gateway.model_request import CHAT, COMPLETIONS, ModelRequest, read_request
-from headgate.elastic.gateway.wire import error_event, json_answer
+from headgate.elastic.gateway.wire import error_event, json_answer, openai_body
 from headgate.elastic.service import ElasticService
 from headgate.models import TASK_HEADER
 from headgate.net.aiohttp_server import read_body
@@ -132,6 +132,31 @@ class Completions:
                 return await _streamed(http, answer, headers)
             headers["Content-Type"] = answer.content_type
             return web.Response(body=await _whole(answer), status=answer.status, headers=headers)
+
+    async def answered(self, group: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
+        """Answer a chat of a batch, in the name of its owner; an error is the body that a client would get."""
+        try:
+            wanted = read_request(CHAT, body)
+            model, request_id = self._known(wanted.model), next(self._ids)
+            if self.is_draining:
+                raise PoolClosedError(f"The gateway of the pool {self._service.name} stops")
+            lease = await self._admission.enter(model, group, request_id)
+            outcome = FAILED
+            try:
+                outgoing = Outgoing(request_id, CHAT, body, dict(headers))
+                async with self._service.request(
+                    outgoing, tokens=wanted.tokens, prefixes=wanted.prefixes, group=group
+                ) as answer:
+                    found = answer.status, await _whole(answer)
+                outcome = SUCCESS
+            except asyncio.CancelledError:
+                outcome = WITHDRAWN
+                raise
+            finally:
+                self._admission.leave(lease, outcome)
+        except HeadgateError as error:
+            return error.http_status, openai_body(error)
+        return found
 
     async def _body(self, http: web.Request) -> bytes:
         try:

@@ -31,6 +31,7 @@ from headgate.elastic.gateway.status import GatewayStatus
 from headgate.elastic.gateway.wire import HttpFailure, json_answer, problem, refusal
 from headgate.elastic.service import ElasticCollector, ElasticService, ignored
 from headgate.elastic.settings import ElasticConfig
+from headgate.models import BatchRoutes
 from headgate.net.aiohttp_server import serving
 from headgate.net.hosts import check_site
 from headgate.net.listener import bound, url_of
@@ -78,6 +79,7 @@ class Gateway:
             max_body_bytes=settings.max_body_bytes,
             clock=chosen,
         )
+        self.batches = BatchRoutes(self._completions.answered, self._owner, chosen)
         self._control = Control(service, self.status, callers, chosen)
         self._registry = new_registry()
         self._registry.register(ElasticCollector(lambda: [service.status()]))
@@ -110,6 +112,7 @@ class Gateway:
         """Return the routes, to be served with `handler_cancellation`."""
         app = web.Application(client_max_size=self._settings.max_body_bytes, middlewares=[_in_words])
         self._completions.add_to(app)
+        self.batches.add_to(app)
         self._control.add_to(app)
         app.router.add_get("/health", self._health)
         app.router.add_get("/metrics", self._metrics)
@@ -119,6 +122,9 @@ class Gateway:
     async def follow(self) -> None:
         """Follow the capacity of the pool until cancelled."""
         await self._admission.follow()
+
+    async def _owner(self, http: web.Request) -> str:
+        return (await self._callers.caller(http.headers)).name
 
     async def _health(self, _: web.Request) -> web.Response:
         if self._completions.is_draining or not self._service.status().is_open:
@@ -174,7 +180,10 @@ async def running_gateway(
         gateway = Gateway(service, config, chosen, callers, model=model, clock=clock, emit=emit)
         listener = bound(chosen.host, chosen.port)
         gateway.url = url_of(listener, tls, chosen.host)
-        async with serving(gateway.application(), listener, most=_MOST_CONNECTIONS, stop_s=_CLOSE_S, tls=tls):
+        async with (
+            gateway.batches.working(),
+            serving(gateway.application(), listener, most=_MOST_CONNECTIONS, stop_s=_CLOSE_S, tls=tls),
+        ):
             following = asyncio.create_task(gateway.follow(), name="elastic gateway follows its pool")
             try:
                 yield gateway
