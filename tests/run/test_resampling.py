@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headgate.simulation import MemoryStore
+import polars as pl
+
+from headgate import storage
+from headgate.core.events import ControlChanged
+from headgate.run import Run, follow_invalidation
+from headgate.simulation import LoopClock, MemoryStore
 from tests.run.run_world import World, models
 
 RATES = {"affine:sat": 2_400.0}
@@ -16,10 +21,24 @@ class Invalidated(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.sequences: list[int] = []
+        self.counted_out = 0
 
     async def to_resample(self, campaign: str) -> list[tuple[str, str, int, str]]:
         wanted = [("m000@main", "affine:sat", number, "sample.2") for number in self.sequences]
         return [*wanted, ("gone@main", "affine:sat", 0, "sample.2")] if wanted else []
+
+    async def invalid(self, campaign: str, since: float) -> list[tuple[str, str, float, float]]:
+        found = [(s.model, s.environment, s.finished_at, s.score or 0.0) for s in self.samples[: self.counted_out]]
+        return [row for row in found if row[2] >= since] + [("m000@main", "affine:sat", since + 0.5, 1.0)]
+
+    def marked(self, count: int, *, undo: bool = False) -> storage.Invalidated:
+        """Return what `headgate invalidate` says of the first samples, and let the store say so, too."""
+        rows = pl.DataFrame([
+            {name: getattr(one, name) for name in ("campaign", "model", "environment", "score", "finished_at")}
+            for one in self.samples[:count]
+        ])  # fmt: skip
+        self.counted_out = 0 if undo else count
+        return storage.Invalidated("mark", count, (), 0, (), undo, rows)
 
 
 def test_tasks_to_be_taken_again_are_taken_once_and_numbers_go_on(tmp_path: Path) -> None:
@@ -38,3 +57,38 @@ def test_tasks_to_be_taken_again_are_taken_once_and_numbers_go_on(tmp_path: Path
     numbers = sorted(one.sequence for one in store.samples if (one.model, one.stage) == ("m000@main", "sample"))
     assert numbers == list(range(len(numbers)))
     assert len(numbers) > 40
+
+
+def test_a_run_that_goes_on_counts_what_was_invalidated_no_longer_and_again_after_an_undo(tmp_path: Path) -> None:
+    store = Invalidated()
+    world = World(tmp_path, store)
+    seen: list[tuple[float, ...]] = []
+
+    async def during(run: Run, clock: LoopClock) -> None:
+        async def look() -> None:
+            await clock.sleep(11)
+            status = run.status()
+            (model, _), (pair, _) = status.models, status.pairs
+            of_all = run.samplers[model.model].samples_24h(run.now())
+            seen.append((model.samples_24h["affine:sat"], of_all, pair.scored, pair.score_sum, pair.done))
+
+        await clock.sleep(900)
+        await run.steering.steer({"verb": "pause"}, "ops")
+        await clock.sleep(60)
+        await look()
+        scores = [sample.score or 0.0 for sample in store.samples[:10] if sample.model == "m000@main"]
+        assert 0 < len(scores) < 10
+        gone = (len(scores), len(scores), len(scores), sum(scores), 0)
+        seen.append(tuple(counted - out for counted, out in zip(seen[0], gone, strict=True)))
+        for undo in (False, True):
+            done = store.marked(10, undo=undo)
+            what = storage.Invalidation(storage.Chosen(), "a wrong key", "anna", undo=undo)
+            await follow_invalidation(world.settings(), store, what, done, run.now())  # type: ignore[arg-type]
+            await look()
+
+    settings = {"sink_batch_size": 10, "sink_max_wait": 1.0}
+    world.run(models(2), RATES, duration_s=1_200.0, during=during, settings=settings)
+    before, expected, after, undone = seen
+    assert (after, undone) == (expected, before)
+    changes = [(event.verb, event.by, event.reason) for event in world.of(ControlChanged)]
+    assert ("recount", "anna", "10 samples count no longer: a wrong key") in changes

@@ -42,8 +42,8 @@ def invalidate(
 ) -> int:
     """Exclude stored samples from every count; they are kept, with a mark that says who did it, when and why.
 
-    Repeating it changes nothing. With `--resample` the campaign takes their tasks again: a running one within its
-    `status_interval_s`, another one when it starts. Exit status 4 when something could not be read.
+    Repeating it changes nothing. A running campaign follows within seconds. With `--resample` it takes their tasks
+    again, or when it starts. Exit status 4 when something could not be read.
     """
     given = choices or SampleChoices()
     settings, chosen = given.load().settings, given.chosen()
@@ -75,7 +75,7 @@ async def invalidated(
     # What was invalidated is in `stored` alone.
     what = replace(what, task_ids=await tasks_where(store, conditions, view="stored" if what.undo else "samples"))
     done = await store.invalidate(what, now, dry_run=dry_run)
-    return done, 0 if what.unscore else await runs.follow_invalidation(settings, store, done, now)
+    return done, await runs.follow_invalidation(settings, store, what, done, now)
 
 
 def _show(done: storage.Invalidated, opened: int, *, dry_run: bool) -> None:

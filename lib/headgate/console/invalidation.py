@@ -13,6 +13,7 @@ from headgate.console.access import Steering, form_of, steerer_of
 from headgate.console.records import HEAVY
 from headgate.console.samples import Listing
 from headgate.core.errors import HeadgateError
+from headgate.run import follow_invalidation
 from headgate.storage import Chosen, Invalidation, SampleIndex
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
                 resample=fields.get("resample") == "yes", undo=listing.chosen.invalid is True,
             )  # fmt: skip
             done = await records.store.invalidate(what, time.time())
+            await follow_invalidation(console.settings, records.store, what, done, time.time())
         except HeadgateError as error:
             return shown(request, listing, rows, error=error.message, fields=fields, status=error.http_status)
         await records.index(now=True)

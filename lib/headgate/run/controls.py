@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +18,7 @@ from headgate.run.dispatch import AGGREGATE, JUDGE, LOCAL_LANE, ROLLOUT, WORKERS
 from headgate.storage import (
     JOURNAL_AWAY,
     ORDERS,
+    RECOUNT,
     ControlChange,
     ControlOrder,
     ControlValue,
@@ -46,7 +47,7 @@ LOGGED: Final = 100
 DRAINED: Final = "drained"
 """What the reason of a run begins with that was told to end what it began."""
 
-VERBS: Final = ("pause", "resume", "set", *ORDERS, "undo")
+VERBS: Final = ("pause", "resume", "set", *(verb for verb in ORDERS if verb != RECOUNT), "undo")
 PAST: Final = {
     "pause": "paused", "resume": "resumed", "set": "set", "retry": "retried", "drain": "drained",
     "withdraw": "withdrew", "undo": "undid",
@@ -280,8 +281,12 @@ class Steering:
         *,
         rates: Mapping[str, float],
         stop: Callable[[str], None],
+        recount: Callable[[], Awaitable[None]],
     ) -> None:
-        """Prepare it; `rates` are the configured ones, `stop` drains the run for a reason."""
+        """Prepare it; `rates` are the configured ones, `stop` drains the run for a reason.
+
+        `recount` has the run count what its journal and its store say.
+        """
         self._parts = parts
         self._membership = membership
         self._stages = stages
@@ -290,6 +295,7 @@ class Steering:
         self._outside = outside
         self._rates = rates
         self._stop = stop
+        self._recount = recount
         self._turn = asyncio.Lock()  # changes are carried out once, in their order
 
     async def load(self) -> None:
@@ -380,6 +386,8 @@ class Steering:
             case "retry":
                 for model in [key for key in parts.samplers if change.model in (None, key)]:
                     await self._health.retry(model, parts.now())
+            case "recount":
+                await self._recount()
 
     def _enforce(self) -> None:
         """Have everything follow the controls."""

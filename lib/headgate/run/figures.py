@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headgate.core import Sample, Task
 from headgate.core.status import PairStatus, WorkerStatus
@@ -20,6 +21,10 @@ class _Pair:
     scored: int = 0
     errors: int = 0
     score_sum: float = 0.0
+    ends: array[float] = field(default_factory=lambda: array("d"))
+    """When each scored sample ended."""
+    invalid: int = 0
+    invalid_sum: float = 0.0
 
 
 class PairFigures:
@@ -42,6 +47,17 @@ class PairFigures:
         if sample.score is not None:
             pair.scored += 1
             pair.score_sum += sample.score
+            pair.ends.append(sample.finished_at)
+
+    def leave_out(self, invalid: Iterable[tuple[str, str, float, float]]) -> None:
+        """Count no sample (model, environment, wall time of its end, score) of these as scored, and all others."""
+        found: defaultdict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+        for model, environment, ended_at, score in invalid:
+            found[model, environment].append((ended_at, score))
+        for key, pair in self._pairs.items():
+            ours = set(pair.ends) if key in found else ()
+            scores = [score for ended_at, score in found.get(key, ()) if ended_at in ours]
+            pair.invalid, pair.invalid_sum = len(scores), sum(scores)
 
     def status(
         self, rates: Mapping[tuple[str, str], float], open_tasks: Iterable[Task], now: float
@@ -56,7 +72,8 @@ class PairFigures:
 
     def _status_of(self, key: tuple[str, str], rate: float, lag_s: float) -> PairStatus:
         pair = self._pairs.get(key) or _Pair()
-        return PairStatus(*key, pair.due, pair.done, pair.scored, pair.errors, pair.score_sum, rate, lag_s)
+        scored, score_sum = pair.scored - pair.invalid, pair.score_sum - pair.invalid_sum
+        return PairStatus(*key, pair.due, pair.done, scored, pair.errors, score_sum, rate, lag_s)
 
 
 class WorkerFigures:

@@ -34,7 +34,7 @@ from headgate.run.membership import Membership, restored
 from headgate.run.parts import Parts
 from headgate.run.plan import RunPlan
 from headgate.run.request_side import DAILY_BUDGET
-from headgate.run.resampling import openings_of
+from headgate.run.resampling import openings_of, recounted
 from headgate.run.samples import health_of
 from headgate.run.score_watch import ScoreWatch
 from headgate.run.settlement import settling_of
@@ -170,6 +170,7 @@ class Run:
             self._outside,
             rates=rates,
             stop=self.stop,
+            recount=self._recount,
         )
         self._journal.unblocked = self._journal_unblocked
         sink_rules = SinkRules(settings.sink_batch_size, settings.sink_max_wait, is_last=plan.is_last)
@@ -514,6 +515,10 @@ class Run:
                 judging.figures.add(sample)
             self._emit(SampleAccepted(sample))
         self._sink.note_accepted(len(accepted))
+
+    async def _recount(self) -> None:
+        await recounted(self._parts, self.plan.store, self._started_at)
+        await self._demand.adopt()
 
     def _look_at(self, sample: Sample) -> None:
         """Stop when samples keep failing for good."""

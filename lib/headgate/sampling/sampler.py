@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, Self
 
@@ -227,6 +227,10 @@ class Demand:
     slot_at: float | None = None
 
 
+def _recent() -> SlidingCount:
+    return SlidingCount(bucket_s=300.0)
+
+
 @dataclass(slots=True)
 class _Line:
     """One environment of a sampler."""
@@ -236,7 +240,7 @@ class _Line:
     rate: float
     """Samples per day before any multiplier, and before what settled environments gave to it."""
     is_settled: bool = False
-    samples: SlidingCount = field(default_factory=lambda: SlidingCount(bucket_s=300.0))
+    samples: SlidingCount = field(default_factory=_recent)
 
 
 class ModelSampler:
@@ -413,6 +417,15 @@ class ModelSampler:
         if was_paused and not self.pause.is_paused(now):
             return [self._resumed(now)]
         return []
+
+    def recount(self, counts: Mapping[str, Sequence[tuple[float, int]]], now: float) -> None:
+        """Let the totals of 24 h be these, by environment as in `PairHistory`, in place of what was counted so far."""
+        self._total = SlidingCount()
+        for minutes in counts.values():
+            self._total.restore(minutes, now)
+        for environment, line in self._lines.items():
+            line.samples = _recent()
+            line.samples.restore(counts.get(environment, ()), now)
 
     def samples_24h(self, now: float) -> int:
         """Return the scored samples of the last 24 h, all environments together."""

@@ -160,6 +160,11 @@ class MemoryStore:
         del campaign
         return []
 
+    async def invalid(self, campaign: str, since: float) -> list[tuple[str, str, float, float]]:
+        """Return nothing, likewise."""
+        del campaign, since
+        return []
+
     async def recent(self, campaign: str, since: float, most: int) -> list[RecentSample]:
         """Return the newest samples of a campaign that ended since then, at most so many, by their end."""
         kept = [s for s in self.samples if s.campaign == campaign and s.finished_at >= since]

@@ -2,6 +2,7 @@ from .batches import StoredBatch as StoredBatch
 from .compaction import CompactionPolicy as CompactionPolicy
 from .controls import (
     ORDERS as ORDERS,
+    RECOUNT as RECOUNT,
     ControlChange as ControlChange,
     ControlOrder as ControlOrder,
     ControlValue as ControlValue,

@@ -13,7 +13,10 @@ from headgate.storage.journal_database import JournalDatabase
 ControlValue: TypeAlias = bool | int | float | None
 """What a control is set to; None where the settings and the roster hold."""
 
-ORDERS: Final = ("retry", "drain", "withdraw")
+RECOUNT: Final = "recount"
+"""Has the runs of a journal count what it and the store say now; written by whoever has changed that."""
+
+ORDERS: Final = ("retry", "drain", "withdraw", RECOUNT)
 """Verbs that are carried out once, in place of setting something."""
 
 KEPT_CHANGES: Final = 1_000

@@ -308,6 +308,13 @@ class SampleStore:
         )
         return wanted.rows()
 
+    async def invalid(self, campaign: str, since: float) -> list[tuple[str, str, float, float]]:
+        """Return model, environment, end and score of scored samples that ended since then and count no longer."""
+        columns = ["campaign", "model", "environment", "finished_at", "score"]
+        rows = (await self.scan(since=since, columns=columns, everything=True)).frame
+        ours = rows.filter("invalid", pl.col("campaign") == campaign, pl.col("score").is_not_null())
+        return ours.select(columns[1:]).rows()
+
     async def recent(self, campaign: str, since: float, most: int) -> list[RecentSample]:
         """Return the newest samples of a campaign that ended since then, at most so many, by their end."""
         columns = ["campaign", "model", "environment", "index", "score", "finished_at", *ADDED]
