@@ -49,6 +49,41 @@ def test_text_in_parts_is_joined_and_a_refusal_is_the_text_of_an_answer_without_
     assert read_completion(message(content=None, refusal="I will not.")).text == "I will not."
 
 
+DETAILS = {"prompt_tokens_details": {"cached_tokens": 60}, "completion_tokens_details": {"reasoning_tokens": 30}}
+
+
+@pytest.mark.parametrize(
+    ("usage", "found"),
+    [
+        (DETAILS, (60, 30, None)),
+        ({"prompt_cache_hit_tokens": 60, "prompt_cache_miss_tokens": 40}, (60, 0, None)),
+        ({"cache_read_input_tokens": 60, "prompt_tokens_details": None}, (60, 0, None)),
+        ({"cost": 0.0125}, (0, 0, 12_500)),
+        ({"cost": 0}, (0, 0, 0)),
+        ({"prompt_tokens_details": {"cached_tokens": 101}}, (0, 0, None)),
+        ({"completion_tokens_details": {"reasoning_tokens": 51}}, (0, 0, None)),
+        ({"prompt_tokens_details": {"cached_tokens": -1}, "completion_tokens_details": [30]}, (0, 0, None)),
+        ({"prompt_tokens_details": {"cached_tokens": 6.5}, "prompt_cache_hit_tokens": "60"}, (0, 0, None)),
+        ({"cost": -1}, (0, 0, None)),
+        ({"cost": True}, (0, 0, None)),
+        ({"cost": "0.1"}, (0, 0, None)),
+        ({"cost": 1e300}, (0, 0, None)),
+    ],
+)
+def test_cached_tokens_thoughts_and_the_bill_are_read_from_the_usage_and_nonsense_is_not(
+    usage: dict[str, object], found: tuple[int, int, int | None]
+) -> None:
+    answer = read_completion(completion("x", usage={"prompt_tokens": 100, "completion_tokens": 50} | usage))
+    assert (answer.cached_tokens, answer.reasoning_tokens, answer.billed_micro) == found
+    assert (answer.prompt_tokens, answer.completion_tokens) == (100, 50)
+
+
+def test_thoughts_that_are_counted_beside_the_completion_are_counted_with_it() -> None:
+    usage = {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 180} | DETAILS
+    answer = read_completion(completion("x", usage=usage))
+    assert (answer.completion_tokens, answer.reasoning_tokens) == (80, 30)
+
+
 @pytest.mark.parametrize(
     "usage",
     [None, 3, {"prompt_tokens": -1, "completion_tokens": True}, {"prompt_tokens": 2**60, "completion_tokens": "9"}],

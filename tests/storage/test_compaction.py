@@ -13,9 +13,9 @@ from headgate.storage import CompactionPolicy, SampleStore, StoreLocation
 from headgate.storage.batches import encoded_parts
 from headgate.storage.compaction import Compacted, compact, plan
 from headgate.storage.deletion import sweep
-from headgate.storage.manifest import ManifestLog
-from headgate.storage.objects import ObjectStore
-from headgate.storage.schema import frame_of
+from headgate.storage.manifest import Manifest, ManifestLog, manifest_bytes, sealed, unsealed
+from headgate.storage.objects import ObjectStore, manifest_key
+from headgate.storage.schema import ADDED, frame_of
 from headgate.storage.store import open_objects
 from tests.storage.crashes import DyingObjects, Killed
 from tests.storage.places import IN_BOTH
@@ -335,3 +335,26 @@ async def test_a_round_with_few_merges_is_followed_by_others(store: SampleStore)
     done = await store.compact(NOW, replace(POLICY, merges_per_round=1))
     assert (done.batch_id, done.parts_before, done.parts_after) == ("compact-000000002", 12, 2)
     assert await _sequences(store) == list(range(24))
+
+
+@IN_BOTH
+async def test_parts_of_earlier_versions_are_read_queried_and_merged_with_new_ones(
+    store: SampleStore, objects: ObjectStore
+) -> None:
+    lately = {"cached_tokens": 4, "reasoning_tokens": 2, "cost_micro": 17, "lane": "batch", "served_model": "a"}
+    for number, added in enumerate((None, True, len(ADDED))):
+        frame = frame_of([sample(number, **(lately if added else {}))])
+        (part, data), *_ = encoded_parts(frame.drop(list(ADDED)[{None: 0, True: 2}.get(added, 6) :]), f"b{number}")
+        key, stated = manifest_key(f"b{number}"), {"added": added}
+        content = unsealed(manifest_bytes(Manifest(f"b{number}", (part,))), key)
+        del content["parts"][0]["added"]
+        content["parts"][0] |= stated if added is not None else {}
+        objects.put_many([(part.path, data), (key, sealed(content))])
+    expected = [(None, 0, 0, None, "now"), ("a", 0, 0, None, "now"), ("a", 4, 2, 17, "batch")]
+    names = ("served_model", "cached_tokens", "reasoning_tokens", "cost_micro", "lane")
+    for _ in range(2):
+        assert (await store.scan(columns=["sequence", *names])).frame.sort("sequence").select(names).rows() == expected
+        found = await store.query(f"select {', '.join(names)} from samples order by sequence")
+        assert list(found.rows) == expected
+        await store.compact(NOW, CompactionPolicy(target_rows=20, min_parts=2))
+    assert [part.added for part in (await store.visible()).parts] == [len(ADDED)]

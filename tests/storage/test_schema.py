@@ -23,7 +23,7 @@ def _reason(bad: Sample) -> str:
 
 
 def test_the_columns_are_those_of_a_sample() -> None:
-    assert len(COLUMNS) == 26
+    assert len(COLUMNS) == 30
     assert frame_of([]).schema == FRAME_SCHEMA
     assert FRAME_SCHEMA["score"] == pl.Float64
     assert FRAME_SCHEMA["sequence"] == pl.Int64
@@ -89,6 +89,10 @@ def test_every_error_kind_passes_with_the_score_that_it_allows(kind: ErrorKind) 
         ("attempts", None, "attempts must be >= 0 (got null)"),
         ("trace_id", "xyz", "trace_id must be 32 hex digits"),
         ("conversation", None, "conversation must be set"),
+        ("cached_tokens", -1, "cached_tokens must be >= 0"),
+        ("reasoning_tokens", None, "reasoning_tokens must be >= 0 (got null)"),
+        ("cost_micro", -1, "cost_micro must be null or >= 0 (got -1)"),
+        ("lane", "soon", "lane must be now or batch (got soon)"),
     ],
 )
 def test_a_bad_value_is_refused_with_the_value_and_the_rule(column: str, value: Any, said: str) -> None:

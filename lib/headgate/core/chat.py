@@ -32,6 +32,11 @@ class ChatReply:
         attempts: requests sent for this reply, retries included.
         served_model: who answered, as the endpoint names it; empty where it does not.
         system_fingerprint: of the configuration that it answered with, likewise.
+        cached_tokens: of the prompt tokens, those that the endpoint had in its cache; never more than all.
+        reasoning_tokens: of the completion tokens, those that were thoughts, likewise.
+        billed_micro: millionths that the provider says it billed for the answer; None where it does not say.
+        lane: in which it was asked: `now`, or `batch`.
+        cost_micro: what it cost: as billed, else by the model's prices; None where neither is known.
     """
 
     text: str
@@ -43,6 +48,11 @@ class ChatReply:
     attempts: int = 1
     served_model: str = ""
     system_fingerprint: str = ""
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    billed_micro: int | None = None
+    lane: str = "now"
+    cost_micro: int | None = None
 
 
 class ChatError(Exception):

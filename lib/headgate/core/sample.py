@@ -140,6 +140,10 @@ class Sample:
         conversation: JSON of the messages exchanged, or empty.
         served_model: name of the model in the last answer, as its endpoint gave it; None where it gave none.
         system_fingerprint: of that answer, likewise.
+        cached_tokens: of the prompt tokens, those that the endpoint says it had in its cache.
+        reasoning_tokens: of the completion tokens, those that it says were thoughts.
+        cost_micro: millionths of the currency of its prices, or what the provider billed; None where nobody knows.
+        lane: `batch` where its requests went in batches, else `now`.
     """
 
     task_id: str
@@ -168,6 +172,10 @@ class Sample:
     conversation: str = ""
     served_model: str | None = None
     system_fingerprint: str | None = None
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost_micro: int | None = None
+    lane: str = "now"
 
     @property
     def served_by(self) -> str:

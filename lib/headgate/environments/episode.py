@@ -46,6 +46,10 @@ class EpisodeResult:
         questions: what judges are to be asked; empty for an episode that has its score, or none for good.
         served_model: who gave the last reply that names somebody; empty where none does.
         system_fingerprint: of that reply, likewise.
+        cached_tokens: sum over the replies.
+        reasoning_tokens: likewise.
+        cost_micro: likewise; None when there is no reply, or one whose cost is not known.
+        lane: `batch` when any reply came in that lane.
     """
 
     score: float | None
@@ -62,6 +66,10 @@ class EpisodeResult:
     questions: tuple[tuple[Message, ...], ...] = ()
     served_model: str = ""
     system_fingerprint: str = ""
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost_micro: int | None = None
+    lane: str = "now"
 
 
 class _FaultError(Exception):
@@ -87,6 +95,10 @@ class _Run:
     attempts: int = 0
     request_wait_s: float = 0.0
     served: tuple[str, str] = ("", "")
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    costs: list[int | None] = field(default_factory=list)
+    lane: str = "now"
 
     def scored(self, score: Score) -> EpisodeResult:
         return self._result(score, None, None)
@@ -115,7 +127,15 @@ class _Run:
             messages=tuple(self.messages),
             served_model=self.served[0],
             system_fingerprint=self.served[1],
+            cached_tokens=self.cached_tokens,
+            reasoning_tokens=self.reasoning_tokens,
+            cost_micro=self._cost_micro(),
+            lane=self.lane,
         )
+
+    def _cost_micro(self) -> int | None:
+        known = [cost for cost in self.costs if cost is not None]
+        return sum(known) if known and len(known) == len(self.costs) else None
 
     def _locks_note(self) -> str:
         open_locks = SANDBOX.not_held if self.spec.runs_programs else ()
@@ -154,6 +174,11 @@ class _Run:
         self.prompt_tokens += reply.prompt_tokens
         self.completion_tokens += reply.completion_tokens
         self.request_wait_s += reply.wait_s
+        self.cached_tokens += reply.cached_tokens
+        self.reasoning_tokens += reply.reasoning_tokens
+        self.costs.append(reply.cost_micro)
+        if reply.lane != "now":
+            self.lane = reply.lane
         if reply.served_model or reply.system_fingerprint:
             self.served = (reply.served_model, reply.system_fingerprint)
 

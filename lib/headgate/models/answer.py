@@ -13,7 +13,7 @@ from typing import Any, Final
 import aiohttp
 import orjson
 
-from headgate.core import ChatError, ErrorKind, json_value, masked, redacted
+from headgate.core import ChatError, ChatReply, ErrorKind, json_value, masked, redacted
 
 MAX_RETRY_AFTER_S: Final = 3600.0
 """Longer demands are cut to an hour: beyond it a provider is down, and the model's error pause takes over."""
@@ -123,6 +123,9 @@ _MAX_NAME_CHARS: Final = 200
 _MAX_TOKENS: Final = 2**40
 """A count beyond this is nonsense; it would overflow sums in the store."""
 
+_MOST_BILLED: Final = 10_000.0
+"""Of any currency: a million tokens of the dearest models cost a tenth of it."""
+
 MOST_LINES: Final = 2**19
 """Of one stream: two for an event, of which the longest answers have one for each of their 128k tokens."""
 
@@ -132,13 +135,32 @@ BYTES_FOR_EACH: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The text of an answer, the tokens that the endpoint counted (0 where it does not say), and who it says it is."""
+    """The text of an answer, what the endpoint counted and billed, and who it says it is; fields as of `ChatReply`."""
 
     text: str
     prompt_tokens: int = 0
     completion_tokens: int = 0
     served_model: str = ""
     system_fingerprint: str = ""
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    billed_micro: int | None = None
+
+    def reply(self, latency_s: float, *, first_token_s: float | None = None, lane: str = "now") -> ChatReply:
+        """Return it as the reply of an attempt that took so long, without what looks like a secret."""
+        return ChatReply(
+            text=masked(self.text),  # from here it goes to environments, judges and the store
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+            latency_s=latency_s,
+            first_token_s=first_token_s,
+            served_model=self.served_model,
+            system_fingerprint=self.system_fingerprint,
+            cached_tokens=self.cached_tokens,
+            reasoning_tokens=self.reasoning_tokens,
+            billed_micro=self.billed_micro,
+            lane=lane,
+        )
 
 
 def read_completion(body: bytes | bytearray) -> Answer:
@@ -305,7 +327,43 @@ def _text_of(message: dict[str, Any]) -> str:
 def _answer(text: str, usage: object, document: dict[str, Any]) -> Answer:
     counts = usage if isinstance(usage, dict) else {}
     prompt, completion = _count(counts.get("prompt_tokens")), _count(counts.get("completion_tokens"))
-    return Answer(text, prompt, completion, _name(document.get("model")), _name(document.get("system_fingerprint")))
+    cached = _first_count(
+        _part_of(counts, "prompt_tokens_details", "cached_tokens"),  # OpenAI, vLLM, SGLang, OpenRouter
+        counts.get("prompt_cache_hit_tokens"),  # DeepSeek
+        counts.get("cache_read_input_tokens"),  # Anthropic, behind a proxy
+    )
+    thoughts = _first_count(
+        _part_of(counts, "completion_tokens_details", "reasoning_tokens"), counts.get("reasoning_tokens")
+    )
+    if thoughts and counts.get("total_tokens") == prompt + completion + thoughts:
+        completion += thoughts  # xAI counts them beside the completion
+    return Answer(
+        text,
+        prompt,
+        completion,
+        _name(document.get("model")),
+        _name(document.get("system_fingerprint")),
+        cached if cached <= prompt else 0,
+        thoughts if thoughts <= completion else 0,
+        _billed(counts.get("cost")),
+    )
+
+
+def _part_of(counts: dict[str, Any], details: str, name: str) -> object:
+    inner = counts.get(details)
+    return inner.get(name) if isinstance(inner, dict) else None
+
+
+def _first_count(*values: object) -> int:
+    """Return the first that counts something."""
+    return next(filter(None, map(_count, values)), 0)
+
+
+def _billed(cost: object) -> int | None:
+    """Return the cost in an answer's usage (OpenRouter's) in millionths; None for what no answer can have cost."""
+    if not isinstance(cost, int | float) or isinstance(cost, bool) or not 0 <= cost <= _MOST_BILLED:
+        return None
+    return round(cost * 1_000_000)
 
 
 def _name(value: object) -> str:

@@ -17,7 +17,7 @@ import orjson
 from aiohttp.abc import AbstractCookieJar
 
 from headgate import __version__
-from headgate.core import ChatError, ChatReply, Clock, ErrorKind, Message, Model, SystemClock, masked
+from headgate.core import ChatError, ChatReply, Clock, ErrorKind, Message, Model, SystemClock
 from headgate.core.addresses import is_metadata_address
 from headgate.models.answer import (
     Answer,
@@ -232,15 +232,7 @@ class _Attempt:
             if patience.expired():
                 raise self._lost_patience() from None
             raise
-        return ChatReply(
-            text=masked(answer.text),  # from here it goes to environments, judges and the store
-            prompt_tokens=answer.prompt_tokens,
-            completion_tokens=answer.completion_tokens,
-            latency_s=self._clock.monotonic() - self._began,
-            first_token_s=self._first_token_s,
-            served_model=answer.served_model,
-            system_fingerprint=answer.system_fingerprint,
-        )
+        return answer.reply(self._clock.monotonic() - self._began, first_token_s=self._first_token_s)
 
     async def _read(self, response: aiohttp.ClientResponse, patience: asyncio.Timeout) -> Answer:
         if not 200 <= response.status < 300:

@@ -53,6 +53,10 @@ def sample_of(
         conversation=conversation,
         served_model=result.served_model or None,
         system_fingerprint=result.system_fingerprint or None,
+        cached_tokens=result.cached_tokens,
+        reasoning_tokens=result.reasoning_tokens,
+        cost_micro=result.cost_micro,
+        lane=result.lane,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, Self
 
-from headgate.core import ChatError, ChatReply, Clock, ErrorKind, Message, Model, masked
+from headgate.core import ChatError, ChatReply, Clock, ErrorKind, Message, Model
 from headgate.core.errors import HeadgateError
 from headgate.core.events import Emit
 from headgate.core.status import EngineStatus
@@ -173,15 +173,7 @@ class ServedModels:
         if answer.status // 100 != 2:
             raise failure_of_status(answer.status, body, answer.headers, self._clock.wall())
         read = read_completion(body)
-        took_s = self._clock.monotonic() - began
-        return ChatReply(
-            masked(read.text),
-            read.prompt_tokens,
-            read.completion_tokens,
-            took_s,
-            served_model=read.served_model,
-            system_fingerprint=read.system_fingerprint,
-        )
+        return read.reply(self._clock.monotonic() - began)
 
     def _outgoing(self, model: Model, messages: Sequence[Message], task_header: str | None) -> tuple[Outgoing, int]:
         """Return a request as it goes to an engine, and the tokens that it is expected to take."""

@@ -15,7 +15,7 @@ import polars as pl
 from headgate.core import Sample, errors
 from headgate.storage.manifest import Manifest, Part, manifest_bytes, manifest_of
 from headgate.storage.objects import ObjectStore, manifest_key, part_key, quarantine_key
-from headgate.storage.schema import ADDED, COLUMNS, FRAME_SCHEMA, framed, validated
+from headgate.storage.schema import COLUMNS, FRAME_SCHEMA, framed, lacking_columns, validated
 
 DAY_OF: Final = pl.from_epoch(pl.col("finished_at").floor().cast(pl.Int64), time_unit="s").dt.date()
 """The UTC day on which a sample ended: its partition."""
@@ -55,7 +55,8 @@ def decoded(part: Part, data: bytes, columns: Sequence[str] | None = None) -> pl
     if found != part.sha256:
         raise errors.CorruptDataError(f"{part.path} does not match its checksum (stated {part.sha256}, found {found})")
     wanted = COLUMNS if columns is None else columns
-    there = [name for name in wanted if part.has_added or name not in ADDED]
+    lacking = lacking_columns(part.added)
+    there = [name for name in wanted if name not in lacking]
     try:
         rows = pl.read_parquet(io.BytesIO(data), columns=there if columns is not None else None)
     except (pl.exceptions.PolarsError, OSError) as error:
@@ -63,7 +64,8 @@ def decoded(part: Part, data: bytes, columns: Sequence[str] | None = None) -> pl
     if rows.height != part.rows:
         raise errors.CorruptDataError(f"{part.path} has {rows.height} rows, its manifest says {part.rows}")
     if len(there) < len(wanted):
-        rows = rows.with_columns(pl.lit(None, dtype=FRAME_SCHEMA[name]).alias(name) for name in ADDED).select(wanted)
+        values = (pl.lit(value, dtype=FRAME_SCHEMA[name]).alias(name) for name, value in lacking.items())
+        rows = rows.with_columns(values).select(wanted)
     return rows
 
 

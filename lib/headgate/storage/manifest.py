@@ -22,6 +22,7 @@ from headgate.storage.objects import (
     manifest_key,
     whole,
 )
+from headgate.storage.schema import ADDED
 
 FORMAT: Final = 1
 
@@ -30,7 +31,8 @@ FORMAT: Final = 1
 class Part:
     """One Parquet object: rows of one environment and one UTC day of `finished_at`.
 
-    One of an earlier version has not the columns that were added since.
+    Attributes:
+        added: how many of the columns `schema.ADDED` it has; one of an earlier version lacks those that came since.
     """
 
     path: str
@@ -43,7 +45,7 @@ class Part:
     max_finished_at: float
     models: tuple[str, ...]
     has_conversations: bool = True
-    has_added: bool = True
+    added: int = len(ADDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +130,11 @@ def manifest_of(data: bytes, key: str) -> Manifest:
         raise errors.CorruptDataError(f"{key} lacks a field of a manifest: {error!r}") from error
 
 
-_STORED_AS: Final = {"day": "date", "size_bytes": "bytes", "has_conversations": "conversations", "has_added": "added"}
+_STORED_AS: Final = {"day": "date", "size_bytes": "bytes", "has_conversations": "conversations"}
 """Fields of a part that manifests call otherwise."""
+
+_FIRST_ADDED: Final = 2
+"""Columns that a part has whose manifest says of `added` only that it is true."""
 
 
 def _stored(part: Part) -> dict[str, Any]:
@@ -140,7 +145,9 @@ def _stored(part: Part) -> dict[str, Any]:
 
 
 def _part(stored: Mapping[str, Any]) -> Part:
-    known = {"conversations": True, "added": False, **stored}
+    known = {"conversations": True, "added": 0, **stored}
+    if known["added"] is True:
+        known["added"] = _FIRST_ADDED
     made = {each.name: known[_STORED_AS.get(each.name, each.name)] for each in fields(Part)}
     return Part(**made | {"day": date.fromisoformat(made["day"]), "models": tuple(made["models"])})
 

@@ -15,7 +15,7 @@ from headgate.storage.batches import decoded
 from headgate.storage.manifest import Part, Problem, Visible, problem_of
 from headgate.storage.marks import SCORING, Marks
 from headgate.storage.objects import ObjectStore, whole
-from headgate.storage.schema import ADDED, COLUMNS, FRAME_SCHEMA
+from headgate.storage.schema import COLUMNS, FRAME_SCHEMA, lacking_columns
 from headgate.storage.selection import Chosen
 
 _PARTS_AT_ONCE: Final = 64
@@ -213,8 +213,8 @@ def _view(root: str, parts: Sequence[Part], marks: Marks) -> str:
     if not parts:
         columns = ", ".join(f"NULL::{kind} AS {_name(name)}" for name, kind in _column_types())
         return f"CREATE VIEW stored AS SELECT {columns} WHERE false; CREATE VIEW samples AS FROM stored"  # noqa: S608
-    alike = ([part for part in parts if part.has_added is added] for added in (True, False))
-    stored = "CREATE VIEW stored AS " + " UNION ALL ".join(_source(root, some) for some in alike if some)
+    alike = [[part for part in parts if part.added == added] for added in sorted({part.added for part in parts})]
+    stored = "CREATE VIEW stored AS " + " UNION ALL ".join(_source(root, some) for some in alike)
     # Two journals, or an import, can bring a task twice. By environment: conditions on it still leave out parts.
     first = "row_number() OVER (PARTITION BY environment, task_id ORDER BY finished_at) = 1"
     counted = "SELECT * FROM stored"
@@ -230,9 +230,10 @@ def _source(root: str, parts: Sequence[Part]) -> str:
     paths = ", ".join(_quoted(root + part.path) for part in parts)
     # Environment and day come from the folders, so that DuckDB does not open the parts that a condition rules out.
     source = f"read_parquet([{paths}], hive_partitioning = true, hive_types = {{environment: VARCHAR, date: DATE}})"
-    lacking = () if parts[0].has_added else ADDED
+    lacking = lacking_columns(parts[0].added)
     chosen = ", ".join(
-        f"NULL::{kind} AS {_name(name)}" if name in lacking else _name(name) for name, kind in _column_types()
+        f"{_literal(lacking[name])}::{kind} AS {_name(name)}" if name in lacking else _name(name)
+        for name, kind in _column_types()
     )
     return f"SELECT {chosen} FROM {source}"  # noqa: S608 - our own names and paths
 
@@ -243,6 +244,10 @@ def _column_types() -> list[tuple[str, str]]:
 
 def _name(column: str) -> str:
     return f'"{column}"'
+
+
+def _literal(value: str | int | None) -> str:
+    return "NULL" if value is None else _quoted(str(value))
 
 
 def _quoted(text: str) -> str:

@@ -17,13 +17,13 @@ from headgate.storage.manifest import Part, Problem, Visible
 from headgate.storage.marks import NO_MARKS
 from headgate.storage.objects import ObjectStore
 from headgate.storage.query import read_parts
-from headgate.storage.schema import COLUMNS, FRAME_SCHEMA
+from headgate.storage.schema import ADDED, COLUMNS, FRAME_SCHEMA
 
 MOST_ROWS: Final = 4_000_000
 """Samples that are indexed, the newest; a million take about 150 MB."""
 
 _STEP_PARTS: Final = 32
-_LEFT: Final = frozenset({"seed", "sequence", "trace_id", "conversation", "served_model", "system_fingerprint"})
+_LEFT: Final = frozenset({"seed", "sequence", "trace_id", "conversation", *ADDED})
 _STORED: Final = tuple(name for name in COLUMNS if name not in _LEFT)
 _REPEATED: Final = ("campaign", "model", "environment", "stage")
 """Columns of few different values, which are kept once."""

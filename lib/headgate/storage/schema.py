@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
+from itertools import islice
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -108,6 +109,10 @@ def _rules() -> Iterator[Rule]:
     for column in ("latency_s", "queue_wait_s", "request_wait_s"):
         yield _rule(column, "be a finite number >= 0", pl.col(column).is_finite() & (pl.col(column) >= 0))
     yield from (_whole_from_zero(column) for column in ("prompt_tokens", "completion_tokens", "turns", "attempts"))
+    yield from (_whole_from_zero(column) for column in ("cached_tokens", "reasoning_tokens"))
+    cost = pl.col("cost_micro")
+    yield _rule("cost_micro", "be null or >= 0", cost.is_null() | (cost >= 0))
+    yield _rule("lane", "be now or batch", pl.col("lane").is_in(["now", "batch"]))
     yield _rule("trace_id", "be 32 hex digits", pl.col("trace_id").str.contains(_TRACE_ID))
 
 
@@ -125,13 +130,22 @@ _TYPES: Final[Mapping[str, pl.DataType]] = MappingProxyType(
 COLUMNS: Final[tuple[str, ...]] = tuple(field.name for field in fields(Sample))
 """Names of the columns, in the order of `core.Sample`."""
 
-ADDED: Final = ("served_model", "system_fingerprint")
-"""Columns that stores of earlier versions lack; there they are null."""
+ADDED: Final[Mapping[str, str | int | None]] = MappingProxyType(
+    {"served_model": None, "system_fingerprint": None, "cached_tokens": 0, "reasoning_tokens": 0, "cost_micro": None}
+    | {"lane": "now"}
+)
+"""Columns that stores of earlier versions lack, in the order in which they came, and what they read as there."""
 
 FRAME_SCHEMA: Final = pl.Schema({field.name: _TYPES[str(field.type).split(" ")[0]] for field in fields(Sample)})
 """Column types of a frame of samples; nullable are those whose field may be None."""
 
 NULLABLE: Final[frozenset[str]] = frozenset(field.name for field in fields(Sample) if "None" in str(field.type))
+
+
+def lacking_columns(added: int) -> dict[str, str | int | None]:
+    """Return the columns that a part with the first so many of `ADDED` lacks, and what they read as."""
+    return dict(islice(ADDED.items(), added, None))
+
 
 _GETTERS: Final = tuple(attrgetter(name) for name in COLUMNS)
 

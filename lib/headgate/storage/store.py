@@ -25,9 +25,10 @@ from headgate.storage.mark_log import MarkLog
 from headgate.storage.marks import ROWS, SCORING, Mark
 from headgate.storage.objects import PROBE, FolderObjects, ObjectStore, checked_batch_id
 from headgate.storage.sample_index import SampleIndex, TextSearch, whole_sample
-from headgate.storage.schema import ADDED
 from headgate.storage.selection import Chosen
 from headgate.storage.summary import History, RecentSample, Summary, SummaryLedger, history_of, summary_of
+
+_SERVED: Final = ("served_model", "system_fingerprint")
 
 LEASE_S: Final = 180.0
 """A lease that was not renewed for so long, by the store's clock, has ended: nobody waits longer for a dead process.
@@ -317,9 +318,9 @@ class SampleStore:
 
     async def recent(self, campaign: str, since: float, most: int) -> list[RecentSample]:
         """Return the newest samples of a campaign that ended since then, at most so many, by their end."""
-        columns = ["campaign", "model", "environment", "index", "score", "finished_at", *ADDED]
+        columns = ["campaign", "model", "environment", "index", "score", "finished_at", *_SERVED]
         rows = (await self.scan(since=since, columns=columns)).frame.filter(pl.col("campaign") == campaign)
-        served = pl.concat_str(ADDED, separator=" ", ignore_nulls=True)
+        served = pl.concat_str(_SERVED, separator=" ", ignore_nulls=True)
         chosen = rows.select("model", "environment", "index", "score", "finished_at", served.alias("served_by"))
         return list(map(RecentSample._make, chosen.sort("finished_at").tail(most).rows()))
 

@@ -125,7 +125,8 @@ def samples_of_parquet(file: Path) -> Iterator[Sample]:
                 next_step=f"An export in the format parquet has the columns {', '.join(COLUMNS)}.",
             )
         rows = pl.scan_parquet(file, glob=False).select(
-            (pl.col(name) if name in schema else pl.lit(None)).cast(FRAME_SCHEMA[name]).alias(name) for name in COLUMNS
+            (pl.col(name) if name in schema else pl.lit(ADDED.get(name))).cast(FRAME_SCHEMA[name]).alias(name)
+            for name in COLUMNS
         )
         start = 0
         while (some := rows.slice(start, _ROWS_AT_ONCE).collect()).height:
