@@ -66,6 +66,9 @@ def test_every_route_asks_for_the_scope_that_it_needs(
     def answers(who: str) -> tuple[set[int], set[int]]:
         headers = {"Authorization": f"Bearer {texts[who]}"} if who in texts else {}
         looked = {http.get(path.format(run=run), headers=headers).status_code for path in PAGES}
+        if who == "reader":
+            corrections = ("/samples/invalidate", "/samples/rescore")
+            assert {http.post(path, headers=headers).status_code for path in corrections} == {403}
         # What is let in asks for a part that is not watched: 404.
         return looked, {http.post(path, headers=headers, data={"run": "x"}).status_code for path in ACTIONS}
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from anyio.from_thread import BlockingPortal
 
 from headgate.console import serve_console
-from headgate.run import Rescoring, rescore
-from headgate.storage import Chosen, open_store
 from tests.console import worlds
-from tests.console.conftest import Serve, Visits
+from tests.console.conftest import Serve, Visits, is_accessible
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -33,9 +30,7 @@ def _steer(page: Page, address: str, model: str, verb: str, reason: str, value: 
     page.wait_for_selector("dialog .message.good")
 
 
-def test_an_operators_half_hour(
-    serve: Serve, portal: BlockingPortal, visits: Visits, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_an_operators_half_hour(serve: Serve, visits: Visits, tmp_path_factory: pytest.TempPathFactory) -> None:
     system = serve(worlds.small_system(tmp_path_factory.mktemp("operator")))
     settings = system.settings
     assert settings is not None
@@ -67,16 +62,18 @@ def test_an_operators_half_hour(
         page.click("text=Show what is invalid")
         assert page.locator("tr.invalid").count() >= 1
 
-        what = Rescoring(
-            Chosen(models=frozenset({MODEL}), environments=frozenset({"affine:abd"})), "a scorer that was too strict",
-            "ann", scorer="abd 2",
-        )  # fmt: skip
-        anew = portal.call(rescore, settings, open_store(settings.store), what)
-        assert anew.samples >= 1, anew
         page.goto(f"{address}/samples?model={MODEL}&environment=affine:abd")
+        page.click("text=Score again…")
+        page.fill("[name=reason]", "a scorer that was too strict")
+        page.fill("[name=scorer]", "abd 2")
+        page.click("text=Count what would change")
+        page.click("button:text-is('Score again')", timeout=30_000)
+        page.wait_for_selector(".good:has-text('scored again, mark')", timeout=30_000)
+        assert is_accessible(page) == []
+        page.click("text=Back to the list")
         for href in [one.get_attribute("href") for one in page.query_selector_all("table.samples a")]:
             page.goto(f"{address}{href}")
             if "scored anew" in page.inner_text("article"):
                 break
         assert "by abd 2" in page.inner_text("article")
-        assert "by ann: a scorer that was too strict" in page.inner_text("article")
+        assert "by local: a scorer that was too strict" in page.inner_text("article")

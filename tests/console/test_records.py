@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,6 +14,7 @@ from anyio.from_thread import BlockingPortal
 
 from headgate.console import serve_console
 from headgate.core import Sample
+from headgate.run import Rescored, rescore
 from headgate.storage import SampleStore
 from headgate.storage.objects import FolderObjects
 from tests.console.conftest import PHONE, Serve, Visits, is_accessible, settings
@@ -157,6 +159,35 @@ def test_a_list_is_invalidated_after_a_preview_and_counts_again(
         page.click("form.invalidate button")
         page.click("text=go back to the list")
         assert "No sample fits" in page.inner_text("#live")
+
+
+def test_one_list_is_scored_again_at_a_time_and_only_what_was_counted(
+    serve: Serve, portal: BlockingPortal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_end: asyncio.Event = portal.call(asyncio.Event)
+
+    async def held(*given: Any, **more: Any) -> Rescored:
+        done = await rescore(*given, **more)
+        await may_end.wait()
+        return done
+
+    monkeypatch.setattr("headgate.console.rescoring.rescore", held)
+    portal.call(SampleStore(FolderObjects(tmp_path / "store")).put_batch, "b", _samples()[:9])
+    console: Any = serve(serve_console(settings(tmp_path), port=0))
+    with httpx.Client(base_url=console, headers={"Authorization": "Bearer x"}) as http:
+        assert "9 samples</strong> of the list" in http.get("/samples/rescore").text
+
+        def press(**form: str) -> tuple[int, str]:
+            answer = http.post("/samples/rescore", data={"reason": "x", **form})
+            return answer.status_code, answer.text
+
+        assert press(verb="count")[0] == 200
+        assert (press(verb="count")[0], "local has samples scored already" in press(verb="score")[1]) == (409, True)
+        portal.call(may_end.set)
+        shown = http.get("/samples/rescore", headers={"HX-Request": "true"}).text
+        assert "0 samples</strong> would be scored again" in shown
+        assert "not scored: " in shown
+        assert press(verb="score", started_at="1.0")[0] == 409
 
 
 def test_a_text_that_too_many_samples_have_is_to_be_narrowed_before_they_are_invalidated(

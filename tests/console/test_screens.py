@@ -114,6 +114,14 @@ def test_a_dead_job_is_put_back_after_a_preview(address: str, page: Page) -> Non
     page.wait_for_selector("[aria-label='Choose job beta.folding.0']", state="detached")
 
 
+def test_what_acts_on_workers_does_so_without_scripts(address: str, visits: Visits) -> None:
+    with visits.page(java_script_enabled=False) as page:
+        page.goto(f"{address}/workers")
+        page.fill("[name=target][required]", "alpha.folding.0")
+        page.click("button:text-is('Withdraw')")
+        assert "This would make alpha.folding.0 dead" in page.inner_text("#live")
+
+
 def test_nothing_chosen_is_a_sentence(address: str, page: Page, visits: Visits) -> None:
     page.goto(f"{address}/workers")
     page.click("text=Put back")
@@ -149,10 +157,13 @@ def test_a_model_is_paused_with_a_reason_resumed_and_its_factor_undone(address: 
     assert is_accessible(page) == []
     page.click("dialog >> text=Close")
     page.wait_for_selector("tr:has-text('baseline-greedy') .off")
-    page.click("a[aria-label='Steer baseline-greedy@main']")
+    page.goto(address)
+    page.click(".findings a:has-text('baseline-greedy@main is paused')")
     page.wait_for_selector("dialog >> text=bad GPU")
     page.check("dialog [value=resume]")
     _steered(page)
+    page.goto(f"{address}/matrix?model=greedy")
+    page.click("a[aria-label='Steer baseline-greedy@main']")
     page.check("dialog [value=set]")
     page.fill("dialog [name=value]", "0.5")
     _steered(page)

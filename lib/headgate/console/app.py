@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from headgate.config import Settings
-from headgate.console import gates, invalidation, live, matrix, now, samples, scores, steering, why, workers
+from headgate.console import gates, invalidation, live, matrix, now, rescoring, samples, scores, steering, why, workers
 from headgate.console.access import COOKIE, SESSION_S, Access, Looking, form_of
 from headgate.console.pages import Pages
 from headgate.console.records import Records
@@ -66,7 +66,7 @@ class Console:
         Its live part is made once for all who ask for it: `values` is called for the first of them.
         """
         await self.sources.fresh()
-        return self.pages.cached(request) or self.pages.keep(request, self.page(request, template, **values()))
+        return self.pages.live(request, template, values)
 
 
 _SCREENS: Final[tuple[tuple[str, str, Callable[[FastAPI, Console], None]], ...]] = (
@@ -96,7 +96,8 @@ def console_app(settings: Settings, sources: Sources, records: Records, access: 
     _add_frame(app, console)
     live.add_routes(app, console)
     steering.add_routes(app, console)
-    invalidation.add_routes(app, console)  # before the addresses of samples
+    for forms in (invalidation, rescoring):  # before the addresses of samples
+        forms.add_routes(app, console)
     for _, _, add_routes in _SCREENS:
         add_routes(app, console)
     return _Guard(app, console)

@@ -149,8 +149,17 @@ def _paused(source: Source, said: Document) -> Iterator[Finding]:
             f"{reason}{again}" + (f"; last error: {error}" if error and is_failing else ""),
             "Look at the endpoint; Retry ends the pause at once." if is_failing else "Resume it when it may go on.",
             min((one["last_error_at"] for one in models if one["last_error_at"]), default=None) if is_failing else None,
-            f"/matrix?run={quote(source.address)}&state=paused",
+            _steer_link(source, said, reason, models),
         )
+
+
+def _steer_link(source: Source, said: Document, reason: str, models: Sequence[Document]) -> str:
+    """Return the address of the form that ends a pause; of the models where they are paused for themselves."""
+    controls = (said.get("controls") or {"controls": ()})["controls"]
+    subject = next((one for one in controls if one["says"] == reason), models[0] if len(models) == 1 else None)
+    if subject is None:
+        return f"/matrix?run={quote(source.address)}&state=paused"
+    return f"/steer?run={quote(source.address)}&model={quote(subject['model'] or '')}"
 
 
 def _late(source: Source, said: Document) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse
@@ -13,7 +14,7 @@ from headgate.console.asking import key_of
 from headgate.console.history import History
 from headgate.console.listing import link, page_of
 from headgate.console.matrix import run_of
-from headgate.console.sources import Sources
+from headgate.console.sources import Source, Sources
 
 if TYPE_CHECKING:
     from headgate.console.app import Console
@@ -68,7 +69,7 @@ def _values(sources: Sources, request: Request) -> dict[str, Any]:
         case "load":
             keys.sort(key=lambda key: -key["in_flight"])
         case _:
-            keys.sort(key=lambda key: (-key["cooldown_s"], -key["waiters"], -key["in_flight"]))
+            keys.sort(key=trouble_of)
     page = page_of(keys, query, ROWS)
     chosen = query.get("key") or (key_of(page.items[0]) if page.items else "")
     return {
@@ -76,13 +77,30 @@ def _values(sources: Sources, request: Request) -> dict[str, Any]:
         "runs": sources.of("run"),
         "said": said,
         "page": page,
+        "endpoints": endpoints_of(
+            [(run, key) for key in page.items if run], link("/gates", query, key=None) + f"&page={page.number}"
+        ),
         "chosen": chosen,
-        "key_of": key_of,
         "budgets": _budgets(said, wanted),
         "query": query,
         "sorts": _SORTS,
         "link": lambda **changes: link("/gates", query, **changes),
     }
+
+
+def trouble_of(key: Mapping[str, Any]) -> tuple[float, ...]:
+    """Return what sorts endpoints, those in trouble first."""
+    return -key["cooldown_s"], -key["waiters"], -key["in_flight"]
+
+
+def endpoints_of(
+    keys: Sequence[tuple[Source, Mapping[str, Any]]], address: str = ""
+) -> list[tuple[Source, Mapping[str, Any], str, str]]:
+    """Return rows of a table of endpoints: of which run, what it says, its name, and the address that chooses it."""
+    return [
+        (run, key, key_of(key), f"{address or f'/gates?run={quote(run.address)}'}&key={quote(key_of(key))}")
+        for run, key in keys
+    ]
 
 
 def _budgets(said: Mapping[str, Any], wanted: str) -> Sequence[tuple[str, Mapping[str, Any]]]:

@@ -10,11 +10,10 @@ from fastapi import Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse
 
 from headgate.console.access import Steering, form_of, steerer_of
-from headgate.console.records import HEAVY
 from headgate.console.samples import Listing
 from headgate.core.errors import HeadgateError
 from headgate.run import follow_invalidation
-from headgate.storage import Chosen, Invalidation, SampleIndex
+from headgate.storage import Chosen, Invalidation
 
 if TYPE_CHECKING:
     from headgate.console.app import Console
@@ -25,18 +24,6 @@ MOST_PAIRS: Final = 20
 def add_routes(app: FastAPI, console: Console) -> None:
     """Add the routes of the form."""
     records = console.records
-
-    async def chosen_rows(listing: Listing) -> pl.DataFrame:
-        tasks = await records.search_all(listing.chosen)
-
-        def make(index: SampleIndex) -> pl.DataFrame:
-            names = pl.col("model", "environment").cast(pl.String)
-            rows = index.chosen(listing.chosen, tasks)
-            return rows.select("task_id", names, "finished_at", "invalid", "resample")
-
-        return await records.now(
-            ("rows", listing.chosen, None if tasks is None else len(tasks)), make, weight=8 * HEAVY
-        )
 
     def shown(request: Request, listing: Listing, rows: pl.DataFrame, **further: Any) -> HTMLResponse:
         pairs = rows.group_by("model", "environment").len().sort("len", descending=True)
@@ -49,26 +36,21 @@ def add_routes(app: FastAPI, console: Console) -> None:
     @app.get("/samples/invalidate", dependencies=[Depends(steerer_of)])
     async def form_page(request: Request) -> HTMLResponse:
         listing = Listing.of(request.query_params, time.time())
-        return shown(request, listing, await chosen_rows(listing))
+        return shown(request, listing, await records.rows(listing.chosen))
 
     @app.post("/samples/invalidate")
     async def invalidate(request: Request, viewer: Steering) -> HTMLResponse:
         fields = await form_of(request, viewer)
         listing = Listing.of(request.query_params, time.time())
-        rows = await chosen_rows(listing)
+        rows = await records.rows(listing.chosen)
         if fields.get("count") != str(rows.height):
             error = f"The list has {rows.height:,} samples by now, not the {fields.get('count')} that you saw"
             return shown(request, listing, rows, error=error, fields=fields, status=409)
         if rows.is_empty():
             return shown(request, listing, rows, error="The list has no samples", fields=fields, status=422)
-        narrow = Chosen(
-            models=frozenset(rows["model"].unique()),
-            environments=frozenset(rows["environment"].unique()),
-            since=float(rows["finished_at"].min() or 0.0),  # type: ignore[arg-type]  # a column of floats
-        )
         try:
             what = Invalidation(
-                narrow, fields.get("reason", ""), viewer.name, frozenset(rows["task_id"]),
+                narrowed(rows), fields.get("reason", ""), viewer.name, frozenset(rows["task_id"]),
                 resample=fields.get("resample") == "yes", undo=listing.chosen.invalid is True,
             )  # fmt: skip
             done = await records.store.invalidate(what, time.time())
@@ -77,3 +59,12 @@ def add_routes(app: FastAPI, console: Console) -> None:
             return shown(request, listing, rows, error=error.message, fields=fields, status=error.http_status)
         await records.index(now=True)
         return shown(request, listing, rows, done=done)
+
+
+def narrowed(rows: pl.DataFrame) -> Chosen:
+    """Return what chooses at least these rows, and few parts of the store beside theirs."""
+    return Chosen(
+        models=frozenset(rows["model"].unique()),
+        environments=frozenset(rows["environment"].unique()),
+        since=float(rows["finished_at"].min() or 0.0),  # type: ignore[arg-type]  # a column of floats
+    )

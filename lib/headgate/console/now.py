@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse
 
-from headgate.console.asking import key_of
 from headgate.console.findings import Findings
+from headgate.console.gates import endpoints_of, trouble_of
 from headgate.console.sources import Source
 
 if TYPE_CHECKING:
@@ -27,11 +27,11 @@ def add_routes(app: FastAPI, console: Console) -> None:
     async def now_page(request: Request) -> HTMLResponse:
         def values() -> dict[str, Any]:
             keys = [(source, key) for source in console.sources.of("run") for key in source.said.get("requests", ())]
-            keys.sort(key=lambda pair: (-pair[1]["cooldown_s"], -pair[1]["waiters"], -pair[1]["in_flight"]))
+            keys.sort(key=lambda pair: trouble_of(pair[1]))
             return {
                 "findings": findings.now(time.time()),
                 "runs": [(source, *_at_a_glance(source)) for source in console.sources.of("run")],
-                "endpoints": [(source, key, key_of(key)) for source, key in keys[:_MOST_ENDPOINTS]],
+                "endpoints": endpoints_of(keys[:_MOST_ENDPOINTS]),
                 "endpoints_left": max(0, len(keys) - _MOST_ENDPOINTS),
             }
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -37,6 +38,7 @@ class Pages:
     def __init__(self, sources: Sources, screens: Sequence[tuple[str, str]]) -> None:
         self._sources = sources
         self._screens = screens
+        self._form_key = secrets.token_urlsafe(24)  # stands in what is kept for the key of whoever looks
         self._cached: OrderedDict[tuple[str, bool, int], str] = OrderedDict()
         self._templates = jinja2.Environment(
             loader=jinja2.PackageLoader("headgate.console"),
@@ -63,40 +65,51 @@ class Pages:
             status: of the answer.
             values: what the template shows.
         """
-        is_part = request.headers.get("hx-request") == "true"
-        viewer: Viewer | None = request.scope.get("state", {}).get("viewer")
-        here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        text = self._templates.get_template(template).render(
-            base="part.html" if is_part else "base.html",
+        return self._answer(request, self._rendered(request, template, values), status)
+
+    def live(self, request: Request, template: str, values: Callable[[], Mapping[str, Any]]) -> HTMLResponse:
+        """Return a page of what the sources say; `values` is called unless its live part was made for somebody else."""
+        if not _is_part(request):
+            return self.page(request, template, **values())
+        key = self._key(request)
+        if key not in self._cached:
+            self._cached[key] = self._rendered(request, template, values())
+            while len(self._cached) > MOST_CACHED:
+                self._cached.popitem(last=False)
+        return self._answer(request, self._cached[key])
+
+    def _rendered(self, request: Request, template: str, values: Mapping[str, Any]) -> str:
+        viewer = _viewer_of(request)
+        return self._templates.get_template(template).render(
+            base="part.html" if _is_part(request) else "base.html",
             screens=self._screens,
             path=request.url.path,
-            here=here,
+            here=request.url.path + (f"?{request.url.query}" if request.url.query else ""),
             viewer=viewer,
+            form_key=Markup('<input type="hidden" name="form_key" value="{}">').format(self._form_key),
             may_steer=viewer is not None and viewer.may_steer,
             sources=self._sources,
             version=__version__,
             now=time.time(),
             **values,
         )
-        return HTMLResponse(text, status)
 
-    def cached(self, request: Request) -> HTMLResponse | None:
-        """Return the live part that was rendered for somebody else from the same, None where there is none."""
-        is_part = request.headers.get("hx-request") == "true"
-        text = self._cached.get(self._key(request)) if is_part else None
-        return None if text is None else HTMLResponse(text)
-
-    def keep(self, request: Request, answer: HTMLResponse) -> HTMLResponse:
-        """Keep a live part for those who ask for the same; return it."""
-        if request.headers.get("hx-request") == "true" and answer.status_code == 200:
-            self._cached[self._key(request)] = bytes(answer.body).decode()
-            while len(self._cached) > MOST_CACHED:
-                self._cached.popitem(last=False)
-        return answer
+    def _answer(self, request: Request, text: str, status: int = 200) -> HTMLResponse:
+        viewer = _viewer_of(request)
+        return HTMLResponse(text.replace(self._form_key, "" if viewer is None else viewer.form_key), status)
 
     def _key(self, request: Request) -> tuple[str, bool, int]:
-        viewer: Viewer = request.scope["state"]["viewer"]
-        return str(request.url), viewer.may_steer, self._sources.revision
+        viewer = _viewer_of(request)
+        return str(request.url), viewer is not None and viewer.may_steer, self._sources.revision
+
+
+def _is_part(request: Request) -> bool:
+    return request.headers.get("hx-request") == "true"
+
+
+def _viewer_of(request: Request) -> Viewer | None:
+    found: Viewer | None = request.scope.get("state", {}).get("viewer")
+    return found
 
 
 def _moment(then: float | None) -> Markup:

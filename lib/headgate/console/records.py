@@ -6,13 +6,14 @@ import asyncio
 import logging
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 import anyio
+import polars as pl
 from fastapi import HTTPException, Request
 
 from headgate.config import Settings
@@ -85,6 +86,7 @@ class Records:
         self._stepped = asyncio.Event()
         self._threads = anyio.CapacityLimiter(AT_ONCE)
         self._tasks: OrderedDict[Hashable, asyncio.Task[Answer[Any]]] = OrderedDict()
+        self._working: set[asyncio.Task[None]] = set()
         self._waiting: Counter[asyncio.Task[Answer[Any]]] = Counter()
         self._latest: OrderedDict[Hashable, Answer[Any]] = OrderedDict()
         self._searches: OrderedDict[str, tuple[TextSearch, asyncio.Lock]] = OrderedDict()
@@ -195,9 +197,29 @@ class Records:
                     next_step="Narrow the list by a model, an environment or a time first.",
                 )
 
+    async def rows(self, chosen: SampleFilter) -> pl.DataFrame:
+        """Return task, model, environment, end and marks of all samples that a filter chooses.
+
+        Raises:
+            InvalidInputError: see `search_all`.
+        """
+        tasks = await self.search_all(chosen)
+
+        def make(index: SampleIndex) -> pl.DataFrame:
+            names = pl.col("model", "environment").cast(pl.String)
+            return index.chosen(chosen, tasks).select("task_id", names, "finished_at", "invalid", "resample")
+
+        return await self.now(("rows", chosen, None if tasks is None else len(tasks)), make, weight=8 * HEAVY)
+
+    def keep_going(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something with the store that outlives the request for it; it ends with the records."""
+        task = asyncio.create_task(work)
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
+
     async def close(self) -> None:
         """End what is being read and let go of the store."""
-        tasks = [*self._tasks.values(), *([self._reading] if self._reading else [])]
+        tasks = [*self._tasks.values(), *self._working, *([self._reading] if self._reading else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

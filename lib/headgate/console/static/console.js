@@ -4,7 +4,6 @@
   const AGAIN_MS = 10000;
   const byId = (id) => document.getElementById(id);
   const link = byId("link"), dialog = byId("dialog"), dialogBody = byId("dialog-body");
-  const formKey = document.querySelector("meta[name=form-key]")?.content ?? "";
 
   // Changes.
   function tick() {
@@ -64,9 +63,7 @@
     const form = event.target;
     if (!form.matches("[data-action]") && !dialog.contains(form)) return;
     event.preventDefault();
-    const fields = new URLSearchParams(new FormData(form, event.submitter));
-    fields.set("form_key", formKey);
-    show(form.getAttribute("action"), { method: "POST", body: fields });
+    show(form.getAttribute("action"), { method: "POST", body: new URLSearchParams(new FormData(form, event.submitter)) });
   });
   dialog.addEventListener("close", () => { dialogBody.replaceChildren(); tick(); });
   document.addEventListener("change", (event) => {
