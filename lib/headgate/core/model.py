@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from headgate.core.ids import checked_name
 from headgate.core.secrets import Secret
@@ -101,6 +101,8 @@ class Model:
         options: further fields of the chat request (temperature, max_tokens, …).
         budget: what it may spend per sample and per day, and what its tokens cost.
         serve: how Headgate serves it from weights; None for a model with an endpoint.
+        tools: how it is given the tools of an environment: in fields of the request, as text, or by what its endpoint
+            takes when asked for the first time.
     """
 
     name: str
@@ -114,6 +116,7 @@ class Model:
     options: tuple[tuple[str, object], ...] = ()
     budget: ModelBudget = field(default_factory=ModelBudget)
     serve: Serving | None = field(default=None, hash=False)
+    tools: Literal["auto", "native", "text"] = "auto"
 
     def __post_init__(self) -> None:
         checked_name(self.name, "model name")

@@ -5,6 +5,7 @@ from . import (
     pairwise as pairwise,
     rubric as rubric,
     shares as shares,
+    tool_forms as tool_forms,
     tools as tools,
 )
 from .agentgym import served_environments as served_environments
@@ -46,3 +47,4 @@ from .single_turn import (
     passed as passed,
     question as question,
 )
+from .tool_forms import NativeForm as NativeForm

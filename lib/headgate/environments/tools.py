@@ -15,6 +15,15 @@ from headgate.environments.sandbox import SANDBOX, Limits, Sandbox
 
 OPENING: Final = "<tool_call>"
 CLOSING: Final = "</tool_call>"
+RESPONSE_OPENING: Final = "<tool_response>\n"
+RESPONSE_CLOSING: Final = "\n</tool_response>"
+
+LISTED_BEFORE: Final = "You may call these tools, one call per reply:\n<tools>\n"
+LISTED_AFTER: Final = (
+    '\n</tools>\nA call is a JSON object with "name" and "arguments" between <tool_call> and </tool_call>. '
+    "The result comes in the next message, between <tool_response> and </tool_response>."
+)
+"""Between the two stand the schemas, one a line. Requests that have a field for tools leave all three out."""
 
 CALL_CHARS: Final = 20_000
 """A longer call is not read: no program that a model writes for one step is nearly as long."""
@@ -107,8 +116,9 @@ class Tool(Generic[Arguments]):
 class Toolbox:
     """The tools of an episode. Holds no state of its own.
 
-    Calls are text within replies and not the `tools` of a chat request, so that any model can be asked, and a
-    conversation is the same at every provider.
+    To an environment calls are text within replies, so that any model can be asked, and a conversation is the same at
+    every provider. Where an endpoint takes the field `tools`, the client sends that in place of the instructions, and
+    gives back its calls as text (`headgate.environments.tool_forms`).
     """
 
     def __init__(self, tools: Sequence[Tool[Any]]) -> None:
@@ -118,11 +128,7 @@ class Toolbox:
     def instructions(self) -> str:
         """What the model is told: the tools, one JSON schema a line, and how they are called."""
         schemas = "\n".join(orjson.dumps(tool.schema).decode() for tool in self._tools.values())
-        return (
-            f"You may call these tools, one call per reply:\n<tools>\n{schemas}\n</tools>\n"
-            f'A call is a JSON object with "name" and "arguments" between {OPENING} and {CLOSING}. '
-            "The result comes in the next message, between <tool_response> and </tool_response>."
-        )
+        return f"{LISTED_BEFORE}{schemas}{LISTED_AFTER}"
 
     async def answered(self, reply: str) -> str | None:
         """Return the message that answers the call in `reply`, or None where it holds none."""
@@ -130,9 +136,9 @@ class Toolbox:
             case None:
                 return None
             case CallProblem(says):
-                return _response(says)
+                return tool_response(says)
             case ToolCall() as call:
-                return _response(await self._called(call))
+                return tool_response(await self._called(call))
 
     async def _called(self, call: ToolCall) -> str:
         tool = self._tools.get(call.name)
@@ -159,8 +165,9 @@ def tool_call(name: str, **arguments: object) -> str:
     return f"{OPENING}{orjson.dumps({'name': name, 'arguments': arguments}).decode()}{CLOSING}"
 
 
-def _response(text: str) -> str:
-    return f"<tool_response>\n{text}\n</tool_response>"
+def tool_response(text: str) -> str:
+    """Return the message that tells the model what came of its call."""
+    return f"{RESPONSE_OPENING}{text}{RESPONSE_CLOSING}"
 
 
 def _told(error: ValidationError) -> str:

@@ -25,4 +25,5 @@ from .local_model import (
 from .retry import GiveUp as GiveUp, RetryPolicy as RetryPolicy
 from .endpoint import run_baselines as run_baselines
 from .simulated import SIMULATED as SIMULATED, SimulationPlan as SimulationPlan
+from .tool_trial import ToolTrials as ToolTrials
 from .wire import TASK_HEADER as TASK_HEADER, TASK_HEADER_OPTION as TASK_HEADER_OPTION, TaskReference as TaskReference

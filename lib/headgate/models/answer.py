@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC
 from email.utils import parsedate_to_datetime
@@ -14,6 +14,7 @@ import aiohttp
 import orjson
 
 from headgate.core import ChatError, ChatReply, ErrorKind, json_value, masked, redacted
+from headgate.environments import tool_forms
 
 MAX_RETRY_AFTER_S: Final = 3600.0
 """Longer demands are cut to an hour: beyond it a provider is down, and the model's error pause takes over."""
@@ -135,7 +136,10 @@ BYTES_FOR_EACH: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The text of an answer, what the endpoint counted and billed, and who it says it is; fields as of `ChatReply`."""
+    """The text of an answer, what the endpoint counted and billed, and who it says it is; fields as of `ChatReply`.
+
+    Calls of tools that came in a field of their own are text, too; `calls` is how many these were.
+    """
 
     text: str
     prompt_tokens: int = 0
@@ -145,6 +149,7 @@ class Answer:
     cached_tokens: int = 0
     reasoning_tokens: int = 0
     billed_micro: int | None = None
+    calls: int = 0
 
     def reply(self, latency_s: float, *, first_token_s: float | None = None, lane: str = "now") -> ChatReply:
         """Return it as the reply of an attempt that took so long, without what looks like a secret."""
@@ -180,7 +185,58 @@ def read_completion(body: bytes | bytearray) -> Answer:
     message = choice.get("message")
     if not isinstance(message, dict):
         raise _garbage("a choice without a message", body)
-    return _answer(_text_of(message), document.get("usage"), document)
+    return _answer(_text_of(message), document.get("usage"), document, tool_forms.calls_in(message.get("tool_calls")))
+
+
+@dataclass(slots=True)
+class _Call:
+    id: object = None
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+
+
+class StreamedCalls:
+    """The calls of tools in one stream, put together from their pieces. One instance per stream.
+
+    A piece is of the call with its `index`; one without is of the last call, and another `id` begins a new one, as
+    servers that stream whole calls have it.
+    """
+
+    def __init__(self) -> None:
+        self._calls: list[_Call] = []
+        self._at: dict[int, _Call] = {}
+
+    def feed(self, pieces: object) -> int:
+        """Take the `tool_calls` of a delta; return how many characters of calls these were."""
+        taken = 0
+        for piece in pieces if isinstance(pieces, list) else ():
+            function = piece.get("function") if isinstance(piece, dict) else None
+            if not isinstance(function, dict):
+                continue
+            call = self._call_of(piece.get("index"), piece.get("id"))
+            name, arguments = function.get("name"), function.get("arguments")
+            if isinstance(name, str):
+                call.name = call.name or name
+            if isinstance(arguments, dict):
+                arguments = orjson.dumps(arguments).decode()
+            if isinstance(arguments, str):
+                call.arguments.append(arguments)
+                taken += len(arguments)
+            taken += 1
+        return taken
+
+    def whole(self) -> list[tuple[str, object]]:
+        """Return names and arguments of the calls; what names nothing is no call."""
+        return [(call.name, "".join(call.arguments)) for call in self._calls if call.name]
+
+    def _call_of(self, index: object, call_id: object) -> _Call:
+        place = index if type(index) is int else max(len(self._calls) - 1, 0)
+        call = self._at.get(place)
+        if call is None or (call_id and call.id and call_id != call.id):
+            call = self._at[place] = _Call()
+            self._calls.append(call)
+        call.id = call.id or call_id
+        return call
 
 
 @dataclass(slots=True)
@@ -199,6 +255,7 @@ class StreamedAnswer:
     is_done: bool = False
     received: int = 0
     _pieces: list[str] = field(default_factory=list)
+    _calls: StreamedCalls = field(default_factory=StreamedCalls)
     _chars: int = 0
     _lines: int = 0
     _rest: bytearray = field(default_factory=bytearray)
@@ -240,7 +297,7 @@ class StreamedAnswer:
             raise ChatError(
                 ErrorKind.PROVIDER_FAILURE, f"the stream ended without a finish reason after {self._chars} characters"
             )
-        return _answer("".join(self._pieces), self._usage, self._last)
+        return _answer("".join(self._pieces), self._usage, self._last, self._calls.whole())
 
     def _take(self, payload: bytearray) -> None:
         if payload == _DONE:
@@ -259,8 +316,9 @@ class StreamedAnswer:
         if not isinstance(delta, dict):
             return
         text = _text_of(delta)
-        self.has_begun = self.has_begun or bool(text) or bool(delta.get("reasoning_content"))
-        self._chars += len(text)
+        called = self._calls.feed(delta.get("tool_calls"))
+        self.has_begun = self.has_begun or bool(text) or bool(called) or bool(delta.get("reasoning_content"))
+        self._chars += len(text) + called
         if self._chars > self.max_chars:
             raise too_long(self.max_chars)
         self._pieces.append(text)
@@ -324,7 +382,7 @@ def _text_of(message: dict[str, Any]) -> str:
             return refusal if isinstance(refusal, str) else ""
 
 
-def _answer(text: str, usage: object, document: dict[str, Any]) -> Answer:
+def _answer(text: str, usage: object, document: dict[str, Any], calls: Sequence[tuple[str, object]] = ()) -> Answer:
     counts = usage if isinstance(usage, dict) else {}
     prompt, completion = _count(counts.get("prompt_tokens")), _count(counts.get("completion_tokens"))
     cached = _first_count(
@@ -338,7 +396,7 @@ def _answer(text: str, usage: object, document: dict[str, Any]) -> Answer:
     if thoughts and counts.get("total_tokens") == prompt + completion + thoughts:
         completion += thoughts  # xAI counts them beside the completion
     return Answer(
-        text,
+        tool_forms.text_with_calls(text, calls) if calls else text,
         prompt,
         completion,
         _name(document.get("model")),
@@ -346,6 +404,7 @@ def _answer(text: str, usage: object, document: dict[str, Any]) -> Answer:
         cached if cached <= prompt else 0,
         thoughts if thoughts <= completion else 0,
         _billed(counts.get("cost")),
+        len(calls),
     )
 
 

@@ -19,6 +19,7 @@ from aiohttp.abc import AbstractCookieJar
 from headgate import __version__
 from headgate.core import ChatError, ChatReply, Clock, ErrorKind, Message, Model, SystemClock
 from headgate.core.addresses import is_metadata_address
+from headgate.environments import NativeForm
 from headgate.models.answer import (
     Answer,
     StreamedAnswer,
@@ -27,6 +28,7 @@ from headgate.models.answer import (
     read_completion,
     too_long,
 )
+from headgate.models.tool_trial import ToolTrials
 from headgate.models.wire import TASK_HEADER, TASK_HEADER_OPTION
 
 KEEPALIVE_S: Final = 4.0
@@ -158,6 +160,7 @@ class ChatClient:
         self._connections = Connections(
             connect_s=self.settings.connect_s, use_environment_proxy=self.settings.use_environment_proxy
         )
+        self._trials = ToolTrials()
 
     async def __aenter__(self) -> Self:
         await self._connections.__aenter__()
@@ -167,7 +170,7 @@ class ChatClient:
         await self._connections.__aexit__()
 
     async def chat(self, model: Model, messages: Sequence[Message], *, task_header: str | None = None) -> ChatReply:
-        """Return the reply of one attempt.
+        """Return the reply of one attempt; with tools, of the form in which the endpoint takes them (`ToolTrials`).
 
         Args:
             model: whom to ask; its options become fields of the request.
@@ -177,7 +180,13 @@ class ChatClient:
         Raises:
             ChatError: for every failure of the endpoint, classified by status or exception type, secrets redacted.
         """
-        attempt = _Attempt(model, messages, task_header, self.settings, self._clock)
+
+        async def send(native: NativeForm | None) -> tuple[ChatReply, int]:
+            return await self._attempt(_Attempt(model, messages, task_header, self.settings, self._clock, native))
+
+        return await self._trials.ask(model, messages, send)
+
+    async def _attempt(self, attempt: _Attempt) -> tuple[ChatReply, int]:
         try:
             async with asyncio.timeout(self.settings.deadline_s):
                 return await self._send(attempt)
@@ -189,7 +198,7 @@ class ChatClient:
             failed = failure_of_exception(error, was_answered=attempt.was_answered)
         raise failed  # outside of `except`: the transport's exceptions carry request headers, and so the key
 
-    async def _send(self, attempt: _Attempt) -> ChatReply:
+    async def _send(self, attempt: _Attempt) -> tuple[ChatReply, int]:
         journey = Journey()
         try:
             return await attempt.run(self._connections.pooled, journey)
@@ -204,7 +213,13 @@ class _Attempt:
     """One request and what comes back."""
 
     def __init__(
-        self, model: Model, messages: Sequence[Message], task_header: str | None, settings: ClientSettings, clock: Clock
+        self,
+        model: Model,
+        messages: Sequence[Message],
+        task_header: str | None,
+        settings: ClientSettings,
+        clock: Clock,
+        native: NativeForm | None,
     ) -> None:
         options = dict(model.options)
         self._settings = settings
@@ -212,12 +227,12 @@ class _Attempt:
         self._streams = bool(options.get("stream", settings.stream))
         self._url = f"{model.base_url.rstrip('/')}/chat/completions"
         self._headers = _headers(model, task_header if options.get(TASK_HEADER_OPTION) is True else None)
-        self._body = request_body(model, messages, options, streams=self._streams)
+        self._body = request_body(model, messages, options, streams=self._streams, native=native)
         self._began = clock.monotonic()
         self._first_token_s: float | None = None
         self.was_answered = False
 
-    async def run(self, session: aiohttp.ClientSession, journey: Journey) -> ChatReply:
+    async def run(self, session: aiohttp.ClientSession, journey: Journey) -> tuple[ChatReply, int]:
         patience_s = self._settings.first_token_s if self._streams else None
         try:
             async with (
@@ -232,7 +247,8 @@ class _Attempt:
             if patience.expired():
                 raise self._lost_patience() from None
             raise
-        return answer.reply(self._clock.monotonic() - self._began, first_token_s=self._first_token_s)
+        reply = answer.reply(self._clock.monotonic() - self._began, first_token_s=self._first_token_s)
+        return reply, answer.calls
 
     async def _read(self, response: aiohttp.ClientResponse, patience: asyncio.Timeout) -> Answer:
         if not 200 <= response.status < 300:
@@ -287,11 +303,25 @@ def _headers(model: Model, task_header: str | None) -> dict[str, str]:
     return headers
 
 
-def request_body(model: Model, messages: Sequence[Message], options: Mapping[str, Any], *, streams: bool) -> bytes:
-    """Return the body of a chat request: the model's options, and what Headgate itself sets."""
+def request_body(
+    model: Model,
+    messages: Sequence[Message],
+    options: Mapping[str, Any],
+    *,
+    streams: bool,
+    native: NativeForm | None = None,
+) -> bytes:
+    """Return the body of a chat request: the model's options, and what Headgate itself sets.
+
+    With `native` the tools of the conversation stand in fields, else they are text.
+    """
     fields: dict[str, Any] = {name: value for name, value in options.items() if not name.startswith("headgate_")}
     fields["model"] = model.request_name
-    fields["messages"] = [{"role": message.role, "content": message.content} for message in messages]
+    if native is None:
+        fields["messages"] = [{"role": message.role, "content": message.content} for message in messages]
+    else:
+        fields |= {"messages": native.messages, "tools": native.tools}
+        fields.setdefault("parallel_tool_calls", False)
     if streams:
         fields["stream"] = True
         fields.setdefault("stream_options", {"include_usage": True})

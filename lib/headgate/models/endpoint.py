@@ -67,7 +67,7 @@ async def _cut(rule: Cut, http: web.Request, request: ChatRequest, answer: Compl
     sent = whole[: int(len(whole) * rule.share)]
     if request.streams:
         # Between two events and before the one with the finish reason, as when a router loses its engine.
-        sent = sent[: max(sent.rfind(b"\n\n", 0, whole.rfind(b'"finish_reason":"stop"')) + 2, 0)]
+        sent = sent[: max(sent.rfind(b"\n\n", 0, whole.rfind(b'"finish_reason":"')) + 2, 0)]
     response = _response(request)
     if not request.streams and rule.ending == "reset":
         response.content_length = len(whole)
@@ -271,7 +271,7 @@ class _Api:
                 text = await self._agents.reply(kind, request.task, request.messages) if request.task else WITHOUT_TASK
             except errors.HeadgateError as error:
                 return _failure(error.http_status, str(error))
-            return Completion(request.model, text, _prompt_tokens(request), fingerprint(kind))
+            return Completion(request.model, text, _prompt_tokens(request), fingerprint(kind), request.has_tools)
         if self._simulation is not None and (request.model == SIMULATED or request.model.startswith(SIMULATED + "-")):
             return await self._simulated(self._simulation, request)
         return _failure(404, f"no model {request.model[:100]!r} is served here; GET /v1/models lists them")

@@ -43,7 +43,7 @@ class TaskReference:
         return cls(environment, index, seed, sequence)
 
 
-_ROLES: Final = frozenset({"system", "user", "assistant"})
+_ROLES: Final = frozenset({"system", "user", "assistant", "tool"})
 
 
 class BadRequestError(Exception):
@@ -52,7 +52,7 @@ class BadRequestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """What was asked, by whom, and about which task (None when the request does not say)."""
+    """What was asked, by whom, and about which task (None when the request does not say); calls of tools are text."""
 
     model: str
     messages: tuple[Message, ...]
@@ -60,6 +60,7 @@ class ChatRequest:
     wants_usage: bool
     key: str
     task: TaskReference | None
+    has_tools: bool = False
 
 
 def read_request(body: bytes, headers: Mapping[str, str]) -> ChatRequest:
@@ -82,6 +83,7 @@ def read_request(body: bytes, headers: Mapping[str, str]) -> ChatRequest:
         wants_usage=isinstance(options, dict) and bool(options.get("include_usage")),
         key=headers.get("Authorization", "").removeprefix("Bearer "),
         task=_task(headers.get(TASK_HEADER)),
+        has_tools=bool(document.get("tools")),
     )
 
 
@@ -94,6 +96,11 @@ def _items(messages: Any) -> list[Any]:
 def _message(item: Any) -> Message:
     if not isinstance(item, dict) or item.get("role") not in _ROLES:
         raise BadRequestError(f"each message needs a role of {', '.join(sorted(_ROLES))}")
+    if item["role"] == "tool" or item.get("tool_calls"):
+        from headgate.environments import tool_forms  # noqa: PLC0415 - a simulated model needs no environment
+
+        if (told := tool_forms.text_of_fields(item)) is not None:
+            return told
     content = item.get("content")
     if isinstance(content, list):
         content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
@@ -117,36 +124,51 @@ _number = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One answer of the endpoint. Tokens are counted as words: a baseline has no tokenizer."""
+    """One answer of the endpoint. Tokens are counted as words: a baseline has no tokenizer.
+
+    A call of a tool in its text goes into `tool_calls` where the request `has_tools`.
+    """
 
     model: str
     text: str
     prompt_tokens: int
     fingerprint: str
+    has_tools: bool = False
     id: str = field(default_factory=lambda: f"chatcmpl-headgate-{next(_number)}")
 
     def whole(self) -> bytes:
         """Return the body of an answer in one piece."""
-        choice = {
-            "index": 0,
-            "message": {"role": "assistant", "content": self.text},
-            "logprobs": None,
-            "finish_reason": "stop",
-        }
+        message = self._message()
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(message)}
         return orjson.dumps(self._document("chat.completion", [choice], usage=self._usage()))
 
     def chunks(self, *, with_usage: bool) -> Iterator[bytes]:
         """Yield the server-sent events of a streamed answer, the closing `[DONE]` included."""
+        message = self._message()
+        text, calls = message["content"] or "", message.get("tool_calls", ())
         yield self._chunk({"role": "assistant", "content": ""})
-        size = max(16, -(-len(self.text) // _CHUNKS_AT_MOST))
-        for start in range(0, len(self.text), size):
-            yield self._chunk({"content": self.text[start : start + size]})
-        yield self._chunk({}, finish_reason="stop")
+        for piece in _pieces(text):
+            yield self._chunk({"content": piece})
+        for number, call in enumerate(calls):
+            function = call["function"]
+            begun = call | {"index": number, "function": function | {"arguments": ""}}
+            yield self._chunk({"tool_calls": [begun]})
+            for piece in _pieces(function["arguments"]):
+                yield self._chunk({"tool_calls": [{"index": number, "function": {"arguments": piece}}]})
+        yield self._chunk({}, finish_reason=_finish_reason(message))
         if with_usage:
             yield _event(self._document("chat.completion.chunk", [], usage=self._usage()))
         yield b"data: [DONE]\n\n"
 
-    def _chunk(self, delta: dict[str, str], finish_reason: str | None = None) -> bytes:
+    def _message(self) -> dict[str, Any]:
+        if self.has_tools:
+            from headgate.environments import tool_forms, tools  # noqa: PLC0415 - as above
+
+            if isinstance(call := tools.read_call(self.text), tools.ToolCall):
+                return tool_forms.native_message(self.text, call, f"call{next(_number):05d}")
+        return {"role": "assistant", "content": self.text}
+
+    def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
         return _event(self._document("chat.completion.chunk", [choice]))
 
@@ -168,6 +190,15 @@ class Completion:
             "completion_tokens": completion_tokens,
             "total_tokens": self.prompt_tokens + completion_tokens,
         }
+
+
+def _pieces(text: str) -> Iterator[str]:
+    size = max(16, -(-len(text) // _CHUNKS_AT_MOST))
+    return (text[start : start + size] for start in range(0, len(text), size))
+
+
+def _finish_reason(message: Mapping[str, Any]) -> str:
+    return "tool_calls" if "tool_calls" in message else "stop"
 
 
 def count_tokens(text: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 from urllib.parse import urlsplit, urlunsplit
 
 import orjson
@@ -36,6 +36,7 @@ class AskedModel(BaseModel):
     served_name: str = ""
     options: dict[str, Any] = Field(default_factory=dict)
     api_key: str = ""
+    tools: Literal["auto", "native", "text"] = "auto"
 
     @classmethod
     def of(cls, model: Model, *, sends_key: bool) -> Self:
@@ -47,6 +48,7 @@ class AskedModel(BaseModel):
             served_name=model.request_name,
             options=dict(model.options),
             api_key=model.api_key.reveal() if sends_key else "",
+            tools=model.tools,
         )
 
     @property

@@ -15,7 +15,15 @@ from headgate.core.status import EngineStatus
 from headgate.elastic.engines import Outgoing
 from headgate.elastic.errors import PoolClosedError, PoolFullError, RequestLostError
 from headgate.elastic.service import PoolStatus
-from headgate.models import TASK_HEADER, TASK_HEADER_OPTION, failure_of_status, read_completion, request_body
+from headgate.environments import NativeForm
+from headgate.models import (
+    TASK_HEADER,
+    TASK_HEADER_OPTION,
+    ToolTrials,
+    failure_of_status,
+    read_completion,
+    request_body,
+)
 from headgate.run.served_pool import HOPELESS, EngineHosts, ServedPool, ServingRules
 
 _CHAT: Final = "/v1/chat/completions"
@@ -56,6 +64,7 @@ class ServedModels:
         self._group = asyncio.TaskGroup()
         self._numbers = itertools.count(1)
         self._change = asyncio.Event()
+        self._trials = ToolTrials()
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -148,10 +157,18 @@ class ServedModels:
             ChatError: there is none; ENGINE where no engine is awake, or the last one went before it answered.
         """
         pool = self._pools.get(model.key)
-        if pool is None or pool.service is None or not pool.is_ready:
+        if pool is None:
             raise ChatError(ErrorKind.ENGINE, f"no engine of {model.key} is awake")
-        began = self._clock.monotonic()
-        outgoing, tokens = self._outgoing(model, messages, task_header)
+
+        async def send(native: NativeForm | None) -> tuple[ChatReply, int]:
+            return await self._sent(pool, *self._outgoing(model, messages, task_header, native))
+
+        return await self._trials.ask(model, messages, send)
+
+    async def _sent(self, pool: ServedPool, outgoing: Outgoing, tokens: int) -> tuple[ChatReply, int]:
+        began, key = self._clock.monotonic(), pool.key
+        if pool.service is None or not pool.is_ready:
+            raise ChatError(ErrorKind.ENGINE, f"no engine of {key} is awake")
         try:
             async with (
                 asyncio.timeout(self._rules.request_s),
@@ -161,7 +178,7 @@ class ServedModels:
                 body = b"".join([chunk async for chunk in answer.chunks])
         except TimeoutError:
             if patience.expired():
-                raise ChatError(ErrorKind.ENGINE, f"the engine of {model.key} went before it answered") from None
+                raise ChatError(ErrorKind.ENGINE, f"the engine of {key} went before it answered") from None
             said = f"no whole answer within {self._rules.request_s:g} s"
             raise ChatError(ErrorKind.PROVIDER_TIMEOUT, said) from None
         except PoolClosedError as error:
@@ -173,14 +190,16 @@ class ServedModels:
         if answer.status // 100 != 2:
             raise failure_of_status(answer.status, body, answer.headers, self._clock.wall())
         read = read_completion(body)
-        return read.reply(self._clock.monotonic() - began)
+        return read.reply(self._clock.monotonic() - began), read.calls
 
-    def _outgoing(self, model: Model, messages: Sequence[Message], task_header: str | None) -> tuple[Outgoing, int]:
+    def _outgoing(
+        self, model: Model, messages: Sequence[Message], task_header: str | None, native: NativeForm | None
+    ) -> tuple[Outgoing, int]:
         """Return a request as it goes to an engine, and the tokens that it is expected to take."""
         options = dict(model.options)
         headers = {TASK_HEADER: task_header} if task_header and options.get(TASK_HEADER_OPTION) is True else {}
         # Whole answers can be handed over to another engine, unseen; the beginning of a stream cannot.
-        body = request_body(model, messages, options | {"stream": False}, streams=False)
+        body = request_body(model, messages, options | {"stream": False}, streams=False, native=native)
         most = options.get("max_tokens")
         tokens = len(body) // _CHARS_PER_TOKEN + (most if isinstance(most, int) else _ANSWER_TOKENS)
         return Outgoing(f"{model.key}/{next(self._numbers)}", _CHAT, body, headers), tokens

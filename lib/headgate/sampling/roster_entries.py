@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -36,6 +36,7 @@ class RosterEntry(BaseModel):
         weight: share of the workers under contention.
         max_parallel: requests in flight at most; of a model that is served, by default what its engines run at once.
         options: further fields of the chat request.
+        tools: how it is given the tools of an environment: `native` in fields of the request, as `text`, or `auto`.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -50,6 +51,7 @@ class RosterEntry(BaseModel):
     weight: float = Field(1.0, gt=0, le=1_000_000, allow_inf_nan=False)
     max_parallel: int = Field(8, ge=1, le=100_000)
     options: dict[str, Any] = Field(default_factory=dict)
+    tools: Literal["auto", "native", "text"] = "auto"
     sample_tokens: int | None = Field(None, ge=32)
     sample_completion_tokens: int | None = Field(None, ge=32)
     sample_time_s: float | None = Field(None, gt=0, allow_inf_nan=False)
@@ -221,6 +223,7 @@ def _model(position: int, entry: object, defaults: dict[Any, Any], keys: KeyRule
             options=tuple(checked.options.items()),
             budget=ModelBudget(**{each.name: getattr(checked, each.name) for each in fields(ModelBudget)}),
             serve=serve,
+            tools=checked.tools,
         )
     except errors.InvalidNameError as error:
         problems.append(f"{place}: {error}")
