@@ -33,3 +33,21 @@ def test_a_second_interrupt_ends_at_once_with_a_line_and_status_130(
     assert "has 7 s to end (drain_timeout_s); Ctrl-C again ends at once" in first
     assert second == "interrupted; what was sampled is safe"
     assert "Traceback" not in said.out
+
+
+@pytest.mark.parametrize(("tasks", "status"), [("5000", 130), ("1", 0)])
+def test_a_run_that_was_told_to_end_says_whether_tasks_are_left(
+    headgate: Command, monkeypatch: pytest.MonkeyPatch, tasks: str, status: int
+) -> None:
+    import headgate.run as runs
+
+    run = runs.run_campaign
+
+    async def told_to_end(*given: Any, **further: Any) -> Any:
+        if status:
+            asyncio.get_running_loop().call_later(0.5, os.kill, os.getpid(), signal.SIGTERM)
+        return await run(*given, **further)
+
+    monkeypatch.setattr("headgate.run.run_campaign", told_to_end)
+    said = headgate("run", "--roster", "baselines", "-e", "affine:ded", "--instances", tasks)
+    assert said.status == status, said.err

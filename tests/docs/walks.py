@@ -233,6 +233,12 @@ EXCLUDED: Final = (
         "Share one campaign between machines",
     ),
     Excluded(
+        "docs/how-to/deploy.md",
+        r".",
+        "needs SLURM or Kubernetes; `make test-slurm` sends a chain to a real one",
+        "Send an evaluation to a cluster",
+    ),
+    Excluded(
         "docs/how-to/own-models.md",
         r".",
         "needs a GPU and a cluster; tests/run start real engines",

@@ -15,6 +15,7 @@ A name of two words, such as `elastic replay`, is a command of a group."""
 
 GROUPS: Final = {
     "config": "Show and check settings.",
+    "submit": "Send an evaluation to a cluster, as a chain that resumes itself.",
     "limits": "Show and change the limits on requests in flight that Prefect keeps.",
     "jobqueue": "Serve jobs and policy servers to outside workers, and work on them.",
     "jobqueue token": "Create, list, rotate and revoke the tokens of a queue.",
@@ -65,6 +66,8 @@ COMMANDS: Final = {
     "demo": ("demo:demo", "Sample a few models from end to end on this machine."),
     "config show": ("config:show", "Show every setting with its value and where it came from."),
     "config check": ("config:check", "Check settings, roster, environments and rates without running anything."),
+    "submit slurm": ("submit.slurm:slurm", "Send an evaluation to SLURM as a chain of tasks."),
+    "submit kubernetes": ("submit.kubernetes:kubernetes", "Send an evaluation to Kubernetes as a Job."),
     "limits show": ("limits:show", "Show limits, the slots that are taken, and who holds them."),
     "limits apply": ("limits:apply", "Create or change the limits of a block or file."),
     "limits set": ("limits:set_", "Change a limit while it is in use."),

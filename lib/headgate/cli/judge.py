@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from headgate import run as runs
 from headgate.cli.options import NOT_SCORED, EnableMonitoring, JudgeChoices, MonitorPort, Verbose
-from headgate.cli.output import AsJson, console, counted, print_json, print_table
+from headgate.cli.output import INTERRUPTED, AsJson, console, counted, print_json, print_table
 from headgate.cli.run import STOPPED_EARLY, Limits, at_hand, is_unscored, matrix_of, show_unscored
 from headgate.config import Settings
 from headgate.net import event_loop
@@ -54,7 +54,8 @@ def judge(
     Tasks whose samples are stored are not run again. Ctrl-C starts no new sample, has the answers so far judged, and
     ends; the next run continues from there. The setting `judge_key` holds the judge's key.
 
-    Exit status 4 when samples kept failing and it stopped early (`early_stop`), or when no sample has a score.
+    Exit status 4 when samples kept failing and it stopped early (`early_stop`), or when no sample has a score; 130 when
+    it was told to end before all were taken.
     """
     settings = (choices or JudgeChoices()).load(enable_monitoring=enable_monitoring, monitor_port=monitor_port).settings
     is_live = sys.stdout.isatty() and not as_json and not verbose
@@ -77,6 +78,8 @@ def judge(
             f"{counted(result.open_tasks, 'task')} open ({result.stopped_by})"
         )
         show_unscored(matrix)
+    if result.was_interrupted:
+        return INTERRUPTED
     return STOPPED_EARLY if result.stopped_early else NOT_SCORED if is_unscored(matrix) else 0
 
 

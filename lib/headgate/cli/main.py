@@ -12,13 +12,11 @@ from cyclopts.command_spec import CommandSpec
 
 import headgate
 from headgate.cli.commands import GROUPS, all_commands
-from headgate.cli.output import console, print_error, say
+from headgate.cli.output import INTERRUPTED, console, print_error, say
 from headgate.cli.renamed import current
 from headgate.core import missing_extra
 from headgate.core.errors import HeadgateError
 from headgate.telemetry import setup_logging
-
-INTERRUPTED: Final = 130
 
 EXIT_CODES: Final = {
     0: "done",

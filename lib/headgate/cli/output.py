@@ -21,6 +21,9 @@ from headgate.telemetry import safe_text
 
 _SENTENCE: Final = 28
 
+INTERRUPTED: Final = 130
+"""Exit status of a command that was told to end before it was done."""
+
 AsJson = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON document instead of text.")]
 QueueUrl = Annotated[
     str | None, Parameter(help="The job queue's server; also HEADGATE_JOBQUEUE_URL, with HEADGATE_JOBQUEUE_TOKEN.")

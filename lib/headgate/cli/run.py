@@ -16,7 +16,7 @@ from rich.live import Live
 from headgate import orchestration, reports, storage
 from headgate import run as runs
 from headgate.cli.options import NOT_SCORED, Choices, EnableMonitoring, MonitorPort, Verbose
-from headgate.cli.output import AsJson, console, counted, print_json, say
+from headgate.cli.output import INTERRUPTED, AsJson, console, counted, print_json, say
 from headgate.config import Settings
 from headgate.core.status import CampaignStatus
 from headgate.net import event_loop
@@ -73,7 +73,7 @@ def run(
     the episodes in progress back at once; their tasks run again next time.
 
     Exit status 4 when samples kept failing and it stopped early (`early_stop`), when it gave up a model whose service
-    stayed down, or when no sample of `--instances` has a score.
+    stayed down, or when no sample of `--instances` has a score; 130 when it was told to end before those were taken.
     """
     loaded = (choices or Choices()).load(
         enable_monitoring=True if with_console else enable_monitoring,
@@ -89,6 +89,8 @@ def run(
     matrix = event_loop.run(matrix_of(loaded.settings)) if loaded.settings.instances is not None else None
     has_failed = result.stopped_early or bool(result.given_up)
     status = STOPPED_EARLY if has_failed else NOT_SCORED if is_unscored(matrix) else 0
+    if matrix is not None and result.was_interrupted:
+        status = INTERRUPTED
     if as_json:
         print_json(result_document(result))
         return status

@@ -42,7 +42,7 @@ from headgate.run.request_side import RequestSide
 from headgate.run.run import Run
 from headgate.run.served import ServedModels
 from headgate.run.served_pool import EngineHosts, ServingRules
-from headgate.run.status import RunProgress, RunResult
+from headgate.run.status import BY_REQUEST, RunProgress, RunResult
 from headgate.sampling import HttpTaskProvider, RosterSource, StaticRoster, TaskProvider, roster_source
 from headgate.storage import LEASE_S, SampleStore, sample_store
 from headgate.telemetry import (
@@ -388,7 +388,7 @@ async def _sole_journal(campaign: Run, store: SampleStore) -> AsyncIterator[None
 async def _watched(campaign: Run, watch: Watch, beside: Iterable[Coroutine[Any, Any, None]] = ()) -> RunResult:
     async def pass_on_stop(event: asyncio.Event) -> None:
         await event.wait()
-        campaign.stop("stopped by request")
+        campaign.stop(BY_REQUEST)
 
     async def report(told: Callable[[], Awaitable[None]]) -> None:
         while True:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from headgate.core import DAY_S
 from headgate.core.status import CampaignStatus, ModelStatus, QueueStatus
@@ -16,6 +16,9 @@ from headgate.storage import control_words
 from headgate.telemetry import duration
 
 _HOUR_S = 3_600.0
+
+BY_REQUEST: Final = "stopped by request"
+"""Why a run ended that its caller, or a signal, stopped before its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,11 @@ class RunResult:
     given_up: Mapping[str, str] = field(default_factory=dict)
     empty_because: str = ""
     agreements: tuple[tuple[str, Agreement], ...] = ()
+
+    @property
+    def was_interrupted(self) -> bool:
+        """Whether whoever ran it stopped it before it came to its end."""
+        return self.stopped_by == BY_REQUEST
 
     def ending(self) -> dict[str, Any]:
         """Return how it ended, and the samples that it leaves, as `--json` and flows tell it."""
