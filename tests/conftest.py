@@ -16,7 +16,7 @@ import hypothesis
 import pytest
 
 from headgate.core import secrets
-from tests.spreading import Spreading, longest_first
+from tests.spreading import Spreading, group, longest_first
 from tests.turns import Turns, is_alone
 
 if TYPE_CHECKING:
@@ -53,6 +53,10 @@ OWN_COMMANDS: Final = ("long", "slurm")
 WITH_REAL_SERVERS: Final = ("slow", "chaos", "alone")
 """Marks of tests whose servers and processes may have to wait for the machine: one that fails runs once more, and the
 end of the run names it with its traceback. What is named there time and again is a defect."""
+
+
+SHARED_SERVERS: Final = ("prefect_worker", "prefect_server", "ray_cluster")
+"""Fixtures of the session that only the tests of one group of `tests/spreading.py` ask for."""
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -149,11 +153,18 @@ def prefect(prefect_server: object) -> Iterator[object]:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    """Collect the connections that Prefect leaves open where their warnings are ignored, and not in a later test."""
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Collect the connections that Prefect leaves open where their warnings are ignored, and not in a later test.
+
+    A process that has done all tests that share a server ends it: idle, a cluster takes 7 % of a core to the end.
+    """
     yield
     if "prefect_server" in getattr(item, "fixturenames", ()):
         gc.collect()
+    if TURNS in item.config.stash and nextitem is not None and group(item.nodeid) != group(nextitem.nodeid):
+        for name in SHARED_SERVERS:
+            for fixture in item.session._fixturemanager.getfixturedefs(name, item) or ():
+                fixture.finish(item._request)  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="session")

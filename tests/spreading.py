@@ -12,8 +12,8 @@ from xdist.scheduler import LoadFileScheduling
 
 from tests.house.tree import ROOT
 
-_ASKS_FOR_PREFECT: Final = re.compile(r"\bprefect(_server|_worker)?: ")
-"""A test's argument that starts the shared server, which costs ten seconds and as much memory as all else."""
+_ASKS_FOR_PREFECT: Final = re.compile(r"\bprefect(_server|_worker)?: |usefixtures\(\"prefect\"\)")
+"""A test's argument or mark that starts the shared server, which costs ten seconds and as much memory as all else."""
 
 _ON_RAY: Final = ("tests/placement/client/", "tests/placement/cluster/", "tests/placement/test_schedulemesh.py")
 """Where the tests are that share one Ray cluster, which costs ten seconds and nearly a gigabyte."""
