@@ -19,13 +19,23 @@ WITH_SERVERS = ("hostile", "placement", "prefect")
 """Scenarios whose servers and clusters take most of a minute to start; what they measure has tests of its own."""
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long if name in WITH_SERVERS else ()) for name in sorted(TINY)]
-)
+SHORT = {
+    "jobqueue": ("parts=http,pickup,flat,saturation,heartbeats", "http_clients=1"),
+    "utilisation": ("rivals=false",),
+}
+"""What is left of scenarios whose rivals and workers are processes that import for seconds; the rest is `long`."""
+
+FORMS = [
+    *(pytest.param(name, SHORT.get(name, ()), id=name) for name in sorted(TINY) if name not in WITH_SERVERS),
+    *(pytest.param(name, (), id=f"{name}, whole", marks=pytest.mark.long) for name in (*WITH_SERVERS, *SHORT)),
+]
+
+
+@pytest.mark.parametrize(("name", "short"), FORMS)
 def test_a_scenario_that_meets_its_bars_ends_well_and_leaves_an_artifact(
-    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    name: str, short: tuple[str, ...], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    status, printed = bench(capsys, tmp_path, name, *TINY[name], *EASY[name])
+    status, printed = bench(capsys, tmp_path, name, *TINY[name], *EASY[name], *short)
     assert [bar["id"] for bar in printed["bars"] if not bar["met"]] == []
     assert status == 0
     assert printed["scenario"] == name
