@@ -31,4 +31,5 @@ from .roster import (
     mapped_roster as mapped_roster,
     roster_source as roster_source,
 )
+from .roster_serving import LaunchForm as LaunchForm
 from .window import TimerHeap as TimerHeap, SlidingCount as SlidingCount

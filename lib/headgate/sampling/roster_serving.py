@@ -17,39 +17,56 @@ _ADDRESS: Final = re.compile(r"[a-z][a-z0-9+.-]*://")
 _FEWEST: Final = 1
 
 
-class ServeSection(BaseModel):
-    """How a model is served, as a roster writes it.
+class LaunchForm(BaseModel):
+    """What is written of an engine that is started from weights, wherever that is.
 
     Attributes:
-        engine: whose command line starts it: `llama.cpp`, `vllm`, `sglang`, or `command` for one of your own.
         weights: file, folder or hub's name, as the engine takes it; or an address `s3://…`.
-        gpus: of each engine.
-        replicas: engines awake at least and at most, `0-2`; a number is both.
-        priority: higher goes first where engines stand in line.
-        pool: of placement on a Ray cluster; that of the settings when empty.
-        labels: for the rules of preemption there.
         slots: requests that each runs at once.
         options: further flags of the engine.
         command: how the engine `command` is started; `{port}`, `{weights}` and `{name}` are put in.
         environ: variables that the engine gets.
         start_s: how long it may take to answer.
-        idle_s: it sleeps once nothing was due for so long.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    engine: Program
     weights: str = ""
-    gpus: int = Field(0, ge=0, le=1_024)
-    replicas: tuple[int, int] = (0, 1)
-    priority: float = Field(ENGINE_PRIORITY, allow_inf_nan=False)
-    pool: str = ""
-    labels: dict[str, str] = Field(default_factory=dict)
     slots: int = Field(8, ge=1, le=100_000)
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
     command: str = ""
     environ: dict[str, str] = Field(default_factory=dict)
     start_s: float = Field(600.0, gt=0, allow_inf_nan=False)
+
+    def launch(self, program: Program, name: str, *, gpus: int, weights: str) -> Launch:
+        """Return how an engine is started; `name` is what requests call the model.
+
+        Raises:
+            InvalidInputError: something that the engine needs is missing.
+        """
+        same = self.model_dump(include={"slots", "options", "command", "environ", "start_s"})
+        return Launch(program, weights, name, gpus, **same)
+
+
+class ServeSection(LaunchForm):
+    """How a model is served, as a roster writes it.
+
+    Attributes:
+        engine: whose command line starts it: `llama.cpp`, `vllm`, `sglang`, or `command` for one of your own.
+        gpus: of each engine.
+        replicas: engines awake at least and at most, `0-2`; a number is both.
+        priority: higher goes first where engines stand in line.
+        pool: of placement on a Ray cluster; that of the settings when empty.
+        labels: for the rules of preemption there.
+        idle_s: it sleeps once nothing was due for so long.
+    """
+
+    engine: Program
+    gpus: int = Field(0, ge=0, le=1_024)
+    replicas: tuple[int, int] = (0, 1)
+    priority: float = Field(ENGINE_PRIORITY, allow_inf_nan=False)
+    pool: str = ""
+    labels: dict[str, str] = Field(default_factory=dict)
     idle_s: float = Field(30.0, gt=0, allow_inf_nan=False)
 
     @field_validator("replicas", mode="before")
@@ -68,8 +85,7 @@ class ServeSection(BaseModel):
         Raises:
             InvalidInputError: something that the engine needs is missing.
         """
-        same = self.model_dump(include={"gpus", "slots", "options", "command", "environ", "start_s"})
-        launch = Launch(self.engine, _at_hand(self.weights), name, **same)
+        launch = self.launch(self.engine, name, gpus=self.gpus, weights=_at_hand(self.weights))
         least, most = self.replicas
         return Serving(launch, least, most, self.priority, self.pool, self.labels, self.idle_s)
 

@@ -15,6 +15,7 @@ from headgate.elastic import InvalidElasticError
 from headgate.elastic.engines import EngineProcess
 from headgate.orchestration.placement.demand import Demand
 from headgate.placement import InvalidPlacementError, checked_request
+from headgate.sampling import LaunchForm
 
 ROLE: Final = "rollout"
 """Label of workers that nobody labels otherwise: training and scoring go before it."""
@@ -61,43 +62,22 @@ class ActorEngines(_Form):
     worker: str = ""
 
 
-class ServedEngines(_Form):
-    """Engines that are started from weights: `{serve: vllm, weights: /models/qwen3-8b, count: 2}`.
+class ServedEngines(LaunchForm):
+    """Engines that are started from weights at the same place on every node: `{serve: vllm, weights: /models/x}`.
 
     Attributes:
         serve: whose command line starts them.
-        weights: file or folder, at the same place on every node.
         name: that requests call the model by; the last part of `weights` when empty.
         resources: what each takes, such as `{gpu: 1}`.
         count: how many there are at most.
-        slots: requests that each runs at once.
-        options: further flags of the engine.
-        command: how the engine `command` is started.
-        environ: variables that it gets besides those of its node.
-        start_s: how long it may take to answer.
         worker: what its workers are called, numbered; its model when empty.
     """
 
     serve: Program
-    weights: str = ""
     name: str = ""
     resources: dict[str, Any] = Field(default_factory=dict)
     count: int = Field(default=1, ge=1, le=1_000)
-    slots: int = Field(default=8, ge=1)
-    options: dict[str, str | int | float | bool] = Field(default_factory=dict)
-    command: str = ""
-    environ: dict[str, str] = Field(default_factory=dict)
-    start_s: float = Field(default=600.0, gt=0, allow_inf_nan=False)
     worker: str = ""
-
-    def launch(self) -> Launch:
-        """Return how one is started.
-
-        Raises:
-            InvalidInputError: something that its program needs is missing.
-        """
-        same = self.model_dump(include={"weights", "slots", "options", "command", "environ", "start_s"})
-        return Launch(self.serve, name=self.model, gpus=int(self.resources.get("gpu", 0)), **same)
 
     @property
     def model(self) -> str:
@@ -186,7 +166,8 @@ def checked_actors(written: Mapping[str, Any]) -> ActorEngines:
 
 def _served(engines: ServedEngines) -> ActorEngines:
     try:
-        launch = engines.launch()
+        gpus = int(engines.resources.get("gpu", 0))
+        launch = engines.launch(engines.serve, engines.model, gpus=gpus, weights=engines.weights)
     except InvalidInputError as error:
         raise InvalidElasticError(error.message, next_step=error.next_step) from None
     resources = engines.resources or {"cpu": 1} if engines.serve == "llama.cpp" else {"gpu": 1, **engines.resources}
@@ -206,7 +187,7 @@ def launched_engines(launch: Launch, resources: Mapping[str, Any], count: int, *
     )
 
 
-F = TypeVar("F", bound=_Form)
+F = TypeVar("F", bound=BaseModel)
 
 
 def _checked(form: type[F], written: Mapping[str, Any], what: str) -> F:

@@ -27,7 +27,11 @@ from headgate.run.dispatch import SEATS
 from headgate.scheduling import Dispatcher
 
 TICK_S: Final = 0.5
-"""How often it is looked how many hosts are wanted."""
+"""How often it is looked how many hosts are wanted.
+
+A look takes some 10 us. The clock alone says that a host was silent, or that none was needed, for too long; a new host
+takes seconds to come up, so that being told of each task sooner would gain nothing.
+"""
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0

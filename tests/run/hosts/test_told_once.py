@@ -1,0 +1,57 @@
+"""What hosts wait for is told once, however often it is tried: with a process in place of Ray's that always fails."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headgate.config import Settings
+from headgate.core import HolderId, sample_task
+from headgate.core.events import EnvironmentClusterLost, EnvironmentHostWaits, Event
+from headgate.run.dispatch import SEATS, dispatcher_of
+from headgate.run.hosts import EnvironmentHosts, hosts
+
+SPEAKER = """
+import json, pathlib, sys
+times = pathlib.Path(__file__).with_name("times")
+times.write_text(times.read_text() + "|" if times.exists() else "|")
+def say(**told):
+    print(json.dumps(told), flush=True)
+sys.stdin.readline()
+if times.read_text() == "|":
+    say(says="joined", owns_pool=False, owns_ledger=False)
+    for _ in range(5):
+        say(gone=json.loads(sys.stdin.readline())["ask"], why="no node has room")
+say(failed="the head went away")
+"""
+
+
+async def test_failures_that_repeat_are_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    speaker, times = tmp_path / "speaker", tmp_path / "times"
+    speaker.write_text(f"#!{sys.executable}\n{SPEAKER}")
+    speaker.chmod(0o755)
+    for name, seconds in {"FIRST_PAUSE_S": 0.01, "LONGEST_PAUSE_S": 0.01, "TICK_S": 0.01}.items():
+        monkeypatch.setattr(hosts, name, seconds)
+    monkeypatch.setattr(sys, "executable", str(speaker))
+    told: list[Event] = []
+    settings = Settings(journal=tmp_path)
+    tested = EnvironmentHosts(settings, "run", emit=told.append)
+    dispatcher = dispatcher_of(settings, HolderId("here"), has_hosts=True)
+    task = sample_task(campaign="main", model="m", environment="e", sequence=0, data_length=1, due_at=0.0)
+    dispatcher.set_model("m", 8)
+    dispatcher.enqueue([replace(task, resources={SEATS: 1})], 0.0)
+    await tested.start()
+    keeping = asyncio.create_task(tested.keep(dispatcher))
+    async with asyncio.timeout(20):
+        while not times.exists() or len(times.read_text()) < 4:  # noqa: ASYNC110 - processes tell nobody here
+            await asyncio.sleep(0.01)
+    keeping.cancel()
+    await asyncio.wait([keeping])
+    await tested.close()
+    waits = [event.reason for event in told if isinstance(event, EnvironmentHostWaits)]
+    lost = [event.reason for event in told if isinstance(event, EnvironmentClusterLost)]
+    assert (waits, lost) == (["no host starts: no node has room"], ["the head went away"])
