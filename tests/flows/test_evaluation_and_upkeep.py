@@ -20,17 +20,30 @@ from flows.evaluation import evaluate
 from flows.upkeep import compact_samples, report
 from headgate.core import errors
 from headgate.orchestration import phases
+from headgate.sampling import FileRoster, Roster
 from tests.flows.api import artifacts_of, newest_run, phases_of
 from tests.flows.places import Places
 from tests.telemetry.trace_format import read_trace, slices
 
 
-async def test_an_evaluation_runs_each_cell_once_and_goes_on_with_what_is_new(prefect: object, places: Places) -> None:
+async def test_an_evaluation_runs_each_cell_once_and_goes_on_with_what_is_new(
+    prefect: object, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def run(instances: int) -> int:
         counts = await evaluate(instances, environments=["affine:sat"], settings=places.settings())
         return counts["samples"]
 
-    assert await run(3) == 2 * 3
+    with monkeypatch.context() as counting:
+        loads: list[object] = []
+        load = FileRoster.load
+
+        async def counted(source: FileRoster) -> Roster:
+            loads.append(source)
+            return await load(source)
+
+        counting.setattr(FileRoster, "load", counted)
+        assert await run(3) == 2 * 3
+        assert len(loads) == 1
     begun = await newest_run("evaluate evaluation: 3 instances")
     assert await _eventually(phases_of, begun.id, 4) == [
         "load roster",

@@ -23,6 +23,7 @@ from headgate.orchestration.pages import write_report
 from headgate.orchestration.phases import DrainSink, in_phase, until_drained
 from headgate.orchestration.run_state import artifact_key, ended, run_logger
 from headgate.orchestration.stop_request import StopRequest
+from headgate.sampling import Roster, RosterSource
 
 R = TypeVar("R")
 
@@ -59,12 +60,12 @@ async def run_in_phases(
         async with (
             artifacts.published(),
             _traced(settings, order.reports if is_traced else "", artifacts.subject) as told,
-            roster_for(order, settings) as roster,
+            roster_for(order, settings) as source,
             engine_hosts(settings, await cluster_for(order.cluster, settings)) as hosts,
         ):
+            roster: RosterSource = source
             if has_roster:
-                loaded = await in_phase("load roster", roster.load)
-                run_logger().info("%d models in the roster", len(loaded.models))
+                roster = _RosterAtHand(source, await in_phase("load roster", source.load))
             drain = DrainSink()
             running = campaign(
                 told,
@@ -77,6 +78,20 @@ async def run_in_phases(
                 tell=emit_notice,
             )
             return await until_drained(running, drain.begun, name=name, store=store.url)
+
+
+class _RosterAtHand:
+    """A roster that was just read: the first who asks is given that, and it is read again for the others."""
+
+    def __init__(self, source: RosterSource, roster: Roster) -> None:
+        self._source = source
+        self._first: Roster | None = roster
+        run_logger().info("%d models in the roster", len(roster.models))
+
+    async def load(self) -> Roster:
+        """Return the roster; see `RosterSource`."""
+        found, self._first = self._first, None
+        return await self._source.load() if found is None else found
 
 
 async def concluded(

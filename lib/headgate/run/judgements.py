@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -89,8 +90,7 @@ class Judgements:
             if number in row.asked_again:
                 return False
             row.asked_again.add(number)
-            reminder = Message("user", self._judging.verdicts.reminder)
-            question = (*question, Message("assistant", _sendable(reply.text)), reminder)
+            question = reminded(question, reply.text, self._judging.verdicts.reminder)
 
     def _read(self, row: Row, number: int, text: str, prompt_tokens: int, completion_tokens: int) -> bool:
         """Keep what a reply says; return whether it says anything."""
@@ -128,6 +128,7 @@ def _said(number: int, judgement: Judgement) -> Message:
     return Message("system", redacted(f"Judgement {number}: {judgement.value:.4g}. {judgement.why}".rstrip()))
 
 
-def _sendable(reply: str) -> str:
-    """Return a reply that could not be read as its judge is shown it again: some text, which can be sent."""
-    return reply[:_SHOWN_CHARS].encode("utf-8", "replace").decode() or "-"
+def reminded(question: Sequence[Message], reply: str, reminder: str) -> tuple[Message, ...]:
+    """Return a question as it is asked again: after a reply that could not be read, as text that can be sent."""
+    shown = reply[:_SHOWN_CHARS].encode("utf-8", "replace").decode() or "-"
+    return (*question, Message("assistant", shown), Message("user", reminder))

@@ -33,6 +33,7 @@ from headgate.environments import (
 )
 from headgate.environments.rubric import Rubric, RubricEnvironment
 from headgate.run.judge_needed import lockable_environments
+from headgate.run.judgements import reminded
 from headgate.run.judging import EnvironmentVerdicts, judge_of
 from headgate.run.plan import ChatSource
 from headgate.run.trials import asking, unheard
@@ -368,7 +369,7 @@ class _Rescore:
             judgement = self._verdicts.read(environment, number, reply.text)
             if judgement is not None:
                 return judgement
-            question = (*question, Message("assistant", reply.text or "-"), Message("user", self._verdicts.reminder))
+            question = reminded(question, reply.text, self._verdicts.reminder)
         return None
 
 
