@@ -10,7 +10,9 @@ from headgate.admission.breaker import Breaker, BreakerRule
 from headgate.admission.items import Domain, Pressure, PressureReason, ProviderModel, RequestKey
 from headgate.admission.laws import LimitLaw
 from headgate.admission.leases import Flow
+from headgate.admission.rates import REASONS, AccountRates, RateScopes
 from headgate.admission.waiters import Waiters
+from headgate.core.rates import ModelRates
 from headgate.core.status import RequestStatus
 
 
@@ -24,6 +26,10 @@ class Provider:
     in_flight: int = 0
     waiters: Waiters = field(default_factory=Waiters)
     accounts: dict[ProviderModel, Account] = field(default_factory=dict)
+    rate_share: float = 1.0
+    """The part of every limit per minute that is this process's."""
+    served: int = 0
+    """Number of the last lease that one of its waiters was granted."""
     is_short: bool = False
     """Whether somebody had to wait for a slot since one was last free; kept by who tells of pressure."""
 
@@ -52,11 +58,18 @@ class Account:
     keys: dict[Domain, KeyState] = field(default_factory=dict)
     due_at: float = math.inf
     """When the controller looks at it next without being asked."""
+    rates: AccountRates | None = None
+    """The limits per minute that hold for it; None where there are none."""
 
     def admits(self, now: float) -> bool:
         """Return whether its own rules let one more request of it pass."""
         breaker = self.breaker
-        return self.in_flight < self.cap and self.blocked_until <= now and (breaker.is_closed or breaker.admits(now))
+        return (
+            self.in_flight < self.cap
+            and self.blocked_until <= now
+            and (breaker.is_closed or breaker.admits(now))
+            and (self.rates is None or self.rates.opens_at(now) <= now)
+        )
 
     def pressure(self, now: float) -> Pressure | None:
         """Return what holds every request of it now, whatever its domain."""
@@ -64,9 +77,11 @@ class Account:
             return Pressure(PressureReason.AGGREGATE_CAP)
         if self.blocked_until > now:
             return Pressure(PressureReason.COOLDOWN, self.blocked_until)
-        if self.breaker.is_closed or self.breaker.admits(now):
-            return None
-        return Pressure(PressureReason.BREAKER_OPEN, self.breaker.until if self.breaker.until > now else None)
+        if not (self.breaker.is_closed or self.breaker.admits(now)):
+            return Pressure(PressureReason.BREAKER_OPEN, self.breaker.until if self.breaker.until > now else None)
+        if self.rates is not None and (opens_at := self.rates.opens_at(now)) > now:
+            return Pressure(REASONS[self.rates.binding], opens_at)
+        return None
 
     def pressing(self, now: float) -> int:
         """Return how many of its waiting requests only the provider's slots hold."""
@@ -142,6 +157,7 @@ class KeyState:
             rate_limited=self.rate_limited,
             peak_in_flight=self.peak_in_flight,
             peak_waiters=self.peak_waiting,
+            rates=() if account.rates is None else account.rates.statuses(now),
         )
 
 
@@ -152,7 +168,7 @@ class Accounts:
     aliases is kept only while it has requests in flight; counts of what is in flight add up level by level.
     """
 
-    __slots__ = ("_breaker", "_make_law", "by_name", "keys", "providers")
+    __slots__ = ("_breaker", "_make_law", "by_name", "keys", "providers", "scopes")
 
     def __init__(self, make_law: Callable[[int], LimitLaw], breaker: BreakerRule) -> None:
         self._make_law = make_law
@@ -160,6 +176,7 @@ class Accounts:
         self.providers: dict[str, Provider] = {}
         self.by_name: dict[ProviderModel, Account] = {}
         self.keys: dict[RequestKey, KeyState] = {}
+        self.scopes = RateScopes()
 
     def provider(self, name: str) -> Provider:
         """Return the provider of a name, known or new."""
@@ -189,8 +206,21 @@ class Accounts:
         self.keys[key] = account.keys[key.domain] = state
         return state
 
+    def state(self, account: Account, alias: str, rates: ModelRates | None, now: float) -> None:
+        """Take the limits per minute that the roster states for an account under an alias; None takes them away."""
+        if self.scopes.concern(account, rates):
+            self.scopes.state(account, alias, rates, now)
+
+    def share(self, provider: Provider, share: float, now: float) -> None:
+        """Have a part of every limit per minute that holds for a provider."""
+        provider.rate_share = share
+        for account in provider.accounts.values():
+            if account.rates is not None:
+                account.rates.share_out(share, now)
+
     def forget(self, account: Account) -> None:
         """Drop an account that has neither aliases nor anything in flight, and a provider that has no account left."""
+        self.scopes.leave(account)
         for key in account.keys.values():
             del self.keys[key.key]
         del self.by_name[account.name]
@@ -240,6 +270,8 @@ class Accounts:
             provider.waiters.validate([key for account in accounts for key in account.keys.values()])
         for account in self.by_name.values():
             account.breaker.validate()
+            if account.rates is not None:
+                account.rates.validate()
             assert account.cap == min(account.caps.values(), default=0), f"{account.name}: cap"
             assert account.caps or account.in_flight, f"{account.name} is kept for nothing"
             assert account.in_flight == sum(key.in_flight for key in account.keys.values()), (

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from headgate.core import ChatError, ErrorKind
+from headgate.core.rates import RateNote
 from headgate.models import kind_of_status, retry_after_s
 
 
@@ -34,6 +35,8 @@ class RequestOutcome(NamedTuple):
         latency_s: from sending to the end of the answer; None when there was none.
         first_token_s: time to the first token where the answer was streamed.
         tokens: completion tokens of the answer; 0 when unknown.
+        prompt_tokens: of the request, likewise.
+        told: what the answer told of the provider's limits per minute.
     """
 
     kind: OutcomeKind
@@ -41,6 +44,8 @@ class RequestOutcome(NamedTuple):
     latency_s: float | None = None
     first_token_s: float | None = None
     tokens: int = 0
+    prompt_tokens: int = 0
+    told: tuple[RateNote, ...] = ()
 
 
 SUCCESS = RequestOutcome(OutcomeKind.SUCCESS)
@@ -97,7 +102,8 @@ def classify(error: BaseException, *, wall: float | None = None) -> RequestOutco
         outcome = OutcomeKind.LOCAL_TIMEOUT
     else:
         outcome = OutcomeKind.UNEXPECTED_EXCEPTION
-    return RequestOutcome(outcome, _asked_to_wait_s(error, wall))
+    told = error.told if isinstance(error, ChatError) else ()
+    return RequestOutcome(outcome, _asked_to_wait_s(error, wall), told=told)
 
 
 def error_kind(error: BaseException) -> ErrorKind | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Final
 
 from headgate.admission.accounts import Account, KeyState, Provider
@@ -13,8 +14,10 @@ from headgate.admission.items import Denied, DenyReason, PressureReason, Provide
 from headgate.admission.laws import LimitLaw
 from headgate.admission.leases import RequestLease, Ticket
 from headgate.admission.limits import Limits
+from headgate.admission.rates import REASONS, Bucket
 from headgate.core import ReleaseOutcome
 from headgate.core.errors import InvalidSettingError
+from headgate.core.rates import UNLIMITED, ModelRates
 
 _CANCELLED: Final = RequestOutcome(OutcomeKind.LOCAL_CANCELLED)
 _DENIED_FOR: Final = {
@@ -24,6 +27,7 @@ _DENIED_FOR: Final = {
     PressureReason.WAITERS: DenyReason.QUEUED_WAITERS_AHEAD,
     PressureReason.RESOURCE_LIMIT: DenyReason.NO_CAPACITY,
     PressureReason.NO_SLOTS: DenyReason.NO_SLOTS,
+    **dict.fromkeys(REASONS, DenyReason.RATE),
 }
 
 
@@ -31,9 +35,10 @@ class AdmissionController:
     """Admits requests within every limit that holds for them.
 
     The adaptive limit of a key (provider, model, domain) <= the cap of its provider-model over domains and aliases <=
-    the slots of its provider. Nothing here reads a clock, sleeps, logs or calls back: what follows from a decision is
-    collected in `effects`, in order, and whoever owns the controller carries it out. `changes_at` is when time alone
-    changes something that somebody waits for; `tick` is to be called then.
+    the slots of its provider; and every limit per minute of model, key and organisation has room. Nothing here reads a
+    clock, sleeps, logs or calls back: what follows from a decision is collected in `effects`, in order, and whoever
+    owns the controller carries it out. `changes_at` is when time alone changes something that somebody waits for;
+    `tick` is to be called then.
 
     Owned by one `RequestAdmission`, which calls it under a lock. Invariants (`validate`): counts of what is in flight
     equal the live leases; a ticket waits exactly while it is in one flow; nobody waits who could be admitted; a limit
@@ -104,6 +109,8 @@ class AdmissionController:
             ticket.denied = Denied(DenyReason.CANCELLATION)
             self.effects.cancelled(ticket, now)
             return True
+        if ticket.lease is not None and ticket.lease.taken is not None:
+            ticket.lease.give_back(now)
         return ticket.lease is not None and self.release(ticket.lease, _CANCELLED, now) is ReleaseOutcome.RELEASED
 
     def release(self, lease: RequestLease, outcome: RequestOutcome, now: float) -> ReleaseOutcome:
@@ -128,20 +135,35 @@ class AdmissionController:
 
     # What may change while requests are in flight.
 
-    def register(self, name: ProviderModel, cap: int, alias: str, now: float) -> None:
+    def register(self, name: ProviderModel, cap: int, alias: str, now: float, rates: ModelRates = UNLIMITED) -> None:
         """Let a model be asked, under an alias that wants at most `cap` requests in flight; the smallest cap holds.
+
+        Of the limits per minute that aliases state, the smallest hold, too.
 
         Raises:
             InvalidSettingError: if `cap` is below 1.
         """
-        self._after(self._limits.register(name, cap, alias, now), now)
+        before = self._peers(name)
+        account = self._limits.register(name, cap, alias, rates, now)
+        for each in dict.fromkeys((account, *before)):
+            self._after(each, now)
+
+    def set_rate_share(self, provider: str, share: float, now: float) -> None:
+        """Have a part of every limit per minute that holds for a provider: other processes have the rest."""
+        state = self.accounts.provider(provider)
+        if share != state.rate_share:
+            self.accounts.share(state, share, now)
+            for account in state.accounts.values():
+                self._after(account, now)
 
     def unregister(self, name: ProviderModel, alias: str, now: float) -> None:
         """Withdraw an alias. Without any alias a model is not asked any more; what is in flight runs on."""
+        before = self._peers(name)
         account = self._limits.unregister(name, alias, now)
         if account is None:
             return
-        self._after(account, now)
+        for each in dict.fromkeys((account, *before)):
+            self._after(each, now)
         if account.caps:
             return
         denied = Denied(DenyReason.UNREGISTERED, detail=f"{name} was withdrawn")
@@ -228,6 +250,9 @@ class AdmissionController:
                 return Denied(DenyReason.UNREGISTERED, detail=f"{item.key.account} is not registered")
             if self._watch.is_on:
                 self._watch.note_key(key, now)
+        rates = key.account.rates
+        if rates is not None and (reason := rates.too_large(item)) is not None:
+            return Denied(DenyReason.TOO_LARGE, detail=reason)
         if key.in_flight >= key.law.limit and self._limits.grow(key, now):
             self._after(key.account, now)
         return key
@@ -241,6 +266,12 @@ class AdmissionController:
         self._leases = number = self._leases + 1
         lease = RequestLease(number, self.generation, item, now, key.law.admitted(key.in_flight, now), key)
         self._live[number] = lease
+        if account.rates is not None:
+            lease.taken = account.rates.take(item, now), account.rates.buckets
+            if self._watch.is_on:
+                for peer in account.rates.peers:
+                    self._limits.schedule(peer, now)
+                    self._watch.note(peer, now)
         if not account.breaker.is_closed:
             account.breaker.admitted(number)
         if self.effects.trace_requests:
@@ -296,6 +327,11 @@ class AdmissionController:
             return ReleaseOutcome.WRONG_GENERATION
         return ReleaseOutcome.DUPLICATE if 1 <= lease.number <= self._leases else ReleaseOutcome.UNKNOWN
 
+    def _peers(self, name: ProviderModel) -> tuple[Account, ...]:
+        """Return who shares a limit per minute with an account."""
+        account = self.accounts.by_name.get(name)
+        return () if account is None or account.rates is None else account.rates.peers
+
     def _after(self, account: Account, now: float) -> None:
         """Do what time has brought about, then hand over what became free in an account."""
         if self._agenda.changes_at <= now:
@@ -304,14 +340,37 @@ class AdmissionController:
 
     def _hand_over(self, account: Account, now: float) -> None:
         """Serve who waits for an account that may have become free, and tell whose pressure changed."""
+        if account.rates is not None and account.rates.peers:
+            self._hand_over_rated(account.rates.peers, now)
+            return
         waiters = account.provider.waiters
         if waiters.count:
-            for key in account.keys.values():
-                if key.waiting and key.admits(now):
-                    waiters.open(key)
+            self._open(account, now)
             self._pump(account.provider, now)
         if self._watch.is_on:
             self._watch.note(account, now)
+
+    def _open(self, account: Account, now: float) -> None:
+        for key in account.keys.values():
+            if key.waiting and key.admits(now):
+                account.provider.waiters.open(key)
+
+    def _hand_over_rated(self, peers: tuple[Account, ...], now: float) -> None:
+        """Do so for all who take from the same buckets: one gives back what another one waits for.
+
+        Providers that share an organisation's limits are served in turns, the one that waits longest first.
+        """
+        providers: dict[str, Provider] = {}
+        for peer in peers:
+            if peer.provider.waiters.count:
+                self._open(peer, now)
+                providers[peer.provider.name] = peer.provider
+        for provider in sorted(providers.values(), key=attrgetter("served")):
+            self._pump(provider, now)
+        for peer in peers:
+            self._limits.schedule(peer, now)
+            if self._watch.is_on:
+                self._watch.note(peer, now)
 
     def _pump(self, provider: Provider, now: float) -> None:
         """Serve waiters of a provider in their order for as long as one can be admitted."""
@@ -322,7 +381,11 @@ class AdmissionController:
             key = selection.item.key
             if key.admits(now):
                 ticket = waiters.take(selection)
-                self.effects.served(ticket, self._grant(key, ticket.item, now), now)
+                lease = self._grant(key, ticket.item, now)
+                if lease.taken is not None and key.account.rates is not None:
+                    lease.charged = key.account.rates.binding
+                provider.served = lease.number
+                self.effects.served(ticket, lease, now)
                 if not key.waiting:
                     self.effects.drained(key, now)
             if key.is_open and not key.admits(now):
@@ -344,5 +407,12 @@ class AdmissionController:
                 free = key.admits(now) and not key.account.provider.is_full
                 assert not free, f"{key.key}: a request waits that could be admitted"
             assert self.closed is None or not key.waiting, "somebody waits after the end"
+        taken: dict[Bucket, float] = {}
+        for lease in self._live.values():
+            need, buckets = lease.taken or ((0.0, 0.0, 0.0, 0.0), ())
+            for bucket in buckets:
+                taken[bucket] = taken.get(bucket, 0.0) + need[bucket.unit]
+        for bucket in {b for a in self.accounts.by_name.values() if a.rates is not None for b in a.rates.buckets}:
+            assert abs(bucket.reserved - taken.get(bucket, 0.0)) < 1e-3, "what is reserved is not what is in flight"
         assert not by_key, "a lease belongs to a key that is not known"
         assert self.changes_at <= self._agenda.next_at(), "the next change would be missed"

@@ -27,7 +27,7 @@ T = TypeVar("T")
 IDLE_AFTER_S: Final = 1.0
 """A call that waits for longer has nothing to do: whoever lent it something is told."""
 
-_FINAL: Final = frozenset({DenyReason.UNREGISTERED, DenyReason.SHUTDOWN})
+_FINAL: Final = frozenset({DenyReason.UNREGISTERED, DenyReason.SHUTDOWN, DenyReason.TOO_LARGE})
 """Denials that waiting does not change."""
 
 _GIVEN_UP: Final = frozenset({OutcomeKind.LOCAL_CANCELLED, OutcomeKind.LOCAL_TIMEOUT})
@@ -276,5 +276,13 @@ class RequestExecutor:
 def _success(reply: object) -> RequestOutcome | None:
     """Return the outcome of an attempt that was answered, where the answer tells it."""
     if isinstance(reply, ChatReply):
-        return RequestOutcome(OutcomeKind.SUCCESS, None, reply.latency_s, reply.first_token_s, reply.completion_tokens)
+        return RequestOutcome(
+            OutcomeKind.SUCCESS,
+            None,
+            reply.latency_s,
+            reply.first_token_s,
+            reply.completion_tokens,
+            reply.prompt_tokens,
+            reply.told,
+        )
     return None

@@ -26,6 +26,7 @@ from headgate.admission.leases import RequestLease, Ticket
 from headgate.core import Clock, ReleaseOutcome
 from headgate.core.errors import AdmissionDeniedError, BlocksEventLoopError
 from headgate.core.events import Emit
+from headgate.core.rates import UNLIMITED, ModelRates
 from headgate.core.status import RequestStatus
 
 _EARLY_S: Final = 0.001
@@ -203,10 +204,10 @@ class RequestAdmission:
 
     # What may change while requests are in flight.
 
-    def register(self, name: ProviderModel, cap: int, alias: str) -> None:
+    def register(self, name: ProviderModel, cap: int, alias: str, rates: ModelRates = UNLIMITED) -> None:
         """Let a model be asked; see `AdmissionController.register`."""
         with self._lock:
-            self._controller.register(name, cap, alias, self._now())
+            self._controller.register(name, cap, alias, self._now(), rates)
         self._carry_out()
 
     def unregister(self, name: ProviderModel, alias: str) -> None:
@@ -233,6 +234,12 @@ class RequestAdmission:
             self._controller.set_provider_cap(provider, slots, self._now())
         self._carry_out()
 
+    def set_rate_share(self, provider: str, share: float) -> None:
+        """Have a part of the limits per minute at a provider; see `AdmissionController.set_rate_share`."""
+        with self._lock:
+            self._controller.set_rate_share(provider, share, self._now())
+        self._carry_out()
+
     def shutdown(self, reason: str) -> None:
         """Deny whoever waits and whoever will ask; releases still count."""
         with self._lock:
@@ -254,6 +261,11 @@ class RequestAdmission:
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
     # Views.
+
+    def is_rated(self, name: ProviderModel) -> bool:
+        """Return whether a limit per minute holds for a model at its provider."""
+        account = self._accounts.by_name.get(name)
+        return account is not None and account.rates is not None
 
     def pressure(self, key: RequestKey) -> Pressure | None:
         """Return what a request of `key` would have to wait for now; None if nothing."""

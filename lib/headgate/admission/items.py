@@ -100,6 +100,8 @@ class RequestItem(NamedTuple):
         weight: share of the group, > 0.
         deadline: monotonic seconds at which it stops waiting for admission; None waits for as long as it takes.
         correlation: what its events are stamped with.
+        input_tokens: of its prompt, estimated; 0 for as many as usual.
+        output_tokens: of its reply, as many as are to be kept free for it; 0 for as many as usual.
     """
 
     key: RequestKey
@@ -107,6 +109,8 @@ class RequestItem(NamedTuple):
     weight: float = 1.0
     deadline: float | None = None
     correlation: Correlation = NO_CORRELATION
+    input_tokens: int = 0
+    output_tokens: int = 0
 
 
 class DenyReason(StrEnum):
@@ -116,6 +120,8 @@ class DenyReason(StrEnum):
     COOLDOWN = "cooldown"
     BREAKER_OPEN = "breaker_open"
     NO_SLOTS = "no_slots"
+    RATE = "rate"
+    TOO_LARGE = "too_large"
     QUEUED_WAITERS_AHEAD = "queued_waiters_ahead"
     QUEUE_TIMEOUT = "queue_timeout"
     CANCELLATION = "cancellation"
@@ -146,6 +152,10 @@ class PressureReason(StrEnum):
     BREAKER_OPEN = "breaker_open"
     WAITERS = "waiters"
     RESOURCE_LIMIT = "resource_limit"
+    REQUESTS_PER_MINUTE = "requests_per_minute"
+    INPUT_TOKENS_PER_MINUTE = "input_tokens_per_minute"
+    OUTPUT_TOKENS_PER_MINUTE = "output_tokens_per_minute"
+    TOKENS_PER_MINUTE = "tokens_per_minute"
     NO_SLOTS = "no_slots"
 
 

@@ -11,6 +11,7 @@ from headgate.admission.laws import Admitted
 
 if TYPE_CHECKING:
     from headgate.admission.accounts import KeyState
+    from headgate.admission.rates import Bucket, Need
 
 
 class RequestLease:
@@ -25,9 +26,11 @@ class RequestLease:
         acquired_at: monotonic seconds.
         admitted: what the limit law remembers of the attempt.
         key: the controller's own record of the request key.
+        taken: what it took of which buckets; None where no limit per minute holds.
+        charged: the unit in which its group was charged for its turn; 0 for the request itself.
     """
 
-    __slots__ = ("acquired_at", "admitted", "generation", "item", "key", "number")
+    __slots__ = ("acquired_at", "admitted", "charged", "generation", "item", "key", "number", "taken")
 
     def __init__(
         self, number: int, generation: int, item: RequestItem, now: float, admitted: Admitted, key: KeyState
@@ -38,11 +41,21 @@ class RequestLease:
         self.acquired_at = now
         self.admitted = admitted
         self.key = key
+        self.taken: tuple[Need, tuple[Bucket, ...]] | None = None
+        self.charged = 0
 
     @property
     def lease_id(self) -> str:
         """Its name in events and logs."""
         return f"r-{self.generation}-{self.number}"
+
+    def give_back(self, now: float) -> None:
+        """Give back all that it took of limits per minute: its attempt was never sent."""
+        if self.taken is not None:
+            need, buckets = self.taken
+            for bucket in buckets:
+                bucket.settle(need[bucket.unit], 0.0, now)
+            self.taken = None
 
     def __repr__(self) -> str:
         return f"RequestLease({self.lease_id}, key={self.item.key})"

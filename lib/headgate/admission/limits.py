@@ -16,6 +16,7 @@ from headgate.admission.items import ProviderModel, RequestKey
 from headgate.admission.laws import LimitChange, LimitLaw
 from headgate.admission.leases import RequestLease, Ticket
 from headgate.core.errors import InvalidSettingError
+from headgate.core.rates import ModelRates
 
 _LEAST_TICK_S: Final = 0.001
 """A law that says `now` again and again must not keep the timer busy."""
@@ -105,8 +106,8 @@ class Limits:
 
     # What their owner changes.
 
-    def register(self, name: ProviderModel, cap: int, alias: str, now: float) -> Account:
-        """Take the cap that an alias asks for.
+    def register(self, name: ProviderModel, cap: int, alias: str, rates: ModelRates, now: float) -> Account:
+        """Take the cap that an alias asks for, and its limits per minute.
 
         Raises:
             InvalidSettingError: if `cap` is below 1.
@@ -117,6 +118,7 @@ class Limits:
         if account.caps.get(alias) != cap:
             account.caps[alias] = cap
             self._effects.registered(account, alias)
+        self.accounts.state(account, alias, rates, now)
         self._recap(account, now)
         return account
 
@@ -125,6 +127,7 @@ class Limits:
         account = self.accounts.by_name.get(name)
         if account is None or account.caps.pop(alias, None) is None:
             return None
+        self.accounts.state(account, alias, None, now)
         self._recap(account, now)
         return account
 
@@ -170,14 +173,16 @@ class Limits:
         key = lease.key
         key.last_outcome = outcome.kind.value
         key.answered += 1
-        changes = key.law.observe(lease.admitted, outcome, key.in_flight, now)
+        account, learnt = key.account, outcome
+        if lease.taken is not None or outcome.told:
+            learnt = self._settle(lease, outcome, now)
+        changes = key.law.observe(lease.admitted, learnt, key.in_flight, now)
         if outcome.kind is OutcomeKind.SUCCESS:
             key.rate_limits = 0
-            if not changes and key.account.breaker.is_calm:
+            if not changes and account.breaker.is_calm:
                 return
-        account = key.account
         account.blocked_until = max(account.blocked_until, key.law.blocked_until)
-        move = account.breaker.observe(lease.number, lease.admitted, outcome, now)
+        move = account.breaker.observe(lease.number, lease.admitted, learnt, now)
         if outcome.kind is OutcomeKind.RATE_LIMITED:
             key.rate_limits += 1
             key.rate_limited += 1
@@ -188,6 +193,19 @@ class Limits:
         if move is not None:
             self._effects.breaker_moved(account, move, now)
         self.schedule(account, now)
+
+    def _settle(self, lease: RequestLease, outcome: RequestOutcome, now: float) -> RequestOutcome:
+        """Settle what an attempt took; return what law and breaker learn from: no refusal for a rate."""
+        account = lease.key.account
+        rates = account.rates
+        if lease.taken is not None and rates is not None:
+            need, buckets = lease.taken
+            used = rates.settle(need, buckets, outcome, now)
+            if lease.charged:
+                rates.correct(lease.item.group, lease.charged, used[lease.charged] - need[lease.charged])
+        if outcome.told and self.accounts.scopes.rates(account, now).note(outcome, now):
+            return outcome._replace(kind=OutcomeKind.PROVIDER_FAILURE)
+        return outcome
 
     def learnt(self, key: RequestKey, ceiling: int, now: float) -> Account | None:
         """Take over a ceiling that other processes have found; return the account, None if it is not registered."""
@@ -215,6 +233,8 @@ class Limits:
                 at = key.law.next_change_at(now)
                 if at is not None:
                     due_at = min(due_at, max(at, now + _LEAST_TICK_S))
+            if account.rates is not None and now < (opens_at := account.rates.opens_at(now)) < due_at:
+                due_at = opens_at
         self.agenda.set_due(account, due_at)
 
     def _tell(self, key: KeyState, change: LimitChange | None) -> bool:

@@ -68,6 +68,9 @@ class Waiters:
         """Serve the first ticket of the selected flow and let the flow wait for its next turn."""
         flow = selection.item
         _, ticket = flow.tickets.popitem(last=False)
+        rates = flow.key.account.rates
+        if rates is not None:
+            selection.group.charge = rates.charge(flow.owner, rates.need(ticket.item))
         if flow.tickets:
             self._weigh(flow)
             self._queue.serve(selection)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from headgate.core.rates import RateNote
 from headgate.core.record import record
 from headgate.core.sample import ErrorKind
 
@@ -37,6 +38,7 @@ class ChatReply:
         billed_micro: millionths that the provider says it billed for the answer; None where it does not say.
         lane: in which it was asked: `now`, or `batch`.
         cost_micro: what it cost: as billed, else by the model's prices; None where neither is known.
+        told: what it told of the provider's limits per minute.
     """
 
     text: str
@@ -53,6 +55,7 @@ class ChatReply:
     billed_micro: int | None = None
     lane: str = "now"
     cost_micro: int | None = None
+    told: tuple[RateNote, ...] = ()
 
 
 class ChatError(Exception):
@@ -65,6 +68,7 @@ class ChatError(Exception):
         attempts: requests sent, retries included.
         wait_s: spent waiting for admission and back-off.
         reply: the answer that came all the same, and cannot be used: it was paid for, and is booked.
+        told: what the provider told of its limits per minute.
     """
 
     def __init__(
@@ -77,6 +81,7 @@ class ChatError(Exception):
         attempts: int = 1,
         wait_s: float = 0.0,
         reply: ChatReply | None = None,
+        told: tuple[RateNote, ...] = (),
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -85,6 +90,7 @@ class ChatError(Exception):
         self.attempts = attempts
         self.wait_s = wait_s
         self.reply = reply
+        self.told = told
 
 
 class Chat(Protocol):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from headgate.core.ids import checked_name
+from headgate.core.rates import UNLIMITED, ModelRates
 from headgate.core.secrets import Secret
 from headgate.core.serving import Serving
 
@@ -100,6 +101,7 @@ class Model:
         max_parallel: requests of this model in flight at most.
         options: further fields of the chat request (temperature, max_tokens, …).
         budget: what it may spend per sample and per day, and what its tokens cost.
+        rates: limits per minute that hold for it.
         serve: how Headgate serves it from weights; None for a model with an endpoint.
         tools: how it is given the tools of an environment: in fields of the request, as text, or by what its endpoint
             takes when asked for the first time.
@@ -115,6 +117,7 @@ class Model:
     max_parallel: int = 8
     options: tuple[tuple[str, object], ...] = ()
     budget: ModelBudget = field(default_factory=ModelBudget)
+    rates: ModelRates = UNLIMITED
     serve: Serving | None = field(default=None, hash=False)
     tools: Literal["auto", "native", "text"] = "auto"
 

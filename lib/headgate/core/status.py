@@ -126,6 +126,24 @@ class WorkerStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class RateStatus:
+    """One limit per minute that requests of a model are within."""
+
+    scope: str
+    """Whose it is: `model`, `key`, or `organisation` and its name."""
+    unit: str
+    """`requests_per_minute`, `input_tokens_per_minute`, `output_tokens_per_minute` or `tokens_per_minute`."""
+    limit: float
+    """Of this process."""
+    left: float
+    """What may be taken now."""
+    reserved: float
+    """What requests in flight have taken, and may give back in part."""
+    is_told: bool
+    """Whether the provider's answers told it, and not the roster."""
+
+
+@dataclass(frozen=True, slots=True)
 class RequestStatus:
     """What one model at one provider is asked for, and how much of it is admitted at once."""
 
@@ -163,6 +181,8 @@ class RequestStatus:
     """The most that were in flight at once."""
     peak_waiters: int = 0
     """The most that waited at once."""
+    rates: tuple[RateStatus, ...] = ()
+    """The limits per minute that hold for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from headgate.admission import CallWatch, Correlation
 from headgate.core import Chat, ChatError, ChatReply, Clock, ErrorKind, Message, Model, Task
@@ -70,6 +70,7 @@ class _Conversation:
         "_budget",
         "_client",
         "_emit",
+        "_environment",
         "_header",
         "_model",
         "_now",
@@ -95,6 +96,7 @@ class _Conversation:
         self._now = clock.monotonic
         self._model = model
         self._task_id = task.task_id
+        self._environment = task.environment
         self._header = str(TaskReference(task.environment, task.index, task.seed, task.sequence))
         self._emit = emit
         self._trace_id = trace_id
@@ -114,7 +116,12 @@ class _Conversation:
         self._number += 1
         request_id = f"{self._request}.{self._number}"
         watch = _Watch(self._requests, self._task_id)
-        item = self._requests.item(self._model, Correlation(request_id, 1, self._task_id, self._trace_id))
+        tokens = (0, 0)
+        is_rated = self._requests.is_rated(self._model)
+        if is_rated:
+            tokens = self._requests.needs.expected(asked, self._environment, messages)
+        told = Correlation(request_id, 1, self._task_id, self._trace_id)
+        item = self._requests.item(self._model, told, tokens=tokens)
 
         attempt = partial(self._attempt, asked, messages, watch, request_id)
         try:
@@ -127,6 +134,8 @@ class _Conversation:
             if isinstance(error, AdmissionDeniedError):
                 raise _not_admitted(error, watch) from error
             raise
+        if is_rated:
+            self._requests.needs.answered(self._model, self._environment, messages, reply)
         whole = replace(reply, wait_s=watch.wait_s, attempts=watch.attempts)
         if self._budget is not None:
             self._budget.after(messages, whole)
@@ -172,7 +181,10 @@ class _Conversation:
         )
 
 
+_KINDS: Final = {"queue_timeout": ErrorKind.RATE_LIMITED, "too_large": ErrorKind.BAD_REQUEST}
+
+
 def _not_admitted(denied: AdmissionDeniedError, watch: CallWatch) -> ChatError:
     """Return the error of a request that was not let through: its provider's limits held it, or admission is over."""
-    kind = ErrorKind.RATE_LIMITED if denied.reason == "queue_timeout" else ErrorKind.CANCELLED
+    kind = _KINDS.get(denied.reason, ErrorKind.CANCELLED)
     return ChatError(kind, denied.message, attempts=watch.attempts, wait_s=watch.wait_s)

@@ -30,6 +30,7 @@ from headgate.core.status import RequestStatus
 from headgate.models import RetryPolicy
 from headgate.run.budgets import Budgets, BudgetStop
 from headgate.run.served import ServedModels
+from headgate.run.token_needs import TokenNeeds
 
 DAILY_BUDGET: Final = "daily_budget"
 """Presses on a model that has used up a budget of 24 h, until it has room again."""
@@ -52,6 +53,7 @@ class RequestSide:
         budgets: what samples and models may spend; a model whose day is used up is under the pressure `DAILY_BUDGET`.
         engines: serve the models of the roster that have no endpoint; None where nothing is served.
         executor: the way of every request.
+        needs: what requests of models with limits per minute take.
         idle: told a task whose request will wait for longer than a second.
         busy: told that it goes on.
         ready: says how many tasks of a model are ready to start.
@@ -96,6 +98,7 @@ class RequestSide:
         )
         self.budgets = Budgets(settings, clock=clock, emit=emit)
         self.engines = engines
+        self.needs = TokenNeeds()
         self.idle: Callable[[str], None] = lambda _: None
         self.busy: Callable[[str], None] = lambda _: None
         self.ready: Callable[[str], int] = lambda _: 0
@@ -118,7 +121,7 @@ class RequestSide:
         """
         before, now = self._keys.get(model.key), request_key(model)
         cap = model.max_parallel if self._slots is None else self._slots.follow(now.account, model.max_parallel)
-        self.admission.register(now.account, cap, model.key)
+        self.admission.register(now.account, cap, model.key, model.rates)
         if cap < model.max_parallel:
             self._bounded.add(model.key)
         else:
@@ -137,6 +140,7 @@ class RequestSide:
         key = self._keys.pop(alias, None)
         if key is not None:
             del self._models[alias]
+            self.needs.forget(alias)
             self.budgets.dismiss(alias)
             if self.engines is not None:
                 self.engines.leave(alias)
@@ -164,13 +168,27 @@ class RequestSide:
 
     # Requests.
 
-    def item(self, model: Model, correlation: Correlation, domain: Domain = Domain.CHAT) -> RequestItem:
-        """Return what a request of `model` is admitted as: its group is the model, its weight the model's."""
+    def is_rated(self, model: Model) -> bool:
+        """Return whether a limit per minute holds for a model, stated or told by its answers."""
+        key = self._keys.get(model.key)
+        return key is not None and self.admission.is_rated(key.account)
+
+    def item(
+        self,
+        model: Model,
+        correlation: Correlation,
+        domain: Domain = Domain.CHAT,
+        tokens: tuple[int, int] = (0, 0),
+    ) -> RequestItem:
+        """Return what a request of `model` is admitted as: its group is the model, its weight the model's.
+
+        `tokens` are those of the prompt, estimated, and those to be kept free for the reply; 0 for as many as usual.
+        """
         alias = model.key
         key = self._keys.get(alias)
         if key is None or self._models[alias] is not model or domain is not Domain.CHAT:
             key = request_key(model, domain)
-        return RequestItem(key, alias, model.weight, None, correlation)
+        return RequestItem(key, alias, model.weight, None, correlation, *tokens)
 
     def pressure(self, alias: str) -> Pressure | None:
         """Return what a request of a model would have to wait for now."""

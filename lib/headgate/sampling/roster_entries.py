@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from headgate.core import Model, ModelBudget, Secret, Serving, errors, redacted
 from headgate.core.addresses import is_metadata_host
 from headgate.core.errors import did_you_mean
+from headgate.core.rates import NO_RATES, ModelRates, RateLimits
 from headgate.sampling.roster_serving import read_serving
 
 _RESERVED_OPTIONS: Final = frozenset({"model", "messages"})
@@ -22,8 +23,26 @@ _MAX_KEY_BYTES: Final = 64 * 1024
 _SHOWN_PROBLEMS: Final = 50
 
 
-class RosterEntry(BaseModel):
+class RateSection(BaseModel):
+    """Limits per minute as a roster writes them; see `headgate.core.rates.RateLimits`. None of them is 0."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    requests_per_minute: int | None = Field(None, ge=1)
+    input_tokens_per_minute: int | None = Field(None, ge=1)
+    output_tokens_per_minute: int | None = Field(None, ge=1)
+    tokens_per_minute: int | None = Field(None, ge=1)
+
+    @property
+    def limits(self) -> RateLimits:
+        """What it says."""
+        return RateLimits(*(getattr(self, name) for name in RateLimits._fields))
+
+
+class RosterEntry(RateSection):
     """One model as a roster writes it. Its budgets and prices are those of `headgate.core.ModelBudget`.
+
+    Its limits per minute are those of the model at its endpoint.
 
     Attributes:
         name: what people call it.
@@ -37,9 +56,9 @@ class RosterEntry(BaseModel):
         max_parallel: requests in flight at most; of a model that is served, by default what its engines run at once.
         options: further fields of the chat request.
         tools: how it is given the tools of an environment: `native` in fields of the request, as `text`, or `auto`.
+        key_limits: limits per minute of all models at the same address with the same key.
+        organisation: one of the roster's `organisations`, whose limits per minute it shares.
     """
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     name: str
     revision: str = "main"
@@ -52,6 +71,8 @@ class RosterEntry(BaseModel):
     max_parallel: int = Field(8, ge=1, le=100_000)
     options: dict[str, Any] = Field(default_factory=dict)
     tools: Literal["auto", "native", "text"] = "auto"
+    key_limits: RateSection = RateSection()
+    organisation: str = ""
     sample_tokens: int | None = Field(None, ge=32)
     sample_completion_tokens: int | None = Field(None, ge=32)
     sample_time_s: float | None = Field(None, gt=0, allow_inf_nan=False)
@@ -64,7 +85,7 @@ class RosterEntry(BaseModel):
 
 ENTRY_FIELDS: Final = tuple(RosterEntry.model_fields)
 DEFAULT_FIELDS: Final = tuple(name for name in ENTRY_FIELDS if name not in {"name", "uid"})
-FILE_FIELDS: Final = ("defaults", "models")
+FILE_FIELDS: Final = ("defaults", "models", "organisations")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +200,31 @@ def _models(document: object, keys: KeyRules, problems: list[str]) -> Iterator[M
     if not isinstance(entries, list) or not entries:
         problems.append(f"models: must be a list with at least one entry (got {_shown(entries)})")
         return
+    organisations = dict(_organisations(document.get("organisations") or {}, problems))
     for position, entry in enumerate(entries):
-        model = _model(position, entry, defaults, keys, problems)
+        model = _model(position, entry, defaults, keys, organisations, problems)
         if model is not None:
             yield model
 
 
-def _model(position: int, entry: object, defaults: dict[Any, Any], keys: KeyRules, problems: list[str]) -> Model | None:
+def _organisations(document: object, problems: list[str]) -> Iterator[tuple[str, RateLimits]]:
+    if not isinstance(document, dict):
+        problems.append(f"organisations: must be a mapping of names to limits (got {_shown(document)})")
+        return
+    for name, given in document.items():
+        checked = _checked(f"organisations, {name}", RateSection, given, problems)
+        if checked is not None:
+            yield str(name), checked.limits
+
+
+def _model(
+    position: int,
+    entry: object,
+    defaults: dict[Any, Any],
+    keys: KeyRules,
+    organisations: Mapping[str, RateLimits],
+    problems: list[str],
+) -> Model | None:
     if not isinstance(entry, dict):
         problems.append(f"entry {position + 1}: must be a mapping of name and base_url or serve (got {_shown(entry)})")
         return None
@@ -195,7 +234,7 @@ def _model(position: int, entry: object, defaults: dict[Any, Any], keys: KeyRule
     merged = _merged(entry, defaults)
     if not merged.get("base_url") and merged.get("serve") is None:
         problems.append(f"{place}, base_url: is missing; every entry needs one, or `serve`")
-    checked = _checked_fields(place, merged, problems)
+    checked = _checked(place, RosterEntry, merged, problems)
     if checked is None:
         return None
     api_key = Secret("")
@@ -207,6 +246,9 @@ def _model(position: int, entry: object, defaults: dict[Any, Any], keys: KeyRule
     if checked.base_url and (problem := base_url_problem(checked.base_url)) is not None:
         problems.append(f"{place}, base_url: {problem}")
     _check_options(place, checked.options, problems)
+    if checked.organisation and checked.organisation not in organisations:
+        hint = _nearest(checked.organisation, organisations) if organisations else "; the roster has none"
+        problems.append(f"{place}, organisation: {checked.organisation!r:.60} is not in organisations{hint}")
     if checked.daily_cost is not None and not (checked.price_in or checked.price_out):
         problems.append(f"{place}, daily_cost: needs price_in and price_out (got {checked.daily_cost:g} and no prices)")
     is_stated = "max_parallel" in checked.model_fields_set
@@ -222,6 +264,7 @@ def _model(position: int, entry: object, defaults: dict[Any, Any], keys: KeyRule
             max_parallel=checked.max_parallel if serve is None or is_stated else serve.launch.slots * serve.most,
             options=tuple(checked.options.items()),
             budget=ModelBudget(**{each.name: getattr(checked, each.name) for each in fields(ModelBudget)}),
+            rates=_rates(checked, organisations),
             serve=serve,
             tools=checked.tools,
         )
@@ -229,6 +272,11 @@ def _model(position: int, entry: object, defaults: dict[Any, Any], keys: KeyRule
         problems.append(f"{place}: {error}")
         return None
     return model if len(problems) == before else None
+
+
+def _rates(checked: RosterEntry, organisations: Mapping[str, RateLimits]) -> ModelRates:
+    shared = organisations.get(checked.organisation, NO_RATES)
+    return ModelRates(checked.limits, checked.key_limits.limits, checked.organisation, shared)
 
 
 def _serving(place: str, checked: RosterEntry, keys: KeyRules, problems: list[str]) -> Serving | None:
@@ -262,9 +310,12 @@ def _merged(entry: dict[Any, Any], defaults: dict[Any, Any]) -> dict[str, Any]:
     return merged
 
 
-def _checked_fields(place: str, fields: dict[str, Any], problems: list[str]) -> RosterEntry | None:
+Section = TypeVar("Section", bound=RateSection)
+
+
+def _checked(place: str, section: type[Section], fields: object, problems: list[str]) -> Section | None:
     try:
-        return RosterEntry.model_validate(fields)
+        return section.model_validate(fields)
     except ValidationError as error:
         for problem in error.errors():
             name = ".".join(str(part) for part in problem["loc"])

@@ -1,7 +1,7 @@
 """Budgets of a campaign: what each request is asked before it is sent, and which models wait for room."""
 
 from headgate.run.budgets.account import Account, BudgetStop
-from headgate.run.budgets.conversation import ConversationBudget, conversation_budget
+from headgate.run.budgets.conversation import ConversationBudget, conversation_budget, reply_length
 from headgate.run.budgets.keeper import Budgets
 from headgate.run.budgets.past import PastSpending
 from headgate.run.budgets.plan import BudgetPlan, budget_plan, restored_budgets
@@ -15,5 +15,6 @@ __all__ = [
     "PastSpending",
     "budget_plan",
     "conversation_budget",
+    "reply_length",
     "restored_budgets",
 ]

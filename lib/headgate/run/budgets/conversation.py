@@ -55,7 +55,7 @@ class ConversationBudget:
         self._model = model
         self._task_id = task_id
         self._sample = SampleBudget(limits)
-        self._length_option, self._wanted = _reply_length(model)
+        self._length_option, self._wanted = reply_length(model)
         self._known = 0
         self._seen = 0
         self._chars = 0
@@ -127,7 +127,7 @@ class ConversationBudget:
             self._budgets.settle(self._task_id, self._account, Spending(0, attempts, 0))
 
 
-def _reply_length(model: Model) -> tuple[str, int | None]:
+def reply_length(model: Model) -> tuple[str, int | None]:
     """Return the option that bounds a model's replies, and its value; None without one."""
     options = dict(model.options)
     for name in _LENGTH_OPTIONS:
