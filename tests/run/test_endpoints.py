@@ -15,6 +15,7 @@ import headgate
 from headgate.config import Settings
 from headgate.core import ChatError, ChatReply, Clock, ErrorKind, Model, SystemClock, events, sample_task
 from headgate.core.errors import InvalidSettingError
+from headgate.core.rates import ModelRates, RateLimits
 from headgate.models import ChatClient
 from headgate.run import EndpointChats, RequestSide
 from tests.admission.toy_laws import FixedLaw
@@ -197,3 +198,28 @@ def test_no_other_place_of_the_library_sends_chat_requests() -> None:
     apparatus = ("lib/headgate_bench/rivals/", "lib/headgate_bench/hostile/")
     rivals = {path for path in senders if path.startswith(apparatus)}
     assert senders - rivals == {"lib/headgate/run/endpoints.py"}
+
+
+async def test_a_prompt_larger_than_a_minutes_tokens_is_a_failure_at_once_and_nothing_is_sent() -> None:
+    async with raw_server(in_turn(FINE)) as url:
+        asking = Asking(url)
+        asking.model = replace(asking.model, rates=ModelRates(own=RateLimits(input_tokens_per_minute=5)))
+        asking.requests.register(asking.model)
+        with pytest.raises(ChatError, match="more than the 5 input tokens that its model") as failed:
+            await asking.ask()
+    assert (failed.value.kind, failed.value.attempts) == (ErrorKind.BAD_REQUEST, 0)
+
+
+async def test_the_headers_of_an_answer_lower_what_is_sent() -> None:
+    told = response(
+        completion("hello", usage={"prompt_tokens": 2, "completion_tokens": 1}),
+        headers="x-ratelimit-limit-requests: 6\r\nx-ratelimit-remaining-requests: 0\r\n",
+    )
+    async with raw_server(in_turn(told)) as url:
+        asking = Asking(url)
+        await asking.ask()
+        pressure = asking.requests.pressure("m@r2")
+        assert pressure is not None
+        assert pressure.reason.value == "requests_per_minute"
+        (status,) = asking.requests.status()
+        assert [(rate.unit, rate.limit, rate.is_told) for rate in status.rates] == [("requests_per_minute", 6, True)]

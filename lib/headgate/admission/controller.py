@@ -383,7 +383,7 @@ class AdmissionController:
                 ticket = waiters.take(selection)
                 lease = self._grant(key, ticket.item, now)
                 if lease.taken is not None and key.account.rates is not None:
-                    lease.charged = key.account.rates.binding
+                    lease.charged = key.account.rates.charged
                 provider.served = lease.number
                 self.effects.served(ticket, lease, now)
                 if not key.waiting:

@@ -31,8 +31,9 @@ _LEAST: Final = 1.0 - 1e-6
 _LEAST_S: Final = 1e-6
 """Rounding may leave a bucket a trifle below its mark when its time has come."""
 
-_WEIGHT: Final = 0.05
-"""Of the newest request in a running mean."""
+_WEIGHT: Final = 0.002
+"""Of the newest request in a running mean, at least: groups are charged by it, and a faster one would favour those
+whose large requests have just moved it."""
 
 _MOST_OWED: Final = 4_096
 """Groups whose debts are remembered."""
@@ -89,8 +90,7 @@ class Bucket:
         if self.told is not None and now - self.told_at > NOTE_LASTS_S:
             self._fill(min(now, self.told_at + NOTE_LASTS_S))
             self.told = None
-            if self.stated is None:
-                self.level = math.inf
+            self._moved()
         if now > self.at:
             self._fill(now)
         return self.level
@@ -118,9 +118,8 @@ class Bucket:
     def settle(self, taken: float, used: float, now: float) -> None:
         """Take what an attempt used in place of what it was expected to."""
         self.reserved = max(0.0, self.reserved - taken)
-        limit = self.limit
-        if limit < math.inf:
-            self.level = min(burst_of(limit), self.refill(now) + taken - used)
+        left = self.refill(now) + taken - used
+        self.level = min(burst_of(self.limit), left)
 
     def state(self, per_minute: float | None, now: float) -> None:
         """Take the limit that the roster states."""
@@ -150,7 +149,8 @@ class Bucket:
             self.closed_until = max(self.closed_until, now + min(wait_s, LONGEST_BLOCK_S))
 
     def _moved(self) -> None:
-        self.level = min(self.level, burst_of(self.limit))
+        limit = self.limit
+        self.level = min(self.level, burst_of(limit)) if limit < math.inf else math.inf
 
     def validate(self) -> None:
         """Assert what holds of every bucket."""
@@ -207,7 +207,7 @@ class AccountRates:
         owed: what groups took more than they were charged for when their turn came, in mean requests.
     """
 
-    __slots__ = ("_means", "binding", "buckets", "owed", "peers", "scopes")
+    __slots__ = ("_counted", "_means", "binding", "buckets", "owed", "peers", "scopes")
 
     def __init__(self) -> None:
         self.scopes: tuple[RateScope, ...] = ()
@@ -216,6 +216,7 @@ class AccountRates:
         self.binding = 0
         self.owed: dict[str, float] = {}
         self._means = [1.0, 0.0, 0.0, 0.0]
+        self._counted = 0
 
     def collect(self) -> None:
         """Find the buckets that have a limit, and who shares them: after one was stated, told or forgotten."""
@@ -258,16 +259,22 @@ class AccountRates:
         for bucket in buckets:
             bucket.settle(need[bucket.unit], used[bucket.unit], now)
         if outcome.kind is OutcomeKind.SUCCESS:
-            means = self._means
+            self._counted += 1
+            weight, means = max(_WEIGHT, 1 / self._counted), self._means
             for unit in (1, 2, 3):
-                means[unit] += (_WEIGHT if means[unit] else 1.0) * (used[unit] - means[unit])
+                means[unit] += weight * (used[unit] - means[unit])
         return used
+
+    @property
+    def charged(self) -> int:
+        """The unit that groups are charged in: the one that is scarce, once a mean of it is known."""
+        return self.binding if self._means[self.binding] else 0
 
     def charge(self, group: str, need: Need) -> float:
         """Return what a group is charged for a request in the unit that is scarce, in mean requests; debts included."""
-        mean = self._means[self.binding]
-        if not self.binding or not mean:
+        if not self.charged:
             return 1.0
+        mean = self._means[self.binding]
         due = need[self.binding] / mean + self.owed.pop(group, 0.0)
         least = 0.01
         if due < least:

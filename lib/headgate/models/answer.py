@@ -15,6 +15,7 @@ import orjson
 
 from headgate.core import ChatError, ChatReply, ErrorKind, json_value, masked, redacted
 from headgate.environments import tool_forms
+from headgate.models.rate_headers import rate_notes, refusal_notes
 
 MAX_RETRY_AFTER_S: Final = 3600.0
 """Longer demands are cut to an hour: beyond it a provider is down, and the model's error pause takes over."""
@@ -67,12 +68,15 @@ def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
 def failure_of_status(status: int, body: bytes | bytearray, headers: Mapping[str, str], now: float) -> ChatError:
     """Return the error that an answer with a status other than 2xx stands for."""
     advice = "; it redirects, which is not followed: name the final address as base_url" if 300 <= status < 400 else ""
-    said = redacted(_said(body), limit_chars=_SHOWN_CHARS)
+    told = rate_notes(headers, now)
+    whole = _said(body)
+    said = redacted(whole, limit_chars=_SHOWN_CHARS)
     return ChatError(
         kind_of_status(status),
         f"HTTP {status}{advice}" + (f": {said}" if said else ""),
         status=status,
         retry_after_s=retry_after_s(headers, now),
+        told=refusal_notes(whole, told) if status == 429 else told,
     )
 
 

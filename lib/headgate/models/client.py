@@ -8,7 +8,7 @@ import ipaddress
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, Final, Self
 
@@ -19,6 +19,7 @@ from aiohttp.abc import AbstractCookieJar
 from headgate import __version__
 from headgate.core import ChatError, ChatReply, Clock, ErrorKind, Message, Model, SystemClock
 from headgate.core.addresses import is_metadata_address
+from headgate.core.rates import RateNote
 from headgate.environments import NativeForm
 from headgate.models.answer import (
     Answer,
@@ -28,6 +29,7 @@ from headgate.models.answer import (
     read_completion,
     too_long,
 )
+from headgate.models.rate_headers import lasting, rate_notes
 from headgate.models.tool_trial import ToolTrials
 from headgate.models.wire import TASK_HEADER, TASK_HEADER_OPTION
 
@@ -230,6 +232,7 @@ class _Attempt:
         self._body = request_body(model, messages, options, streams=self._streams, native=native)
         self._began = clock.monotonic()
         self._first_token_s: float | None = None
+        self._told: tuple[RateNote, ...] = ()
         self.was_answered = False
 
     async def run(self, session: aiohttp.ClientSession, journey: Journey) -> tuple[ChatReply, int]:
@@ -248,15 +251,18 @@ class _Attempt:
                 raise self._lost_patience() from None
             raise
         reply = answer.reply(self._clock.monotonic() - self._began, first_token_s=self._first_token_s)
-        return reply, answer.calls
+        return replace(reply, told=self._told) if self._told else reply, answer.calls
 
     async def _read(self, response: aiohttp.ClientResponse, patience: asyncio.Timeout) -> Answer:
         if not 200 <= response.status < 300:
             body = await read_up_to(response, _MAX_ERROR_BODY_BYTES)
             raise failure_of_status(response.status, body, response.headers, self._clock.wall())
+        self._told = rate_notes(response.headers, self._clock.wall())
         # Some servers answer in one piece although a stream was asked for.
         if self._streams and response.content_type != "application/json":
-            return await self._read_stream(response, patience)
+            answer = await self._read_stream(response, patience)
+            self._told = lasting(self._told)
+            return answer
         patience.reschedule(None)
         body = await read_up_to(response, self._settings.max_reply_bytes + 1)
         if len(body) > self._settings.max_reply_bytes:

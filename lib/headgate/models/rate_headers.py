@@ -1,0 +1,122 @@
+"""What an answer tells of its provider's limits per minute: in its headers, and in the words of a refusal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from headgate.core.rates import RATE_UNITS, RateNote
+
+_UNITS: Final = {name.replace("_", "-"): unit for unit, name in enumerate(RATE_UNITS)}
+_TOLD: Final = ("limit", "remaining", "reset")
+
+_FORMS: Final = ("x-ratelimit-{told}-{unit}", "anthropic-ratelimit-{unit}-{told}")
+"""How OpenAI and those who follow it name the headers, and how Anthropic does."""
+
+_NAMES: Final = tuple(
+    (unit, tuple(form.format(unit=name, told=told) for told in _TOLD))
+    for form in _FORMS
+    for name, unit in _UNITS.items()
+)
+
+_MOST: Final = 1e12
+"""A limit beyond this is no limit, and a number to break things with."""
+
+_SHOWN_CHARS: Final = 2_000
+"""Of a refusal are looked at."""
+
+_LONGEST_S: Final = 3600.0
+
+_NUMBER: Final = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?", re.ASCII)
+_DURATION: Final = re.compile(r"(?:(\d{1,6}(?:\.\d{1,9})?)(ms|h|m|s))", re.ASCII)
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+_REFUSED_FOR: Final = re.compile(
+    r"\b(requests|(?:input |output )?tokens) per min(?:ute)?\b|\blimit type: ?(requests|(?:input_|output_)?tokens)\b",
+    re.IGNORECASE,
+)
+_OF_LIMIT: Final = re.compile(r"\blimit(?: of|:)? ([\d,]{1,18})\b", re.IGNORECASE)
+
+
+def rate_notes(headers: Mapping[str, str], now: float) -> tuple[RateNote, ...]:
+    """Return what headers tell of limits per minute, one note for each unit; where they contradict, the smaller.
+
+    What cannot be read, or cannot be true, is as if it were absent: a limit below 1 or beyond any provider's. Less than
+    nothing remains nothing, more than the limit remains the limit.
+
+    Args:
+        headers: of the answer; looked up without regard to case.
+        now: wall time, seconds since the epoch.
+    """
+    notes: dict[int, RateNote] = {}
+    if not any("ratelimit-" in name.lower() for name in headers):
+        return ()
+    for unit, names in _NAMES:
+        limit_name, remaining_name, reset_name = names
+        limit, remaining = _number(headers.get(limit_name)), _number(headers.get(remaining_name))
+        if limit is None and remaining is None:
+            continue
+        if limit is not None and not 1 <= limit <= _MOST:
+            limit = None
+        if remaining is not None:
+            remaining = min(max(remaining, 0.0), _MOST if limit is None else limit)
+        note = RateNote(unit, limit, remaining, _reset_s(headers.get(reset_name), now))
+        notes[unit] = note if unit not in notes else _smaller(notes[unit], note)
+    return tuple(notes.values())
+
+
+def refusal_notes(said: str, notes: tuple[RateNote, ...]) -> tuple[RateNote, ...]:
+    """Return what a refusal (429) tells: what its headers do, and the unit and the limit that its text names."""
+    said = said[:_SHOWN_CHARS]
+    found = _REFUSED_FOR.search(said)
+    if found is None:
+        return notes
+    unit = _UNITS[(found[1] or found[2]).lower().replace(" ", "-").replace("_", "-")]
+    stated = _OF_LIMIT.search(said)
+    limit = _number(stated[1].replace(",", "")) if stated is not None else None
+    named = RateNote(unit, limit if limit is not None and 1 <= limit <= _MOST else None, 0.0)
+    for note in notes:
+        if note.unit == unit:
+            named = _smaller(named, note)
+    return (*(note for note in notes if note.unit != unit), named)
+
+
+def lasting(notes: tuple[RateNote, ...]) -> tuple[RateNote, ...]:
+    """Return what still holds of notes that came a while ago: the limits, and not what remained then."""
+    return tuple(note._replace(remaining=None, reset_s=None) for note in notes if note.limit is not None)
+
+
+def _smaller(one: RateNote, other: RateNote) -> RateNote:
+    return RateNote(one.unit, *(_least(a, b) for a, b in zip(one[1:], other[1:], strict=True)))
+
+
+def _least(one: float | None, other: float | None) -> float | None:
+    return min((value for value in (one, other) if value is not None), default=None)
+
+
+def _number(text: str | None) -> float | None:
+    return float(text) if text is not None and _NUMBER.fullmatch(text.strip()) else None
+
+
+def _reset_s(text: str | None, now: float) -> float | None:
+    """Return seconds until a limit has room: told as `6m0s`, as `120ms`, as seconds, or as a moment (RFC 3339)."""
+    if text is None:
+        return None
+    seconds = _number(text)
+    if seconds is None:
+        seconds = sum(_durations(text)) if _DURATION.sub("", text.strip()) == "" else _moment(text, now)
+    return None if seconds is None or not 0 <= seconds <= _LONGEST_S else seconds
+
+
+def _durations(text: str) -> Iterator[float]:
+    return (float(number) * _SECONDS[unit] for number, unit in _DURATION.findall(text))
+
+
+def _moment(text: str, now: float) -> float | None:
+    try:
+        moment = datetime.fromisoformat(text.strip())
+        return max(0.0, (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - now)
+    except (ValueError, OverflowError):
+        return None
