@@ -4,6 +4,7 @@ from . import (
     documents as documents,
     errors as errors,
     events as events,
+    rates as rates,
     status as status,
 )
 from .metrics import Metric as Metric
