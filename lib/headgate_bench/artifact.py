@@ -65,7 +65,7 @@ def at_most(
 
 
 _PACKAGES: Final = (
-    "aiohttp", "orjson", "polars", "pydantic", "duckdb", "inspect-ai", "psycopg", "uvicorn", "uvloop",
+    "aiohttp", "orjson", "polars", "pandera", "pydantic", "duckdb", "inspect-ai", "psycopg", "uvicorn", "uvloop",
     "procrastinate", "pgqueuer", "asyncpg",
 )  # fmt: skip
 """Whose version can move a figure; one that is not installed is left out."""

@@ -10,7 +10,7 @@ import pytest
 
 from headgate.cli.commands import all_commands
 
-HEAVY = ("matplotlib", "pandas", "prefect", "ray", "s3fs", "scipy", "gymnasium", "inspect_ai")
+HEAVY = ("matplotlib", "pandas", "pandera", "prefect", "ray", "s3fs", "scipy", "gymnasium", "inspect_ai")
 """Each takes from a third of a second to several."""
 
 SMALL = {

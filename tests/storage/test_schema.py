@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.core import ErrorKind, Sample, checked_name, errors
-from headgate.storage.schema import COLUMNS, FRAME_SCHEMA, frame_of, framed, validated
+from headgate.storage.schema import COLUMNS, FRAME_SCHEMA, frame_of, framed, sample_schema, validated
 from tests.storage.samples import START, failed, many, sample
 
 
@@ -39,6 +39,7 @@ def test_good_rows_pass_unchanged() -> None:
     sifted = validated(frame)
     assert sifted.good.equals(frame)
     assert sifted.bad.height == 0
+    assert sample_schema().validate(frame).equals(frame)
 
 
 @pytest.mark.parametrize("kind", list(ErrorKind))
@@ -113,6 +114,21 @@ def test_every_broken_rule_of_a_row_is_told() -> None:
 
 def test_a_long_value_is_cut_in_the_reason() -> None:
     assert len(_reason(sample(1, trace_id="x" * 10_000))) < 200
+
+
+@pytest.mark.parametrize("off", [{"validation_enabled": False}, {"validation_depth": "SCHEMA_ONLY"}])
+def test_the_door_stays_on_where_pandera_is_switched_off(off: dict[str, Any]) -> None:
+    from pandera.config import config_context
+
+    with config_context(**off):
+        assert validated(frame_of([sample(1, score=2.0)])).bad.height == 1
+
+
+def test_pandera_finds_the_same_bad_frame() -> None:
+    from pandera.errors import SchemaErrors
+
+    with pytest.raises(SchemaErrors, match="rules"):
+        sample_schema().validate(frame_of([sample(1, score=2.0)]), lazy=True)
 
 
 def test_a_frame_of_other_columns_is_refused_with_the_difference() -> None:

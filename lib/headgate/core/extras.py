@@ -21,6 +21,7 @@ _EXTRAS: Final = {
     "matplotlib": ("reports",),
     "msgpack": ("run", "jobqueue"),
     "numpy": ("run", "jobqueue"),
+    "pandera": ("run",),
     "polars": ("run",),
     "prefect": ("prefect",),
     "prefect_ray": ("prefect-ray",),
