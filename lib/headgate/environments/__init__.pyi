@@ -1,6 +1,7 @@
 from . import (
     answers as answers,
     apart as apart,
+    grades as grades,
     judge_questions as judge_questions,
     pairwise as pairwise,
     rubric as rubric,

@@ -30,11 +30,25 @@ def coverage_judge(conversation: Sequence[Message]) -> str:
         return _preference(pair)
     asked = read_question(conversation)
     if asked is None or not asked.points:
-        return NO_QUESTION
+        return _grade(conversation) or NO_QUESTION
     met = _met(asked.points, asked.answer)
     earned = sum(weight for weight, is_met in zip(asked.weights, met, strict=True) if is_met)
     reason = f"{sum(met)} of {len(asked.points)} points, {_BY}"
     return json.dumps({"score": round(earned / sum(asked.weights), 4), "reason": reason})
+
+
+def _grade(conversation: Sequence[Message]) -> str:
+    """Return the grade that a grader of inspect is asked for: correct if the answer holds the reference."""
+    asked = conversation[-1].content if conversation else ""
+    reference, answer = (_section(asked, *names) for names in (("Criterion", "Expert"), ("Submission",)))
+    if not reference or "GRADE:" not in asked:
+        return ""
+    return f"GRADE: {'C' if reference.casefold() in answer.casefold() else 'I'}, {_BY}"
+
+
+def _section(asked: str, *names: str) -> str:
+    found = next((f"[{name}]: " for name in names if f"[{name}]: " in asked), "")
+    return asked.partition(found)[2].partition("\n***")[0].strip() if found else ""
 
 
 def _preference(pair: AskedPair) -> str:

@@ -33,7 +33,7 @@ class EnvironmentSpec:
             other n; false for data that is listed in some order.
         needs_judge: whether episodes may end with `ForJudge`; it is a `JudgedEnvironment` then.
         runs_apart: whether it is played in child processes, since it blocks, leaks or may crash; one that needs a judge
-            cannot be.
+            cannot be, but for those of collections whose judges give grades.
         runs_programs: whether programs that models wrote, or gave input to, run in the sandbox.
         executor: who plays it unless the campaign says so: `jobqueue` or `jobqueue:POOL` for outside workers; empty for
             the campaign's process. One that needs a judge cannot be handed out.

@@ -241,8 +241,6 @@ class Registry:
                 return self._loaded.setdefault(name, self._single(name))
             source = self._source(prefix)
         member = hosted_environment(name, HOSTS.of(source, self._limits))  # others may look up names meanwhile
-        if member.spec.needs_judge:
-            raise judges_in_process(name)
         with self._lock:
             return self._loaded.setdefault(name, member)
 
@@ -377,7 +375,7 @@ def _installed_collections() -> EntryPoints:
 def _available(name: str, found: EnvironmentSpec | errors.HeadgateError) -> Available:
     if isinstance(found, errors.HeadgateError):
         return Available(name, None, str(found))
-    return Available(name, None, str(judges_in_process(name))) if found.needs_judge else Available(name, found, None)
+    return Available(name, found, None)
 
 
 def _by_name(points: EntryPoints) -> Registered:

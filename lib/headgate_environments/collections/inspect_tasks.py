@@ -7,20 +7,15 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError, HeadgateError
-from headgate.environments import EnvironmentSpec, Score
+from headgate.environments import EnvironmentSpec, ForJudge, Score
 from headgate_environments.collections.members import member_of, required, unknown
-from headgate_environments.collections.resumed import MAX_ROUNDS, REPLY_CHARS, Ask, AskedEnvironment
+from headgate_environments.collections.resumed import MAX_ROUNDS, REPLY_CHARS, Ask, AskedEnvironment, GradedEnvironment
 
 PREFIX: Final = "inspect"
 _FEATURE: Final = "collection 'inspect'"
-_ROLES: Final = ("system", "user", "assistant")
+_GRADERS: Final = ("inspect_ai/model_graded_qa", "inspect_ai/model_graded_fact")
 _UNREADABLE: Final = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
-
-
-class _RoundsOverError(Exception):
-    """The solver asks once more than an episode has replies; what it has reached is scored."""
 
 
 class InspectTasks:
@@ -29,40 +24,40 @@ class InspectTasks:
     def __init__(self, name: str, task: Any) -> None:
         self._name = name
         self._task = task
+        self._scorer = _scorer_of(task)
 
-    async def play(self, index: int, ask: Ask) -> Score:
-        """Run the task's solver on sample `index`, then its first scorer.
+    async def play(self, index: int, ask: Ask) -> Score | ForJudge:
+        """Run the task's solver on sample `index`, then its first scorer; with a grader, return what it is asked.
 
         Raises:
             EnvironmentFailedError: if the scorer gives no number.
         """
-        _without_model()
-        state = self._state(index)
-        rounds = 0
+        sample = deepcopy(self._task.dataset[index])
+        sample.id = index if sample.id is None else sample.id
+        async with _models().begun(self._name, sample):
+            return await self._played(sample, index, ask)
 
-        async def generate(current: Any, *_: Any, **__: Any) -> Any:
-            nonlocal state, rounds
-            state = current
-            if rounds == MAX_ROUNDS:
-                raise _RoundsOverError
-            rounds += 1
-            if current.tools:
-                raise EnvironmentFailedError(
-                    f"environment {self._name!r} gives the model tools, which replies of text cannot call",
-                    next_step="Use a task whose solvers only generate.",
-                )
-            reply = await ask([_told(message) for message in current.messages])
-            current.output = _required("model").ModelOutput.from_content(str(current.model), reply)
-            current.messages.append(current.output.message)
-            return current
+    async def _played(self, sample: Any, index: int, ask: Ask) -> Score | ForJudge:
+        models = _models()
+        model, asked = models.asking_model(ask)
+        state = self._state(sample, index)
+
+        async def generate(current: Any, tool_calls: Any = "loop", **further: Any) -> Any:
+            further.pop("cache", None)
+            config = _required("model").GenerateConfig(**further)
+            return await _required("_eval.task.generate").task_generate(model, current, tool_calls, False, config)
 
         try:
             for solver in filter(None, (self._task.setup, self._task.solver)):
                 state = await solver(state, generate)
-        except _RoundsOverError:
-            pass
+        except models.RoundsOverError:
+            state.output = asked.output
         _required("solver._task_state").set_sample_state(state)
-        return await self._scored(state)
+        models.grader_only()
+        try:
+            return await self._scored(state)
+        except models.GraderAskedError as judge:
+            return ForJudge((judge.question,))
 
     def target(self, index: int) -> str:
         """Return the first target of sample `index`, as `multiple_choice` wants it where there are choices."""
@@ -70,12 +65,11 @@ class InspectTasks:
         target = sample.target if isinstance(sample.target, str) else next(iter(sample.target), "")
         return f"ANSWER: {target}" if sample.choices else target
 
-    def _state(self, index: int) -> Any:
-        sample = deepcopy(self._task.dataset[index])
+    def _state(self, sample: Any, index: int) -> Any:
         states = _required("solver._task_state")
         state = states.TaskState(
-            model=_required("model").ModelName("none/none"),
-            sample_id=index if sample.id is None else sample.id,
+            model=_required("model").ModelName("headgate/model"),
+            sample_id=sample.id,
             epoch=1,
             input=sample.input,
             messages=_required("_eval.task.util").sample_messages(sample),
@@ -88,7 +82,7 @@ class InspectTasks:
 
     async def _scored(self, state: Any) -> Score:
         try:
-            given = await self._task.scorer[0](state, state.target)
+            given = await self._scorer(state, state.target)
         except _UNREADABLE as error:  # or a model could void its sample by a reply that the scorer cannot parse
             return Score(0.0, success=False, why=f"the scorer cannot read the reply: {type(error).__name__}")
         value = None if given is None else given.value
@@ -119,7 +113,8 @@ class InspectCollection:
         """Make the environment `name`; loads its data."""
         task = self._task(name, member_of(name, PREFIX))
         _check(name, task)
-        return AskedEnvironment(_spec(name, task), InspectTasks(name, task))
+        made = GradedEnvironment if _grader_of(task) else AskedEnvironment
+        return made(_spec(name, task), InspectTasks(name, task))
 
     def _task(self, name: str, member: str) -> Any:
         loader = _required("_eval.loader")
@@ -154,17 +149,18 @@ def _spec(name: str, task: Any) -> EnvironmentSpec:
         licence="that of its package",
         source=f"inspect task {name.partition(':')[2]}",
         solver_rate=0.0,
+        needs_judge=bool(_grader_of(task)),
     )
 
 
 def _check(name: str, task: Any) -> None:
     """Refuse what an episode of text with one model cannot play."""
     info = _required("_util.registry").registry_info
-    graders = [info(scorer).name for scorer in task.scorer or () if "model_graded" in info(scorer).name]
-    if graders:
+    grader = _grader_of(task)
+    if any("model_graded" in info(scorer).name for scorer in task.scorer or ()) and not grader:
         raise EnvironmentFailedError(
-            f"environment {name!r} asks a grader model ({graders[0]}), which would be neither admitted nor paced",
-            next_step="Give the task a scorer of rules, or write an environment with needs_judge for `headgate judge`.",
+            f"environment {name!r} asks a grader model in a way that no judge of a run can be asked",
+            next_step="Give the task model_graded_qa or model_graded_fact first, without a grade_pattern.",
         )
     if task.sandbox is not None or any(sample.sandbox is not None for sample in task.dataset):
         raise EnvironmentFailedError(
@@ -177,20 +173,30 @@ def _check(name: str, task: Any) -> None:
         raise EnvironmentFailedError(f"environment {name!r} has no samples", next_step="Give the task a dataset.")
 
 
-def _without_model() -> None:
-    """Make what asks a model by itself fail, whatever the environment variables of inspect name."""
-    models = _required("model._model")
-    models.init_active_model(models.get_model("none/none"), _required("model").GenerateConfig())
+def _grader_of(task: Any) -> str:
+    """Return which scorer of inspect asks a grader for the score; empty for a task that is scored by rules."""
+    registry = _required("_util.registry")
+    first = next(iter(task.scorer or ()), None)
+    name = str(registry.registry_info(first).name) if first is not None else ""
+    return name if name in _GRADERS and not registry.registry_params(first).get("grade_pattern") else ""
 
 
-def _told(message: Any) -> Message:
-    if message.role not in _ROLES:
-        raise EnvironmentFailedError(f"a solver tells the model a message of the role {message.role!r}")
-    return Message(message.role, message.text)
+def _scorer_of(task: Any) -> Any:
+    """Return the first scorer; a grader that the task names is left out of it, since the run names the judge."""
+    registry, first = _required("_util.registry"), next(iter(task.scorer))
+    given = registry.registry_params(first)
+    if not (grader := _grader_of(task)) or given.get("model") is None:
+        return first
+    kept = {name: value for name, value in given.items() if name not in ("model", "reducer")}
+    return getattr(_required("scorer"), grader.rpartition("/")[2])(**kept)
 
 
 def _required(module: str) -> Any:
     return required(f"inspect_ai.{module}", _FEATURE, "inspect")
+
+
+def _models() -> Any:
+    return required("headgate_environments.collections.inspect_model", _FEATURE, "inspect")
 
 
 def _draws() -> Any:

@@ -11,12 +11,13 @@ from typing import Final, Protocol
 
 from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError
-from headgate.environments import BaselineKind, Continue, EnvironmentSpec, Score, failed
+from headgate.environments import BaselineKind, Continue, EnvironmentSpec, ForJudge, Score, failed
+from headgate.environments.grades import ReadsGrades
 
 Ask = Callable[[Sequence[Message]], Awaitable[str]]
 """Takes the whole conversation, returns the model's reply."""
 
-Play = Callable[[Ask], Awaitable[Score]]
+Play = Callable[[Ask], Awaitable[Score | ForJudge]]
 
 CLOSE_S: Final = 5.0
 
@@ -36,7 +37,7 @@ class ResumedEpisode:
         self._said: tuple[Message, ...] = ()
         self._asked: asyncio.Queue[tuple[Message, ...]] = asyncio.Queue()
         self._replies: asyncio.Queue[str] = asyncio.Queue()
-        self._playing: asyncio.Task[Score] | None = None
+        self._playing: asyncio.Task[Score | ForJudge] | None = None
 
     @classmethod
     async def begun(cls, play: Play) -> ResumedEpisode:
@@ -53,8 +54,9 @@ class ResumedEpisode:
         except BaseException:
             await episode.close()
             raise
-        if isinstance(first, Score):
-            raise EnvironmentFailedError(f"it ended without asking the model anything: {first.why}")
+        if not isinstance(first, Continue):
+            why = first.why if isinstance(first, Score) else "it asks a judge"
+            raise EnvironmentFailedError(f"it ended without asking the model anything: {why}")
         return episode
 
     @property
@@ -62,7 +64,7 @@ class ResumedEpisode:
         """What the model was asked first, and since."""
         return self._said
 
-    async def answer(self, reply: str) -> Continue | Score:
+    async def answer(self, reply: str) -> Continue | Score | ForJudge:
         """Give `reply` to the coroutine and return what it says next.
 
         Raises:
@@ -72,7 +74,7 @@ class ResumedEpisode:
         self._said = (*self._said, Message("assistant", reply))
         self._replies.put_nowait(reply)
         told = await self._next()
-        return failed(problem) if problem and isinstance(told, Score) else told
+        return failed(problem) if problem and not isinstance(told, Continue) else told
 
     async def close(self) -> None:
         """End the coroutine."""
@@ -87,7 +89,7 @@ class ResumedEpisode:
         await self._asked.put(tuple(conversation))
         return await self._replies.get()
 
-    async def _next(self) -> Continue | Score:
+    async def _next(self) -> Continue | Score | ForJudge:
         assert self._playing is not None  # nobody answers an episode that is closed
         asked = asyncio.ensure_future(self._asked.get())
         try:
@@ -134,7 +136,7 @@ _WORD: Final = re.compile(r"-?\d+(?:\.\d+)?|[A-Za-z]+")
 class Tasks(Protocol):
     """The tasks of one environment of a package."""
 
-    async def play(self, index: int, ask: Ask) -> Score:
+    async def play(self, index: int, ask: Ask) -> Score | ForJudge:
         """Play task `index` to its end, asking the model through `ask`."""
         ...
 
@@ -168,3 +170,7 @@ class AskedEnvironment:
             return self._tasks.target(index)
         words: list[str] = _WORD.findall(conversation[-1].content) or ["0"]
         return words[-1] if kind == "greedy" else rng.choice(words)
+
+
+class GradedEnvironment(ReadsGrades, AskedEnvironment):
+    """Tasks whose answers a judge grades."""

@@ -10,16 +10,20 @@ import sys
 import pytest
 
 from headgate.core import ChatReply, ErrorKind, Message, errors
-from headgate.environments import Continue, Score, converse, end_idle_processes, environment
+from headgate.environments import Continue, JudgedEnvironment, Score, converse, end_idle_processes, environment
+from headgate.environments.judge_baseline import coverage_judge
 from headgate.environments.measurement import baseline_episode
 from headgate.environments.protocol import Collection
+from headgate.environments.tool_forms import native_form
+from headgate.environments.tools import tool_call
 from headgate_environments.collections.inspect_tasks import inspect_tasks
 
 TASKS = '''
 from inspect_ai import Task, task
+from inspect_ai.agent import react
 from inspect_ai.dataset import MemoryDataset, Sample
 from inspect_ai.model import ChatMessageSystem, ChatMessageUser, get_model
-from inspect_ai.scorer import Score, accuracy, choice, includes, match, model_graded_qa, scorer
+from inspect_ai.scorer import Score, accuracy, choice, includes, match, model_graded_fact, model_graded_qa, scorer
 from inspect_ai.solver import chain_of_thought, generate, multiple_choice, solver, system_message, use_tools
 from inspect_ai.tool import tool
 
@@ -118,8 +122,24 @@ def tools():
     return Task(dataset=SUMS, solver=[use_tools(add()), generate()], scorer=match())
 
 @task
+def changing():
+    return Task(dataset=SUMS, solver=[generate(), use_tools(add()), generate()], scorer=match())
+
+@task
+def agent():
+    return Task(dataset=SUMS, solver=react(tools=[add()]), scorer=match())
+
+@task
 def graded():
-    return Task(dataset=SUMS, scorer=model_graded_qa())
+    return Task(dataset=SUMS, scorer=model_graded_qa(partial_credit=True))
+
+@task
+def facts():
+    return Task(dataset=SUMS, scorer=model_graded_fact(model=["openai/gpt-4o", "google/gemini"], include_history=True))
+
+@task
+def regraded():
+    return Task(dataset=SUMS, scorer=model_graded_qa(grade_pattern=r"([A-F])"))
 
 @task
 def boxed():
@@ -238,7 +258,7 @@ async def test_a_solver_that_never_ends_is_scored_after_the_last_round(made):
 
 @pytest.mark.parametrize(
     ("task", "problem"),
-    [("rewriting", "changes what the model was told"), ("asking", "model"), ("tools", "tools")],
+    [("rewriting", "changes what the model was told"), ("asking", "model"), ("changing", "other tools")],
 )
 async def test_what_cannot_be_played_is_the_environments_failure(made, task, problem):
     async def chat(messages):
@@ -247,6 +267,61 @@ async def test_what_cannot_be_played_is_the_environments_failure(made, task, pro
     result = await converse(made(task), 0, 0, chat)
     assert (result.score, result.error_kind) == (None, ErrorKind.ENVIRONMENT)
     assert problem in result.error
+
+
+async def test_tools_are_called_in_replies_and_the_solver_goes_on_with_what_they_say(made):
+    episode = await made("tools").open(0, 0)
+    system, question = episode.opening
+    form = native_form(episode.opening)
+    assert [tool["function"]["name"] for tool in form.tools] == ["add"]
+    assert set(form.tools[0]["function"]["parameters"]["properties"]) == {"x", "y"}
+    assert (system.role, "4 + 4" in question.content) == ("system", True)
+    answers = [
+        (await episode.answer(reply)).messages[0].content
+        for reply in (
+            f"I add. {tool_call('add', x=4, y=4)}",
+            tool_call("ad", x=4, y=4),
+            tool_call("add", x="four"),
+            "<tool_call>add 4 and 4</tool_call>",
+        )
+    ]
+    assert answers[0] == "<tool_response>\n8\n</tool_response>"
+    assert "ad not found" in answers[1]
+    assert "Found 2 validation errors" in answers[2] or "y" in answers[2]
+    assert "is no JSON" in answers[3]
+    assert (await episode.answer("It is 8")).value == 1.0
+
+
+async def test_an_agent_of_inspect_asks_the_model_of_the_episode(made):
+    episode = await made("agent").open(1, 0)
+    told = await episode.answer(tool_call("add", x=5, y=5))
+    assert told == Continue((Message("user", "<tool_response>\n10\n</tool_response>"),))
+    assert (await episode.answer(tool_call("submit", answer="10"))).value == 1.0
+
+
+async def test_a_grader_is_the_judge_of_the_run_and_asked_what_inspect_asks(made):
+    graded = made("graded")
+    assert isinstance(graded, JudgedEnvironment)
+    assert graded.spec.needs_judge
+    asked = await scored(graded, 0, "It is 8.")
+    ((question,),) = asked.questions
+    assert "[Submission]: It is 8." in question.content
+    assert "[Criterion]: 8" in question.content
+    assert coverage_judge((question,)).startswith("GRADE: C")
+    named = await scored(made("facts"), 0, "It is 8.")
+    assert "[Expert]: 8" in named.questions[0][0].content
+    assert (await scored(graded, 0, "")).value == 0.0  # no judge is asked about nothing
+    judgements = {
+        "It is right. GRADE: C": 1.0,
+        "GRADE: C, I thought first, but\n**GRADE: I**": 0.0,
+        "grade: P": 0.5,
+        "GRADE: Incorrect": 0.0,
+        '{"score": 1, "reason": "right"}': 1.0,
+    }
+    assert {reply: graded.judgement(reply).value for reply in judgements} == judgements
+    assert [graded.judgement(reply) for reply in ("", "GRADE: X", "downgrade: C", "C")] == [None] * 4
+    most = [graded.judgement(f"GRADE: {letter}") for letter in "CCI"]
+    assert (graded.verdict(most).success, graded.verdict(most[1:]).success) == (True, False)
 
 
 @pytest.mark.parametrize(("index", "value"), list(enumerate([1.0, 0.0, 0.5, 0.0, 0.25, 1.0, 0.0, 1.0])))
@@ -262,7 +337,7 @@ async def test_a_value_that_is_no_number_is_no_score(made, index):
 
 
 @pytest.mark.parametrize(
-    ("task", "problem"), [("graded", "grader model"), ("boxed", "sandbox"), ("broken", "RuntimeError: no data here")]
+    ("task", "problem"), [("regraded", "grader model"), ("boxed", "sandbox"), ("broken", "RuntimeError: no data here")]
 )
 def test_tasks_that_need_more_than_replies_are_refused(made, task, problem):
     with pytest.raises(errors.EnvironmentFailedError, match=problem):
@@ -330,6 +405,17 @@ async def test_the_child_process_finds_a_relative_path_where_its_parent_is(playe
     assert await episode.answer("ANSWER: B") == Score(1.0, success=True, why="inspect's scorer gives 'C'")
     await episode.close()
     assert (await baseline_episode(played_apart, "solver", 0)).score == 1.0
+
+
+async def test_a_judge_reads_what_was_answered_in_the_child_process(path, played_apart):
+    with contextlib.chdir(path.parent):
+        graded = environment(f"inspect:{path.name}@graded")
+    assert isinstance(graded, JudgedEnvironment)
+    episode = await graded.open(0, 0)
+    ((question,),) = (await episode.answer("It is 8.")).questions
+    assert "[Submission]: It is 8." in question.content
+    assert graded.verdict([graded.judgement("GRADE: C")]).success
+    await episode.close()
 
 
 def test_a_missing_package_names_its_extra(monkeypatch):

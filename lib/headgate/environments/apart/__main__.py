@@ -25,8 +25,9 @@ from typing import Final
 from headgate.environments.apart import frames
 from headgate.environments.apart.frames import Frame, Source, failure_frame
 from headgate.environments.apart.serving import CallServer
+from headgate.environments.grades import ReadsGrades
 from headgate.environments.protocol import Collection, Environment, Episode
-from headgate.environments.registry import checked_environment, collection_at, environment_at
+from headgate.environments.registry import checked_environment, collection_at, environment_at, judges_in_process
 from headgate.environments.sandbox import SANDBOX
 
 _TIDY_S: Final = 2.0
@@ -83,7 +84,10 @@ class _Server(CallServer):
 
     def _spec(self, name: str) -> Frame:
         try:
-            found = {"spec": asdict(self._environment(name).spec)}
+            made = self._environment(name)
+            if made.spec.needs_judge and not isinstance(made, ReadsGrades):
+                raise judges_in_process(name)  # noqa: TRY301 - one problem among others
+            found = {"spec": asdict(made.spec)}
             frames.packed(found)  # a field of a foreign type is the problem of this one alone
         except Exception as error:  # noqa: BLE001 - whatever one raises is told as its problem, beside the others
             return failure_frame(error)

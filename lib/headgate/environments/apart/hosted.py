@@ -13,6 +13,7 @@ from headgate.core.errors import EnvironmentFailedError, HeadgateError
 from headgate.environments.apart import frames
 from headgate.environments.apart.frames import Frame, MovedError, Source, failure_of
 from headgate.environments.apart.host import Host
+from headgate.environments.grades import ReadsGrades
 from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, ForJudge, Score
 
 
@@ -47,7 +48,7 @@ def hosted_environment(name: str, host: Host) -> HostedEnvironment:
     (found,) = specs_of((name,), host)
     if isinstance(found, HeadgateError):
         raise found
-    return HostedEnvironment(found, host)
+    return hosted(found, host)
 
 
 class Asked(Protocol):
@@ -149,6 +150,15 @@ class HostedEnvironment:
             draw=rng.getrandbits(64),
         )
         return str((await asyncio.wrap_future(call.future))["reply"])
+
+
+class HostedGradedEnvironment(ReadsGrades, HostedEnvironment):
+    """One whose answers a judge grades; what judges reply is read here."""
+
+
+def hosted(spec: EnvironmentSpec, host: Seats) -> HostedEnvironment:
+    """Return the environment of a spec that is played there."""
+    return (HostedGradedEnvironment if spec.needs_judge else HostedEnvironment)(spec, host)
 
 
 def _has_succeeded(future: Future[Frame] | asyncio.Future[Frame]) -> bool:

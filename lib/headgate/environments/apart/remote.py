@@ -12,7 +12,7 @@ from typing import Any, Final
 from headgate.core.errors import HeadgateError, HostLostError
 from headgate.environments.apart import frames
 from headgate.environments.apart.frames import Frame, MovedError, Source, failure_of
-from headgate.environments.apart.hosted import HostedEnvironment
+from headgate.environments.apart.hosted import HostedEnvironment, hosted
 from headgate.environments.apart.node import Whereabouts
 from headgate.environments.apart.stream import FrameStream, connected
 from headgate.environments.shares import MODEL
@@ -185,7 +185,7 @@ class RemoteHosts:
 
     def moved(self, environment: HostedEnvironment) -> HostedEnvironment:
         """Return an environment whose episodes are played here."""
-        return HostedEnvironment(environment.spec, RemoteSeats(self, environment.source))
+        return hosted(environment.spec, RemoteSeats(self, environment.source))
 
     def chosen(self, source: Source) -> RemoteHost:
         """Return the host for the next episode of a package.
