@@ -3,7 +3,7 @@
 from headgate.config.budget_settings import EVERYWHERE, Address, BudgetSettings, meaningless, value_for
 from headgate.config.loading import LoadedSettings, load_settings
 from headgate.config.renamed import variables_of
-from headgate.config.sections import AdmissionSettings, Command
+from headgate.config.sections import AdmissionSettings, Command, Lane
 from headgate.config.settings import MAX_DAILY_RATE, Settings, checked_rate, setting_fields
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "AdmissionSettings",
     "BudgetSettings",
     "Command",
+    "Lane",
     "LoadedSettings",
     "Settings",
     "checked_rate",

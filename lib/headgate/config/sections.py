@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
-from headgate.config.budget_settings import Address, Names, Section, names_in, paired
+from headgate.config.budget_settings import EVERYWHERE, Address, Names, Section, names_in, paired
 from headgate.config.renamed import RENAMED
 from headgate.core.errors import InvalidSettingError
 
@@ -102,6 +102,43 @@ class ExecutorSettings(Section):
             return value
         parts = paired(names_in(value), "executors are written environment=local or environment=jobqueue")
         return dict(part.split("=", 1) for part in parts)
+
+
+Lane = Literal["now", "batch", "auto"]
+"""How a request goes: by itself, or with others in a batch of its provider; `auto` chooses by due time and price."""
+
+
+class LaneSettings(Section):
+    """Which requests may wait for a batch of their provider, and how batches are made."""
+
+    lanes: dict[str, Lane] = Field(
+        default_factory=dict,
+        description="How requests of environments with one reply go: `now`, in a `batch` of their provider "
+        "(/v1/batches, within a day), or `auto`: in a batch where that is cheaper and the sample's due day allows it. "
+        "One for all, or by environment: affine:*=auto,*=now. A roster's `lane` goes first. Empty: now.",
+    )
+    judge_lane: Lane = Field("now", description="How questions to the judge go, likewise.")
+    lane_batch_requests: int = Field(2_000, ge=1, le=50_000, description="Maximum number of requests in one batch.")
+    lane_batch_wait_s: float = Field(
+        300.0, gt=0, le=86_400, description="A request waits no longer than this for others to make a batch with."
+    )
+    lane_poll_s: float = Field(
+        15.0,
+        gt=0,
+        le=3_600,
+        description="First interval at which a provider is asked for a batch; later ones grow to 20 times as long.",
+    )
+
+    @field_validator("lanes", mode="before")
+    @classmethod
+    def _split_lanes(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        parts = names_in(value)
+        if len(parts) == 1 and "=" not in parts[0]:
+            return {EVERYWHERE: parts[0]}
+        form = f"a lane is one word, or environment=lane, comma separated, with {EVERYWHERE}= for all others"
+        return dict(part.rsplit("=", 1) for part in paired(parts, form))
 
 
 class HostSettings(Section):

@@ -105,6 +105,7 @@ class Model:
         serve: how Headgate serves it from weights; None for a model with an endpoint.
         tools: how it is given the tools of an environment: in fields of the request, as text, or by what its endpoint
             takes when asked for the first time.
+        lane: how its requests go that can wait: `now`, `batch` or `auto`; empty leaves it to the settings.
     """
 
     name: str
@@ -120,6 +121,7 @@ class Model:
     rates: ModelRates = UNLIMITED
     serve: Serving | None = field(default=None, hash=False)
     tools: Literal["auto", "native", "text"] = "auto"
+    lane: str = ""
 
     def __post_init__(self) -> None:
         checked_name(self.name, "model name")

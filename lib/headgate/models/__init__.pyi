@@ -1,4 +1,10 @@
 from .baselines import BASELINES as BASELINES
+from .batch_client import (
+    BatchClient as BatchClient,
+    BatchSender as BatchSender,
+    BatchStatus as BatchStatus,
+    batch_line as batch_line,
+)
 from .batch_routes import TASK_METADATA as TASK_METADATA, BatchRoutes as BatchRoutes
 from .client import (
     ChatClient as ChatClient,

@@ -159,7 +159,7 @@ class ChatClient:
     def __init__(self, settings: ClientSettings | None = None, *, clock: Clock | None = None) -> None:
         self.settings = settings or ClientSettings()
         self._clock = clock or SystemClock()
-        self._connections = Connections(
+        self.connections = self._connections = Connections(
             connect_s=self.settings.connect_s, use_environment_proxy=self.settings.use_environment_proxy
         )
         self._trials = ToolTrials()

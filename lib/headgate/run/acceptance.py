@@ -37,7 +37,7 @@ class Acceptance:
         self._accepted = accepted
         self._spending = spending
         self._waiting: list[Sample] = []
-        self._started: list[str] = []
+        self._begun: dict[str, bool] = {}
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -53,7 +53,12 @@ class Acceptance:
 
     def note_started(self, task_id: str) -> None:
         """Have it recorded that a task's episode has begun."""
-        self._started.append(task_id)
+        self._begun[task_id] = True
+        self._wake.set()
+
+    def note_rested(self, task_id: str) -> None:
+        """Have it recorded that a task that has begun waits without doing anything."""
+        self._begun[task_id] = False
         self._wake.set()
 
     def add(self, sample: Sample) -> None:
@@ -68,22 +73,27 @@ class Acceptance:
             await self._wake.wait()
             self._wake.clear()
             await self._clock.sleep(GATHER_S)
-            while self._waiting or self._started:
-                await self._write(self._waiting[:], self._started[:])
+            while self._waiting or self._begun:
+                await self._write(self._waiting[:])
             self._idle.set()
 
     async def drained(self) -> None:
         """Return when every sample so far is durable."""
         await self._idle.wait()
 
-    async def _write(self, samples: list[Sample], started: list[str]) -> None:
-        journal = self._journal.journal
+    async def _write(self, samples: list[Sample]) -> None:
+        journal, begun, self._begun = self._journal.journal, self._begun, {}
+        started = [task_id for task_id, is_running in begun.items() if is_running]
+        rested = [task_id for task_id, is_running in begun.items() if not is_running]
         spent = {} if self._spending is None else self._spending.unreported()
         try:
-            accepted = await self._journal.write(journal.accept, samples, self._now(), started=started, spent=spent)
+            accepted = await self._journal.write(
+                journal.accept, samples, self._now(), started=started, rested=rested, spent=spent
+            )
         except BaseException:
+            self._begun = begun | self._begun
             if self._spending is not None:
                 self._spending.put_back(spent)
             raise
-        del self._waiting[: len(samples)], self._started[: len(started)]
+        del self._waiting[: len(samples)]
         self._accepted(samples, accepted)

@@ -21,7 +21,8 @@ from headgate.elastic.service import ElasticCollector, Machine
 from headgate.environments import Environment, JudgedEnvironment, end_idle_processes, registry_of
 from headgate.environments.rubric import Rubric
 from headgate.jobqueue.worker import DEFAULT_URL, JobQueueClient, QueueAddress
-from headgate.models import ChatClient, ClientSettings
+from headgate.models import BatchClient, ChatClient, ClientSettings
+from headgate.run.batch_lane import BatchLane
 from headgate.run.endpoints import EndpointChats
 from headgate.run.hosts import EnvironmentHosts, HostCluster
 from headgate.run.judge_needed import judged_environments, lockable_environments, scoring_environments
@@ -269,8 +270,15 @@ async def run_source(
         rules = ServingRules(settings.request_timeout_s, *((ONE_SHOT_PAUSE_S,) if stop_when_idle else ()))
         engines = ServedModels(watch.get("engine_hosts") or Machine(), clock=clock, emit=stream.emit, rules=rules)
         await stack.enter_async_context(engines)
+        sender = BatchClient(client.connections, clock, deadline_s=settings.request_timeout_s)
         requests = RequestSide(
-            settings, clock=clock, emit=stream.emit, trace_requests=is_traced, slots=slots, engines=engines
+            settings,
+            clock=clock,
+            emit=stream.emit,
+            trace_requests=is_traced,
+            slots=slots,
+            engines=engines,
+            batches=BatchLane(settings, sender, clock=clock, emit=stream.emit),
         )
         if slots is not None:
             await stack.enter_async_context(slots.serving(requests.admission, stream.emit, requests.backlog))

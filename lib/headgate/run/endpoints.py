@@ -14,7 +14,8 @@ from headgate.core.errors import AdmissionDeniedError
 from headgate.core.events import Emit, RequestFinished
 from headgate.models import TaskReference
 from headgate.run.budgets import conversation_budget
-from headgate.run.request_side import RequestSide
+from headgate.run.request_side import RequestSide, in_batch
+from headgate.scheduling import RetryLaterError
 
 
 class ChatSender(Protocol):
@@ -67,6 +68,7 @@ class _Conversation:
     """The requests of one episode, one after the other."""
 
     __slots__ = (
+        "_batched",
         "_budget",
         "_client",
         "_emit",
@@ -77,6 +79,7 @@ class _Conversation:
         "_number",
         "_request",
         "_requests",
+        "_task",
         "_task_id",
         "_trace_id",
     )
@@ -95,8 +98,9 @@ class _Conversation:
         self._requests = requests
         self._now = clock.monotonic
         self._model = model
-        self._task_id = task.task_id
+        self._task, self._task_id = task, task.task_id
         self._environment = task.environment
+        self._batched = requests.batches if model.serve is None else None
         self._header = str(TaskReference(task.environment, task.index, task.seed, task.sequence))
         self._emit = emit
         self._trace_id = trace_id
@@ -112,14 +116,17 @@ class _Conversation:
         Raises:
             ChatError: if there is none; BUDGET and DAILY_BUDGET before anything was sent, where it does not fit.
         """
-        asked = self._model if self._budget is None else await self._budget.before(messages)
         self._number += 1
+        if self._batched is not None:
+            self._requests.budgets.ended(in_batch(self._task_id))
+        asked = self._model if self._budget is None else await self._budget.before(messages)
+        known = await self._from_batch(asked, messages)
+        if known is not None:
+            return known
         request_id = f"{self._request}.{self._number}"
         watch = _Watch(self._requests, self._task_id)
-        tokens = (0, 0)
         is_rated = self._requests.is_rated(self._model)
-        if is_rated:
-            tokens = self._requests.needs.expected(asked, self._environment, messages)
+        tokens = self._requests.needs.expected(asked, self._environment, messages) if is_rated else (0, 0)
         told = Correlation(request_id, 1, self._task_id, self._trace_id)
         item = self._requests.item(self._model, told, tokens=tokens)
 
@@ -140,6 +147,25 @@ class _Conversation:
         if self._budget is not None:
             self._budget.after(messages, whole)
         return whole
+
+    async def _from_batch(self, asked: Model, messages: Sequence[Message]) -> ChatReply | None:
+        """Return the reply that came from a batch; None where the request does not go in one.
+
+        Raises:
+            RetryLaterError: if it goes, and has no reply yet.
+        """
+        if self._batched is None or self._number > 1:
+            return None
+        try:
+            reply = await self._batched.ask(self._model, asked, self._task, messages, self._header)
+        except RetryLaterError:
+            if self._budget is not None:
+                self._budget.failed(0)
+                self._requests.budgets.begin(in_batch(self._task_id), self._model.key)
+            raise
+        if reply is not None and self._budget is not None:
+            self._budget.after(messages, reply)
+        return reply
 
     async def _attempt(self, asked: Model, messages: Sequence[Message], watch: CallWatch, request_id: str) -> ChatReply:
         began = self._now()

@@ -103,6 +103,7 @@ class Inquiry:
         yield from (("running", task) for task in stages.tasks if stages.row_of(task.task_id) is None)
         yield from (("queued", row.task) for row in rows if not self._is_in_hand(row))
         yield from (("queued", task) for task in dispatcher.queue.items() if task.task_id not in staged)
+        yield from (("batch", task) for task in self._loop.held.values() if task.task_id not in staged)
         yield from (("paused", task) for task in dispatcher.aside.values() if task.task_id not in staged)
         yield from (("buffered", task) for task in self._parts.batches.items())
         yield from (("buffered", task) for task in stages.waiting_tasks())
@@ -254,6 +255,8 @@ class Inquiry:
     def _why(self, task_id: TaskId) -> Explanation:
         """Return what the loop knows of a task, and who paused it, if somebody did."""
         found, task = self._loop.why(task_id), self._parts.dispatcher.aside.get(task_id)
+        if found.gate == "batch" and self._parts.requests is not None and self._parts.requests.batches is not None:
+            return replace(found, reason=self._parts.requests.batches.why(task_id) or found.reason)
         return found if task is None else replace(found, reason=self._paused_words(task))
 
     def _paused_words(self, task: Task) -> str:

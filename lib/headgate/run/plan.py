@@ -144,6 +144,7 @@ class RunPlan:
             refuse_judged(self.environments)
         self.rates()
         refuse_unknown_budgets(self.settings, self.environments)
+        _refuse_meaningless("lanes", self.settings.lanes, self.environments)
         _refuse_meaningless("executors", self.settings.executors, self.environments)
         return self
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -28,6 +28,7 @@ from headgate.core import Clock, Model
 from headgate.core.events import Emit
 from headgate.core.status import RequestStatus
 from headgate.models import RetryPolicy
+from headgate.run.batch_lane import BatchLane
 from headgate.run.budgets import Budgets, BudgetStop
 from headgate.run.served import ServedModels
 from headgate.run.token_needs import TokenNeeds
@@ -52,6 +53,7 @@ class RequestSide:
         admission: the gate; a slot bank bounds it by `set_provider_cap`.
         budgets: what samples and models may spend; a model whose day is used up is under the pressure `DAILY_BUDGET`.
         engines: serve the models of the roster that have no endpoint; None where nothing is served.
+        batches: takes requests that can wait; None where all are asked at once.
         executor: the way of every request.
         needs: what requests of models with limits per minute take.
         idle: told a task whose request will wait for longer than a second.
@@ -72,6 +74,7 @@ class RequestSide:
         slots: SlotSource | None = None,
         trace_requests: bool = False,
         engines: ServedModels | None = None,
+        batches: BatchLane | None = None,
     ) -> None:
         """Prepare the request side.
 
@@ -84,6 +87,7 @@ class RequestSide:
             slots: bounds providers across processes.
             trace_requests: whether events of every single request are told.
             engines: see the attribute.
+            batches: likewise.
         """
         controller = AdmissionController(make_law or law_factory(settings), trace_requests=trace_requests)
         self.admission = RequestAdmission(controller, clock, emit)
@@ -99,6 +103,7 @@ class RequestSide:
         self.budgets = Budgets(settings, clock=clock, emit=emit)
         self.engines = engines
         self.needs = TokenNeeds()
+        self.batches = batches
         self.idle: Callable[[str], None] = lambda _: None
         self.busy: Callable[[str], None] = lambda _: None
         self.ready: Callable[[str], int] = lambda _: 0
@@ -127,6 +132,8 @@ class RequestSide:
         else:
             self._bounded.discard(model.key)
         self.budgets.register(model)
+        if self.batches is not None:
+            self.batches.note_model(model)
         self._models[model.key], self._keys[model.key] = model, now
         self._aliases.setdefault(now.account, {})[model.key] = cap
         self._leaving.get(model.key, set()).discard(now.account)
@@ -189,6 +196,13 @@ class RequestSide:
         if key is None or self._models[alias] is not model or domain is not Domain.CHAT:
             key = request_key(model, domain)
         return RequestItem(key, alias, model.weight, None, correlation, *tokens)
+
+    def forget(self, samples: Collection[str]) -> None:
+        """Forget requests in batches of samples that are durable, or are not taken any more."""
+        if self.batches is not None:
+            self.batches.forget(samples)
+            for sample in samples:
+                self.budgets.ended(in_batch(sample))
 
     def pressure(self, alias: str) -> Pressure | None:
         """Return what a request of a model would have to wait for now."""
@@ -280,6 +294,11 @@ class RequestSide:
     def models(self) -> Iterable[str]:
         """Return the keys of the models that may be asked."""
         return self._keys.keys()
+
+
+def in_batch(task_id: str) -> str:
+    """Return in whose name the budget of a model holds what a request in a batch may take."""
+    return f"{task_id} in a batch"
 
 
 def _never_asked(name: ProviderModel, cap: int) -> RequestStatus:

@@ -21,10 +21,11 @@ from headgate.core.events import (
 )
 from headgate.core.status import CampaignStatus
 from headgate.run.acceptance import Acceptance
+from headgate.run.batch_lane import single_reply
 from headgate.run.budgets import restored_budgets
 from headgate.run.controls import LOOK_EVERY_S, LOOK_EVERY_SIMULATED_S, Steering
 from headgate.run.demand import DemandSide
-from headgate.run.dispatch import AGGREGATE, JOBS, LOCAL, WORKERS, dispatcher_of, frontier_rules
+from headgate.run.dispatch import AGGREGATE, JOBS, JUDGE_CALLS, LOCAL, WORKERS, dispatcher_of, frontier_rules
 from headgate.run.early_stop import RosterEarlyStop
 from headgate.run.garbage import rare_collections
 from headgate.run.health import Health
@@ -147,6 +148,7 @@ class Run:
             ended=self._look_at,
             withdrawn=self._settling.withdrawn,
             drop=lambda tasks, reason: self._loop.drop(tasks, reason),  # noqa: PLW0108 - the loop is made of them
+            discard_held=lambda condition: self._loop.discard_held(condition),  # noqa: PLW0108 - likewise
             wake=lambda: self._loop.wake(),  # noqa: PLW0108 - likewise
         )
         self.run_id = plan.run_id or new_run_id()
@@ -270,6 +272,8 @@ class Run:
                     beside.append(self.plan.notices.keep(self._told))
                 if self._parts.requests is not None:
                     beside.append(self._parts.requests.budgets.keep_in_step())
+                    if self._parts.requests.batches is not None:
+                        beside.append(self._parts.requests.batches.run())
                 if self._outside is not None:
                     beside.append(self._outside.run(lambda limit: self._parts.dispatcher.set_limit(JOBS, limit)))
                 if self._parts.hosts is not None:
@@ -357,6 +361,10 @@ class Run:
         if requests is not None:
             requests.idle, requests.busy = self._stages.idle, self._stages.busy
             requests.ready, requests.free_workers = parts.dispatcher.queued, self._free_workers
+            if (batches := requests.batches) is not None:
+                batches.go_on, batches.is_stopping = self._go_on, parts.stopping.is_set
+                batches.sample_of = self._sample_of
+                batches.single = single_reply(parts.environments)
             if requests.engines is not None:
                 requests.engines.due, requests.engines.hopeless = self._due, self._engines_fail
             if judging is not None:
@@ -414,7 +422,11 @@ class Run:
 
     def _is_drained(self) -> bool:
         """Return whether a stopped run has ended all that it has begun; called when nothing runs."""
-        return self._parts.stopping.is_set() and not self._stages.unjudged
+        queue = self._parts.dispatcher.queue
+        # What waits for a batch is in the journal, and the next run has its reply.
+        is_waiting = bool(self._loop.held) and self._loop.only_holds
+        is_waiting = is_waiting and not queue.demand(JUDGE_CALLS) and not queue.demand(LOCAL)
+        return self._parts.stopping.is_set() and (not self._stages.unjudged or is_waiting)
 
     def _turned(self) -> None:
         """Follow a turn of the loop: backpressure, buffers that wait for a free worker, and the end of a matrix."""
@@ -465,6 +477,21 @@ class Run:
             self._parts.local.touch([model], self.now())
             self._parts.wake.set()
 
+    def _go_on(self, task_id: str) -> None:
+        """Have a task whose request came back from its batch take its turn."""
+        key = TaskId(task_id)
+        if key in self._loop.held:
+            if (row := self._stages.row_of(key)) is not None:
+                row.ready_at = self.now()
+            else:
+                self._parts.ready_since[key] = self.now()
+            self._loop.go_on(key)
+
+    def _sample_of(self, task_id: str) -> str:
+        """Return the task id of the sample that a task, or a stage of one, is of."""
+        row = self._stages.row_of(TaskId(task_id))
+        return task_id if row is None else row.task.task_id
+
     def _free_workers(self) -> int:
         """Return how many episodes and judgements could begin at once."""
         book = self._parts.dispatcher.book
@@ -514,6 +541,8 @@ class Run:
             if judging is not None and self.plan.environments[sample.environment].spec.needs_judge:
                 judging.figures.add(sample)
             self._emit(SampleAccepted(sample))
+        if self._parts.requests is not None:
+            self._parts.requests.forget(accepted)
         self._sink.note_accepted(len(accepted))
 
     async def _recount(self) -> None:

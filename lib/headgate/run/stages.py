@@ -77,6 +77,7 @@ class Stages:
         ended: Callable[[Sample], None],
         withdrawn: Callable[[Sequence[Task]], None],
         drop: Callable[[Iterable[Task], str], None],
+        discard_held: Callable[[Callable[[Task], bool]], list[Task]],
         wake: Callable[[], None],
     ) -> None:
         """Prepare the stages.
@@ -92,6 +93,7 @@ class Stages:
             ended: told of each sample.
             withdrawn: told of samples that are not taken, though their work had begun.
             drop: has the loop forget ready tasks that were withdrawn.
+            discard_held: takes tasks out of the loop whose requests are in batches.
             wake: has the loop look whether a sample can be opened.
         """
         self._parts = parts
@@ -105,6 +107,7 @@ class Stages:
         self._ended = ended
         self._withdrawn = withdrawn
         self._drop = drop
+        self._discard_held = discard_held
         self.wake = wake
         self._running: dict[TaskId, Row] = {}
         self._places: dict[TaskId, tuple[Row, int]] = {}
@@ -207,6 +210,9 @@ class Stages:
             if not row.started_at and not row.is_withdrawn and condition(row.task):
                 row.is_withdrawn = True
                 gone.append(row.task)
+        gone += self._discard_held(condition)
+        if self._parts.requests is not None:
+            self._parts.requests.forget([task.task_id for task in gone])
         if self._outside is not None:
             self._outside.withdraw("its model has left, or needs no more samples", condition)
         if gone:
@@ -300,6 +306,9 @@ class Stages:
         except asyncio.CancelledError:
             parts.emit(TaskReturned(row.task.task_id, task.model, task.environment, "the campaign is stopping"))
             raise
+        except RetryLaterError as later:
+            self._rested(row, task, later)
+            raise
         finally:
             self._over(row, task)
         if result.questions and row.stage_ids:
@@ -314,6 +323,11 @@ class Stages:
             await self._health.remember(task.model)
         if row.is_recorded and row.stage_ids and result.score is None:
             raise TaskFailedError(result.error or "the episode failed")
+
+    def _rested(self, row: Row, task: Task, later: RetryLaterError) -> None:
+        """Note that a stage of a row waits for its request, which is in a batch: no death of a process counts on it."""
+        self._acceptance.note_rested(row.task.task_id)
+        self._parts.emit(TaskDeferred(row.task.task_id, task.model, task.environment, later.reason, 0))
 
     async def _played(self, row: Row, task: Task, episode: Awaitable[EpisodeResult]) -> EpisodeResult:
         """Return the result of an episode; where its host is lost, the task waits for another one.
@@ -487,6 +501,10 @@ class Stages:
             return  # the environment knew the score
         try:
             await self._judgements.ask(row, task, number)
+        except RetryLaterError as later:
+            if later.is_held is not None:
+                self._rested(row, task, later)
+            raise
         finally:
             self._waiting.pop(task.task_id, None)
 

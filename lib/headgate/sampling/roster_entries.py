@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from headgate.config import Lane
 from headgate.core import Model, ModelBudget, Secret, Serving, errors, redacted
 from headgate.core.addresses import is_metadata_host
 from headgate.core.errors import did_you_mean
@@ -58,6 +59,7 @@ class RosterEntry(RateSection):
         tools: how it is given the tools of an environment: `native` in fields of the request, as `text`, or `auto`.
         key_limits: limits per minute of all models at the same address with the same key.
         organisation: one of the roster's `organisations`, whose limits per minute it shares.
+        lane: how its requests go that can wait, in place of the setting `lanes`.
     """
 
     name: str
@@ -79,6 +81,7 @@ class RosterEntry(RateSection):
     daily_tokens: int | None = Field(None, ge=1)
     daily_requests: int | None = Field(None, ge=1)
     daily_cost: float | None = Field(None, gt=0, allow_inf_nan=False)
+    lane: Lane | Literal[""] = ""
     price_in: float = Field(0.0, ge=0, allow_inf_nan=False)
     price_out: float = Field(0.0, ge=0, allow_inf_nan=False)
 
@@ -267,6 +270,7 @@ def _model(
             rates=_rates(checked, organisations),
             serve=serve,
             tools=checked.tools,
+            lane=checked.lane,
         )
     except errors.InvalidNameError as error:
         problems.append(f"{place}: {error}")

@@ -175,11 +175,38 @@ class DispatchLoop:
             self._close(task, "dropped", now)
             self._follow(progress, now)
 
+    @property
+    def held(self) -> dict[TaskId, Task]:
+        """The tasks that are put off until told (`go_on`); they hold nothing. To be read."""
+        return self._retries.held
+
+    @property
+    def only_holds(self) -> bool:
+        """Whether whatever is put off waits to be told."""
+        return len(self._retries) == len(self._retries.held)
+
+    def go_on(self, task_id: TaskId) -> None:
+        """Have a task that was put off until told take its turn again; nothing happens to any other."""
+        task = self._retries.held.pop(task_id, None)
+        if task is not None and not self.stopped_by:
+            if self._trace is not None:
+                self._trace.tell(events.RetryRedispatched, task.task_id, task.attempt)
+            self.dispatcher.enqueue((task,), self._now())
+
+    def discard_held(self, condition: Callable[[Task], bool]) -> list[Task]:
+        """Withdraw tasks that are put off until told, and no part of a row group; return them."""
+        gone = [task for key, task in self._retries.held.items() if key not in self.graph and condition(task)]
+        for task in gone:
+            del self._retries.held[task.task_id]
+        return gone
+
     def why(self, task_id: TaskId) -> Explanation:
         """Return which gate holds a task."""
         missing = self.graph.missing(task_id)
         if missing:
             return Explanation(task_id, "waiting", "dependency", f"it waits for {', '.join(missing)}")
+        if task_id in self._retries.held:
+            return Explanation(task_id, "deferred", "batch", "it waits for what it has asked for")
         at = self._retries.at(task_id)
         if at is not None:
             return Explanation(task_id, "deferred", "retry", "its last run failed; it is tried again", at)

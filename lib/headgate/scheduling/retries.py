@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from headgate.core import ChatError, Task, TaskId
@@ -17,13 +18,22 @@ class RetryLaterError(Exception):
         reason: why, in a few words.
         wait_s: seconds after which it may be tried again; None leaves it to the run's rules.
         is_failure: False where nothing went wrong, and it waits for as long as it takes: for a new day's budget, say.
+        is_held: says whether it still waits to be told (`DispatchLoop.go_on`); None where only time passes.
     """
 
-    def __init__(self, reason: str, wait_s: float | None = None, *, is_failure: bool = True) -> None:
+    def __init__(
+        self,
+        reason: str,
+        wait_s: float | None = None,
+        *,
+        is_failure: bool = True,
+        is_held: Callable[[], bool] | None = None,
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.wait_s = wait_s
         self.is_failure = is_failure
+        self.is_held = is_held
 
 
 class TaskFailedError(HeadgateError):
@@ -78,10 +88,12 @@ class Retries:
         self.rules = rules
         self._waiting: list[tuple[float, int, Task]] = []
         self._failing_since: dict[TaskId, float] = {}
+        self.held: dict[TaskId, Task] = {}
+        """Those that wait to be told, whatever the time; to be read."""
         self._order = itertools.count()
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self.held)
 
     def put_off(self, task: Task, retry: RetryLaterError, now: float) -> float | None:
         """Put a task off that has failed for now; return the seconds, or None if that was its last run."""
@@ -89,6 +101,9 @@ class Retries:
             self._failing_since.pop(task.task_id, None)
         elif self._is_last(task, now):
             return None
+        if retry.is_held is not None and retry.is_held():
+            self.held[task.task_id] = task
+            return 0.0
         wait_s = self.rules.wait_for(retry, task.attempt)
         # What merely waits has not failed, and may be put off for as long as it takes.
         again = replace(task, attempt=task.attempt + 1) if retry.is_failure else task

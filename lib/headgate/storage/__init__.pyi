@@ -32,6 +32,7 @@ from .benchmark import StoreFigures as StoreFigures, example_samples as example_
 from .benchmark import measure_store as measure_store
 from .pairs import AlreadyTaken as AlreadyTaken, Opening as Opening
 from .recovery import repair as repair
+from .request_batches import BatchedRequest as BatchedRequest, BatchRecord as BatchRecord
 from .sample_index import (
     MOST_FOUND as MOST_FOUND,
     Order as Order,

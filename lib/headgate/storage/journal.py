@@ -41,6 +41,7 @@ from headgate.storage.journal_times import JournalTimes
 from headgate.storage.limits import LimitBook, LimitKey, LimitReport, LimitShare
 from headgate.storage.objects import LEASES
 from headgate.storage.pairs import AlreadyTaken, Opening, PairBook, PairRecord
+from headgate.storage.request_batches import RequestBatches
 from headgate.storage.spending import SpendingAnswer, SpendingBook, SpendingReport
 from headgate.storage.spool import Spool, SpooledBatch, SpoolState
 
@@ -111,6 +112,7 @@ class Journal:
         self._times = JournalTimes(self._db)
         self._limits = LimitBook(self._db, self.holder)
         self.controls = ControlBook(self._db)
+        self.batches = RequestBatches(self._db, self.holder, self._transaction)
         self._spending = SpendingBook(self._db, self.holder, self._times)
         self._is_open = True
 
@@ -181,6 +183,7 @@ class Journal:
             held = self._held(mine)
             self._db.many("close_task", [(position,) for position in held])
             self._db.many("forget_given", [(mine[position],) for position in held])
+            self.batches.forget(mine[position] for position in held)
         for task_id in mine.values():
             del self._positions[task_id]
 
@@ -195,6 +198,7 @@ class Journal:
             self._db.run("forget_withdrawn")
             withdrawn = {position for (position,) in self._db.run("withdrawn")}
             self._db.run("adopt_samples", {"holder": self.holder})
+            self.batches.adopt()
             wanted_models, wanted_environments = set(models), set(environments)
             mine: dict[int, Task] = {}
             in_hand = set(self._positions.values())
@@ -244,6 +248,7 @@ class Journal:
         now: float,
         *,
         started: Iterable[str] = (),
+        rested: Iterable[str] = (),
         spent: Mapping[str, Spending] = NOTHING_SPENT,
     ) -> set[str]:
         """Make samples durable (fsync) and close their tasks; return the ids accepted.
@@ -254,6 +259,7 @@ class Journal:
             samples: whose episodes have ended.
             now: wall seconds.
             started: tasks whose episodes have begun; should this process die, it is counted on them.
+            rested: tasks that have begun, and wait without doing anything: no death of a process counts on them.
             spent: by model, since it was last told: what a sample took is known to others no later than the sample.
         """
         found = {s.task_id: (self._positions[s.task_id], s) for s in samples if s.task_id in self._positions}
@@ -262,7 +268,10 @@ class Journal:
             begun = {self._positions[task_id] for task_id in started if task_id in self._positions}
             begun.difference_update(position for position, _ in found.values())
             self._db.many("start_task", [(position,) for position in begun])
+            resting = {self._positions[task_id] for task_id in rested if task_id in self._positions}
+            self._db.many("rest_task", [(position,) for position in resting])
             fresh = self._accept(found, now) if found else []
+            self.batches.forget(sample.task_id for sample in fresh)
             counted = self._spending.count(spent, now) if spent else None
         if counted is not None:
             self._spending.counted(counted)
@@ -446,6 +455,7 @@ class Journal:
             # A full disk must not keep the process from ending: that the holder is gone says the same.
             self._db.run("abandon_tasks", {"holder": self.holder})
             self._db.run("abandon_samples", {"holder": self.holder})
+            self.batches.abandon(self.holder)
             self._spending.leave()
             self._limits.leave()
         self._db.close()
@@ -546,3 +556,4 @@ class Journal:
                 self._db.run("count_deaths", {"holder": holder})
                 self._db.run("abandon_tasks", {"holder": holder})
                 self._db.run("abandon_samples", {"holder": holder})
+                self.batches.abandon(holder)

@@ -52,6 +52,17 @@ CREATE TABLE IF NOT EXISTS control_changes (
 );
 -- Open tasks that were withdrawn; whoever has one in its queue closes it, as does who takes it over.
 CREATE TABLE IF NOT EXISTS withdrawn (position INTEGER PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS request_batches (
+  key TEXT PRIMARY KEY, holder TEXT NOT NULL, model TEXT NOT NULL, made_at REAL NOT NULL, requests INTEGER NOT NULL,
+  stage TEXT NOT NULL, file_id TEXT NOT NULL DEFAULT '', batch_id TEXT NOT NULL DEFAULT ''
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS batched_requests (
+  task_id TEXT NOT NULL, number INTEGER NOT NULL, digest TEXT NOT NULL, sample TEXT NOT NULL, batch TEXT NOT NULL,
+  stage TEXT NOT NULL, reply TEXT NOT NULL DEFAULT '',
+  PRIMARY KEY (task_id, number)
+);
+CREATE INDEX IF NOT EXISTS batched_by_sample ON batched_requests (sample);
+CREATE INDEX IF NOT EXISTS batched_by_batch ON batched_requests (batch);
 
 -- name: has_meta
 SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta';
@@ -139,7 +150,8 @@ UPDATE open_tasks SET holder = ? WHERE position = ?;
 SELECT model, environment, sequence, stage, started FROM open_tasks JOIN pairs USING (pair);
 
 -- name: holders
-SELECT holder FROM open_tasks WHERE holder != '' UNION SELECT holder FROM spool WHERE holder != '';
+SELECT holder FROM open_tasks WHERE holder != '' UNION SELECT holder FROM spool WHERE holder != ''
+UNION SELECT holder FROM request_batches WHERE holder != '';
 
 -- name: open_count
 SELECT count(*) FROM open_tasks;
@@ -348,3 +360,51 @@ SELECT position FROM withdrawn;
 
 -- name: open_by_pair
 SELECT model, environment, count(*) FROM open_tasks JOIN pairs USING (pair) GROUP BY model, environment;
+
+-- name: batches_of
+SELECT key, model, made_at, requests, stage, file_id, batch_id FROM request_batches WHERE holder = :holder;
+
+-- name: batched_of
+SELECT task_id, number, digest, sample, batch, batched_requests.stage
+FROM batched_requests JOIN request_batches ON request_batches.key = batch WHERE holder = :holder;
+
+-- name: add_request_batch
+INSERT INTO request_batches (key, holder, model, made_at, requests, stage) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: set_request_batch
+UPDATE request_batches SET stage = ?, file_id = ?, batch_id = ? WHERE key = ?;
+
+-- name: add_batched
+INSERT INTO batched_requests (task_id, number, digest, sample, batch, stage) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (task_id, number) DO UPDATE SET
+  digest = excluded.digest, sample = excluded.sample, batch = excluded.batch, stage = excluded.stage, reply = '';
+
+-- name: set_batched
+UPDATE batched_requests SET stage = ?, reply = ? WHERE task_id = ? AND number = ?;
+
+-- name: batched_reply
+SELECT reply FROM batched_requests WHERE task_id = ? AND number = ?;
+
+-- name: rest_task
+UPDATE open_tasks SET started = 0 WHERE position = ?;
+
+-- name: drop_batched
+DELETE FROM batched_requests WHERE sample = ?;
+
+-- name: drop_request_batch
+DELETE FROM request_batches WHERE key = :key;
+
+-- name: drop_ended_batches
+DELETE FROM request_batches WHERE stage = 'ended' AND key NOT IN (SELECT batch FROM batched_requests);
+
+-- name: drop_old_batches
+DELETE FROM request_batches WHERE made_at < :before;
+
+-- name: drop_lone_requests
+DELETE FROM batched_requests WHERE batch NOT IN (SELECT key FROM request_batches);
+
+-- name: abandon_request_batches
+UPDATE request_batches SET holder = '' WHERE holder = :holder;
+
+-- name: adopt_request_batches
+UPDATE request_batches SET holder = :holder WHERE holder = '';

@@ -146,7 +146,7 @@ class PostgresJournal:
 
     def make_tables(self) -> None:
         """Make them; what is there is in use, so it is left alone unless an earlier version made less."""
-        if self.run("has_controls").fetchone() is None:
+        if self.run("has_latest").fetchone() is None:
             self._connection().execute(self._sql["schema"])
 
     def told(self) -> AbstractContextManager[None]:

@@ -63,9 +63,20 @@ CREATE TABLE IF NOT EXISTS control_changes (
   reason text NOT NULL
 );
 CREATE TABLE IF NOT EXISTS withdrawn (position bigint PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS request_batches (
+  key text PRIMARY KEY, holder text NOT NULL, model text NOT NULL, made_at float8 NOT NULL, requests bigint NOT NULL,
+  stage text NOT NULL, file_id text NOT NULL DEFAULT '', batch_id text NOT NULL DEFAULT ''
+);
+CREATE TABLE IF NOT EXISTS batched_requests (
+  task_id text NOT NULL, number integer NOT NULL, digest text NOT NULL, sample text NOT NULL, batch text NOT NULL,
+  stage text NOT NULL, reply text NOT NULL DEFAULT '',
+  PRIMARY KEY (task_id, number)
+);
+CREATE INDEX IF NOT EXISTS batched_by_sample ON batched_requests (sample);
+CREATE INDEX IF NOT EXISTS batched_by_batch ON batched_requests (batch);
 
--- name: has_controls
-SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'withdrawn';
+-- name: has_latest
+SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'batched_requests';
 
 -- name: has_meta
 SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'meta';
@@ -180,3 +191,20 @@ ON CONFLICT (model, minute) DO UPDATE SET
 
 -- name: scrub
 VACUUM (FULL) spool, spooled_samples;
+
+-- name: add_batched
+INSERT INTO batched_requests (task_id, number, digest, sample, batch, stage)
+SELECT * FROM unnest(%s::text[], %s::integer[], %s::text[], %s::text[], %s::text[], %s::text[])
+ON CONFLICT (task_id, number) DO UPDATE SET
+  digest = excluded.digest, sample = excluded.sample, batch = excluded.batch, stage = excluded.stage, reply = '';
+
+-- name: set_batched
+UPDATE batched_requests SET stage = n.stage, reply = n.reply
+FROM unnest(%s::text[], %s::text[], %s::text[], %s::integer[]) AS n (stage, reply, task_id, number)
+WHERE batched_requests.task_id = n.task_id AND batched_requests.number = n.number;
+
+-- name: rest_task
+UPDATE open_tasks SET started = 0 WHERE position = ANY (%s::bigint[]);
+
+-- name: drop_batched
+DELETE FROM batched_requests WHERE sample = ANY (%s::text[]);

@@ -37,6 +37,32 @@ class UsageMissing(Event, log_level=WARNING):
     estimated_tokens: int
 
 
+class BatchSubmitted(Event):
+    """Requests of a model were given to its provider as a batch; `batch` is the provider's name of it."""
+
+    model: str
+    batch: str
+    requests: int
+
+
+class BatchEnded(Event):
+    """Nothing more will come of a batch: `answered` of its requests have their reply, and `left` are asked at once.
+
+    `ignored` results were of other requests, or came again. `status` is the provider's, or `lost`, `refused`,
+    `overdue` or `given_up`.
+    """
+
+    model: str
+    batch: str
+    status: str
+    requests: int
+    answered: int
+    left: int
+    ignored: int
+    seconds: float
+    reason: str = ""
+
+
 class RequestFinished(Event, log_level=DEBUG):
     """One attempt of a chat request ended; `outcome` is `success` or an error kind."""
 

@@ -1,0 +1,272 @@
+"""The client of batches: many chat requests in one file, answered by their provider within a day."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, Protocol
+from urllib.parse import quote
+
+import aiohttp
+import orjson
+
+from headgate.core import ChatError, ChatReply, Clock, ErrorKind, Message, Model, json_value, masked
+from headgate.models.answer import failure_of_exception, failure_of_status, read_completion
+from headgate.models.batch_routes import ENDPOINT, TASK_METADATA
+from headgate.models.client import Connections, read_up_to, request_body
+from headgate.models.wire import TASK_HEADER_OPTION
+
+KEY_METADATA: Final = "headgate_batch"
+"""Names our key among a batch's metadata, by which one is found whose creation was not answered."""
+
+_ENDED: Final = frozenset({"completed", "failed", "expired", "cancelled"})
+_DOCUMENT_BYTES: Final = 2**20
+_LISTED: Final = 100
+_MOST_PAGES: Final = 20
+_LINE_SPARE_BYTES: Final = 64 * 1024
+_RESULT_BYTES: Final = 2**30
+_PATIENCE_S: Final = 600.0
+"""For the upload of a file, and for the reading of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStatus:
+    """A batch as its provider tells it.
+
+    Attributes:
+        batch_id: of the provider.
+        status: in its words; see `is_ended`.
+        total: requests in it, 0 where it does not say.
+        done: of these, those that are answered or have failed.
+        files: with results, good ones and bad ones.
+        problem: why it failed, in the provider's words.
+    """
+
+    batch_id: str
+    status: str
+    total: int = 0
+    done: int = 0
+    files: tuple[str, ...] = ()
+    problem: str = ""
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether nothing more will come of it."""
+        return self.status in _ENDED
+
+
+class BatchSender(Protocol):
+    """What carries batches to a model's provider: `BatchClient`, or a double of it in a simulation.
+
+    Each raises `ChatError`, as a chat does, and tries nothing twice.
+    """
+
+    async def upload(self, model: Model, key: str, data: bytes) -> str:
+        """Return the id of a file of requests."""
+        ...
+
+    async def create(self, model: Model, key: str, file_id: str) -> BatchStatus:
+        """Make a batch of a file that was uploaded."""
+        ...
+
+    async def find(self, model: Model, key: str) -> BatchStatus | None:
+        """Return the batch that was created with a key; None where the provider has none."""
+        ...
+
+    async def status(self, model: Model, batch_id: str) -> BatchStatus:
+        """Return where a batch stands."""
+        ...
+
+    def results(self, model: Model, batch: BatchStatus) -> AsyncIterator[tuple[str, ChatReply | None]]:
+        """Yield `custom_id` and reply of each result; None for one that is no answer."""
+        ...
+
+    async def cancel(self, model: Model, batch_id: str) -> None:
+        """Have no more of a batch asked."""
+        ...
+
+
+def batch_line(model: Model, custom_id: str, messages: Sequence[Message], task: str) -> bytes:
+    """Return one line of a file of requests; `task` is told only to models whose option says so."""
+    options = {name: value for name, value in model.options if not name.startswith("stream")}
+    if options.get(TASK_HEADER_OPTION) is True:
+        options["metadata"] = {TASK_METADATA: task}
+    body = orjson.Fragment(request_body(model, messages, options, streams=False))
+    return orjson.dumps({"custom_id": custom_id, "method": "POST", "url": ENDPOINT, "body": body})
+
+
+class BatchClient:
+    """Implements `BatchSender` over HTTP, on the connections of a `ChatClient`."""
+
+    def __init__(
+        self, connections: Connections, clock: Clock, *, deadline_s: float = 120.0, max_reply_bytes: int = 8 * 2**20
+    ) -> None:
+        self._connections = connections
+        self._clock = clock
+        self._deadline_s = deadline_s
+        self._line_bytes = 2 * max_reply_bytes + _LINE_SPARE_BYTES
+
+    async def upload(self, model: Model, key: str, data: bytes) -> str:
+        """Return the id of a file of requests."""
+        form = aiohttp.FormData()
+        form.add_field("purpose", "batch")
+        form.add_field("file", data, filename=f"{key}.jsonl", content_type="application/jsonl")
+        found = await self._asked("POST", model, "files", deadline_s=_PATIENCE_S, data=form)
+        return _text(found.get("id")) or _no("a file without an id")
+
+    async def create(self, model: Model, key: str, file_id: str) -> BatchStatus:
+        """Make a batch of a file that was uploaded."""
+        wanted = {"input_file_id": file_id, "endpoint": ENDPOINT, "completion_window": "24h"}
+        body = orjson.dumps(wanted | {"metadata": {KEY_METADATA: key}})
+        headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+        return _status(await self._asked("POST", model, "batches", data=body, headers=headers))
+
+    async def find(self, model: Model, key: str) -> BatchStatus | None:
+        """Return the batch that was created with a key, if it is among the latest of its provider."""
+        after = ""
+        for _ in range(_MOST_PAGES):
+            page = await self._asked("GET", model, f"batches?limit={_LISTED}{after}")
+            listed = [one for one in page.get("data") or () if isinstance(one, dict)]
+            for one in listed:
+                metadata = one.get("metadata")
+                if isinstance(metadata, dict) and metadata.get(KEY_METADATA) == key:
+                    return _status(one)
+            last = _text(listed[-1].get("id")) if listed else ""
+            if not page.get("has_more") or not last:
+                return None
+            after = f"&after={quote(last, safe='')}"
+        return None
+
+    async def status(self, model: Model, batch_id: str) -> BatchStatus:
+        """Return where a batch stands."""
+        return _status(await self._asked("GET", model, f"batches/{quote(batch_id, safe='')}"))
+
+    async def cancel(self, model: Model, batch_id: str) -> None:
+        """Have no more of a batch asked."""
+        await self._asked("POST", model, f"batches/{quote(batch_id, safe='')}/cancel")
+
+    async def results(self, model: Model, batch: BatchStatus) -> AsyncIterator[tuple[str, ChatReply | None]]:
+        """Yield `custom_id` and reply of each result; a line that is too long, or is none, is left out."""
+        for file_id in batch.files:
+            async with self._answered(
+                "GET", model, f"files/{quote(file_id, safe='')}/content", _PATIENCE_S
+            ) as response:
+                async for line in _lines(response, self._line_bytes):
+                    found = _result(line)
+                    if found is not None:
+                        yield found
+
+    async def _asked(
+        self, method: str, model: Model, path: str, deadline_s: float | None = None, **more: Any
+    ) -> dict[str, Any]:
+        async with self._answered(method, model, path, deadline_s or self._deadline_s, **more) as response:
+            body = await read_up_to(response, _DOCUMENT_BYTES)
+        try:
+            found = json_value(body)
+        except orjson.JSONDecodeError:
+            found = None
+        return found if isinstance(found, dict) else _no(f"{method} {path.partition('?')[0]} answered no JSON object")
+
+    @asynccontextmanager
+    async def _answered(
+        self,
+        method: str,
+        model: Model,
+        path: str,
+        deadline_s: float,
+        headers: Mapping[str, str] | None = None,
+        data: Any = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Give the answer to a request, on a connection of its own; raises as `ChatClient.chat` does."""
+        sent = {"Accept-Encoding": "identity", **(headers or {})}
+        if model.api_key:
+            sent["Authorization"] = f"Bearer {model.api_key.reveal()}"
+        url, was_answered = f"{model.base_url.rstrip('/')}/{path}", False
+        try:
+            async with (
+                asyncio.timeout(deadline_s),
+                self._connections.fresh.request(
+                    method, url, headers=sent, data=data, allow_redirects=False
+                ) as response,
+            ):
+                was_answered = True
+                if not 200 <= response.status < 300:
+                    body = await read_up_to(response, _LINE_SPARE_BYTES)
+                    raise failure_of_status(response.status, body, response.headers, self._clock.wall())
+                yield response
+                return
+        except aiohttp.ClientError as error:
+            failed = failure_of_exception(error, was_answered=was_answered)
+        except TimeoutError:
+            failed = ChatError(ErrorKind.PROVIDER_TIMEOUT, f"no whole answer within {deadline_s:g} s")
+        except OSError as error:
+            failed = failure_of_exception(error, was_answered=was_answered)
+        raise failed  # outside of `except`: the transport's exceptions carry request headers, and so the key
+
+
+async def _lines(response: aiohttp.ClientResponse, longest: int) -> AsyncIterator[bytes]:
+    """Yield the lines of an answer but those that are too long; no more than `_RESULT_BYTES` are read."""
+    rest, is_skipping, received = bytearray(), False, 0
+    async for data in response.content.iter_any():
+        received += len(data)
+        if received > _RESULT_BYTES:
+            response.close()
+            return
+        *whole, end = data.split(b"\n")
+        for part in whole:
+            rest += part
+            if rest and not is_skipping and len(rest) <= longest:
+                yield bytes(rest)
+            rest, is_skipping = bytearray(), False
+        rest += end
+        if len(rest) > longest:
+            rest, is_skipping = bytearray(), True
+    if rest and not is_skipping:
+        yield bytes(rest)
+
+
+def _result(line: bytes) -> tuple[str, ChatReply | None] | None:
+    try:
+        found: Any = json_value(line, most_values=2**20)
+    except orjson.JSONDecodeError:
+        return None
+    match found:
+        case {"custom_id": str() as custom_id, "response": {"status_code": 200, "body": dict() as body}}:
+            try:
+                answer = read_completion(orjson.dumps(body))
+            except ChatError:
+                return custom_id, None
+            reply = answer.reply(0.0, lane="batch")
+            return custom_id, reply
+        case {"custom_id": str() as custom_id}:
+            return custom_id, None
+        case _:
+            return None
+
+
+def _status(found: dict[str, Any]) -> BatchStatus:
+    counts = found.get("request_counts")
+    counted = {name: n for name, n in counts.items() if type(n) is int} if isinstance(counts, dict) else {}
+    files = tuple(name for place in ("output_file_id", "error_file_id") if (name := _text(found.get(place))))
+    errors = found.get("errors")
+    listed = errors.get("data") if isinstance(errors, dict) else None
+    first = listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], dict) else {}
+    return BatchStatus(
+        _text(found.get("id")) or _no("a batch without an id"),
+        _text(found.get("status")) or _no("a batch without a status"),
+        max(0, counted.get("total", 0)),
+        max(0, counted.get("completed", 0)) + max(0, counted.get("failed", 0)),
+        files,
+        masked(_text(first.get("message")))[:300],
+    )
+
+
+def _text(value: object) -> str:
+    """Return what a provider named; nothing for what cannot be part of an address."""
+    return value if isinstance(value, str) and value.isprintable() and len(value) <= 1_000 else ""
+
+
+def _no(what: str) -> NoReturn:
+    raise ChatError(ErrorKind.PROVIDER_FAILURE, what)

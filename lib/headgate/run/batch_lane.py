@@ -1,0 +1,530 @@
+"""The batch lane: requests that can wait are gathered, given to their provider as batches, and answered by and by."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+import orjson
+
+from headgate.config import Settings, value_for
+from headgate.core import DAY_S, ChatError, ChatReply, Clock, ErrorKind, Message, Model, Task
+from headgate.core.events import BatchEnded, BatchSubmitted, Emit
+from headgate.environments import Environment
+from headgate.environments.rubric import RubricEnvironment
+from headgate.models import BatchSender, BatchStatus, batch_line, request_body
+from headgate.run.dispatch import JUDGE
+from headgate.scheduling import RetryLaterError
+from headgate.storage import BatchedRequest, BatchRecord, JournalThread
+
+T = TypeVar("T")
+
+LANE_BYTES: Final = 48 * 1024 * 1024
+"""Of one file of requests: below the 64 MiB of our own servers, and the 200 MB of OpenAI's."""
+
+SUBMIT_PATIENCE_S: Final = 1_800.0
+"""A provider that takes no batch for so long is asked the ordinary way, and for a batch again after `REFUSED_S`."""
+
+REFUSED_S: Final = 3_600.0
+COLLECT_PATIENCE_S: Final = 3_600.0
+OVERDUE_S: Final = DAY_S + 3_600.0
+"""A batch has a day; an hour later nobody waits for it any more."""
+
+SPARE_S: Final = 3_600.0
+"""In the lane `auto`, what has not come so long before the end of its due day is asked at once."""
+
+LEAST_S: Final = 4 * 3_600.0
+"""In the lane `auto`, what has less than this left of its due day never goes into a batch."""
+
+LONGEST_POLLS: Final = 20
+"""Polls grow apart by half each time, up to so many times the first interval."""
+
+_LOST_AFTER: Final = 3
+_CHUNK: Final = 200
+_NEVER: Final = frozenset({ErrorKind.BAD_REQUEST, ErrorKind.AUTH})
+
+
+@dataclass(slots=True)
+class _Request(BatchedRequest):
+    """A request of this process, from the first time it is asked until its sample is durable."""
+
+    line: bytes = b""
+    asked_at: float = 0.0
+    until: float = float("inf")
+
+
+@dataclass(slots=True)
+class _Group:
+    """Requests of one model that wait for their batch."""
+
+    model: Model
+    requests: dict[str, _Request] = field(default_factory=dict)
+    size: int = 0
+    since: float = 0.0
+
+
+@dataclass(slots=True)
+class _Batch:
+    """A batch under way. `open` are the requests that have no end yet, by `custom_id`."""
+
+    record: BatchRecord
+    model: Model | None
+    open: dict[str, _Request]
+    data: bytes = b""
+    done: int = 0
+    answered: int = 0
+    left: int = 0
+    ignored: int = 0
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class _EndedError(Exception):
+    """A batch is given up: its status for people, and why."""
+
+    def __init__(self, status: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class BatchLane:
+    """Gathers requests, submits them, and has their tasks go on when there is an end. Owned by the request side.
+
+    A task whose request lies in a batch holds nothing: it is put off until told (`go_on`), and plays again from its
+    beginning then, when its request finds its reply here. The journal knows of each request before its batch is
+    submitted, and keeps its reply until the sample is durable; so whoever takes the task over finds it as well.
+
+    What fails, expires or does not come back is asked the ordinary way. Nothing here holds anything against a model.
+
+    Attributes:
+        go_on: told the id of a task whose request has come to its end.
+        sample_of: returns the id of the sample that a task, or a stage, is of.
+        single: environments whose episodes end with their first reply.
+        is_stopping: says whether nothing new is to be submitted.
+        is_cheaper: says whether a model costs less in batches.
+    """
+
+    def __init__(self, settings: Settings, sender: BatchSender, *, clock: Clock, emit: Emit) -> None:
+        self.go_on: Callable[[str], None] = lambda _: None
+        self.sample_of: Callable[[str], str] = str
+        self.single: Set[str] = frozenset()
+        self.is_stopping: Callable[[], bool] = lambda: False
+        self.is_cheaper: Callable[[Model], bool] = lambda model: bool(model.budget.price_in or model.budget.price_out)
+        self._settings = settings
+        self._sender = sender
+        self._clock = clock
+        self._emit = emit
+        self._journal: JournalThread | None = None
+        self._models: dict[str, Model] = {}
+        self._requests: dict[str, _Request] = {}
+        self._groups: dict[str, _Group] = {}
+        self._batches: dict[str, _Batch] = {}
+        self._fresh: list[_Batch] = []
+        self._refused: dict[str, float] = {}
+        self._wake = asyncio.Event()
+
+    # Which lane a request takes.
+
+    def lane_of(self, model: Model, task: Task) -> str:
+        """Return the lane that is stated for a request: by the roster, else by the settings; a judge has its own."""
+        if task.stage.startswith(f"{JUDGE}."):
+            return self._settings.judge_lane
+        return model.lane or value_for(self._settings.lanes, task.environment) or "now"
+
+    def _until(self, model: Model, task: Task, now: float) -> float | None:
+        """Return until when a request may lie in a batch; None if it is to be asked at once."""
+        lane = self.lane_of(model, task)
+        if lane == "now" or not model.base_url or model.serve is not None or self.is_stopping():
+            return None
+        if not task.stage.startswith(f"{JUDGE}.") and task.environment not in self.single:
+            return None
+        if self._refused.get(_place(model), 0.0) > now:
+            return None
+        if lane == "batch":
+            return float("inf")
+        until = task.due_at + DAY_S - SPARE_S
+        return until if until - now >= LEAST_S and self.is_cheaper(model) else None
+
+    # What an episode asks.
+
+    async def ask(
+        self, model: Model, asked: Model, task: Task, messages: Sequence[Message], header: str
+    ) -> ChatReply | None:
+        """Return the reply to the first request of a task that came from a batch; None if it is to be asked at once.
+
+        Args:
+            model: that is asked.
+            asked: the same with what the budget of the sample leaves of its reply.
+            task: that asks.
+            messages: the conversation.
+            header: names the task, for models that are told.
+
+        Raises:
+            RetryLaterError: if it lies in a batch, or waits for one; the task is told when it goes on.
+        """
+        found, now = self._requests.get(key := f"{task.task_id}.1"), self._clock.wall()
+        until = self._until(model, task, now)
+        if found is None and until is None:
+            return None
+        digest = hashlib.blake2b(request_body(model, messages, dict(model.options), streams=False)).hexdigest()[:32]
+        if found is None:
+            assert until is not None, "it goes into a batch"
+            found = self._enter(model, task, digest, batch_line(asked, key, messages, header), until, now)
+        elif found.digest != digest:
+            self._settled(found)  # it is another question than before, so that a reply to that one is of no use
+        elif self.lane_of(model, task) == "auto":
+            found.until = task.due_at + DAY_S - SPARE_S  # another process has put it there
+        if found.stage == "done":
+            text = await self._journaled(lambda journal: journal.batches.reply(found))
+            return _reply_of(text, self._clock.wall() - found.asked_at if found.asked_at else 0.0)
+        if found.stage == "now":
+            return None
+        raise RetryLaterError("its request is in a batch", is_failure=False, is_held=lambda: found.stage == "open")
+
+    def _enter(self, model: Model, task: Task, digest: str, line: bytes, until: float, now: float) -> _Request:
+        made = _Request(task.task_id, 1, digest, self.sample_of(task.task_id), "", line=line, asked_at=now, until=until)
+        self._requests[made.custom_id] = made
+        group = self._groups.setdefault(model.key, _Group(model))
+        if not group.requests:
+            group.since, group.size = now, 0
+        group.model = model
+        group.requests[made.custom_id] = made
+        group.size += len(line) + 1
+        if len(group.requests) == 1 or self._is_due(group, now):
+            self._wake.set()
+        return made
+
+    def forget(self, samples: Iterable[str]) -> None:
+        """Forget the requests of samples that are durable, or are not taken any more.
+
+        A batch of which nobody wants anything any more is cancelled.
+        """
+        gone = set(samples)
+        for key, request in [one for one in self._requests.items() if one[1].sample in gone]:
+            del self._requests[key]
+            for group in self._groups.values():
+                group.requests.pop(key, None)
+            batch = self._batches.get(request.batch)
+            if batch is not None and batch.open.pop(key, None) is not None and not batch.open:
+                batch.wake.set()
+
+    def note_model(self, model: Model) -> None:
+        """Know a model, of which another process may have left batches."""
+        self._models[model.key] = model
+        for batch in self._batches.values():
+            if batch.record.model == model.key:
+                batch.model = model
+                batch.wake.set()
+
+    # What it looks like.
+
+    def why(self, task_id: str) -> str:
+        """Return where the request of a task is, in words; empty where no batch holds it."""
+        request = self._requests.get(f"{task_id}.1")
+        if request is None or request.stage != "open":
+            return ""
+        if not request.batch:
+            group = next(one for one in self._groups.values() if request.custom_id in one.requests)
+            at = _moment(group.since + self._settings.lane_batch_wait_s)
+            return f"its request waits for {len(group.requests)} to make a batch, submitted at {at} at the latest"
+        batch = self._batches[request.batch]
+        since = f"since {_moment(batch.record.made_at)}, {batch.done} of {batch.record.requests} done"
+        return f"in batch {batch.record.batch_id or batch.record.key} {since}"
+
+    def status(self) -> tuple[dict[str, Any], ...]:
+        """Return the batches under way, the oldest first."""
+        found = sorted(self._batches.values(), key=lambda one: one.record.made_at)
+        return tuple(
+            {
+                "model": one.record.model,
+                "batch": one.record.batch_id or one.record.key,
+                "since": one.record.made_at,
+                "requests": one.record.requests,
+                "done": one.done,
+            }
+            for one in found
+        )
+
+    @property
+    def gathering(self) -> int:
+        """Requests that wait for their batch."""
+        return sum(len(group.requests) for group in self._groups.values())
+
+    # Its work.
+
+    async def load(self, journal: JournalThread) -> None:
+        """Take up what the journal knows of batches, those of dead processes included."""
+        self._journal = journal
+        records, requests = await journal.write(journal.journal.batches.load, self._clock.wall())
+        known: dict[str, _Batch] = {}
+        for record in records:
+            if record.key in self._batches:
+                continue
+            if record.stage == "made":  # what it was made of is asked again: it was never submitted
+                await journal.write(journal.journal.batches.undo, record)
+                continue
+            batch = known[record.key] = _Batch(record, self._models.get(record.model), {})
+            if record.stage != "ended":
+                self._batches[record.key] = batch
+                self._fresh.append(batch)
+        for one in requests:
+            if one.batch in known and one.custom_id not in self._requests:
+                request = _Request(**{each.name: getattr(one, each.name) for each in fields(one)})
+                request.asked_at = known[one.batch].record.made_at
+                self._requests[one.custom_id] = request
+                if one.stage == "open":
+                    known[one.batch].open[one.custom_id] = request
+                    if known[one.batch].record.stage == "ended":
+                        self._settled(request)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Submit what was gathered, and follow batches to their end, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._wake.clear()
+                now = self._clock.wall()
+                for gathered in [one for one in self._groups.values() if one.requests and self._is_due(one, now)]:
+                    await self._make(gathered, now)
+                fresh, self._fresh = self._fresh, []
+                for batch in fresh:
+                    group.create_task(self._follow(batch), name=f"batch {batch.record.key}")
+                wait_s, waiting = (
+                    self._settings.lane_batch_wait_s,
+                    [one for one in self._groups.values() if one.requests],
+                )
+                waits = [one.since + wait_s - now for one in waiting]
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(max(0.0, min(waits)) if waits else None):
+                        await self._wake.wait()
+
+    def _is_due(self, group: _Group, now: float) -> bool:
+        settings = self._settings
+        is_full = len(group.requests) >= settings.lane_batch_requests or group.size >= LANE_BYTES
+        return is_full or now >= group.since + settings.lane_batch_wait_s
+
+    async def _make(self, group: _Group, now: float) -> None:
+        """Write a batch down before anybody else is told of it."""
+        chosen: dict[str, _Request] = {}
+        size = 0
+        for key, request in group.requests.items():
+            size += len(request.line) + 1
+            if chosen and (size > LANE_BYTES or len(chosen) == self._settings.lane_batch_requests):
+                break
+            chosen[key] = request
+        record = BatchRecord(f"headgate-{uuid.uuid4().hex}", group.model.key, now, len(chosen))
+        for key, request in chosen.items():
+            request.batch = record.key
+            del group.requests[key]
+        data = b"\n".join(request.line for request in chosen.values()) + b"\n"
+        group.size, group.since = max(0, group.size - len(data)), now
+        for request in chosen.values():
+            request.line = b""
+        batch = self._batches[record.key] = _Batch(record, group.model, dict(chosen), data)
+        self._fresh.append(batch)
+        await self._journaled(lambda journal: journal.batches.add(record, list(chosen.values())))
+
+    async def _follow(self, batch: _Batch) -> None:
+        """Bring a batch to its end; what has no reply then is asked at once."""
+        status, reason = "", ""
+        try:
+            while batch.model is None:  # it may come back to the roster
+                batch.wake.clear()
+                await batch.wake.wait()
+            if not batch.record.batch_id:
+                await self._submit(batch, batch.model)
+            found = await self._awaited(batch, batch.model)
+            if batch.open:
+                await self._collect(batch, batch.model, found)
+            status, reason = found.status, found.problem
+        except _EndedError as ended:
+            status, reason = ended.status, str(ended)
+        await self._end(batch)
+        record = batch.record
+        counts = (record.requests, batch.answered, batch.left, batch.ignored, self._clock.wall() - record.made_at)
+        self._emit(BatchEnded(record.model, record.batch_id or record.key, status, *counts, reason))
+
+    async def _submit(self, batch: _Batch, model: Model) -> None:
+        """Have the provider know a batch.
+
+        Raises:
+            _EndedError: if it takes none.
+        """
+        record, give_up_at = batch.record, self._clock.monotonic() + SUBMIT_PATIENCE_S
+        may_be_there = record.stage == "uploaded"
+
+        async def uploaded() -> str:
+            return await self._sender.upload(model, record.key, batch.data)
+
+        async def created() -> BatchStatus:
+            nonlocal may_be_there
+            found = await self._sender.find(model, record.key) if may_be_there else None
+            if found is not None:
+                return found
+            may_be_there = True
+            return await self._sender.create(model, record.key, record.file_id)
+
+        try:
+            if record.stage == "made":
+                record.file_id = await self._tried(uploaded, give_up_at)
+                record.stage, batch.data = "uploaded", b""
+                await self._journaled(lambda journal: journal.batches.reached(record))
+            found = await self._tried(created, give_up_at)
+        except ChatError as error:
+            self._refused[_place(model)] = self._clock.wall() + REFUSED_S
+            raise _EndedError("refused", str(error)) from None
+        record.stage, record.batch_id = "open", found.batch_id
+        await self._journaled(lambda journal: journal.batches.reached(record))
+        self._emit(BatchSubmitted(record.model, record.batch_id, record.requests))
+
+    async def _tried(self, call: Callable[[], Awaitable[T]], give_up_at: float) -> T:
+        """Return what a call does, tried again while its provider is merely away; raises its last `ChatError`."""
+        pause_s = self._settings.lane_poll_s
+        while True:
+            try:
+                return await call()
+            except ChatError as error:
+                pause_s = max(pause_s, error.retry_after_s or 0.0)
+                if error.kind in _NEVER or self._clock.monotonic() + pause_s > give_up_at:
+                    raise
+            await self._clock.sleep(pause_s)
+            pause_s = self._grown(pause_s)
+
+    def _grown(self, pause_s: float) -> float:
+        return min(pause_s * 1.5, self._settings.lane_poll_s * LONGEST_POLLS)
+
+    async def _awaited(self, batch: _Batch, model: Model) -> BatchStatus:
+        """Return a batch that has ended; it is cancelled where nobody wants anything of it any more.
+
+        Raises:
+            _EndedError: if the provider has lost it, or does not end it.
+        """
+        record, pause_s, missing, is_cancelled = batch.record, self._settings.lane_poll_s, 0, False
+        while True:
+            if not batch.open and not is_cancelled:
+                is_cancelled = True
+                with contextlib.suppress(ChatError):
+                    await self._sender.cancel(model, record.batch_id)
+            try:
+                found = await self._sender.status(model, record.batch_id)
+            except ChatError as error:
+                missing = missing + 1 if error.status == 404 else 0
+                if missing >= _LOST_AFTER:
+                    raise _EndedError("lost", str(error)) from None
+                pause_s = max(pause_s, error.retry_after_s or 0.0)
+            else:
+                missing, batch.done = 0, max(batch.done, found.done)
+                if found.is_ended:
+                    return found
+            now = self._clock.wall()
+            self._give_late_ones_up(batch, now)
+            if now > record.made_at + OVERDUE_S:
+                with contextlib.suppress(ChatError):
+                    await self._sender.cancel(model, record.batch_id)
+                raise _EndedError("overdue", f"it has not ended within {OVERDUE_S / 3600:g} h")
+            batch.wake.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await batch.wake.wait()
+            pause_s = self._grown(pause_s)
+
+    def _give_late_ones_up(self, batch: _Batch, now: float) -> None:
+        """Have requests asked at once whose due day ends before their batch may."""
+        late = [request for request in batch.open.values() if request.until <= now]
+        for request in late:
+            self._settled(request)
+
+    async def _collect(self, batch: _Batch, model: Model, found: BatchStatus) -> None:
+        """Keep what came back, and have its tasks go on as it is durable."""
+        seen: set[str] = set()
+
+        async def read() -> None:
+            kept: list[tuple[_Request, ChatReply | None]] = []
+            async for custom_id, reply in self._sender.results(model, found):
+                request = batch.open.get(custom_id)
+                if request is None or custom_id in seen:
+                    batch.ignored += 1
+                    continue
+                seen.add(custom_id)
+                kept.append((request, reply))
+                if len(kept) >= _CHUNK:
+                    await self._keep(batch, kept)
+                    kept = []
+            await self._keep(batch, kept)
+
+        try:
+            await self._tried(read, self._clock.monotonic() + COLLECT_PATIENCE_S)
+        except ChatError as error:
+            raise _EndedError("given_up", f"its results cannot be read: {error}") from None
+
+    async def _keep(self, batch: _Batch, kept: list[tuple[_Request, ChatReply | None]]) -> None:
+        replies = {one.custom_id: orjson.dumps(asdict(reply)).decode() for one, reply in kept if reply is not None}
+        ended = [
+            BatchedRequest(one.task_id, one.number, "", one.sample, one.batch, "now" if reply is None else "done")
+            for one, reply in kept
+        ]
+        await self._journaled(lambda journal: journal.batches.ended(ended, replies))
+        for request, reply in kept:
+            if reply is None:
+                self._settled(request)
+            else:
+                request.stage = "done"
+                batch.answered += 1
+                batch.open.pop(request.custom_id, None)
+                self.go_on(request.task_id)
+
+    async def _end(self, batch: _Batch) -> None:
+        """Write down that nothing more comes of a batch."""
+        record, record.stage = batch.record, "ended"
+        left = list(batch.open.values())
+        for request in left:
+            request.stage = "now"
+        await self._journaled(lambda journal: journal.batches.ended(left, {}))
+        await self._journaled(lambda journal: journal.batches.reached(record))
+        for request in left:
+            self._settled(request)
+        del self._batches[record.key]
+
+    def _settled(self, request: _Request) -> None:
+        """Have a request asked the ordinary way."""
+        request.stage = "now"
+        for group in self._groups.values():
+            group.requests.pop(request.custom_id, None)
+        batch = self._batches.get(request.batch)
+        if batch is not None and batch.open.pop(request.custom_id, None) is not None:
+            batch.left += 1
+        self.go_on(request.task_id)
+
+    async def _journaled(self, change: Callable[[Any], T]) -> T:
+        assert self._journal is not None, "it has been loaded"
+        thread = self._journal
+        return await thread.write(lambda: change(thread.journal))
+
+
+def single_reply(environments: Mapping[str, Environment]) -> frozenset[str]:
+    """Return the environments whose episodes end with their first reply; one under a rubric counts by its own name."""
+    found = [one for one in environments.values() if one.spec.max_rounds == 1]
+    under = [one.base for one in found if isinstance(one, RubricEnvironment)]
+    return frozenset(one.spec.name for one in [*found, *under])
+
+
+def _reply_of(text: str, wait_s: float) -> ChatReply | None:
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    known = {each.name for each in fields(ChatReply)}
+    return ChatReply(**{name: value for name, value in found.items() if name in known} | {"wait_s": wait_s})
+
+
+def _place(model: Model) -> str:
+    return model.base_url
+
+
+def _moment(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"

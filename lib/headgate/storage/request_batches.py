@@ -1,0 +1,137 @@
+"""Which request lies in which batch of a provider, and what came back: kept until the sample is durable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from headgate.storage.journal_database import JournalDatabase
+
+BatchStage = Literal["made", "uploaded", "open", "ended"]
+"""How far a batch has come: written down, its file uploaded, created at the provider, its results taken."""
+
+RequestStage = Literal["open", "done", "now"]
+"""What became of a request: it lies in its batch, its reply is here, or it is to be asked at once after all."""
+
+_KEPT_S: Final = 7 * 86_400.0
+"""A reply whose task nobody takes up again is forgotten after so long."""
+
+
+@dataclass(slots=True)
+class BatchRecord:
+    """A batch as the journal has it.
+
+    Attributes:
+        key: of our own, by which its provider can be asked for it.
+        model: key of the model that is asked.
+        made_at: wall seconds.
+        requests: how many it was made of.
+        stage: how far it has come.
+        file_id: of its file at the provider; empty before that is uploaded.
+        batch_id: of the provider; empty before it has told it.
+    """
+
+    key: str
+    model: str
+    made_at: float
+    requests: int
+    stage: BatchStage = "made"
+    file_id: str = ""
+    batch_id: str = ""
+
+
+@dataclass(slots=True)
+class BatchedRequest:
+    """A request that was put into a batch.
+
+    Attributes:
+        task_id: of the task, or stage of one, that asks.
+        number: which of its requests, from 1.
+        digest: of what is asked.
+        sample: task id of the sample that it is for.
+        batch: key of its batch.
+        stage: what became of it.
+    """
+
+    task_id: str
+    number: int
+    digest: str
+    sample: str
+    batch: str
+    stage: RequestStage = "open"
+
+    @property
+    def custom_id(self) -> str:
+        """What its provider knows it by."""
+        return f"{self.task_id}.{self.number}"
+
+
+class RequestBatches:
+    """Keeps batches and their requests. Owned by a journal; each change is a transaction of its own, and durable."""
+
+    def __init__(
+        self, db: JournalDatabase, holder: str, transaction: Callable[..., AbstractContextManager[None]]
+    ) -> None:
+        self._db = db
+        self._holder = holder
+        self._transaction = transaction
+        self._is_used = False
+
+    def load(self, now: float) -> tuple[list[BatchRecord], list[BatchedRequest]]:
+        """Return what this holder has, or has taken over; what is of no use any more is forgotten."""
+        with self._transaction():
+            self._db.run("drop_old_batches", {"before": now - _KEPT_S})
+            self._db.run("drop_lone_requests")
+        batches = [BatchRecord(*row) for row in self._db.run("batches_of", {"holder": self._holder})]
+        requests = [BatchedRequest(*row) for row in self._db.run("batched_of", {"holder": self._holder})]
+        self._is_used = self._is_used or bool(batches)
+        return batches, requests
+
+    def add(self, batch: BatchRecord, requests: Sequence[BatchedRequest]) -> None:
+        """Write down which requests are about to be submitted as a batch."""
+        with self._transaction(durable=True):
+            values = (batch.key, self._holder, batch.model, batch.made_at, batch.requests, batch.stage)
+            self._db.run("add_request_batch", values)
+            rows = [(one.task_id, one.number, one.digest, one.sample, one.batch, one.stage) for one in requests]
+            self._db.many("add_batched", rows)
+        self._is_used = True
+
+    def reached(self, batch: BatchRecord) -> None:
+        """Write down how far a batch has come."""
+        with self._transaction(durable=True):
+            self._db.run("set_request_batch", (batch.stage, batch.file_id, batch.batch_id, batch.key))
+
+    def undo(self, batch: BatchRecord) -> None:
+        """Forget a batch that was never submitted: its requests are asked as if it had not been."""
+        with self._transaction(durable=True):
+            self._db.run("drop_request_batch", {"key": batch.key})
+            self._db.run("drop_lone_requests")
+
+    def ended(self, requests: Iterable[BatchedRequest], replies: Mapping[str, str]) -> None:
+        """Write down what became of requests; replies by `custom_id`."""
+        rows = [(one.stage, replies.get(one.custom_id, ""), one.task_id, one.number) for one in requests]
+        with self._transaction(durable=True):
+            self._db.many("set_batched", rows)
+
+    def reply(self, request: BatchedRequest) -> str:
+        """Return the reply to a request; empty where there is none."""
+        row = self._db.run("batched_reply", (request.task_id, request.number)).fetchone()
+        return "" if row is None else str(row[0])
+
+    # Inside of the journal's transactions.
+
+    def forget(self, samples: Iterable[str]) -> None:
+        """Forget the requests of samples that are durable, or are not taken."""
+        if self._is_used:
+            self._db.many("drop_batched", [(sample,) for sample in samples])
+            self._db.run("drop_ended_batches")
+
+    def abandon(self, holder: str) -> None:
+        """Free what a holder has."""
+        self._db.run("abandon_request_batches", {"holder": holder})
+
+    def adopt(self) -> None:
+        """Take over what nobody has."""
+        self._is_used |= bool(self._db.run("adopt_request_batches", {"holder": self._holder}).rowcount)

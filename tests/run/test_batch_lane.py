@@ -1,0 +1,229 @@
+"""Requests in batches: asked once, whoever fails, and finished the ordinary way where a batch does not answer them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from headgate.config import Settings
+from headgate.core import Message, Model, events
+from headgate.environments import EnvironmentSpec, Score
+from headgate.run import batch_lane
+from headgate.run.assembly import run_source
+from headgate.run.matrix import MatrixTaskProvider
+from headgate.run.status import RunResult
+from headgate.sampling import StaticRoster
+from headgate.storage import open_store
+from headgate.telemetry import Recorded
+from tests.run.batch_provider import Handler, Provider, lines_of, provider
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+TASKS = 12
+
+
+class _Question:
+    def __init__(self, index: int) -> None:
+        self.opening = (Message("user", f"question {index}"),)
+        self.wanted = f"answer to question {index}"
+
+    async def answer(self, reply: str) -> Score:
+        return Score(float(reply == self.wanted), success=True, why=reply)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class Questions:
+    spec = EnvironmentSpec(name="test:asks", summary="", licence="", daily_rate=100, data_length=500, max_rounds=1)
+
+    async def open(self, index: int, seed: int) -> _Question:
+        return _Question(index)
+
+    async def baseline(self, *_: object) -> str:
+        return ""
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Provider]:
+    async with provider() as made:
+        yield made
+
+
+class Site:
+    """A campaign's journal and store, and what its runs told."""
+
+    def __init__(self, folder: Path, served: Provider) -> None:
+        self.folder, self.served = folder, served
+        self.told: list[events.Event] = []
+        self.store = open_store(str(folder / "samples"))
+        self.handlers = dict.fromkeys((events.BatchEnded, events.BatchSubmitted), self._note)
+
+    def _note(self, recorded: Recorded[Any]) -> None:
+        self.told.append(recorded.event)
+
+    def close(self) -> None:
+        """A sink of events."""
+
+    async def run(self, *, tasks: int = TASKS, lane: str = "batch", **more: Any) -> RunResult:
+        changes = {"lane_batch_wait_s": 0.2, "lane_poll_s": 0.02, "num_evaluation_workers": 4, "status_interval_s": 0.2}
+        watch = {name: more.pop(name) for name in ("stop", "duration_s") if name in more}
+        settings = Settings(journal=self.folder / "journal", sink_max_wait=0.2, **{**changes, **more})
+        return await run_source(
+            settings,
+            roster=StaticRoster([Model("m", base_url=self.served.base_url, lane=lane)]),
+            environments={"test:asks": Questions()},
+            store=self.store,
+            source=MatrixTaskProvider(["test:asks"], tasks),
+            judging=None,
+            stop_when_idle=True,
+            sinks=[self],
+            **watch,
+        )
+
+    async def scores(self) -> list[tuple[int, float]]:
+        frame = (await self.store.scan()).frame
+        return sorted(zip(frame["sequence"].to_list(), frame["score"].to_list(), strict=True))
+
+    @property
+    def ends(self) -> list[events.BatchEnded]:
+        return [one for one in self.told if isinstance(one, events.BatchEnded)]
+
+
+@pytest.fixture
+def site(tmp_path: Path, served: Provider) -> Site:
+    return Site(tmp_path, served)
+
+
+ONCE = {f"question {n}": 1 for n in range(TASKS)}
+SCORED = [(n, 1.0) for n in range(TASKS)]
+
+
+async def test_all_samples_come_from_batches_and_hold_no_worker_meanwhile(site: Site) -> None:
+    result = await site.run(lane_batch_requests=5, num_evaluation_workers=1)
+    assert (result.scored, await site.scores()) == (TASKS, SCORED)
+    assert (site.served.batched, +site.served.now) == (ONCE, {})
+    assert sum(end.answered for end in site.ends) == TASKS
+    assert max(end.requests for end in site.ends) == 5
+    assert (await site.store.scan()).frame["request_wait_s"].min() > 0
+
+
+async def test_an_environment_or_a_model_can_ask_at_once(site: Site) -> None:
+    await site.run(lane="now", lanes="batch")
+    assert (+site.served.batched, site.served.now) == ({}, ONCE)
+
+
+async def _lost(http: web.Request, _: Handler) -> web.StreamResponse | None:
+    is_about_one = http.path.startswith("/v1/batches/")
+    return web.json_response({"error": {"message": "no such batch"}}, status=404) if is_about_one else None
+
+
+async def _twice_and_others(http: web.Request, handler: Handler) -> web.StreamResponse | None:
+    if not http.path.endswith("/content"):
+        return None
+    lines = lines_of(await handler(http))
+    others = [{**line, "custom_id": f"other-{n}"} for n, line in enumerate(lines)]
+    garbage = [b"{", b"", b"[]", b'{"custom_id": 3}', b"x" * 100]
+    body = [json.dumps(line).encode() for line in [*lines, *others, *lines]] + garbage
+    return web.Response(body=b"\n".join(body))
+
+
+async def _only_others(http: web.Request, handler: Handler) -> web.StreamResponse | None:
+    if not http.path.endswith("/content"):
+        return None
+    lines = [{**line, "custom_id": "another"} for line in lines_of(await handler(http))]
+    return web.Response(body=b"\n".join(json.dumps(line).encode() for line in lines))
+
+
+async def _not_there(http: web.Request, _: Handler) -> web.StreamResponse | None:
+    return web.Response(status=404) if "/batches" in http.path or "/files" in http.path else None
+
+
+async def _no_json(http: web.Request, _: Handler) -> web.StreamResponse | None:
+    return web.Response(body=b"<html>") if "/batches" in http.path else None
+
+
+async def _expired(http: web.Request, handler: Handler) -> web.StreamResponse | None:
+    if not http.path.startswith("/v1/batches/"):
+        return None
+    answer = await handler(http)
+    assert isinstance(answer, web.Response)
+    assert isinstance(answer.body, bytes)
+    batch = json.loads(answer.body)
+    return web.json_response({**batch, "status": "expired", "output_file_id": None})
+
+
+WRONG = {
+    "it loses every batch": (_lost, "lost", 0),
+    "results come twice, with those of others and garbage": (_twice_and_others, "completed", TASKS),
+    "results are of others": (_only_others, "completed", 0),
+    "there are no such routes": (_not_there, "refused", 0),
+    "batches are no JSON": (_no_json, "refused", 0),
+    "batches expire": (_expired, "expired", 0),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+async def test_whatever_a_provider_does_each_sample_is_scored_once(
+    site: Site, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_lane, "SUBMIT_PATIENCE_S", 0.2)
+    site.served.wrong, status, answered = WRONG[case]
+    result = await site.run()
+    assert (result.scored, await site.scores()) == (TASKS, SCORED)
+    (end, *_) = site.ends
+    assert end.status == status, end
+    assert sum(one.answered for one in site.ends) == answered
+    assert site.served.now == ({} if answered else ONCE)
+    if case.startswith("results"):
+        assert sum(one.ignored for one in site.ends) >= TASKS
+
+
+async def test_what_a_batch_does_not_answer_is_asked_the_ordinary_way(site: Site) -> None:
+    site.served.fails = lambda text: text.endswith(("3", "5"))
+    assert (await site.run()).scored == TASKS
+    assert site.served.batched == ONCE
+    assert site.served.now == {"question 3": 1, "question 5": 1}
+
+
+async def test_a_creation_whose_answer_is_lost_is_found_again_and_not_repeated(site: Site) -> None:
+    lost = 0
+
+    async def wrong(http: web.Request, handler: Handler) -> web.StreamResponse | None:
+        nonlocal lost
+        if http.method != "POST" or http.path != "/v1/batches" or lost:
+            return None
+        lost += 1
+        await handler(http)
+        return web.Response(status=502)
+
+    site.served.wrong = wrong
+    assert (await site.run()).scored == TASKS
+    assert (site.served.batched, +site.served.now) == (ONCE, {})
+    assert site.served.calls["GET batches"] > 0
+
+
+async def test_a_run_that_ends_leaves_its_batches_to_the_next_one(site: Site) -> None:
+    is_held = True
+
+    async def wrong(http: web.Request, handler: Handler) -> web.StreamResponse | None:
+        if not is_held or not http.path.startswith("/v1/batches/"):
+            return None
+        answer = await handler(http)
+        assert isinstance(answer, web.Response)
+        assert isinstance(answer.body, bytes)
+        return web.json_response({**json.loads(answer.body), "status": "in_progress"})
+
+    site.served.wrong = wrong
+    first = await site.run(duration_s=2.0)
+    assert (first.scored, first.open_tasks) == (0, TASKS)
+    is_held = False
+    second = await site.run()
+    assert (second.scored, await site.scores()) == (TASKS, SCORED)
+    assert (site.served.batched, +site.served.now) == (ONCE, {})
+    assert site.served.calls["POST batches"] == 1

@@ -1,0 +1,48 @@
+"""The journal knows which request lies in which batch, whoever dies; it forgets what is durable."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.storage import BatchedRequest, BatchRecord, Journal
+from headgate.storage.journal_database import JournalPlace
+from tests.storage.journals import NOW, SAT, SMALL, die, opened, opening, sample
+
+
+def test_batches_outlive_their_holder_and_go_when_their_samples_are_durable(place: JournalPlace) -> None:
+    first, second = Journal(place, "main"), Journal(place, "main")
+    tasks = opened(first, *(opening(n) for n in range(3)))
+    requests = [BatchedRequest(one.task_id, 1, "d", one.task_id, "k") for one in tasks]
+    batch = BatchRecord("k", SMALL, NOW, 3)
+    first.accept([], NOW, started=[one.task_id for one in tasks])
+    first.batches.add(batch, requests)
+    first.accept([], NOW, rested=[one.task_id for one in tasks])
+    batch.stage, batch.file_id, batch.batch_id = "open", "file-1", "batch_1"
+    first.batches.reached(batch)
+    assert second.batches.load(NOW) == ([], [])
+    die(first)
+
+    adopted = second.adopt([SAT], [SMALL])
+    assert [task.attempt for task in adopted] == [1, 1, 1], "no death counts on what only waited"
+    assert second.batches.load(NOW) == ([batch], requests)
+    requests[0].stage, requests[1].stage = "done", "now"
+    second.batches.ended(requests[:2], {requests[0].custom_id: '{"text": "ä \\u0000"}'})
+    assert [second.batches.reply(one) for one in requests] == ['{"text": "ä \\u0000"}', "", ""]
+    batch.stage = "ended"
+    second.batches.reached(batch)
+    second.accept([sample(task) for task in adopted[:2]], NOW)
+    assert second.batches.load(NOW) == ([batch], requests[2:])
+    second.withdraw([adopted[2].task_id])
+    assert second.batches.load(NOW) == ([], [])
+    second.close()
+
+
+@pytest.mark.parametrize("is_old", [True, False])
+def test_what_was_never_submitted_and_what_nobody_takes_up_is_forgotten(place: JournalPlace, is_old: bool) -> None:
+    journal = Journal(place, "main")
+    batch = BatchRecord("k", SMALL, NOW, 1)
+    journal.batches.add(batch, [BatchedRequest("a", 1, "d", "a", "k")])
+    if not is_old:
+        journal.batches.undo(batch)
+    assert journal.batches.load(NOW + 8 * 86_400.0) == ([], [])
+    journal.close()
