@@ -28,6 +28,8 @@ class Provider:
     now: Counter[str] = field(default_factory=Counter)
     batched: Counter[str] = field(default_factory=Counter)
     calls: Counter[str] = field(default_factory=Counter)
+    created: dict[str, list[str]] = field(default_factory=dict)
+    """The `custom_id`s of each batch that was acknowledged, or could have been."""
     wrong: Wrong | None = None
     reply: Callable[[str], str] = "answer to {}".format
     fails: Callable[[str], bool] = lambda _: False
@@ -69,7 +71,12 @@ async def provider() -> AsyncIterator[Provider]:
     async def misbehaving(http: web.Request, handler: Handler) -> web.StreamResponse:
         made.calls[f"{http.method} {http.path.removeprefix('/v1/').split('/')[0]}"] += 1
         answer = None if made.wrong is None else await made.wrong(http, handler)
-        return await handler(http) if answer is None else answer
+        answer = await handler(http) if answer is None else answer
+        for batch in routes._batches.values():
+            if batch.id not in made.created:
+                lines = batch.source.data.splitlines()
+                made.created[batch.id] = [json.loads(line)["custom_id"] for line in lines]
+        return answer
 
     routes = BatchRoutes(in_batch, owner, SystemClock())
     app = web.Application(middlewares=[misbehaving])

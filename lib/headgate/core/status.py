@@ -202,6 +202,20 @@ class OutsideStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestBatchStatus:
+    """One batch of requests that is with its provider."""
+
+    model: str
+    batch: str
+    """As its provider names it; our own key before it has."""
+    since: float
+    """When it was made, in seconds since the epoch."""
+    requests: int
+    done: int
+    """Of them, those that are answered or have failed, as the provider last said."""
+
+
+@dataclass(frozen=True, slots=True)
 class CampaignStatus:
     """Everything at one moment."""
 
@@ -223,3 +237,5 @@ class CampaignStatus:
     """Every request key that was asked or may be; empty where requests are not admitted, as in simulations."""
     outside: OutsideStatus | None = None
     """None where no environment is played by outside workers."""
+    batches: tuple[RequestBatchStatus, ...] = ()
+    """The oldest batches of requests that are with their providers, 50 at most."""

@@ -16,6 +16,7 @@ import orjson
 from headgate.config import Settings, value_for
 from headgate.core import DAY_S, ChatError, ChatReply, Clock, ErrorKind, Message, Model, Task
 from headgate.core.events import BatchEnded, BatchSubmitted, Emit
+from headgate.core.status import RequestBatchStatus
 from headgate.environments import Environment
 from headgate.environments.rubric import RubricEnvironment
 from headgate.models import BatchSender, BatchStatus, batch_line, request_body
@@ -46,6 +47,7 @@ LONGEST_POLLS: Final = 20
 """Polls grow apart by half each time, up to so many times the first interval."""
 
 _LOST_AFTER: Final = 3
+_SHOWN: Final = 50
 _CHUNK: Final = 200
 _NEVER: Final = frozenset({ErrorKind.BAD_REQUEST, ErrorKind.AUTH})
 
@@ -236,24 +238,13 @@ class BatchLane:
         since = f"since {_moment(batch.record.made_at)}, {batch.done} of {batch.record.requests} done"
         return f"in batch {batch.record.batch_id or batch.record.key} {since}"
 
-    def status(self) -> tuple[dict[str, Any], ...]:
-        """Return the batches under way, the oldest first."""
-        found = sorted(self._batches.values(), key=lambda one: one.record.made_at)
+    def status(self) -> tuple[RequestBatchStatus, ...]:
+        """Return the oldest batches under way."""
+        records = [(one.record, one.done) for one in self._batches.values()]
         return tuple(
-            {
-                "model": one.record.model,
-                "batch": one.record.batch_id or one.record.key,
-                "since": one.record.made_at,
-                "requests": one.record.requests,
-                "done": one.done,
-            }
-            for one in found
+            RequestBatchStatus(one.model, one.batch_id or one.key, one.made_at, one.requests, done)
+            for one, done in sorted(records, key=lambda found: found[0].made_at)[:_SHOWN]
         )
-
-    @property
-    def gathering(self) -> int:
-        """Requests that wait for their batch."""
-        return sum(len(group.requests) for group in self._groups.values())
 
     # Its work.
 

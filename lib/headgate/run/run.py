@@ -338,6 +338,7 @@ class Run:
             open_tasks=self._left_open if self._state == "stopped" else len(open_tasks),
             requests=self.inquiry.requests(),
             outside=None if self._outside is None else self._outside.status(),
+            batches=() if parts.requests is None or parts.requests.batches is None else parts.requests.batches.status(),
         )
 
     def progress(self) -> RunProgress:

@@ -1,0 +1,118 @@
+"""A simulated day with the lane `auto`: what can wait goes in batches, exact in number, and nothing is late."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from headgate.config import Settings
+from headgate.core import DAY_S, ChatReply, Message, Model, ModelBudget, events
+from headgate.models import BatchStatus
+from headgate.run import EndpointChats, RequestSide, Run, RunPlan
+from headgate.run.batch_lane import BatchLane
+from headgate.sampling import StaticRoster
+from headgate.simulation import LoopClock, MemoryStore, free_environments, run_virtual
+
+START = 1_767_225_600.0
+RATES = {"test:a": 96.0, "test:b": 192.0}
+
+
+class Provider:
+    """Answers at once, and batches after hours; a few take longer than anybody waits."""
+
+    def __init__(self, clock: LoopClock) -> None:
+        self.clock, self.rng = clock, random.Random(7)
+        self.asked: Counter[str] = Counter()
+        self.batched: Counter[str] = Counter()
+        self.files: dict[str, list[str]] = {}
+        self.batches: dict[str, tuple[str, str, float]] = {}
+
+    async def chat(self, model: Model, messages: Sequence[Message], *, task_header: str | None = None) -> ChatReply:
+        self.asked[str(task_header)] += 1
+        await self.clock.sleep(5.0)
+        return ChatReply("right", 10, 5, 5.0)
+
+    async def upload(self, model: Model, key: str, data: bytes) -> str:
+        self.files[f"file-{key}"] = [json.loads(line)["custom_id"] for line in data.splitlines()]
+        return f"file-{key}"
+
+    async def create(self, model: Model, key: str, file_id: str) -> BatchStatus:
+        takes_s = 40 * 3600.0 if self.rng.random() < 0.04 else self.rng.uniform(60.0, 8 * 3600.0)
+        self.batches[f"batch-{key}"] = (key, file_id, self.clock.wall() + takes_s)
+        self.batched.update(self.files[file_id])
+        return await self.status(model, f"batch-{key}")
+
+    async def find(self, model: Model, key: str) -> BatchStatus | None:
+        return None
+
+    async def status(self, model: Model, batch_id: str) -> BatchStatus:
+        _, file_id, ready_at = self.batches[batch_id]
+        is_ready = self.clock.wall() >= ready_at
+        total = len(self.files[file_id])
+        return BatchStatus(batch_id, "completed" if is_ready else "in_progress", total, total * is_ready, (file_id,))
+
+    async def results(self, model: Model, batch: BatchStatus) -> AsyncIterator[tuple[str, ChatReply | None]]:
+        for custom_id in self.files[batch.files[0]]:
+            yield custom_id, ChatReply("right", 10, 5, lane="batch")
+
+    async def cancel(self, model: Model, batch_id: str) -> None:
+        """It goes on all the same."""
+
+
+def day(folder: Path, lane: str, hours: float) -> tuple[MemoryStore, Provider, list[events.Event]]:
+    told: list[events.Event] = []
+    store = MemoryStore()
+
+    async def main() -> Provider:
+        clock = LoopClock(START)
+        provider = Provider(clock)
+        settings = Settings(
+            journal=folder,
+            low_sample_threshold=0,
+            lanes=lane,
+            lane_batch_wait_s=1_800,
+            lane_poll_s=120,
+            early_stop=False,
+        )
+        batches = BatchLane(settings, provider, clock=clock, emit=told.append)
+        requests = RequestSide(settings, clock=clock, emit=told.append, batches=batches)
+        budget = ModelBudget(price_in=1.0, price_out=4.0)
+        roster = [Model(f"m{n}", base_url="http://127.0.0.1:1/v1", uid=n, budget=budget) for n in range(3)]
+        chats = EndpointChats(provider, requests, clock=clock)
+        plan = RunPlan(
+            settings,
+            StaticRoster(roster),
+            free_environments(RATES),
+            store,
+            chats,
+            requests=requests,
+            duration_s=hours * 3600.0,
+        )
+        await Run(plan, clock=clock, emit=told.append, inline=True).run()
+        return provider
+
+    return store, run_virtual(main()), told
+
+
+def test_what_can_wait_goes_in_batches_and_nothing_is_later_than_its_due_day(tmp_path: Path) -> None:
+    store, provider, told = day(tmp_path, "auto", 36.0)
+    in_batches = sum(sample.lane == "batch" for sample in store.samples)
+    assert max(Counter(sample.task_id for sample in store.samples).values()) == 1
+    assert max(provider.batched.values()) == max(provider.asked.values()) == 1
+    assert sum(provider.asked.values()) + in_batches == len(store.samples), "nothing is asked twice but what is overdue"
+    assert in_batches >= 0.9 * len(store.samples)
+    assert any(isinstance(one, events.BatchEnded) for one in told)
+    pairs = {(sample.model, sample.environment) for sample in store.samples}
+    assert len(pairs) == 6
+    for model, environment in pairs:
+        rows = sorted(
+            (s.sequence, s.finished_at) for s in store.samples if (s.model, s.environment) == (model, environment)
+        )
+        in_time = [number for number, at in rows if at <= START + 36 * 3600.0]
+        first_day = int(RATES[environment] * 12 / 24)  # due in the first half of the day: a day later it is all there
+        assert in_time[:first_day] == list(range(first_day)), (model, environment)
+        late = [n for n, at in rows if at > START + (n + 1) * DAY_S / RATES[environment] + DAY_S]
+        assert not late, (model, environment, late)
