@@ -26,7 +26,7 @@ from headgate.core.status import CampaignStatus
 from headgate.environments import Environment, environments_at_hand
 from headgate.orchestration import engine_hosts
 from headgate.reports import LEADERBOARD_COLUMNS, Leaderboard, MissingRule, ScoreTable, build_leaderboard
-from headgate.run import RunResult, models_at_hand, run_campaign, sampled_environments
+from headgate.run import MatrixTasks, RunResult, models_at_hand, repeat_ks, run_campaign, sampled_environments
 from headgate.sampling import RosterSource, StaticRoster, mapped_roster
 from headgate.storage import SampleStore, open_store, sample_store
 
@@ -57,7 +57,7 @@ class Scores:
     Attributes:
         samples: a row each, conversations left out.
         against: model that the others are compared with; the best by mean when empty.
-        ks: of pass@k.
+        ks: of pass@k and maj@k.
         missing: what samples without a score count as; see `headgate.reports.build_leaderboard`.
     """
 
@@ -73,15 +73,19 @@ class Scores:
 
     @property
     def summary(self) -> pl.DataFrame:
-        """One row per model and environment: samples, those with a score, mean score and its 95 % interval."""
+        """One row per model and environment: samples, those with a score, mean, its 95 % interval, pass@k and maj@k."""
         pair = ["model", "environment"]
         means = pl.DataFrame(
             [
-                (cell.model, cell.environment, cell.estimate.mean, cell.estimate.low, cell.estimate.high)
+                (
+                    *(cell.model, cell.environment, cell.estimate.mean, cell.estimate.low, cell.estimate.high),
+                    *(getattr(made[k], "mean", None) for made in (cell.passes, cell.majorities) for k in self.ks),
+                )
                 for cell in self.leaderboard.cells
             ],
             schema={"model": pl.String, "environment": pl.String}
-            | dict.fromkeys(("mean_score", "low", "high"), pl.Float64),
+            | dict.fromkeys(("mean_score", "low", "high"), pl.Float64)
+            | dict.fromkeys((f"{measure}@{k}" for measure in ("pass", "maj") for k in self.ks), pl.Float64),
             orient="row",
         )
         counts = self.samples.group_by(pair).agg(pl.len().alias("samples"), pl.col("score").count().alias("scored"))
@@ -121,7 +125,8 @@ async def evaluate(
     Args:
         models: see `Models`.
         environments: see `Environments`.
-        instances: tasks per model and environment.
+        instances: tasks per model and environment; with the setting `repeats`, so many samples of each, and pass@k and
+            maj@k in the scores.
         progress: show a bar.
         settings: any setting of `headgate run`, such as `store="s3://bucket/prefix"`, `campaign="tuesday"` or
             `num_evaluation_workers=64`; those left out come from variables `HEADGATE_…` and their defaults.
@@ -191,7 +196,10 @@ async def _sampled(
         sampled = await asyncio.to_thread(sampled_environments, settings)
         async with _roster_of(models, settings) as roster, engine_hosts(settings) as hosts:
             store, keys = sample_store(settings), [model.key for model in await roster.load()]
-            wanted = _Wanted(settings, keys, list(sampled), began)
+            tasks = None
+            if settings.instances is not None:
+                tasks = MatrixTasks.among(sampled, settings.instances, settings.repeats)
+            wanted = _Wanted(settings, keys, list(sampled), began, tasks)
             bar = _Bar(wanted.size, wanted.done(await wanted.frame(store)) if wanted.size else 0, is_shown=progress)
             stop = asyncio.Event()
             with bar, _stopped_by_ctrl_c(stop):
@@ -204,7 +212,7 @@ async def _sampled(
                     on_status=bar.show,
                     engine_hosts=hosts,
                 )
-            return Evaluation(await wanted.frame(store), result=result)
+            return Evaluation(await wanted.frame(store), ks=repeat_ks(settings.repeats), result=result)
 
 
 @asynccontextmanager
@@ -235,20 +243,19 @@ class _Wanted:
     models: Sequence[str]
     environments: Sequence[str]
     began: float
+    tasks: MatrixTasks | None
 
     @property
     def size(self) -> int | None:
         """Return how many tasks there are, None where sampling goes on for ever."""
-        instances = self.settings.instances
-        return None if instances is None else instances * len(self.models) * len(self.environments)
+        return None if self.tasks is None else self.tasks.size * len(self.models) * len(self.environments)
 
     async def frame(self, store: SampleStore) -> pl.DataFrame:
         """Return those that are stored: of a matrix all of it, else what ended since the start."""
-        instances = self.settings.instances
-        since = self.began if instances is None else None
+        since = self.began if self.tasks is None else None
         rows = (await store.scan(environments=self.environments, since=since, columns=_COLUMNS)).frame
         rows = rows.filter(pl.col("campaign") == self.settings.campaign, pl.col("model").is_in(self.models))
-        return rows if instances is None else rows.filter(pl.col("sequence") < instances)
+        return rows if self.tasks is None else self.tasks.of(rows)
 
     def done(self, rows: pl.DataFrame) -> int:
         """Return how many tasks have a score."""

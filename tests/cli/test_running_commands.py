@@ -69,6 +69,25 @@ def test_a_matrix_of_no_instances_is_refused(
     assert not (tmp_path / ".headgate" / "journal").exists()
 
 
+@pytest.mark.parametrize(
+    ("command", "rule"),
+    [
+        (("run", "--instances=2", "--repeats=0"), "repeats: Input should be greater than or equal to 1, got 0"),
+        (("run", "--instances=2", "--repeats=1.5"), "1.5"),
+        (("run", "--instances=2", "--repeats=many"), "many"),
+        (("run", "--repeats=2"), "repeats=2 needs instances"),
+        (("judge", "--repeats=-1", "--judge-model", "j", "--judge-url", "http://127.0.0.1:9/v1"), "got -1"),
+    ],
+)
+def test_repeats_that_cannot_be_are_refused(
+    headgate: Command, roster: Path, command: tuple[str, ...], rule: str
+) -> None:
+    said = headgate(*command, "-e", "affine:sat-hard", "--roster", str(roster))
+    assert said.status == 2
+    assert "repeats" in said.err
+    assert rule in said.err
+
+
 @pytest.mark.parametrize("seconds", ["0", "-5", "nan"])
 def test_a_window_without_a_length_is_refused(headgate: Command, roster: Path, seconds: str) -> None:
     said = headgate("run", "-e", "affine:sat-hard", "--roster", str(roster), f"--duration={seconds}")

@@ -123,7 +123,21 @@ def test_pass_at_k_is_there_where_tasks_have_k_samples_and_refused_in_a_sentence
     said = "pass@5 needs 5 scored samples of a task (the most that any has is 4)"
     assert str(cell.passes[5]) == said
     assert board.standings[0].passes[5] is None
-    assert board.problems() == (f"{BEST} in test:env-0: {said}",)
+    none = "test:env-0 has no maj@k: it takes no answers out of replies that could be voted on"
+    assert board.problems() == (none, f"{BEST} in test:env-0: {said}")
+    assert cell_rows(board)[0]["maj@4"] == "none: no answers to vote on"
+    assert standing_rows(board)[0]["maj@4"] == "–"
+
+
+def test_maj_at_k_counts_the_votes_of_each_task() -> None:
+    rows = samples({BEST: 0.5}, tasks=20, each=5)
+    board = build_leaderboard(rows.with_columns(answer=pl.col("success").cast(pl.String)), ks=(1, 5))
+    (cell,) = board.cells
+    majority = rows.group_by("index").agg(pl.col("success").sum() >= 3)["success"].mean()
+    assert cell.majorities[1].mean == pytest.approx(rows["success"].mean())
+    assert cell.majorities[5].mean == pytest.approx(majority)
+    document = leaderboard_document(board)
+    assert document["models"][0]["maj_at_k"]["5"]["mean"] == document["cells"][0]["maj_at_k"]["5"]["mean"]
 
 
 def test_what_has_no_score_counts_nowhere_and_copies_of_a_task_once() -> None:

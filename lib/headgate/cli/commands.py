@@ -36,7 +36,7 @@ COMMANDS: Final = {
     "summary": ("data:summary", "Show counts, means and intervals per model and environment."),
     "leaderboard": (
         "leaderboard:leaderboard",
-        "Compare models: means with intervals by task, ranks, paired differences and pass@k.",
+        "Compare models: means with intervals by task, ranks, paired differences, pass@k and maj@k.",
     ),
     "report": ("data:report", "Write a self-contained HTML report of the stored samples."),
     "export": ("data:export", "Write stored samples as JSON lines or in the formats of other tools."),

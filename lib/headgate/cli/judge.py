@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from headgate import run as runs
 from headgate.cli.options import NOT_SCORED, EnableMonitoring, JudgeChoices, MonitorPort, Verbose
 from headgate.cli.output import INTERRUPTED, AsJson, console, counted, print_json, print_table
-from headgate.cli.run import STOPPED_EARLY, Limits, at_hand, is_unscored, matrix_of, show_unscored
+from headgate.cli.run import STOPPED_EARLY, Limits, Repeats, at_hand, is_unscored, matrix_of, show_unscored
 from headgate.config import Settings
 from headgate.net import event_loop
 from headgate.telemetry import setup_logging
@@ -43,6 +43,7 @@ def judge(
     choices: JudgeChoices | None = None,
     *,
     instances: Annotated[int, Parameter(help="Tasks per model and environment, each once.")] = 10,
+    repeats: Repeats = None,
     enable_monitoring: EnableMonitoring = None,
     monitor_port: MonitorPort = None,
     limits: Limits = "",
@@ -57,7 +58,11 @@ def judge(
     Exit status 4 when samples kept failing and it stopped early (`early_stop`), or when no sample has a score; 130 when
     it was told to end before all were taken.
     """
-    settings = (choices or JudgeChoices()).load(enable_monitoring=enable_monitoring, monitor_port=monitor_port).settings
+    settings = (
+        (choices or JudgeChoices())
+        .load(enable_monitoring=enable_monitoring, monitor_port=monitor_port, repeats=repeats)
+        .settings
+    )
     is_live = sys.stdout.isatty() and not as_json and not verbose
     setup_logging(verbosity=0 if is_live else 1 + verbose)
     result = event_loop.run(_run(settings, instances, limits, is_live=is_live))

@@ -31,7 +31,7 @@ def leaderboard(
     *,
     against: Annotated[str, Parameter(help="Compare all models with this one. Default: the best by mean.")] = "",
     k: Annotated[
-        tuple[int, ...], Parameter(name="--k", negative="", help="Add pass@k for this k; may be repeated.")
+        tuple[int, ...], Parameter(name="--k", negative="", help="Add pass@k and maj@k for this k; may be repeated.")
     ] = (),
     missing: MissingChoice = "bound",
     output: Annotated[
@@ -40,7 +40,7 @@ def leaderboard(
     title: Annotated[str, Parameter(help="Title of the page.")] = "Leaderboard",
     as_json: AsJson = False,
 ) -> int:
-    """Compare models: means with intervals by task, ranks, paired differences and pass@k.
+    """Compare models: means with intervals by task, ranks, paired differences, pass@k and maj@k.
 
     A task that was sampled several times counts as one task in every interval. Models that share a rank are tied;
     models that share a group letter cannot be told apart. See `docs/explanation/statistics.md` for what is computed

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypedDict
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 from rich.live import Live
 
 from headgate import orchestration, reports, storage
@@ -37,6 +37,20 @@ Limits = Annotated[
 """The option `--limits`."""
 
 
+def _whole(_: object, tokens: Sequence[Token]) -> int:
+    try:
+        return int(tokens[0].value)  # by itself cyclopts takes 1.5, too
+    except ValueError:
+        raise ValueError(f"it must be a whole number (got {tokens[0].value})") from None
+
+
+Repeats = Annotated[
+    int | None,
+    Parameter(help="Take this many samples of each task of --instances, with another seed each.", converter=_whole),
+]
+"""The option `--repeats`."""
+
+
 def run(
     choices: Choices | None = None,
     *,
@@ -44,6 +58,7 @@ def run(
     instances: Annotated[
         int | None, Parameter(help="Run this many tasks per model and environment once, instead of sampling by rates.")
     ] = None,
+    repeats: Repeats = None,
     enable_monitoring: EnableMonitoring = None,
     monitor_port: MonitorPort = None,
     with_console: Annotated[
@@ -80,6 +95,7 @@ def run(
         monitor_port=monitor_port,
         trace_file=None if trace is None else str(trace),
         instances=instances,
+        repeats=repeats,
         environment_hosts=environment_hosts,
         ray_address=ray_address,
     )
@@ -142,7 +158,8 @@ def is_unscored(matrix: pl.DataFrame | None) -> bool:
 def _scores(samples: pl.DataFrame, settings: Settings) -> reports.ScoreTable:
     sampled = samples["environment"].unique().to_list()
     patterns = any(name not in sampled for name in settings.environments)
-    return reports.ScoreTable(reports.build_leaderboard(samples), () if patterns else settings.environments)
+    board = reports.build_leaderboard(samples, ks=runs.repeat_ks(settings.repeats))
+    return reports.ScoreTable(board, () if patterns else settings.environments)
 
 
 def show_unscored(samples: pl.DataFrame) -> None:

@@ -100,6 +100,12 @@ class Settings(
         description="Run this many tasks per model and environment once, instead of sampling by rates. Empty: by "
         "rates.",
     )
+    repeats: int = Field(
+        1,
+        ge=1,
+        le=10_000,
+        description="Take this many samples of each task of `instances`, with another seed each: for pass@k and maj@k.",
+    )
     rates: dict[str, DailyRate] = Field(
         default_factory=dict,
         description="Samples per model and day by environment, in place of its own rate: "

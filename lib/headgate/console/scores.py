@@ -108,7 +108,7 @@ def _of_models(index: SampleIndex, models: Sequence[str], chosen: SampleFilter) 
     """
     every = [replace(chosen, model=model) for model in models] or [chosen]
     condition = pl.any_horizontal([one.condition() for one in every])
-    columns = [name for name in LEADERBOARD_COLUMNS if name != "trace_id"]
+    columns = [name for name in LEADERBOARD_COLUMNS if name not in {"trace_id", "answer"}]
     found = index.rows.lazy().filter(condition).select(columns).collect()
     names = pl.col("model", "environment").cast(pl.String)
     return found.with_columns(names, pl.lit("").alias("trace_id"))

@@ -28,6 +28,7 @@ from .ids import (
     new_holder_id as new_holder_id,
     new_run_id as new_run_id,
     new_trace_id as new_trace_id,
+    request_seed_of as request_seed_of,
     seed_of as seed_of,
     task_id_of as task_id_of,
     unit_hash as unit_hash,

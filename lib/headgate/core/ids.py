@@ -70,6 +70,12 @@ def seed_of(environment: str, index: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{environment}:{index}".encode()).digest()[:4], "big")
 
 
+def request_seed_of(environment: str, index: int, repeat: int) -> int:
+    """Return the seed that requests of a repeat of a task ask for, in [0, 2**31): what every server can read."""
+    digest = hashlib.sha256(f"{environment}:{index}:{repeat}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
+
+
 def unit_hash(*parts: str) -> float:
     """Return a number in [0, 1) that depends on `parts` alone: the seeded spread of due times and jitter."""
     digest = hashlib.blake2b("\0".join(parts).encode(), digest_size=8).digest()

@@ -35,6 +35,7 @@ class Task:
         due_at: wall time at which the task fell due, seconds since the epoch.
         attempt: 1 for the first run; counts runs that ended without an accepted sample.
         campaign: name of the campaign.
+        request_seed: that its requests ask for, where they ask for one; another one for each repeat of the same task.
     """
 
     task_id: TaskId
@@ -52,6 +53,7 @@ class Task:
     depends_on: tuple[TaskId, ...] = ()
     attempt: int = 1
     campaign: str = "main"
+    request_seed: int | None = None
 
 
 def sample_task(
@@ -144,6 +146,8 @@ class Sample:
         reasoning_tokens: of the completion tokens, those that it says were thoughts.
         cost_micro: millionths of the currency of its prices, or what the provider billed; None where nobody knows.
         lane: `batch` where its requests went in batches, else `now`.
+        request_seed: that its requests asked for; None where they asked for none.
+        answer: what its environment took from the last reply as the answer; None where it takes none out.
     """
 
     task_id: str
@@ -176,6 +180,8 @@ class Sample:
     reasoning_tokens: int = 0
     cost_micro: int | None = None
     lane: str = "now"
+    request_seed: int | None = None
+    answer: str | None = None
 
     @property
     def served_by(self) -> str:

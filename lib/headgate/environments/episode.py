@@ -18,6 +18,9 @@ from headgate.environments.uninterrupted import uninterrupted
 CLOSE_TIMEOUT_S: Final = 10.0
 """An environment that hangs while closing holds its worker no longer than this."""
 
+ANSWER_CHARS: Final = 1_000
+"""How much of an answer is stored: votes are taken among short ones."""
+
 KEPT_CHARS: Final = 2_000
 """How much of a reply that is too long to be read stays in the conversation."""
 
@@ -50,6 +53,7 @@ class EpisodeResult:
         reasoning_tokens: likewise.
         cost_micro: likewise; None when there is no reply, or one whose cost is not known.
         lane: `batch` when any reply came in that lane.
+        answer: what the environment took from the last reply, its first `ANSWER_CHARS` characters; None for nothing.
     """
 
     score: float | None
@@ -70,6 +74,7 @@ class EpisodeResult:
     reasoning_tokens: int = 0
     cost_micro: int | None = None
     lane: str = "now"
+    answer: str | None = None
 
 
 class _FaultError(Exception):
@@ -131,6 +136,7 @@ class _Run:
             reasoning_tokens=self.reasoning_tokens,
             cost_micro=self._cost_micro(),
             lane=self.lane,
+            answer=None if score is None or score.answer is None else storable(score.answer[:ANSWER_CHARS]),
         )
 
     def _cost_micro(self) -> int | None:
@@ -231,6 +237,8 @@ def checked_score(score: Score) -> Score:
         raise ValueError(f"a score must be in [0, 1] (got {value!r})")
     if not isinstance(score.why, str):
         raise TypeError(f"why must be a sentence (got {score.why!r})")
+    if score.answer is not None and not isinstance(score.answer, str):
+        raise TypeError(f"answer must be text (got {score.answer!r:.80})")
     return score
 
 

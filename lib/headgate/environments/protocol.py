@@ -62,11 +62,17 @@ class EnvironmentSpec:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The end of an episode: `value` in [0, 1], whether that is a success, and the reason in one line."""
+    """The end of an episode: `value` in [0, 1], whether that is a success, and the reason in one line.
+
+    Attributes:
+        answer: what was taken from the reply as the answer, written alike wherever it is the same: repeats of a task
+            vote with it (maj@k). None where there is none, or where different answers may be right.
+    """
 
     value: float
     success: bool
     why: str
+    answer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

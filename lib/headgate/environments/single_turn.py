@@ -60,11 +60,11 @@ def question(text: str) -> tuple[Message, ...]:
     return (Message("user", text),)
 
 
-def passed(why: str) -> Score:
+def passed(why: str, answer: str | None = None) -> Score:
     """Return the full score."""
-    return Score(1.0, success=True, why=why)
+    return Score(1.0, success=True, why=why, answer=answer)
 
 
-def failed(why: str) -> Score:
+def failed(why: str, answer: str | None = None) -> Score:
     """Return the score of a wrong answer."""
-    return Score(0.0, success=False, why=why)
+    return Score(0.0, success=False, why=why, answer=answer)

@@ -322,6 +322,8 @@ def request_body(
     With `native` the tools of the conversation stand in fields, else they are text.
     """
     fields: dict[str, Any] = {name: value for name, value in options.items() if not name.startswith("headgate_")}
+    if fields.get("seed", 0) is None:  # how a roster says that no seed is sent
+        del fields["seed"]
     fields["model"] = model.request_name
     if native is None:
         fields["messages"] = [{"role": message.role, "content": message.content} for message in messages]

@@ -25,6 +25,7 @@ from headgate.reports.statistics import (
 from headgate.statistics import (
     MeanEstimate,
     TooFewSamples,
+    majority_at_k,
     mean_of_means,
     pass_at_k,
 )
@@ -106,11 +107,23 @@ def could_move(order: Sequence[str], missing: Mapping[str, Missing]) -> frozense
     return frozenset(found)
 
 
-LEADERBOARD_COLUMNS: Final = ("task_id", "model", "environment", "index", "score", "success", "finished_at", "trace_id")
+_NEEDED: Final = ("task_id", "model", "environment", "index", "score", "success", "finished_at", "trace_id")
+
+LEADERBOARD_COLUMNS: Final = (*_NEEDED, "answer")
 """What a leaderboard reads of a sample."""
 
 MAX_MODELS: Final = 200
 """More models are not compared with each other: pairs grow with their square, and Holm's correction with the pairs."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswers:
+    """Why there is no maj@k: no sample of the environment has an answer that could be voted on."""
+
+    environment: str
+
+    def __str__(self) -> str:
+        return f"{self.environment} has no maj@k: it takes no answers out of replies that could be voted on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +132,14 @@ class Cell:
 
     Attributes:
         passes: k -> pass@k, or why there is none.
+        majorities: k -> maj@k, likewise.
     """
 
     model: str
     environment: str
     estimate: MeanEstimate
     passes: Mapping[int, MeanEstimate | TooFewSamples]
+    majorities: Mapping[int, MeanEstimate | TooFewSamples | NoAnswers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +157,8 @@ class Standing:
         tasks: different ones that it is compared on: among the scored ones under `exclude`, else among all.
         missing: its samples without a score, and what they could have changed.
         versus: comparison with the reference; None for the reference itself.
-        passes: k -> mean over environments; None where one of them has too few samples.
+        passes: k -> mean of pass@k over environments; None where one of them has too few samples.
+        majorities: k -> mean of maj@k likewise; None also where one of them has no answers.
     """
 
     rank: int | None
@@ -156,6 +172,7 @@ class Standing:
     missing: Missing
     versus: Comparison | None
     passes: Mapping[int, MeanEstimate | None]
+    majorities: Mapping[int, MeanEstimate | None]
 
 
 @dataclass(frozen=True)
@@ -165,7 +182,7 @@ class Leaderboard:
     Attributes:
         environments: in which a model has a score, by name, in order.
         without_scores: environments in which no model has one.
-        ks: of pass@k.
+        ks: of pass@k and maj@k.
         against: the reference model; empty without models.
         is_chosen: whether somebody chose it; else it is the first by mean.
         standings: best first; models with scores in more of the environments go before.
@@ -209,10 +226,12 @@ class Leaderboard:
     def problems(self) -> tuple[str, ...]:
         """Return what could not be told, a sentence each, the same sentence once."""
         found = [f"{pair.model} and {pair.against}: {pair.problem}" for pair in self.pairs if pair.problem]
+        made = (one for cell in self.cells for one in cell.majorities.values())
+        found += [str(one) for one in made if isinstance(one, NoAnswers)]
         found += [
             f"{cell.model} in {cell.environment}: {made}"
             for cell in self.cells
-            for made in cell.passes.values()
+            for made in (*cell.passes.values(), *cell.majorities.values())
             if isinstance(made, TooFewSamples)
         ]
         return tuple(dict.fromkeys(found))
@@ -229,9 +248,10 @@ def build_leaderboard(
     """Return the leaderboard of `samples`.
 
     Args:
-        samples: with the columns `LEADERBOARD_COLUMNS`; a task is what has the same environment and index.
+        samples: with the columns `LEADERBOARD_COLUMNS`, of which `answer` may be missing; a task is what has the same
+            environment and index.
         against: key or name of the model that the others are compared with; the first by mean when empty.
-        ks: of pass@k.
+        ks: of pass@k and maj@k.
         missing: what samples without a score count as. `bound`: nothing in a mean; 0 where models are put in order,
             compared and ranked, so that no model gains by failing; 0 and 1 at the ends of an interval. `zero`: 0
             everywhere. `exclude`: nothing anywhere.
@@ -280,7 +300,8 @@ def build_leaderboard(
             tasks=sum(cell.estimate.tasks for cell in low[model]),
             missing=lacking[model],
             versus=versus.get(model),
-            passes={k: _overall_pass(by_model[model], k) for k in ks},
+            passes={k: _overall_at([cell.passes[k] for cell in by_model[model]]) for k in ks},
+            majorities={k: _overall_at([cell.majorities[k] for cell in by_model[model]]) for k in ks},
         )
         for model in order
     )
@@ -301,12 +322,14 @@ def build_leaderboard(
 
 
 def _checked(samples: pl.DataFrame) -> pl.DataFrame:
-    missing = [name for name in LEADERBOARD_COLUMNS if name not in samples.columns]
+    missing = [name for name in _NEEDED if name not in samples.columns]
     if missing:
         raise errors.InvalidInputError(
             f"the samples lack the columns {', '.join(missing)}",
             next_step=f"A leaderboard reads {', '.join(LEADERBOARD_COLUMNS)}.",
         )
+    if "answer" not in samples.columns:
+        samples = samples.with_columns(pl.lit(None, dtype=pl.String).alias("answer"))
     return distinct(samples.select(LEADERBOARD_COLUMNS).with_columns(pl.col("score").cast(pl.Float64).fill_nan(None)))
 
 
@@ -315,26 +338,31 @@ def _cells(scored: pl.DataFrame, ks: Sequence[int] = ()) -> dict[str, list[Cell]
     by_task: dict[tuple[object, ...], pl.DataFrame] = {}
     if ks:
         tasks = scored.group_by("model", "environment", "index").agg(
-            pl.col("success").sum().alias("successes"), pl.len().alias("samples")
+            pl.col("success").sum().alias("successes"),
+            pl.len().alias("samples"),
+            pl.struct("answer", "success").sort_by("task_id").alias("votes"),  # ids have no order in time or score
         )
         by_task = tasks.sort("index").partition_by("model", "environment", as_dict=True, maintain_order=True)
     found: dict[str, list[Cell]] = {}
+    voting = set(scored.filter(pl.col("answer").is_not_null())["environment"].unique()) if ks else set()
     for (model, environment), estimate in estimates_by(scored, "model", "environment").items():
-        own = by_task.get((model, environment))
-        passes = (
-            {k: pass_at_k(own["successes"].to_list(), own["samples"].to_list(), k) for k in ks}
-            if own is not None
-            else {}
-        )
-        found.setdefault(model, []).append(Cell(model, environment, estimate, passes))
+        passes: dict[int, MeanEstimate | TooFewSamples] = {}
+        majorities: dict[int, MeanEstimate | TooFewSamples | NoAnswers] = {}
+        if (own := by_task.get((model, environment))) is not None:
+            counts = own["successes"].to_list(), own["samples"].to_list()
+            votes = [[(one["answer"], one["success"]) for one in task] for task in own["votes"].to_list()]
+            for k in ks:
+                passes[k] = pass_at_k(*counts, k)
+                majorities[k] = majority_at_k(votes, k) if environment in voting else NoAnswers(environment)
+        found.setdefault(model, []).append(Cell(model, environment, estimate, passes, majorities))
     return found
 
 
 def _bounded(cells: Sequence[Cell], low: Sequence[Cell], high: Sequence[Cell]) -> list[Cell]:
-    """Return cells with intervals that hold whatever the missing scores were, and pass@k with each a failure."""
+    """Return cells with intervals that hold whatever the missing scores were, and `ks` with each a failure."""
     found = {cell.environment: cell for cell in cells}
     return [
-        replace(cell, estimate=replace(cell.estimate, low=bad.estimate.low, high=good.estimate.high), passes=bad.passes)
+        replace(bad, estimate=replace(cell.estimate, low=bad.estimate.low, high=good.estimate.high))
         for bad, good in zip(low, high, strict=True)
         if (cell := found.get(bad.environment)) is not None
     ]
@@ -344,8 +372,8 @@ def _overall(cells: Sequence[Cell]) -> MeanEstimate:
     return mean_of_means([cell.estimate for cell in cells])
 
 
-def _overall_pass(cells: Sequence[Cell], k: int) -> MeanEstimate | None:
-    told = [made for cell in cells if isinstance(made := cell.passes[k], MeanEstimate)]
+def _overall_at(cells: Sequence[MeanEstimate | TooFewSamples | NoAnswers]) -> MeanEstimate | None:
+    told = [made for made in cells if isinstance(made, MeanEstimate)]
     return mean_of_means(told) if len(told) == len(cells) else None
 
 

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from headgate.reports.compared import count, interval, percent, score
-from headgate.reports.leaderboard import Cell, Leaderboard, MissingRule, Standing
+from headgate.reports.leaderboard import Cell, Leaderboard, MissingRule, NoAnswers, Standing
 from headgate.reports.statistics import Comparison
 from headgate.statistics import MIN_COMMON_TASKS, MeanEstimate, TooFewSamples
 
@@ -96,7 +96,7 @@ def _listed(names: Sequence[str], separator: str = ", ") -> str:
 
 
 def standing_rows(board: Leaderboard) -> list[dict[str, str]]:
-    """Return one row per model, best first: rank, mean with interval, missing scores, groups, difference, pass@k.
+    """Return one row per model, best first: rank, mean with interval, missing scores, groups, difference, votes.
 
     Models without any score come last and have no rank. Marks are explained by `footnotes`.
     """
@@ -109,7 +109,7 @@ def versus_rows(board: Leaderboard) -> list[dict[str, str]]:
 
 
 def cell_rows(board: Leaderboard) -> list[dict[str, str]]:
-    """Return one row per model and environment: mean with clustered interval, design effect, pass@k."""
+    """Return one row per model and environment: mean with clustered interval, design effect, pass@k, maj@k."""
     return [_cell(board, one) for one in board.cells]
 
 
@@ -139,6 +139,7 @@ def leaderboard_document(board: Leaderboard) -> dict[str, Any]:
                 "left_out": list(board.left_out(one.model)),
                 "versus": None if one.versus is None else _comparison_document(one.versus),
                 "pass_at_k": {str(k): None if made is None else _limits(made) for k, made in one.passes.items()},
+                "maj_at_k": {str(k): None if made is None else _limits(made) for k, made in one.majorities.items()},
             }
             for one in board.standings
         ],
@@ -151,7 +152,8 @@ def leaderboard_document(board: Leaderboard) -> dict[str, Any]:
                 **_limits(cell.estimate),
                 "method": cell.estimate.method,
                 "design_effect": cell.estimate.design_effect,
-                "pass_at_k": {str(k): _pass_document(made) for k, made in cell.passes.items()},
+                "pass_at_k": {str(k): _at_document(made) for k, made in cell.passes.items()},
+                "maj_at_k": {str(k): _at_document(made) for k, made in cell.majorities.items()},
             }
             for cell in board.cells
         ],
@@ -189,14 +191,15 @@ def _standing(board: Leaderboard, one: Standing) -> dict[str, str]:
         "tasks": count(one.tasks),
         "samples": count(one.samples),
     }
-    return row | {f"pass@{k}": _estimate(made) for k, made in one.passes.items()}
+    row |= {f"pass@{k}": _estimate(made) for k, made in one.passes.items()}
+    return row | {f"maj@{k}": _estimate(made) for k, made in one.majorities.items()}
 
 
 def _unscored(board: Leaderboard, model: str) -> dict[str, str]:
     row = {"rank": "–", "model": model, "mean": "–", "95 % interval": "–", "missing": percent(1.0)}
     row |= {"group": ""} if board.missing != "bound" else {"worst case": "–", "group": ""}
     row |= {"difference": "–", "environments": f"0 of {len(board.environments)}", "p": "", "tasks": "0", "samples": "0"}
-    return row | {f"pass@{k}": "–" for k in board.ks}
+    return row | {f"{measure}@{k}": "–" for measure in ("pass", "maj") for k in board.ks}
 
 
 def _difference(board: Leaderboard, one: Standing) -> str:
@@ -234,12 +237,15 @@ def _cell(board: Leaderboard, cell: Cell) -> dict[str, str]:
         "method": made.method,
         "design effect": f"{made.design_effect:.2f}",
     }
-    return row | {f"pass@{k}": _pass(cell.passes[k]) for k in board.ks}
+    row |= {f"pass@{k}": _at(cell.passes[k]) for k in board.ks}
+    return row | {f"maj@{k}": _at(cell.majorities[k]) for k in board.ks}
 
 
-def _pass(made: MeanEstimate | TooFewSamples) -> str:
+def _at(made: MeanEstimate | TooFewSamples | NoAnswers) -> str:
     if isinstance(made, TooFewSamples):
         return f"refused: at most {made.most} samples of a task"
+    if isinstance(made, NoAnswers):
+        return "none: no answers to vote on"
     return f"{score(made.mean)} ({interval(made.low, made.high)}; {count(made.tasks)} tasks)"
 
 
@@ -251,8 +257,8 @@ def _limits(made: MeanEstimate) -> dict[str, float]:
     return {"mean": made.mean, "low": made.low, "high": made.high}
 
 
-def _pass_document(made: MeanEstimate | TooFewSamples) -> dict[str, Any]:
-    if isinstance(made, TooFewSamples):
+def _at_document(made: MeanEstimate | TooFewSamples | NoAnswers) -> dict[str, Any]:
+    if not isinstance(made, MeanEstimate):
         return {"problem": str(made)}
     return {**_limits(made), "tasks": made.tasks}
 

@@ -45,8 +45,9 @@ class ScoreTable:
         if not self.board.standings:
             yield Text("No sample has a score.")
             return
-        rows = [[row[column] for column in _RANKING] for row in standing_rows(self.board)]
-        yield _table("Ranking (each environment counts the same)", _RANKING, rows, names=2)
+        columns = (*_RANKING, *(f"{measure}@{k}" for measure in ("pass", "maj") for k in self.board.ks))
+        rows = [[row[column] for column in columns] for row in standing_rows(self.board)]
+        yield _table("Ranking (each environment counts the same)", columns, rows, names=2)
         for note in leaderboard_notes(self.board, of_differences=False):
             yield Text(printable(note), style="dim")
         shapes = list(self._shapes())
@@ -94,7 +95,9 @@ DEFINITIONS: Final[Mapping[str, str]] = {
     "correlation, gain": "Of the two models' means of a task, and how many times as many tasks a comparison without "
     "pairing would need for an interval as narrow.",
     "pass@k": "Share of tasks that at least one of k samples would solve, unbiased, over the tasks with k samples or "
-    "more; the interval is by task.",
+    "more; the interval is by task. The mean of n samples of each task is what others call avg@n.",
+    "maj@k": "Share of tasks whose most frequent answer among k samples is a success: mean over groups of k samples, "
+    "equally frequent answers by their share, samples without an answer not counted.",
 }
 """Term -> what it means."""
 

@@ -14,7 +14,7 @@ from .controls import (
 )
 from .endpoints import ChatSender as ChatSender, EndpointChats as EndpointChats
 from .hosts import HostCluster as HostCluster
-from .matrix import MatrixTaskProvider as MatrixTaskProvider
+from .matrix import MatrixTaskProvider as MatrixTaskProvider, MatrixTasks as MatrixTasks, repeat_ks as repeat_ks
 from .follow import FollowOrder as FollowOrder, FollowResult as FollowResult, follow_checkpoints as follow_checkpoints
 from .garbage import rare_collections as rare_collections
 from .job_collector import JobCollector as JobCollector

@@ -14,7 +14,13 @@ import polars as pl
 from headgate.admission import SlotSource
 from headgate.config import Settings
 from headgate.core import Clock, Model, SystemClock, new_run_id
-from headgate.core.errors import CampaignInUseError, InvalidRosterError, StoreError, StoreNotWritableError
+from headgate.core.errors import (
+    CampaignInUseError,
+    InvalidRosterError,
+    InvalidSettingError,
+    StoreError,
+    StoreNotWritableError,
+)
 from headgate.core.events import Emit, StoreFailed
 from headgate.core.status import CampaignStatus
 from headgate.elastic.service import ElasticCollector, Machine
@@ -34,7 +40,7 @@ from headgate.run.judging import (
     rubric_environments,
     rubric_for,
 )
-from headgate.run.matrix import MatrixTaskProvider
+from headgate.run.matrix import MatrixTaskProvider, MatrixTasks
 from headgate.run.observers import is_observed, observe, report_health, serve_monitoring
 from headgate.run.outside_job import outside_executors
 from headgate.run.outside_workers import PATIENCE, OutsideWorkers
@@ -139,6 +145,11 @@ async def run_campaign(
         **watch: who follows it; see `Watch`.
     """
     instances = settings.instances if instances is None else instances
+    if instances is None and settings.repeats > 1:
+        raise InvalidSettingError(
+            f"repeats={settings.repeats} needs instances: sampling by rates takes each task again by itself",
+            next_step="Say how many tasks are repeated (`--instances 20`), or leave repeats out.",
+        )
     store = store if store is not None else sample_store(settings)
     async with AsyncExitStack() as stack:
         sampled = sampled_environments(settings, judge)
@@ -449,5 +460,6 @@ async def missing_cells(
     done = {(m, e, n) for m, e, n, is_scored, _ in cells.iter_rows() if is_scored}
     failed = {(m, e, n): runs for m, e, n, is_scored, runs in cells.iter_rows() if not is_scored}
     is_shuffled = settings.target_half_width > 0
-    provider = MatrixTaskProvider(list(environments), instances, done=done, failed=failed, is_shuffled=is_shuffled)
+    tasks = MatrixTasks.among(environments, instances, settings.repeats)
+    provider = MatrixTaskProvider(list(environments), tasks, done=done, failed=failed, is_shuffled=is_shuffled)
     return provider, figures

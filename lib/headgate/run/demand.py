@@ -14,6 +14,7 @@ from headgate.core.errors import HeadgateError
 from headgate.core.events import TaskOpened, TaskProviderFailed, TasksEnqueued
 from headgate.run.dispatch import JOBS, SEATS, WORKERS
 from headgate.run.health import Health
+from headgate.run.matrix import request_seed
 from headgate.run.parts import Parts
 from headgate.run.settlement import Settling
 from headgate.run.stages import Stages
@@ -171,8 +172,16 @@ class DemandSide:
             await parts.journal.write(parts.journal.journal.withdraw, orphans)
 
     def _needs_of(self, task: Task) -> Task:
-        """Return a task with what it takes: a worker here, with a seat elsewhere, or a place among outside jobs."""
-        if task.environment in self._parts.outside:
+        """Return a task with what it takes: a worker here, with a seat elsewhere, or a place among outside jobs.
+
+        Its requests get their seed here, too, which neither the journal nor the judge knows of.
+        """
+        parts, sampler = self._parts, self._parts.samplers.get(task.model)
+        if sampler is not None:
+            length = parts.environments[task.environment].spec.data_length
+            seed = request_seed(sampler.model, task, length, parts.settings.repeats)
+            task = task if seed is None else replace(task, request_seed=seed)
+        if task.environment in parts.outside:
             return replace(task, resources=_ONE_JOB)
         return replace(task, resources=_SEATED) if task.environment in self._seated else task
 

@@ -14,6 +14,7 @@ from headgate.core.errors import AdmissionDeniedError
 from headgate.core.events import Emit, RequestFinished
 from headgate.models import TaskReference
 from headgate.run.budgets import conversation_budget
+from headgate.run.matrix import seeded
 from headgate.run.request_side import RequestSide, in_batch
 from headgate.scheduling import RetryLaterError
 
@@ -68,6 +69,7 @@ class _Conversation:
     """The requests of one episode, one after the other."""
 
     __slots__ = (
+        "_asked",
         "_batched",
         "_budget",
         "_client",
@@ -98,6 +100,7 @@ class _Conversation:
         self._requests = requests
         self._now = clock.monotonic
         self._model = model
+        self._asked = seeded(model, task.request_seed)
         self._task, self._task_id = task, task.task_id
         self._environment = task.environment
         self._batched = requests.batches if model.serve is None else None
@@ -108,7 +111,7 @@ class _Conversation:
         stage = "" if task.stage.startswith("sample") else f".{task.stage}"
         self._request = f"{trace_id or task.task_id}{stage}"
         self._number = 0
-        self._budget = conversation_budget(requests.budgets, model, task.task_id, task.environment)
+        self._budget = conversation_budget(requests.budgets, self._asked, task.task_id, task.environment)
 
     async def answer(self, messages: Sequence[Message]) -> ChatReply:
         """Return the reply to `messages`; `attempts` and `wait_s` of it, or of the error, count every attempt.
@@ -119,7 +122,7 @@ class _Conversation:
         self._number += 1
         if self._batched is not None:
             self._requests.budgets.ended(in_batch(self._task_id))
-        asked = self._model if self._budget is None else await self._budget.before(messages)
+        asked = self._asked if self._budget is None else await self._budget.before(messages)
         known = await self._from_batch(asked, messages)
         if known is not None:
             return known

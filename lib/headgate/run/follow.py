@@ -33,6 +33,7 @@ from headgate.reports import LEADERBOARD_COLUMNS, CheckpointCurve, CheckpointSco
 from headgate.run.assembly import Watch, run_campaign, sampled_environments
 from headgate.run.checkpoints import SETTLE_FOLDER_S, Checkpoint, CheckpointFolder
 from headgate.run.controls import DRAINED
+from headgate.run.matrix import MatrixTasks
 from headgate.run.observers import observe
 from headgate.run.status import RunResult
 from headgate.sampling import RosterSource, mapped_roster
@@ -149,7 +150,9 @@ async def follow_checkpoints(
     folder = CheckpointFolder(order.place, pattern=order.pattern, marker=order.marker, environ=environ)
     machine = Machine(keeps_engines=True)
     watch["engine_hosts"] = watch.get("engine_hosts") or machine
-    evaluation = _Evaluation(settings, order, store, judge, len(environments), watch)
+    evaluation = _Evaluation(
+        settings, order, store, judge, MatrixTasks.among(environments, order.instances, settings.repeats), watch
+    )
     with closing(folder), _Sole(settings, order) as sole:
         follower = _Follower(folder, sole, evaluation, on_curve)
         stop = watch.get("stop") or asyncio.Event()
@@ -167,7 +170,7 @@ class _Evaluation:
     order: FollowOrder
     store: SampleStore
     judge: Model | None
-    environments: int
+    tasks: MatrixTasks
     watch: Watch
 
     async def run(self, checkpoint: Checkpoint) -> RunResult:
@@ -184,16 +187,13 @@ class _Evaluation:
         """Return the samples of this model's checkpoints in this campaign, on the tasks of the order."""
         columns = [*LEADERBOARD_COLUMNS, "campaign", "sequence", "error"]
         found = (await self.store.scan(columns=columns)).frame
-        return found.filter(
-            pl.col("campaign") == self.settings.campaign,
-            pl.col("model").str.starts_with(f"{self.order.model_name}@"),
-            pl.col("sequence") < self.order.instances,
-        )
+        ours = pl.col("model").str.starts_with(f"{self.order.model_name}@")
+        return self.tasks.of(found.filter(pl.col("campaign") == self.settings.campaign, ours))
 
     def is_whole(self, samples: pl.DataFrame, checkpoint: Checkpoint) -> bool:
         """Return whether a checkpoint has a score for each of its tasks."""
         ours = samples.filter(pl.col("model") == self.key(checkpoint), pl.col("score").is_not_null())
-        return ours.select("environment", "sequence").n_unique() >= self.environments * self.order.instances
+        return ours.select("environment", "sequence").n_unique() >= len(self.tasks.lengths) * self.tasks.size
 
     def key(self, checkpoint: Checkpoint) -> str:
         return f"{self.order.model_name}@{checkpoint.name}"

@@ -4,21 +4,108 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Self
 
-from headgate.core import Model, unit_hash
+import polars as pl
+
+from headgate.core import Model, Task, request_seed_of, unit_hash
 from headgate.core.errors import InvalidInputError
 from headgate.core.events import Event
+from headgate.environments import Environment
 from headgate.sampling import Demand
 
 _AT_ONCE = 256
 
+_MOST_SEQUENCE: Final = 2**63 - 1
 
 Cell = tuple[str, str, int]
-"""Model key, environment, and number of the instance."""
+"""Model key, environment, and sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixTasks:
+    """The tasks of a matrix: the first of each environment, so often.
+
+    A repeat is a later pass over the environment's data: its sequence is larger by a multiple of the data length, and
+    its index is the same. The first pass is what a run without repeats takes.
+
+    Attributes:
+        instances: per environment, from 0.
+        repeats: samples of each.
+        lengths: environment -> its data length.
+
+    Raises:
+        InvalidInputError: if `instances` or `repeats` is below 1, or a sequence would be too large to be stored.
+    """
+
+    instances: int
+    repeats: int = 1
+    lengths: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, value in (("instances", self.instances), ("repeats", self.repeats)):
+            if value < 1:
+                raise InvalidInputError(f"{name} must be >= 1 (got {value})")
+        for environment in self.lengths:
+            if self.repeats * self._stride(environment) > _MOST_SEQUENCE:
+                raise InvalidInputError(
+                    f"{environment} has {self.lengths[environment]} tasks: {self.repeats} passes cannot be numbered",
+                    next_step="Take fewer repeats.",
+                )
+
+    @classmethod
+    def among(cls, environments: Mapping[str, Environment], instances: int, repeats: int) -> Self:
+        """Return these of environments that are given by name."""
+        return cls(instances, repeats, {name: one.spec.data_length for name, one in environments.items()})
+
+    @property
+    def size(self) -> int:
+        """How many samples of one model in one environment these are."""
+        return self.instances * self.repeats
+
+    def sequences(self, environment: str) -> list[int]:
+        """Return the sequences of an environment's tasks, repeat by repeat."""
+        stride = self._stride(environment)
+        return [repeat * stride + n for repeat in range(self.repeats) for n in range(self.instances)]
+
+    def of(self, samples: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows of `samples` that are of these tasks, by `environment` and `sequence`."""
+        strides = {environment: self._stride(environment) for environment in self.lengths}
+        stride = pl.col("environment").replace_strict(strides, default=None, return_dtype=pl.Int64)
+        number = pl.col("sequence")
+        return samples.filter(number % stride < self.instances, number // stride < self.repeats)
+
+    def _stride(self, environment: str) -> int:
+        """Return by how much a repeat's sequences are larger: the passes that the instances take, and 1 at least."""
+        length = self.lengths.get(environment, self.instances)
+        return -(-self.instances // length) * length
+
+
+def repeat_ks(repeats: int) -> tuple[int, ...]:
+    """Return the k for which a run of so many repeats tells pass@k and maj@k: powers of 2, and all."""
+    return tuple(2**power for power in range(1, (repeats - 1).bit_length())) + ((repeats,) if repeats > 1 else ())
+
+
+def request_seed(model: Model, task: Task, data_length: int, repeats: int) -> int | None:
+    """Return the seed that a task's requests ask for; None where neither its model nor the run states any.
+
+    A seed of the model's options is counted up with each pass over the data; `seed: null` there sends none.
+    """
+    repeat, options = task.sequence // data_length, dict(model.options)
+    if "seed" in options:
+        stated = options["seed"]
+        return (stated + repeat) % 2**31 if type(stated) is int else None
+    return request_seed_of(task.environment, task.index, repeat) if repeats > 1 else None
+
+
+def seeded(model: Model, seed: int | None) -> Model:
+    """Return `model` with `seed` in its options."""
+    return model if seed is None else replace(model, options=tuple((dict(model.options) | {"seed": seed}).items()))
 
 
 class MatrixTaskProvider:
-    """Gives each cell of the matrix once, instance by instance over all models and environments.
+    """Gives each cell of the matrix once, task by task over all models and environments.
 
     Implements `headgate.sampling.TaskProvider`. Cells that were scored before are left out, those that only
     failed are taken again as another stage (`sample.2`, …), so that both are on record.
@@ -27,7 +114,7 @@ class MatrixTaskProvider:
     def __init__(
         self,
         environments: Sequence[str],
-        instances: int,
+        tasks: MatrixTasks | int,
         *,
         done: Collection[Cell] = (),
         failed: Mapping[Cell, int] | None = None,
@@ -37,19 +124,17 @@ class MatrixTaskProvider:
 
         Args:
             environments: their names.
-            instances: per model and environment, from 0.
+            tasks: of each model and environment; a number of instances without repeats.
             done: cells that have a scored sample.
             failed: cells that have unscored samples only, and how many.
-            is_shuffled: give the instances in a random order, the same for every model and at every run; where sampling
+            is_shuffled: give the tasks in a random order, the same for every model and at every run; where sampling
                 may stop before the last one, those that were taken are then like those that were not.
 
         Raises:
-            InvalidInputError: if `instances` is below 1.
+            InvalidInputError: if there are no instances.
         """
         self._environments = tuple(environments)
-        if instances < 1:
-            raise InvalidInputError(f"instances must be >= 1 (got {instances})")
-        self._instances = instances
+        self._tasks = tasks if isinstance(tasks, MatrixTasks) else MatrixTasks(tasks)
         self.is_shuffled = is_shuffled
         self._done = frozenset(done)
         self._failed = dict(failed or {})
@@ -71,20 +156,21 @@ class MatrixTaskProvider:
         self._waiting = deque(cell for cell in self._waiting if cell[0] in present)
         fresh = [model.key for model in models if model.key not in self._known]
         self._known.update(fresh)
+        ordered = [sorted(self._tasks.sequences(name), key=self.place) for name in self._environments]
         self._waiting.extend(
-            (model, environment, instance)
-            for instance in sorted(range(self._instances), key=self.place)
-            for environment in self._environments
+            (model, environment, numbers[place])
+            for place in range(self._tasks.size)
+            for environment, numbers in zip(self._environments, ordered, strict=True)
             for model in fresh
-            if (model, environment, instance) not in self._done
+            if (model, environment, numbers[place]) not in self._done
         )
 
-    def place(self, instance: int) -> float:
-        """Return what instances are ordered by."""
-        return unit_hash("place", str(instance)) if self.is_shuffled else instance
+    def place(self, sequence: int) -> float:
+        """Return what tasks are ordered by."""
+        return unit_hash("place", str(sequence)) if self.is_shuffled else sequence
 
     def _demand(self, cell: Cell, now: float) -> Demand:
-        model, environment, instance = cell
+        model, environment, sequence = cell
         runs = self._failed.get(cell, 0)
         stage = f"sample.{runs + 1}" if runs else "sample"
-        return Demand(model, environment, due_at=now, interval_s=0.0, sequence=instance, stage=stage)
+        return Demand(model, environment, due_at=now, interval_s=0.0, sequence=sequence, stage=stage)

@@ -13,10 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from headgate.config import Settings, value_for
 from headgate.core import ErrorKind, Model, Sample, Secret, Task, redacted
 from headgate.core.errors import InvalidSettingError
-from headgate.environments import Environment, EpisodeResult
+from headgate.environments import ANSWER_CHARS, Environment, EpisodeResult
 from headgate.jobqueue import JobSpec, JobState
 from headgate.jobqueue.wire import JobOut
 from headgate.run.job_samples import SCORE_FIELD, WHY_CHARS, JobSampleRules, sample_of_job, whole
+from headgate.run.matrix import seeded
 from headgate.run.rows import Row
 
 LOCAL: Final = "local"
@@ -102,7 +103,7 @@ def job_of(task: Task, model: Model, executor: str, *, sends_key: bool) -> JobSp
         index=task.index,
         seed=task.seed,
         stage=task.stage,
-        model=AskedModel.of(model, sends_key=sends_key),
+        model=AskedModel.of(seeded(model, task.request_seed), sends_key=sends_key),
     )
     return JobSpec(
         task.task_id, model.key, task.environment, str(task.index), pool, pool, payload=order.model_dump_json()
@@ -111,7 +112,7 @@ def job_of(task: Task, model: Model, executor: str, *, sends_key: bool) -> JobSp
 
 def result_of(result: EpisodeResult) -> dict[str, Any]:
     """Return how an episode ended, as a worker hands it in."""
-    names = ("score", "success", "why", "error", "prompt_tokens", "completion_tokens", "turns", "attempts")
+    names = ("score", "success", "why", "answer", "error", "prompt_tokens", "completion_tokens", "turns", "attempts")
     told = {name: getattr(result, name) for name in names}
     conversation = orjson.dumps([(message.role, message.content) for message in result.messages])
     if len(conversation) <= _CONVERSATION_BYTES:
@@ -158,6 +159,8 @@ def sample_of_order(row: Row, job: JobOut, server: str, *, now: float, keep_conv
         turns=whole(told.get("turns")) or sample.turns,
         attempts=whole(told.get("attempts")) or job.epoch,
         trace_id=row.trace_id,
+        request_seed=task.request_seed,
+        answer=_text(told.get("answer"))[:ANSWER_CHARS] or None,
         conversation=_text(told.get("conversation")) if keep_conversation else "",
     )
 

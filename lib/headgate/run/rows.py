@@ -63,6 +63,7 @@ class Row:
                 self.task,
                 task_id=self._id(f"{JUDGE}.{number}"),
                 stage=f"{JUDGE}.{number}",
+                request_seed=None,
                 model=judge.key,
                 resources=_JUDGE_NEEDS,
                 depends_on=(rollout.task_id,),

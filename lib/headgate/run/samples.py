@@ -57,6 +57,8 @@ def sample_of(
         reasoning_tokens=result.reasoning_tokens,
         cost_micro=result.cost_micro,
         lane=result.lane,
+        request_seed=task.request_seed,
+        answer=result.answer,
     )
 
 

@@ -97,7 +97,7 @@ class _FreeEpisode:
 
     async def answer(self, reply: str) -> Continue | Score:
         is_right = reply == "right"
-        return Score(float(is_right), is_right, f"the answer is {reply[:40]!r}")
+        return Score(float(is_right), is_right, f"the answer is {reply[:40]!r}", reply)
 
     async def close(self) -> None:
         return

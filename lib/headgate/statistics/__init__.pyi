@@ -12,6 +12,7 @@ from .change import ScoreChange as ScoreChange, ScoreDrop as ScoreDrop
 from .means import (
     MeanEstimate as MeanEstimate,
     TooFewSamples as TooFewSamples,
+    majority_at_k as majority_at_k,
     clustered_mean as clustered_mean,
     independent_mean as independent_mean,
     mean_by_task as mean_by_task,

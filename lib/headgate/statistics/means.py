@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 from typing import Final, Literal
 
 import numpy as np
@@ -208,20 +208,26 @@ def _effective(n: int, effect: float, degrees: float) -> float:
     return n / max(1.0, effect) * (_Z / t_point(degrees)) ** 2
 
 
+Vote = tuple[str | None, bool]
+"""The answer of a sample, None for one without, and whether it is a success."""
+
+
 @dataclass(frozen=True, slots=True)
 class TooFewSamples:
-    """Why there is no pass@k.
+    """Why there is no pass@k, or no maj@k.
 
     Attributes:
         k: what was asked for.
         most: samples of the task that has most.
+        measure: `pass` or `maj`.
     """
 
     k: int
     most: int
+    measure: str = "pass"
 
     def __str__(self) -> str:
-        return f"pass@{self.k} needs {self.k} scored samples of a task (the most that any has is {self.most})"
+        return f"{self.measure}@{self.k} needs {self.k} scored samples of a task (the most that any has is {self.most})"
 
 
 def pass_at_k(successes: Sequence[int], samples: Sequence[int], k: int) -> MeanEstimate | TooFewSamples:
@@ -239,14 +245,55 @@ def pass_at_k(successes: Sequence[int], samples: Sequence[int], k: int) -> MeanE
     Raises:
         InvalidInputError: if `k` is below 1.
     """
-    if k < 1:
-        raise InvalidInputError(f"k of pass@k must be >= 1 (got {k})")
+    _check_k(k, "pass")
     pairs = [(c, n) for c, n in zip(successes, samples, strict=True) if n >= k]
     if not pairs:
         return TooFewSamples(k, max(samples, default=0))
     made = clustered_mean([_value(c, n, k) for c, n in pairs], range(len(pairs)))
     assert made is not None, "there is a task"
     return made
+
+
+def majority_at_k(votes: Sequence[Sequence[Vote]], k: int) -> MeanEstimate | TooFewSamples:
+    """Return the mean of maj@k over the tasks with `k` samples or more, with its interval by task.
+
+    Each task's value is the mean over its samples in disjoint groups of `k`, in their order: whether the answer that
+    most of a group give is a success. Answers with equally many votes count by their share; a sample without an answer
+    does not vote, and a group without any fails. The interval is that of `pass_at_k`.
+
+    Args:
+        votes: of each task, its samples in an order that has nothing to do with how they ended.
+        k: >= 1.
+
+    Raises:
+        InvalidInputError: if `k` is below 1.
+    """
+    _check_k(k, "maj")
+    values = [
+        fmean(_voted(task[start : start + k]) for start in range(0, len(task) - k + 1, k))
+        for task in votes
+        if len(task) >= k
+    ]
+    if not values:
+        return TooFewSamples(k, max(map(len, votes), default=0), "maj")
+    made = clustered_mean(values, range(len(values)))
+    assert made is not None, "there is a task"
+    return made
+
+
+def _voted(group: Sequence[Vote]) -> float:
+    """Return the successes of the answers that have most votes, by the share of each."""
+    ballots: dict[str, list[bool]] = {}
+    for answer, success in group:
+        if answer is not None:
+            ballots.setdefault(answer, []).append(success)
+    most = max(map(len, ballots.values()), default=0)
+    return fmean(fmean(told) for told in ballots.values() if len(told) == most) if most else 0.0
+
+
+def _check_k(k: int, measure: str) -> None:
+    if k < 1:
+        raise InvalidInputError(f"k of {measure}@k must be >= 1 (got {k})")
 
 
 def _value(successes: int, samples: int, k: int) -> float:

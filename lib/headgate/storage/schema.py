@@ -113,6 +113,7 @@ def _rules() -> Iterator[Rule]:
     cost = pl.col("cost_micro")
     yield _rule("cost_micro", "be null or >= 0", cost.is_null() | (cost >= 0))
     yield _rule("lane", "be now or batch", pl.col("lane").is_in(["now", "batch"]))
+    yield _rule("request_seed", "be null or >= 0", pl.col("request_seed").is_null() | (pl.col("request_seed") >= 0))
     yield _rule("trace_id", "be 32 hex digits", pl.col("trace_id").str.contains(_TRACE_ID))
 
 
@@ -132,7 +133,7 @@ COLUMNS: Final[tuple[str, ...]] = tuple(field.name for field in fields(Sample))
 
 ADDED: Final[Mapping[str, str | int | None]] = MappingProxyType(
     {"served_model": None, "system_fingerprint": None, "cached_tokens": 0, "reasoning_tokens": 0, "cost_micro": None}
-    | {"lane": "now"}
+    | {"lane": "now", "request_seed": None, "answer": None}
 )
 """Columns that stores of earlier versions lack, in the order in which they came, and what they read as there."""
 

@@ -229,8 +229,9 @@ class ReasoningTasks:
         if len(answer) > ANSWER_CHARS:
             return failed(f"the answer has {len(answer)} characters, at most {ANSWER_CHARS} are read")
         if not may_be_scored(self._dataset, answer, entry):
-            return failed("the answer is wrong or has another form than asked for")
-        return passed("the answer is right") if self._has_full_mark(answer, entry) else failed("the answer is wrong")
+            return failed("the answer is wrong or has another form than asked for", answer)
+        is_right = self._has_full_mark(answer, entry)
+        return passed("the answer is right", answer) if is_right else failed("the answer is wrong", answer)
 
     def _has_full_mark(self, answer: str, entry: Entry) -> bool:
         gym = required("reasoning_gym", f"environment {self.spec.name!r}", PREFIX)

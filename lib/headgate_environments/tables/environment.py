@@ -272,8 +272,8 @@ def _scored(said: str, right: str) -> Score:
     if not said or len(said) > ANSWER_CHARS:
         return failed(f"an answer of {len(said)} characters")
     if said.casefold() == right.casefold() or _is_same_number(said, right):
-        return passed(f"answered {right}")
-    return failed(f"answered {said!r}, right is {right}")
+        return passed(f"answered {right}", right)
+    return failed(f"answered {said!r}, right is {right}", said.casefold())
 
 
 def _is_same_number(said: str, right: str) -> bool:

@@ -153,7 +153,7 @@ def answer_frame(answer: object) -> Frame:
     match answer:
         case Score():
             checked_score(answer)
-            return {"score": (float(answer.value), bool(answer.success), answer.why)}
+            return {"score": (float(answer.value), bool(answer.success), answer.why, answer.answer)}
         case Continue():
             return {"messages": said(answer.messages)}
         case ForJudge():
@@ -164,8 +164,8 @@ def answer_frame(answer: object) -> Frame:
 def answer_of(frame: Frame) -> Continue | Score | ForJudge:
     """Return what `answer_frame` made into a frame."""
     if "score" in frame:
-        value, success, why = frame["score"]
-        return Score(value, success=bool(success), why=why)
+        value, success, why, answer = frame["score"]
+        return Score(value, success=bool(success), why=why, answer=answer)
     if "messages" in frame:
         return Continue(heard(frame["messages"]))
     return ForJudge(tuple(heard(question) for question in frame["questions"]))
