@@ -26,6 +26,7 @@ async def evaluate(
     jobqueue: p.Block = "",
     *,
     cluster: p.Block = "",
+    repeats: p.Repeats | None = None,
 ) -> dict[str, Any]:
     """Run the same instances for every model in every environment, once each.
 
@@ -48,6 +49,7 @@ async def evaluate(
         jobqueue: Name of a Job Queue Server block, for outside workers. Empty: HEADGATE_JOBQUEUE_URL of the worker.
         cluster: Name of a Ray Cluster block on whose nodes environments that run apart are played. Empty: what the
             settings environment_hosts and ray_address name, else the worker's own machine.
+        repeats: Samples of each task, with another seed each, for pass@k and maj@k. Empty: the setting, 1.
 
     Returns:
         Counts of samples taken, scored, stored, and left to the next run.
@@ -61,6 +63,7 @@ async def evaluate(
         reports=reports,
         models=tuple(models),
         workers=workers,
+        repeats=repeats,
         settings=settings,
         executors=executors,
         jobqueue=jobqueue,

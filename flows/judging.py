@@ -26,6 +26,8 @@ async def evaluate_with_judge(  # noqa: PLR0917 - the fields of a form
     campaign: p.Name = "judged",
     workers: p.Workers | None = None,
     settings: p.Settings = {},  # noqa: B006
+    *,
+    repeats: p.Repeats | None = None,
 ) -> dict[str, Any]:
     """Have a judge read what every model answers in every environment that needs one, each task once.
 
@@ -47,6 +49,7 @@ async def evaluate_with_judge(  # noqa: PLR0917 - the fields of a form
         campaign: What the samples are counted under; another name runs everything anew.
         workers: Maximum number of rollouts in progress. Empty: the setting, 20.
         settings: Any further setting by its name, e.g. {"max_unjudged": 500}.
+        repeats: Samples of each task, with another seed each, for pass@k and maj@k. Empty: the setting, 1.
 
     Returns:
         Counts of samples taken, scored, stored, without a verdict, and left to the next run.
@@ -60,6 +63,7 @@ async def evaluate_with_judge(  # noqa: PLR0917 - the fields of a form
         reports=reports,
         models=tuple(models),
         workers=workers,
+        repeats=repeats,
         settings=settings,
     )
     return await orchestration.run_judging(

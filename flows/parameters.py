@@ -23,6 +23,9 @@ Workers = Annotated[int, Field(ge=1, le=100_000)]
 
 Instances = Annotated[int, Field(ge=1, le=1_000_000)]
 
+Repeats = Annotated[int, Field(ge=1, le=10_000)]
+"""Samples of each task of a matrix."""
+
 Judgements = Annotated[int, Field(ge=1, le=15)]
 """How often each answer is judged."""
 

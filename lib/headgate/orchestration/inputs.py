@@ -35,6 +35,7 @@ class SamplingOrder:
         models: names or keys to choose from the roster; all when empty.
         rate_per_day: in place of the environments' own rates.
         workers: episodes in progress at most.
+        repeats: samples of each task of a matrix.
         executors: who plays an environment, as the setting has it; the settings say when empty.
         jobqueue: name of a JobQueueServer block, for what `executors` hands to outside workers; likewise.
         settings: any further setting by its name.
@@ -51,6 +52,7 @@ class SamplingOrder:
     models: tuple[str, ...] = ()
     rate_per_day: float | None = None
     workers: int | None = None
+    repeats: int | None = None
     executors: str = ""
     jobqueue: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -67,6 +69,7 @@ def settings_of(order: SamplingOrder, environ: Mapping[str, str] = os.environ) -
         "campaign": order.campaign or None,
         "daily_rate_per_env": order.rate_per_day,
         "num_evaluation_workers": order.workers,
+        "repeats": order.repeats,
         "executors": order.executors or None,
         "environment_hosts": "ray" if order.cluster else None,
     }
