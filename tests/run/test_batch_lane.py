@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 
 from headgate.config import Settings
 from headgate.core import Message, Model, events
 from headgate.environments import EnvironmentSpec, Score
+from headgate.net.listener import free_port
 from headgate.run import batch_lane
 from headgate.run.assembly import run_source
 from headgate.run.matrix import MatrixTaskProvider
@@ -61,11 +65,13 @@ class Site:
     def __init__(self, folder: Path, served: Provider) -> None:
         self.folder, self.served = folder, served
         self.told: list[events.Event] = []
+        self.loop, self.submitted = asyncio.get_running_loop(), asyncio.Event()
         self.store = open_store(str(folder / "samples"))
         self.handlers = dict.fromkeys((events.BatchEnded, events.BatchSubmitted), self._note)
 
     def _note(self, recorded: Recorded[Any]) -> None:
         self.told.append(recorded.event)
+        self.loop.call_soon_threadsafe(self.submitted.set)
 
     def close(self) -> None:
         """A sink of events."""
@@ -96,7 +102,7 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path, served: Provider) -> Site:
+async def site(tmp_path: Path, served: Provider) -> Site:
     return Site(tmp_path, served)
 
 
@@ -208,21 +214,54 @@ async def test_a_creation_whose_answer_is_lost_is_found_again_and_not_repeated(s
     assert site.served.calls["GET batches"] > 0
 
 
-async def test_a_run_that_ends_leaves_its_batches_to_the_next_one(site: Site) -> None:
-    is_held = True
+async def _in_progress(http: web.Request, handler: Handler) -> web.StreamResponse | None:
+    """No batch ever ends."""
+    if not http.path.startswith("/v1/batches/"):
+        return None
+    answer = await handler(http)
+    assert isinstance(answer, web.Response)
+    assert isinstance(answer.body, bytes)
+    return web.json_response({**json.loads(answer.body), "status": "in_progress"})
+
+
+async def test_it_is_told_where_a_sample_is_and_a_batch_that_nobody_wants_any_more_is_cancelled(site: Site) -> None:
+    cancelled: set[str] = set()
 
     async def wrong(http: web.Request, handler: Handler) -> web.StreamResponse | None:
-        if not is_held or not http.path.startswith("/v1/batches/"):
-            return None
-        answer = await handler(http)
-        assert isinstance(answer, web.Response)
-        assert isinstance(answer.body, bytes)
-        return web.json_response({**json.loads(answer.body), "status": "in_progress"})
+        if http.path.endswith("/cancel"):
+            cancelled.add(http.path.split("/")[3])
+            return web.json_response({"id": http.path.split("/")[3], "status": "cancelling"})
+        return await _in_progress(http, handler)
 
     site.served.wrong = wrong
+    port = free_port()
+    running = asyncio.create_task(site.run(enable_monitoring=True, monitor_port=port, lane_batch_requests=TASKS))
+    async with asyncio.timeout(30):
+        await site.submitted.wait()
+    (submitted,) = (one for one in site.told if isinstance(one, events.BatchSubmitted))
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as http:
+        async with http.get("/status/tasks") as answer:
+            tasks = (await answer.json())["tasks"]
+        assert {(task["state"], task["model"]) for task in tasks} == {("batch", "m@main")}
+        async with http.get(f"/status/tasks/{tasks[0]['task_id']}") as answer:
+            said = (await answer.json())["task"]
+        assert said["gate"] == "batch"
+        assert re.fullmatch(rf"in batch {submitted.batch} since .* UTC, \d+ of {TASKS} done", said["reason"]), said
+        async with http.get("/status") as answer:
+            (shown,) = (await answer.json())["batches"]
+        assert (shown["batch"], shown["requests"]) == (submitted.batch, TASKS)
+        async with http.post("/controls", json={"verb": "withdraw"}) as answer:
+            assert answer.status == 200, await answer.text()
+    result = await running
+    assert (result.samples, result.open_tasks, +site.served.now) == (0, 0, {})
+    assert cancelled == {submitted.batch}
+
+
+async def test_a_run_that_ends_leaves_its_batches_to_the_next_one(site: Site) -> None:
+    site.served.wrong = _in_progress
     first = await site.run(duration_s=2.0)
     assert (first.scored, first.open_tasks) == (0, TASKS)
-    is_held = False
+    site.served.wrong = None
     second = await site.run()
     assert (second.scored, await site.scores()) == (TASKS, SCORED)
     assert (site.served.batched, +site.served.now) == (ONCE, {})

@@ -46,6 +46,7 @@ LEAST_S: Final = 4 * 3_600.0
 LONGEST_POLLS: Final = 20
 """Polls grow apart by half each time, up to so many times the first interval."""
 
+CLOSE_S: Final = 10.0
 _LOST_AFTER: Final = 3
 _SHOWN: Final = 50
 _CHUNK: Final = 200
@@ -293,6 +294,14 @@ class BatchLane:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(max(0.0, min(waits)) if waits else None):
                         await self._wake.wait()
+
+    async def close(self) -> None:
+        """Cancel what nobody wants any more where the end of the run came first; all else stays with its provider."""
+        for batch in [one for one in self._batches.values() if not one.open and one.record.stage == "open"]:
+            if batch.model is not None:
+                with contextlib.suppress(ChatError, TimeoutError):
+                    async with asyncio.timeout(CLOSE_S):
+                        await self._sender.cancel(batch.model, batch.record.batch_id)
 
     def _is_due(self, group: _Group, now: float) -> bool:
         settings = self._settings

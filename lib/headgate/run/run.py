@@ -282,6 +282,8 @@ class Run:
                 await self._followed()
                 for task in loops:
                     task.cancel()
+                if self._parts.requests is not None and self._parts.requests.batches is not None:
+                    await self._parts.requests.batches.close()
                 await self._made_durable()
                 if self.plan.notices is not None:
                     await self.plan.notices.pass_on(self._told)

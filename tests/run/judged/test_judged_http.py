@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from headgate.config import Settings
@@ -53,6 +54,20 @@ async def test_baselines_judged_over_http_score_as_their_answers_deserve(places,
     assert means == {"solver@main": 1.0, "random@main": 0.0}
     again = await judged(places, baselines, 4, judgements=2)
     assert (again.samples, again.progress.pairs) == (0, result.progress.pairs)
+
+
+async def test_answers_and_judgements_in_batches_score_the_same(places, baselines) -> None:
+    quick = {"lane_batch_wait_s": 0.1, "lane_poll_s": 0.02}
+    result = await judged(places, baselines, 4, judgements=2, lanes="batch", judge_lane="batch", **quick)
+    assert (result.samples, result.scored, result.stored) == (8, 8, 8)
+    assert {pair.model: pair.mean_score for pair in result.progress.pairs} == {"solver@main": 1.0, "random@main": 0.0}
+    store = open_store(places["store"])
+    lanes = (await store.scan(columns=["task_id", "lane"])).frame["lane"].unique().to_list()
+    store.close()
+    assert lanes == ["batch"]
+    async with aiohttp.ClientSession() as http, http.get(f"{baselines}/batches") as listed:
+        made = (await listed.json())["data"]
+    assert sum(batch["request_counts"]["completed"] for batch in made) == 8 + 16
 
 
 async def test_a_judge_that_answers_429_at_first_loses_nothing(places) -> None:
