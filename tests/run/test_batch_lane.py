@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from aiohttp import web
 
 from headgate.config import Settings
 from headgate.core import Message, Model, events
-from headgate.environments import EnvironmentSpec, Score
+from headgate.environments import EnvironmentSpec, ForJudge, Judgement, Score
 from headgate.net.listener import free_port
 from headgate.run import batch_lane
 from headgate.run.assembly import run_source
+from headgate.run.judging import Judging, judge_of
 from headgate.run.matrix import MatrixTaskProvider
 from headgate.run.status import RunResult
 from headgate.sampling import StaticRoster
@@ -53,6 +55,24 @@ class Questions:
         return ""
 
 
+class _Essay(_Question):
+    async def answer(self, reply: str) -> Score | ForJudge:  # type: ignore[override]
+        return ForJudge(((Message("user", f"is it good: {reply}"),),))
+
+
+class Essays(Questions):
+    spec = replace(Questions.spec, name="test:essays", needs_judge=True)
+
+    async def open(self, index: int, seed: int) -> _Essay:
+        return _Essay(index)
+
+    def judgement(self, reply: str) -> Judgement | None:
+        return Judgement(1.0, reply)
+
+    def verdict(self, judgements: Sequence[Judgement]) -> Score:
+        return Score(1.0, success=True, why=judgements[0].why)
+
+
 @pytest.fixture
 async def served() -> AsyncIterator[Provider]:
     async with provider() as made:
@@ -80,13 +100,16 @@ class Site:
         changes = {"lane_batch_wait_s": 0.2, "lane_poll_s": 0.02, "num_evaluation_workers": 4, "status_interval_s": 0.2}
         watch = {name: more.pop(name) for name in ("stop", "duration_s") if name in more}
         settings = Settings(journal=self.folder / "journal", sink_max_wait=0.2, **{**changes, **more})
+        is_judged = bool(settings.judge_model)
+        environment: Questions = Essays() if is_judged else Questions()
+        name = environment.spec.name
         return await run_source(
             settings,
             roster=StaticRoster([Model("m", base_url=self.served.base_url, lane=lane)]),
-            environments={"test:asks": Questions()},
+            environments={name: environment},
             store=self.store,
-            source=MatrixTaskProvider(["test:asks"], tasks),
-            judging=None,
+            source=MatrixTaskProvider([name], tasks),
+            judging=Judging(judge_of(settings)) if is_judged else None,
             stop_when_idle=True,
             sinks=[self],
             **watch,
@@ -266,3 +289,15 @@ async def test_a_run_that_ends_leaves_its_batches_to_the_next_one(site: Site) ->
     assert (second.scored, await site.scores()) == (TASKS, SCORED)
     assert (site.served.batched, +site.served.now) == (ONCE, {})
     assert site.served.calls["POST batches"] == 1
+
+
+async def test_answers_whose_judgements_are_in_a_batch_outlive_their_run(site: Site) -> None:
+    judge = {"judge_model": "j", "judge_url": site.served.base_url, "judge_lane": "batch"}
+    site.served.wrong = _in_progress
+    first = await site.run(duration_s=2.0, lane="now", **judge)
+    assert (first.scored, first.open_tasks) == (0, TASKS)
+    site.served.wrong = None
+    second = await site.run(lane="now", **judge)
+    assert (second.scored, await site.scores()) == (TASKS, SCORED)
+    assert site.served.now == ONCE
+    assert site.served.batched == {f"is it good: answer to {question}": 1 for question in ONCE}

@@ -37,6 +37,20 @@ def test_batches_outlive_their_holder_and_go_when_their_samples_are_durable(plac
     second.close()
 
 
+def test_a_reply_that_is_kept_outlives_its_process_until_its_sample_is_durable(place: JournalPlace) -> None:
+    first, second = Journal(place, "main"), Journal(place, "main")
+    (task,) = opened(first, opening())
+    for text in ("before", "after"):
+        first.batches.keep(BatchedRequest("rollout", 2, "d", task.task_id, ""), text)
+    die(first)
+    (adopted,) = second.adopt([SAT], [SMALL])
+    assert second.batches.load(NOW) == ([], [])
+    assert [second.batches.kept("rollout", n, d) for n, d in ((2, "d"), (2, "e"), (1, "d"))] == ["after", "", ""]
+    second.accept([sample(adopted)], NOW)
+    assert second.batches.kept("rollout", 2, "d") == ""
+    second.close()
+
+
 @pytest.mark.parametrize("is_old", [True, False])
 def test_what_was_never_submitted_and_what_nobody_takes_up_is_forgotten(place: JournalPlace, is_old: bool) -> None:
     journal = Journal(place, "main")

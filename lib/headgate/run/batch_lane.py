@@ -20,7 +20,7 @@ from headgate.core.status import RequestBatchStatus
 from headgate.environments import Environment
 from headgate.environments.rubric import RubricEnvironment
 from headgate.models import BatchSender, BatchStatus, batch_line, request_body
-from headgate.run.dispatch import JUDGE
+from headgate.run.dispatch import JUDGE, ROLLOUT
 from headgate.scheduling import RetryLaterError
 from headgate.storage import BatchedRequest, BatchRecord, JournalThread
 
@@ -174,7 +174,7 @@ class BatchLane:
         until = self._until(model, task, now)
         if found is None and until is None:
             return None
-        digest = hashlib.blake2b(request_body(model, messages, dict(model.options), streams=False)).hexdigest()[:32]
+        digest = _digest(model, messages)
         if found is None:
             assert until is not None, "it goes into a batch"
             found = self._enter(model, task, digest, batch_line(asked, key, messages, header), until, now)
@@ -188,6 +188,22 @@ class BatchLane:
         if found.stage == "now":
             return None
         raise RetryLaterError("its request is in a batch", is_failure=False, is_held=lambda: found.stage == "open")
+
+    def keeps(self, task: Task) -> bool:
+        """Return whether replies to a task are kept until its sample is durable: its judge may take a day."""
+        return task.stage == ROLLOUT and self._settings.judge_lane != "now"
+
+    async def kept(self, model: Model, task: Task, number: int, messages: Sequence[Message]) -> ChatReply | None:
+        """Return the reply that a former process got to the same request."""
+        digest = _digest(model, messages)
+        return _reply_of(await self._journaled(lambda journal: journal.batches.kept(task.task_id, number, digest)), 0.0)
+
+    async def keep(self, model: Model, task: Task, number: int, messages: Sequence[Message], reply: ChatReply) -> None:
+        """Keep a reply for the next process, should this one end before the sample is durable."""
+        sample = self.sample_of(task.task_id)
+        request = BatchedRequest(task.task_id, number, _digest(model, messages), sample, "")
+        text = orjson.dumps(asdict(reply)).decode()
+        await self._journaled(lambda journal: journal.batches.keep(request, text))
 
     def _enter(self, model: Model, task: Task, digest: str, line: bytes, until: float, now: float) -> _Request:
         made = _Request(task.task_id, 1, digest, self.sample_of(task.task_id), "", line=line, asked_at=now, until=until)
@@ -504,6 +520,10 @@ class BatchLane:
         assert self._journal is not None, "it has been loaded"
         thread = self._journal
         return await thread.write(lambda: change(thread.journal))
+
+
+def _digest(model: Model, messages: Sequence[Message]) -> str:
+    return hashlib.blake2b(request_body(model, messages, dict(model.options), streams=False)).hexdigest()[:32]
 
 
 def single_reply(environments: Mapping[str, Environment]) -> frozenset[str]:

@@ -147,6 +147,8 @@ class _Conversation:
         if is_rated:
             self._requests.needs.answered(self._model, self._environment, messages, reply)
         whole = replace(reply, wait_s=watch.wait_s, attempts=watch.attempts)
+        if self._batched is not None and self._batched.keeps(self._task):
+            await self._batched.keep(self._model, self._task, self._number, messages, whole)
         if self._budget is not None:
             self._budget.after(messages, whole)
         return whole
@@ -157,10 +159,14 @@ class _Conversation:
         Raises:
             RetryLaterError: if it goes, and has no reply yet.
         """
-        if self._batched is None or self._number > 1:
+        if self._batched is None:
             return None
         try:
-            reply = await self._batched.ask(self._model, asked, self._task, messages, self._header)
+            reply = None
+            if self._batched.keeps(self._task):
+                reply = await self._batched.kept(self._model, self._task, self._number, messages)
+            if reply is None and self._number == 1:
+                reply = await self._batched.ask(self._model, asked, self._task, messages, self._header)
         except RetryLaterError:
             if self._budget is not None:
                 self._budget.failed(0)

@@ -385,6 +385,12 @@ UPDATE batched_requests SET stage = ?, reply = ? WHERE task_id = ? AND number = 
 -- name: batched_reply
 SELECT reply FROM batched_requests WHERE task_id = ? AND number = ?;
 
+-- name: kept_reply
+SELECT digest, reply FROM batched_requests WHERE task_id = ? AND number = ? AND batch = '';
+
+-- name: any_batched
+SELECT 1 FROM batched_requests LIMIT 1;
+
 -- name: rest_task
 UPDATE open_tasks SET started = 0 WHERE position = ?;
 
@@ -401,7 +407,7 @@ DELETE FROM request_batches WHERE stage = 'ended' AND key NOT IN (SELECT batch F
 DELETE FROM request_batches WHERE made_at < :before;
 
 -- name: drop_lone_requests
-DELETE FROM batched_requests WHERE batch NOT IN (SELECT key FROM request_batches);
+DELETE FROM batched_requests WHERE batch != '' AND batch NOT IN (SELECT key FROM request_batches);
 
 -- name: abandon_request_batches
 UPDATE request_batches SET holder = '' WHERE holder = :holder;

@@ -86,7 +86,7 @@ class RequestBatches:
             self._db.run("drop_lone_requests")
         batches = [BatchRecord(*row) for row in self._db.run("batches_of", {"holder": self._holder})]
         requests = [BatchedRequest(*row) for row in self._db.run("batched_of", {"holder": self._holder})]
-        self._is_used = self._is_used or bool(batches)
+        self._is_used = self._is_used or self._db.run("any_batched").fetchone() is not None
         return batches, requests
 
     def add(self, batch: BatchRecord, requests: Sequence[BatchedRequest]) -> None:
@@ -119,6 +119,19 @@ class RequestBatches:
         """Return the reply to a request; empty where there is none."""
         row = self._db.run("batched_reply", (request.task_id, request.number)).fetchone()
         return "" if row is None else str(row[0])
+
+    def keep(self, request: BatchedRequest, reply: str) -> None:
+        """Keep the reply to a request that was in no batch: its sample waits for another one that is."""
+        with self._transaction():
+            values = (request.task_id, request.number, request.digest, request.sample, "", "done")
+            self._db.many("add_batched", [values])
+            self._db.many("set_batched", [("done", reply, request.task_id, request.number)])
+        self._is_used = True
+
+    def kept(self, task_id: str, number: int, digest: str) -> str:
+        """Return the reply that was kept of a request; empty where there is none, or to another question."""
+        row = self._db.run("kept_reply", (task_id, number)).fetchone()
+        return "" if row is None or row[0] != digest else str(row[1])
 
     # Inside of the journal's transactions.
 
