@@ -5,6 +5,7 @@ from . import (
     judge_questions as judge_questions,
     pairwise as pairwise,
     rubric as rubric,
+    sandbox as sandbox,
     shares as shares,
     tool_forms as tool_forms,
     tools as tools,

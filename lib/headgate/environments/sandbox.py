@@ -24,6 +24,9 @@ from headgate.environments.shares import MODEL, FairSlots
 from headgate.environments.uninterrupted import uninterrupted
 
 _LAUNCHER: Final = Path(__file__).with_name("sandbox_launcher.py")
+COMMAND_LAUNCHER: Final = str(_LAUNCHER.with_name("command_launcher.py"))
+"""Runs one command within locks of its own, for environments that need more than a program between stdin and stdout."""
+
 _CHUNK_BYTES: Final = 65_536
 _SYSTEM_LIBRARIES: Final = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache")
 _DEVICES: Final = ("/dev/null", "/dev/urandom", "/dev/zero")
@@ -356,13 +359,17 @@ def _outcome_of(status: int, stderr: bytes) -> Outcome:
     return Outcome.FAILED
 
 
-def _command(program_fd: int, limits: Limits, nice: int) -> tuple[str, ...]:
+def bare_interpreter() -> tuple[str, ...]:
+    """Return the words that start a Python without packages."""
     interpreter = getattr(sys, "_base_executable", "") or sys.executable
     # No site (-S, which also halves the start), no user site (-s), no folder of the script on the path (-P). Not -I:
     # it would ignore PYTHONHASHSEED, and the environment is ours anyway.
-    flags = ("-s", "-S", "-P", "-B", "-X", "utf8")
+    return (interpreter, "-s", "-S", "-P", "-B", "-X", "utf8")
+
+
+def _command(program_fd: int, limits: Limits, nice: int) -> tuple[str, ...]:
     settings = (str(program_fd), str(nice), str(limits.cpu_s), str(limits.memory_bytes))
-    return (interpreter, *flags, str(_LAUNCHER), *settings, *_readable_paths())
+    return (*bare_interpreter(), str(_LAUNCHER), *settings, *_readable_paths())
 
 
 @functools.cache

@@ -20,6 +20,7 @@ import builtins
 import ctypes
 import os
 import resource
+import stat
 import struct
 import sys
 import types
@@ -147,19 +148,32 @@ def set_limits(cpu_s: int, memory_bytes: int) -> None:
         resource.setrlimit(which, (soft, hard))
 
 
+OF_FILES = 1 << 14 | 1 << 2 | 1 << 1 | 1 << 0
+"""Rights that a file can have that is no folder: truncate, read, write, execute."""
+
+EVERYTHING = -1
+"""Every right over files that the kernel knows."""
+
+
 def confine_files(libc: ctypes.CDLL, readable: list[str]) -> bool:
     """Allow reading below `readable` (folders end with a slash) and nothing else; False where there is no Landlock."""
+    read_file, read_dir = 1 << 2, 1 << 3
+    return grant_files(libc, {path: read_file | read_dir * path.endswith("/") for path in readable})
+
+
+def grant_files(libc: ctypes.CDLL, granted: dict[str, int]) -> bool:
+    """Allow these rights at and below paths and nothing else; False where there is no Landlock."""
     create_ruleset, add_rule, restrict_self = 444, 445, 446
     version = libc.syscall(create_ruleset, None, ctypes.c_size_t(0), 1)
     if version < 1:
         return False
     rights = (1 << min(12 + version, 15)) - 1  # version 1 knows 13 rights over files, 2 and 3 one more each
-    read_file, read_dir = 1 << 2, 1 << 3
     attributes = struct.pack("=Q", rights)
     ruleset = checked(libc.syscall(create_ruleset, attributes, ctypes.c_size_t(len(attributes)), 0), "landlock ruleset")
-    for path in readable:
+    for path, given in granted.items():
         beneath = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        rule = struct.pack("=Qi", read_file | read_dir if path.endswith("/") else read_file, beneath)
+        possible = rights if stat.S_ISDIR(os.fstat(beneath).st_mode) else rights & OF_FILES
+        rule = struct.pack("=Qi", given & possible, beneath)
         checked(libc.syscall(add_rule, ruleset, 1, rule, 0), f"landlock rule for {path}")
         os.close(beneath)
     checked(libc.syscall(restrict_self, ruleset, 0), "landlock")
@@ -168,8 +182,12 @@ def confine_files(libc: ctypes.CDLL, readable: list[str]) -> bool:
 
 
 def filter_calls(libc: ctypes.CDLL, machine: str) -> None:
-    """Install the system-call filter for the rest of this process's life."""
-    code = seccomp_program(machine, os.getpid())
+    """Let the program make only the calls that it needs."""
+    install_filter(libc, seccomp_program(machine, os.getpid()))
+
+
+def install_filter(libc: ctypes.CDLL, code: bytes) -> None:
+    """Install a system-call filter for the rest of this process's life."""
     buffer = ctypes.create_string_buffer(code, len(code))
     program = struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer))
     kept = ctypes.create_string_buffer(program, len(program))

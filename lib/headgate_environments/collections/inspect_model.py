@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 import orjson
+from inspect_ai._eval.task.sandbox import sandboxenv_context
 from inspect_ai.dataset import Sample
 from inspect_ai.log._samples import active_sample
 from inspect_ai.log._transcript import Transcript, init_transcript
@@ -25,6 +26,7 @@ from inspect_ai.model._model import init_active_model, init_model_roles
 from inspect_ai.model._model_output import ChatCompletionChoice
 from inspect_ai.tool import ToolCall as InspectCall
 from inspect_ai.tool import ToolChoice, ToolInfo
+from inspect_ai.util import SandboxEnvironmentSpec
 
 from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError
@@ -37,6 +39,7 @@ from headgate.environments.tools import (
     tool_call,
     tool_response,
 )
+from headgate_environments.collections.inspect_box import NAME
 from headgate_environments.collections.resumed import MAX_ROUNDS, Ask
 
 _ROLES: Final = ("system", "user", "assistant")
@@ -171,14 +174,19 @@ def asking_model(ask: Ask) -> tuple[Model, AskingModel]:
 
 
 @contextlib.asynccontextmanager
-async def begun(task: str, sample: Sample) -> AsyncIterator[None]:
-    """Have inspect take the block for the run of a sample: agents ask which one it is, and events are kept with it."""
+async def begun(task: str, sample: Sample, *, has_sandbox: bool) -> AsyncIterator[None]:
+    """Have inspect take the block for the run of a sample: agents ask which one it is, and events are kept with it.
+
+    Where the task has a sandbox, it is there with the sample's files, and gone after the block.
+    """
+    sample.sandbox = SandboxEnvironmentSpec(NAME) if has_sandbox else None
     transcript = Transcript()
     init_transcript(transcript)  # or those of all episodes would be kept for as long as this process lives
     limits = dict.fromkeys(("message_limit", "token_limit", "cost_limit", "time_limit", "working_limit"))
     about = {"task": task, "model": "headgate/model", "sample": sample, "epoch": 1, "transcript": transcript}
     nowhere = {"log_location": "", "eval_id": "", "sample_uuid": "", "fails_on_error": False}
-    async with active_sample(**about, **limits, **nowhere):  # type: ignore[arg-type]
+    box = sandboxenv_context("task", sample.sandbox, None, True, sample) if has_sandbox else contextlib.nullcontext()
+    async with box, active_sample(**about, **limits, **nowhere):  # type: ignore[arg-type]
         yield
 
 

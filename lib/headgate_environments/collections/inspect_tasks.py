@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Final
@@ -34,7 +35,7 @@ class InspectTasks:
         """
         sample = deepcopy(self._task.dataset[index])
         sample.id = index if sample.id is None else sample.id
-        async with _models().begun(self._name, sample):
+        async with _models().begun(self._name, sample, has_sandbox=bool(_sandboxes(self._task, [sample]))):
             return await self._played(sample, index, ask)
 
     async def _played(self, sample: Any, index: int, ask: Ask) -> Score | ForJudge:
@@ -155,6 +156,7 @@ def _spec(name: str, task: Any) -> EnvironmentSpec:
         source=f"inspect task {name.partition(':')[2]}",
         solver_rate=0.0,
         needs_judge=bool(_grader_of(task)),
+        runs_programs=bool(_sandboxes(task, task.dataset)),
     )
 
 
@@ -167,15 +169,21 @@ def _check(name: str, task: Any) -> None:
             f"environment {name!r} asks a grader model in a way that no judge of a run can be asked",
             next_step="Give the task model_graded_qa or model_graded_fact first, without a grade_pattern.",
         )
-    if task.sandbox is not None or any(sample.sandbox is not None for sample in task.dataset):
+    if others := sorted(_sandboxes(task, task.dataset) - {"local"}):
         raise EnvironmentFailedError(
-            f"environment {name!r} needs a sandbox of inspect, which Headgate does not start",
-            next_step="Run it with `inspect eval`, and bring its log in.",
+            f"environment {name!r} needs containers (the sandbox {others[0]!r}), which Headgate does not start",
+            next_step="Run it with `inspect eval`, and bring its log in by `headgate import`.",
         )
     if not task.scorer:
         raise EnvironmentFailedError(f"environment {name!r} has no scorer", next_step="Give the task a scorer.")
     if not len(task.dataset):
         raise EnvironmentFailedError(f"environment {name!r} has no samples", next_step="Give the task a dataset.")
+
+
+def _sandboxes(task: Any, samples: Iterable[Any]) -> set[str]:
+    """Return the kinds of sandboxes that samples need."""
+    needed = (task.sandbox, *(sample.sandbox for sample in samples))
+    return {str(one.type) for one in needed if one is not None}
 
 
 def _grader_of(task: Any) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import random
 import sys
+import tempfile
 
+import psutil
 import pytest
 
 from headgate.core import ChatReply, ErrorKind, Message, errors
@@ -25,7 +28,8 @@ from inspect_ai.dataset import MemoryDataset, Sample
 from inspect_ai.model import ChatMessageSystem, ChatMessageUser, get_model
 from inspect_ai.scorer import Score, accuracy, choice, includes, match, model_graded_fact, model_graded_qa, scorer
 from inspect_ai.solver import chain_of_thought, generate, multiple_choice, solver, system_message, use_tools
-from inspect_ai.tool import tool
+from inspect_ai.tool import bash, python, tool
+from inspect_ai.util import sandbox
 
 SUMS = [Sample(input=f"What is {n} + {n}? Give the number.", target=str(2 * n)) for n in range(4, 10)]
 
@@ -142,8 +146,20 @@ def regraded():
     return Task(dataset=SUMS, scorer=model_graded_qa(grade_pattern=r"([A-F])"))
 
 @task
+def contained():
+    return Task(dataset=SUMS, scorer=match(), sandbox="docker")
+
+@scorer(metrics=[accuracy()])
+def written():
+    async def score(state, target):
+        return Score(value=(await sandbox().read_file("out/answer.txt")).strip() == target.text)
+    return score
+
+@task
 def boxed():
-    return Task(dataset=SUMS, scorer=match(), sandbox="local")
+    data = [Sample("Double the number in data.txt.", target="42", files={"data.txt": "21"}, setup="mkdir out")]
+    tools = use_tools(bash(timeout=20), python(timeout=20))
+    return Task(dataset=data, solver=[tools, generate()], scorer=written(), sandbox="local")
 
 @task
 def broken():
@@ -156,7 +172,10 @@ def values():
 '''
 
 # inspect retries with a parameter that its retry library has renamed.
-pytestmark = pytest.mark.filterwarnings("ignore:The 'initial' parameter:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The 'initial' parameter:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*MemoryObject:pytest.PytestUnraisableExceptionWarning"),  # it closes them late
+]
 
 COLLECTION = inspect_tasks()
 
@@ -287,9 +306,71 @@ async def test_tools_are_called_in_replies_and_the_solver_goes_on_with_what_they
     ]
     assert answers[0] == "<tool_response>\n8\n</tool_response>"
     assert "ad not found" in answers[1]
-    assert "Found 2 validation errors" in answers[2] or "y" in answers[2]
+    assert "validation errors" in answers[2]
     assert "is no JSON" in answers[3]
     assert (await episode.answer("It is 8")).value == 1.0
+
+
+async def test_commands_of_a_local_sandbox_run_in_locks_and_leave_nothing(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    boxed = made("boxed")
+    assert boxed.spec.runs_programs
+    episode = await boxed.open(0, 0)
+    secret = tmp_path / "secret"
+    secret.write_text("the key")
+
+    async def shown(command, name="bash"):
+        call = tool_call(name, **{"command" if name == "bash" else "code": command})
+        return (await episode.answer(call)).messages[0].content
+
+    assert "21\nout" in await shown("cat data.txt; echo; ls -d out")
+    assert "the key" not in await shown(f"cat {secret}; ln -s {secret} link; cat link")
+    assert "cannot touch" in await shown(f"touch {tmp_path}/made")
+    assert "Operation not permitted" in await shown("import socket; socket.socket(socket.AF_UNIX)", "python")
+    assert "HEADGATE_AUDIT_FILE" not in await shown("env")
+    assert "/tmp\n" in await shown("pwd")
+    (folder,) = tmp_path.glob("headgate-inspect-*/data.txt")
+    assert "done" in await shown("(sleep 1000 &) ; expr 2 '*' $(cat data.txt) > out/answer.txt; echo done")
+    assert (await episode.answer("I wrote it down.")).value == 1.0
+    await episode.close()
+    assert not folder.parent.exists()
+
+
+async def test_files_of_a_local_sandbox_are_those_that_its_commands_see(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    from headgate_environments.collections.inspect_box import LockedSandbox
+
+    box = (await LockedSandbox.sample_init("", None, {}))["default"]
+    secret = tmp_path / "secret"
+    secret.write_text("the key")
+    await box.write_file("a b/c", "text")
+    await box.write_file("/tmp/bytes", b"\xff")
+    assert (await box.read_file("/tmp/a b/c"), await box.read_file("bytes", text=False)) == ("text", b"\xff")
+    await box.exec(["ln", "-s", str(secret), "link"])
+    for path, error in {"nowhere": FileNotFoundError, "a b": IsADirectoryError, "link": OSError}.items():
+        with pytest.raises(error):
+            await box.read_file(path)
+    with pytest.raises(OSError, match="/etc/mine"):
+        await box.write_file("/etc/mine", "mine")
+    with contextlib.suppress(OSError):  # below /tmp it is another file, which the folder holds
+        await box.write_file(str(secret), "mine")
+    assert secret.read_text() == "the key"
+    with pytest.raises(TimeoutError):
+        await box.exec(["sleep", "100"], timeout=1)
+    await LockedSandbox.sample_cleanup("", None, {"default": box}, interrupted=False)
+    assert not list(tmp_path.glob("headgate-inspect-*"))
+
+
+async def test_a_command_that_does_not_end_ends_with_its_episode(made):
+    episode = await made("boxed").open(0, 0)
+    waiting = asyncio.ensure_future(episode.answer(tool_call("bash", command="sleep 8765")))
+    found = []
+    while not found:
+        await asyncio.sleep(0.05)
+        found = [one for one in psutil.process_iter(["cmdline"]) if "8765" in (one.info["cmdline"] or ())]
+    waiting.cancel()
+    await episode.close()
+    assert psutil.wait_procs(found, timeout=10)[1] == []
 
 
 async def test_an_agent_of_inspect_asks_the_model_of_the_episode(made):
@@ -337,7 +418,8 @@ async def test_a_value_that_is_no_number_is_no_score(made, index):
 
 
 @pytest.mark.parametrize(
-    ("task", "problem"), [("regraded", "grader model"), ("boxed", "sandbox"), ("broken", "RuntimeError: no data here")]
+    ("task", "problem"),
+    [("regraded", "grader model"), ("contained", "containers"), ("broken", "RuntimeError: no data here")],
 )
 def test_tasks_that_need_more_than_replies_are_refused(made, task, problem):
     with pytest.raises(errors.EnvironmentFailedError, match=problem):
