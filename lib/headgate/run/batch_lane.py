@@ -265,6 +265,11 @@ class BatchLane:
 
     # Its work.
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether it knows what the journal has."""
+        return self._journal is not None
+
     async def load(self, journal: JournalThread) -> None:
         """Take up what the journal knows of batches, those of dead processes included."""
         self._journal = journal

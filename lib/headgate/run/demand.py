@@ -77,8 +77,9 @@ class DemandSide:
         """Take over what dead processes of this journal left, and open tasks `again`; return how many tasks."""
         parts = self._parts
         found = await parts.journal.write(parts.journal.journal.adopt, list(parts.environments), list(parts.samplers))
-        if parts.requests is not None and parts.requests.batches is not None:
-            await parts.requests.batches.load(parts.journal)
+        batches = None if parts.requests is None else parts.requests.batches
+        if batches is not None and (found or not batches.is_loaded):
+            await batches.load(parts.journal)
         if again := [one for one in again if one.model in parts.samplers]:
             opened = await parts.journal.write(parts.journal.journal.open, again)
             found += [one for one in opened if isinstance(one, Task)]
