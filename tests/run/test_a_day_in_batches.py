@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from headgate.config import Settings
-from headgate.core import DAY_S, ChatReply, Message, Model, ModelBudget, events
+from headgate.core import DAY_S, ChatError, ChatReply, ErrorKind, Message, Model, ModelBudget, events
 from headgate.models import BatchStatus
 from headgate.run import EndpointChats, RequestSide, Run, RunPlan
 from headgate.run.batch_lane import BatchLane
@@ -23,8 +23,9 @@ RATES = {"test:a": 96.0, "test:b": 192.0}
 class Provider:
     """Answers at once, and batches after hours; a few take longer than anybody waits."""
 
-    def __init__(self, clock: LoopClock) -> None:
+    def __init__(self, clock: LoopClock, down_s: float) -> None:
         self.clock, self.rng = clock, random.Random(7)
+        self.up_at = START + down_s
         self.asked: Counter[str] = Counter()
         self.batched: Counter[str] = Counter()
         self.files: dict[str, list[str]] = {}
@@ -36,6 +37,8 @@ class Provider:
         return ChatReply("right", 10, 5, 5.0)
 
     async def upload(self, model: Model, key: str, data: bytes) -> str:
+        if self.clock.wall() < self.up_at:
+            raise ChatError(ErrorKind.PROVIDER_FAILURE, "HTTP 500", status=500)
         self.files[f"file-{key}"] = [json.loads(line)["custom_id"] for line in data.splitlines()]
         return f"file-{key}"
 
@@ -62,13 +65,13 @@ class Provider:
         """It goes on all the same."""
 
 
-def day(folder: Path, lane: str, hours: float) -> tuple[MemoryStore, Provider, list[events.Event]]:
+def day(folder: Path, lane: str, hours: float, down_s: float = 0.0) -> tuple[MemoryStore, Provider, list[events.Event]]:
     told: list[events.Event] = []
     store = MemoryStore()
 
     async def main() -> Provider:
         clock = LoopClock(START)
-        provider = Provider(clock)
+        provider = Provider(clock, down_s)
         settings = Settings(
             journal=folder,
             low_sample_threshold=0,
@@ -116,3 +119,14 @@ def test_what_can_wait_goes_in_batches_and_nothing_is_later_than_its_due_day(tmp
         assert in_time[:first_day] == list(range(first_day)), (model, environment)
         late = [n for n, at in rows if at > START + (n + 1) * DAY_S / RATES[environment] + DAY_S]
         assert not late, (model, environment, late)
+
+
+def test_batches_that_fail_for_an_hour_hold_nothing_up_and_are_tried_again(tmp_path: Path) -> None:
+    store, provider, told = day(tmp_path, "batch", 4.0, down_s=3_600.0)
+    refused = [one for one in told if isinstance(one, events.BatchEnded) and one.status == "refused"]
+    assert refused
+    assert all("500" in one.reason for one in refused)
+    assert all(one.seconds <= 1_800.0 for one in refused)
+    assert sum(provider.asked.values()) == sum(sample.lane == "now" for sample in store.samples) > 0
+    assert provider.batched, "after an hour they go in batches again"
+    assert {sample.error_kind for sample in store.samples} == {None}
