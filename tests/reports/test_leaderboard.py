@@ -124,7 +124,7 @@ def test_pass_at_k_is_there_where_tasks_have_k_samples_and_refused_in_a_sentence
     assert str(cell.passes[5]) == said
     assert board.standings[0].passes[5] is None
     none = "test:env-0 has no maj@k: it takes no answers out of replies that could be voted on"
-    assert board.problems() == (none, f"{BEST} in test:env-0: {said}")
+    assert board.problems() == (f"{BEST} in test:env-0: {said}", none)
     assert cell_rows(board)[0]["maj@4"] == "none: no answers to vote on"
     assert standing_rows(board)[0]["maj@4"] == "–"
 

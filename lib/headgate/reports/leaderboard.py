@@ -226,14 +226,14 @@ class Leaderboard:
     def problems(self) -> tuple[str, ...]:
         """Return what could not be told, a sentence each, the same sentence once."""
         found = [f"{pair.model} and {pair.against}: {pair.problem}" for pair in self.pairs if pair.problem]
-        made = (one for cell in self.cells for one in cell.majorities.values())
-        found += [str(one) for one in made if isinstance(one, NoAnswers)]
         found += [
             f"{cell.model} in {cell.environment}: {made}"
             for cell in self.cells
             for made in (*cell.passes.values(), *cell.majorities.values())
             if isinstance(made, TooFewSamples)
         ]
+        made = (one for cell in self.cells for one in cell.majorities.values())
+        found += [str(one) for one in made if isinstance(one, NoAnswers)]
         return tuple(dict.fromkeys(found))
 
 

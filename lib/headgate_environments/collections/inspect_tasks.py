@@ -93,12 +93,10 @@ class InspectTasks:
         if math.isnan(number):
             raise EnvironmentFailedError(f"the scorer of {self._name!r} could not score the sample")
         clamped = min(1.0, max(0.0, number))
-        return Score(
-            clamped,
-            success=clamped >= 1.0,
-            why=f"inspect's scorer gives {value!r:.80}",
-            answer=given.answer if isinstance(given.answer, str) else None,
-        )
+        # Some scorers give back the whole reply: that is nothing to vote on.
+        answer = given.answer if isinstance(given.answer, str) and given.answer != state.output.completion else None
+        why = f"inspect's scorer gives {value!r:.80}"
+        return Score(clamped, success=clamped >= 1.0, why=why, answer=answer)
 
 
 class InspectCollection:

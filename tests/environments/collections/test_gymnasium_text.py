@@ -16,7 +16,7 @@ from headgate_environments.collections.gymnasium_text import gymnasium_text
 
 COLLECTION = gymnasium_text()
 GOLDEN = {
-    "Blackjack-v1": "f2d6a7fc77c60b1d",
+    "Blackjack-v1": "c4cae7baf8d755bb",
     "CliffWalking-v1": "159f63705d9a6239",
     "CliffWalkingSlippery-v1": "fbc950e2d31bddf5",
     "FrozenLake-v1": "0271fba88848ea6c",

@@ -484,7 +484,7 @@ async def test_the_child_process_finds_a_relative_path_where_its_parent_is(playe
     assert (played_apart.spec.name, played_apart.spec.data_length) == ("inspect:tasks.py@capitals", 1)
     episode = await played_apart.open(0, 0)
     assert episode.opening == (await opening_of(made("capitals"), 0))
-    assert await episode.answer("ANSWER: B") == Score(1.0, success=True, why="inspect's scorer gives 'C'")
+    assert await episode.answer("ANSWER: B") == Score(1.0, success=True, why="inspect's scorer gives 'C'", answer="B")
     await episode.close()
     assert (await baseline_episode(played_apart, "solver", 0)).score == 1.0
 
