@@ -84,6 +84,7 @@ class _Batch:
     answered: int = 0
     left: int = 0
     ignored: int = 0
+    tokens: tuple[int, int] = (0, 0)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -368,7 +369,7 @@ class BatchLane:
         await self._end(batch)
         record = batch.record
         counts = (record.requests, batch.answered, batch.left, batch.ignored, self._clock.wall() - record.made_at)
-        self._emit(BatchEnded(record.model, record.batch_id or record.key, status, *counts, reason))
+        self._emit(BatchEnded(record.model, record.batch_id or record.key, status, *counts, reason, *batch.tokens))
 
     async def _submit(self, batch: _Batch, model: Model) -> None:
         """Have the provider know a batch.
@@ -496,6 +497,7 @@ class BatchLane:
             else:
                 request.stage = "done"
                 batch.answered += 1
+                batch.tokens = batch.tokens[0] + reply.prompt_tokens, batch.tokens[1] + reply.completion_tokens
                 batch.open.pop(request.custom_id, None)
                 self.go_on(request.task_id)
 

@@ -191,6 +191,7 @@ class PrometheusSink(Collector):
             events.SampleAccepted: self._sample_accepted,
             events.TaskStarted: self._task_started,
             events.RequestFinished: self._request_finished,
+            events.BatchEnded: self._batch_ended,
             events.BatchStored: self._batch_stored,
             events.RosterRefreshed: self._roster_refreshed,
         }
@@ -258,6 +259,11 @@ class PrometheusSink(Collector):
             self._observe("headgate_request_latency_seconds", event.latency_s, event.outcome)
             self._count("headgate_tokens_total", "prompt", by=event.prompt_tokens)
             self._count("headgate_tokens_total", "completion", by=event.completion_tokens)
+
+    def _batch_ended(self, recorded: Recorded[events.BatchEnded]) -> None:
+        with self._lock:
+            self._count("headgate_tokens_total", "prompt", by=recorded.event.prompt_tokens)
+            self._count("headgate_tokens_total", "completion", by=recorded.event.completion_tokens)
 
     def _limit_changed(self, recorded: Recorded[events.Event]) -> None:
         is_lower = isinstance(recorded.event, events.RequestLimitDecreased)

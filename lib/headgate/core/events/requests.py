@@ -61,6 +61,8 @@ class BatchEnded(Event):
     ignored: int
     seconds: float
     reason: str = ""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
 
 
 class RequestFinished(Event, log_level=DEBUG):
