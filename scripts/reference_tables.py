@@ -41,8 +41,16 @@ def sentence(thing: object) -> str:
 
 
 def meanings_of(cls: type[Any]) -> dict[str, str]:
-    """Return what the docstring of a class says about each of its attributes."""
-    text = (inspect.getdoc(cls) or "").partition("Attributes:\n")[2]
+    """Return what the docstring of a class, and those of our own that it builds on, say about each attribute."""
+    found: dict[str, str] = {}
+    for one in reversed(cls.__mro__):
+        if one.__module__.startswith("headgate"):
+            found |= _own_meanings(inspect.cleandoc(one.__dict__.get("__doc__") or ""))
+    return found
+
+
+def _own_meanings(doc: str) -> dict[str, str]:
+    text = doc.partition("Attributes:\n")[2]
     found: dict[str, str] = {}
     name = ""
     for line in text.splitlines():
