@@ -9,10 +9,12 @@ from headgate.core import ErrorKind, Secret, errors
 from headgate.reports import build_leaderboard
 from headgate.reports.tables import (
     PROVIDER_ERRORS,
+    SERVED,
     checked_samples,
     error_table,
     leaderboard_table,
     missing_table,
+    served_notes,
     summary_table,
 )
 from tests.reports.factories import START, frame, lost, row
@@ -146,3 +148,17 @@ def test_categorical_names_are_accepted():
 def test_missing_columns_are_named():
     with pytest.raises(errors.InvalidInputError, match="the samples lack the columns score, latency_s"):
         checked_samples(frame(row(1)).drop("score", "latency_s"))
+
+
+def test_an_endpoint_that_changed_who_answers_is_told_with_when_and_how_often() -> None:
+    by = [("gpt-x", "fp_1"), ("gpt-x", "fp_1"), ("gpt-x", "fp_2"), (None, None)]
+    rows = pl.DataFrame(
+        [("a@main", 60.0 * number, *named) for number, named in enumerate(by)] + [("b@main", 0.0, "b", None)],
+        schema=["model", "finished_at", *SERVED],
+        orient="row",
+    )
+    (told,) = served_notes(rows)
+    first = "gpt-x fp_1 since 1970-01-01 00:00 UTC (samples: 2)"
+    second = "gpt-x fp_2 since 1970-01-01 00:02 UTC (samples: 1)"
+    assert told == f"The endpoint of a@main changed; answered by {first}, {second}."
+    assert served_notes(rows.drop("served_model")) == ()

@@ -64,6 +64,9 @@ def summary(
         say(str(asyncio.run(no_samples(store, settings))))
     else:
         print_table(f"{len(rows)} models × environments", columns, rows, right=range(2, 8), spare=columns[3:7])
+        served = asyncio.run(store.scan(columns=["model", "finished_at", *reports.SERVED])).frame
+        for note in reports.served_notes(served):
+            say(note)
     return 0
 
 

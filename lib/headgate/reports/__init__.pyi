@@ -37,3 +37,4 @@ from .leaderboard_views import ScoreTable as ScoreTable, leaderboard_view as lea
 from .svg import COLOURS as COLOURS, clipped as clipped, legend_above as legend_above, quiet_grid as quiet_grid
 from .svg import INK as INK, blank_figure as blank_figure, drawing as drawing, inline_svg as inline_svg
 from .compared import percent as percent
+from .tables import SERVED as SERVED, served_notes as served_notes

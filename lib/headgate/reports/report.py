@@ -20,6 +20,7 @@ from headgate.reports.tables import (
     in_order,
     leaderboard_table,
     missing_table,
+    served_notes,
     summary_table,
 )
 from headgate.telemetry import safe_text
@@ -162,7 +163,7 @@ def build_report(
         title=safe_text(title, limit_chars=200),
         period=safe_text(period, limit_chars=200) if period is not None else _period(rows),
         tables=list(rows_of(tables, board).items()),
-        notes=leaderboard_notes(board),
+        notes=(*leaderboard_notes(board), *served_notes(samples)),
         nothing="There are no samples to report on.",
         names=NAMES,
         definitions=DEFINITIONS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import polars as pl
@@ -36,6 +37,13 @@ _TYPES: Final[dict[str, Any]] = {
 _ERROR_ROWS: Final = 200
 
 
+SERVED: Final = ("served_model", "system_fingerprint")
+"""Columns of a sample that say who answered."""
+
+MOST_SERVED: Final = 5
+"""Of a model in a sentence, the latest."""
+
+
 def checked_samples(samples: pl.DataFrame) -> pl.DataFrame:
     """Return one row per task with the columns that a report reads, times in seconds since the epoch.
 
@@ -53,6 +61,26 @@ def checked_samples(samples: pl.DataFrame) -> pl.DataFrame:
         )
     typed = samples.select(_column(name, samples.schema[name]) for name in _TYPES)
     return distinct(typed.with_columns(pl.col("score").fill_nan(None)))
+
+
+def served_notes(samples: pl.DataFrame) -> tuple[str, ...]:
+    """Return a sentence for each model whose endpoint has named several served models or fingerprints, and when."""
+    if samples.is_empty() or not set(SERVED) <= set(samples.columns):
+        return ()
+    by = pl.concat_str(pl.col(SERVED).cast(pl.String), separator=" ", ignore_nulls=True).alias("by")
+    named = samples.select("model", _column("finished_at", samples.schema["finished_at"]), by).filter(
+        pl.col("by") != ""
+    )
+    spans = named.group_by("model", "by").agg(pl.col("finished_at").min(), pl.len()).sort("model", "finished_at", "by")
+    told: dict[str, list[str]] = {}
+    for model, name, since, number in spans.iter_rows():
+        when = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        told.setdefault(model, []).append(f"{safe_text(name, limit_chars=100)} since {when} (samples: {number:,})")
+    return tuple(
+        f"The endpoint of {model} changed; answered by {', '.join(names[-MOST_SERVED:])}."
+        for model, names in told.items()
+        if len(names) > 1
+    )
 
 
 def summary_table(samples: pl.DataFrame) -> pl.DataFrame:
