@@ -12,6 +12,8 @@ import pytest
 
 from headgate.cli.main import main
 
+RATED = ("rated_seconds=120", "rated_seeds=1", "bar_rated=0", "bar_rated_refused=100", "bar_unfair=1000")
+
 IDLE_CASES = (
     "row-scale/rows-64",
     "adaptations/adaptive-row-groups-fixed-low",
@@ -94,7 +96,16 @@ EASY = {
         "bar_busy=0.01",
     ),
     "console": ("bar_first_s=1e9", "bar_watched=1e9"),
-    "limit": ("bar_goodput=0,0,0,0,0,0", "bar_refused=100,100,100,100,100", "bar_p95=10"),
+    "limit": (
+        "bar_goodput=0,0,0,0,0,0",
+        "bar_refused=100,100,100,100,100",
+        "bar_p95=10",
+        "rated_seconds=120",
+        "rated_seeds=1",
+        "bar_rated=0",
+        "bar_rated_refused=100",
+        "bar_unfair=1000",
+    ),
     "neighbours": ("bar_ratio=1e9",),
     "placement": ("bar_start_ms=1e9", "bar_stop_more_ms=1e9", "bar_lost=1e9", "bar_wait=1e9"),
     "prefect": ("bar_share=1e9", "bar_calls=1e9", "bar_admission=1000"),

@@ -17,7 +17,7 @@ from headgate.admission.items import (
     RequestKey,
     request_key,
 )
-from headgate.admission.leases import RequestLease
+from headgate.admission.leases import RequestLease, Ticket
 from headgate.admission.limit_rules import MOST_SLOTS, NAME_PREFIX, Backlog, LimitRule, SlotSource, limit_rule, rule_for
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "RequestOutcome",
     "RetryBudget",
     "SlotSource",
+    "Ticket",
     "bank",
     "laws",
     "limit_rule",

@@ -43,3 +43,4 @@ from .run import Run as Run
 from .served_pool import EngineHosts as EngineHosts
 from .status import RunProgress as RunProgress, RunResult as RunResult
 from .trials import Trial as Trial, trial as trial
+from .token_needs import RecentReplies as RecentReplies

@@ -9,10 +9,22 @@ from statistics import fmean
 from typing import Any, Final
 
 from headgate.admission.laws import AdaptiveLaw, AimdLaw, LimitLaw
+from headgate.core.rates import UNLIMITED
+from headgate.models import MinuteBuckets
 from headgate.simulation.providers import LoadRecord, ProviderScript, SlotPolicy, load
 from headgate_bench.artifact import Bar, at_least, at_most
 from headgate_bench.definition import Bench, Chart, Outcome, Scenario, Spread, spread_of
 from headgate_bench.rivals.limit_rules import FixedRule, InspectRule, OracleRule
+from headgate_bench.token_rates import (
+    ControllerRule,
+    MinuteRule,
+    RatedCase,
+    Rule,
+    play_rated,
+    rated_case,
+    stated_rates,
+)
+from headgate_bench.token_rates import OracleRule as RatedOracle
 
 Z_95: Final = 1.645
 """Standard score of the 95th percentile."""
@@ -116,6 +128,11 @@ class LimitParameters:
     bar_p95: float = 1.3  # 95th percentile of latency in S5 at most, relative to the oracle's
     bar_down: float = 5.0  # service times until a cap cut to a quarter is followed within 10 %
     bar_up_s: float = 60.0  # seconds until 90 % of a doubled cap are used
+    rated_seconds: float = 1_800.0  # simulated time of a run of S6 to S8
+    rated_seeds: int = 2  # runs of every contender in S6 to S8
+    bar_rated: float = 95.0  # percent of what the oracle gets at least, in S6 to S8
+    bar_rated_refused: float = 2.0  # percent of attempts answered 429 at most, in S6 to S8
+    bar_unfair: float = 5.0  # percent that a group of S7 is from its share of the scarce tokens at most
     bar_storm_s: float = 60.0  # seconds from the end of a storm of 429s until 90 % of the capacity are used
 
 
@@ -162,8 +179,10 @@ def measure(parameters: LimitParameters, bench: Bench) -> Outcome:
         for policy in (_POLICIES if contender is OURS else (contender.policy,))
         for seed in _seeds(bench.seed, parameters.seeds if contender is OURS else parameters.rival_seeds)
     ]
-    bars = [*_case_bars(samples, parameters), *_change_bars(changes, parameters), _lost_bar(samples, changes)]
-    return Outcome(bars, [*samples, *changes], _tables(samples), _charts(samples, parameters, bench.seed))
+    rated = list(_rated(parameters, bench.seed))
+    bars = [*_case_bars(samples, parameters), *_change_bars(changes, parameters), *_rated_bars(rated, parameters)]
+    bars.append(_lost_bar(samples, [*changes, *rated]))
+    return Outcome(bars, [*samples, *changes, *rated], _tables(samples), _charts(samples, parameters, bench.seed))
 
 
 def _seeds(first: int, count: int) -> range:
@@ -246,6 +265,60 @@ def _recovers_s(record: LoadRecord, since: float, per_s: float) -> float:
         if bisect.bisect(at, start + _WINDOW_S) - bisect.bisect(at, start) >= per_s * _WINDOW_S:
             return later
     return _LOOK_S
+
+
+# Providers that count per minute.
+
+RATED: Final = ("S6", "S7", "S8")
+_LITELLM: Final = "LiteLLM's router limits"
+
+
+def _rated_rules(case: RatedCase, most: int) -> dict[str, Callable[[MinuteBuckets], Rule]]:
+    return {
+        OURS.name: lambda _: ControllerRule(AdaptiveLaw, most, stated_rates(case), heeds=True),
+        "requests in flight only": lambda _: ControllerRule(AdaptiveLaw, most, UNLIMITED, heeds=False),
+        INSPECT.name: lambda _: ControllerRule(InspectRule, most, UNLIMITED, heeds=False),
+        _LITELLM: lambda _: MinuteRule(case, most),
+        "oracle": lambda buckets: RatedOracle(case, buckets),
+    }
+
+
+def _rated(parameters: LimitParameters, seed: int) -> Iterator[dict[str, Any]]:
+    for name in RATED:
+        case = rated_case(name, parameters.rated_seconds)
+        for law, make in _rated_rules(case, Setting().max_limit).items():
+            for number in _seeds(seed, parameters.rated_seeds):
+                record = play_rated(case, make, seed=number)
+                yield {
+                    "table": "rated",
+                    "case": name,
+                    "law": law,
+                    "seed": number,
+                    "tokens": record.goodput,  # of the scarce unit, in answers
+                    "refused": 100 * record.refused_share,
+                    "unfair": 100 * record.unfairness,
+                    "lost": record.lost,
+                }
+
+
+def _rated_bars(rated: Sequence[dict[str, Any]], parameters: LimitParameters) -> Iterator[Bar]:
+    def split(figure: str, case: str) -> tuple[float, dict[str, float | str]]:
+        laws = dict.fromkeys(row["law"] for row in rated)
+        found: dict[str, float | str] = {law: fmean(_values(rated, figure, case=case, law=law)) for law in laws}
+        return float(found.pop(OURS.name)), found
+
+    for case in RATED:
+        ours, rivals = split("tokens", case)
+        oracle = max(1.0, float(rivals.pop("oracle")))
+        beside: dict[str, float | str] = {law: 100 * float(value) / oracle for law, value in rivals.items()}
+        what = f"{case}: tokens, of what an oracle gets"
+        yield at_least(f"P2.{case}", what, 100 * ours / oracle, parameters.bar_rated, "%", beside)
+        ours, rivals = split("refused", case)
+        what = f"{case}: attempts answered 429"
+        yield at_most(f"P2.{case}.refused", what, ours, parameters.bar_rated_refused, "%", rivals)
+    ours, rivals = split("unfair", "S7")
+    what = "S7: distance of a group from its share of the scarce tokens"
+    yield at_most("P2.S7.share", what, ours, parameters.bar_unfair, "%", rivals)
 
 
 # Bars, tables and charts.

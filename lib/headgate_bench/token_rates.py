@@ -1,0 +1,420 @@
+"""A provider that counts tokens per minute, in simulated time, and a backlog that never ends in front of it."""
+
+from __future__ import annotations
+
+import bisect
+import math
+import random
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, Protocol
+
+from headgate.admission import (
+    AdmissionController,
+    Correlation,
+    OutcomeKind,
+    ProviderModel,
+    RequestItem,
+    RequestKey,
+    RequestLease,
+    RequestOutcome,
+    Ticket,
+)
+from headgate.admission.laws import LimitLaw
+from headgate.core.rates import UNLIMITED, ModelRates, RateLimits, RateNote
+from headgate.models import MinuteBuckets, rate_notes
+from headgate.run import RecentReplies
+from headgate.simulation.providers import Agenda
+
+_NAME: Final = ProviderModel("simulated", "model")
+_KEY: Final = RequestKey(_NAME)
+_REFUSAL_S: Final = 0.05
+_FIRST_BACKOFF_S: Final = 3.0
+_LONGEST_BACKOFF_S: Final = 60.0
+_FIRST_GUESS: Final = 512
+"""Tokens that are kept free for a reply before there was any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Requests of one kind: log-normal lengths of prompt and reply, in tokens."""
+
+    name: str
+    prompt: float
+    reply: float
+    prompt_cv: float = 0.5
+    reply_cv: float = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class RatedCase:
+    """A provider that counts per minute, and who asks it.
+
+    Attributes:
+        limits: in force from a time on, in order; the first from 0.
+        groups: who asks, at equal weights.
+        scarce: place of the unit that runs out in `RATE_UNITS`; groups are to share it evenly.
+        tells: whether answers tell of the limits, and nothing else does; otherwise the first are stated.
+        seconds: simulated.
+        tokens_per_s: at which a reply is written.
+        first_s: until it begins.
+    """
+
+    limits: tuple[tuple[float, RateLimits], ...]
+    groups: tuple[Group, ...]
+    scarce: int
+    tells: bool = False
+    seconds: float = 1_800.0
+    tokens_per_s: float = 50.0
+    first_s: float = 0.5
+
+    def limits_at(self, time: float) -> RateLimits:
+        """Return the limits in force."""
+        return self.limits[bisect.bisect_right([at for at, _ in self.limits], time) - 1][1]
+
+
+def rated_case(name: str, seconds: float) -> RatedCase:
+    """Return case S6, S7 or S8."""
+    one = (Group("one", 500, 400),)
+    full, cut = RateLimits(tokens_per_minute=60_000), RateLimits(tokens_per_minute=15_000)
+    match name:
+        case "S6":
+            return RatedCase(((0.0, full),), one, 3, seconds=seconds)
+        case "S7":
+            groups = (Group("long prompts", 1_000, 100), Group("long replies", 200, 800), Group("both", 400, 400))
+            return RatedCase(((0.0, RateLimits(240, 200_000, 40_000)),), groups, 2, seconds=seconds)
+        case _:
+            changes = ((0.0, full), (seconds / 3, cut), (2 * seconds / 3, full))
+            return RatedCase(changes, one, 3, tells=True, seconds=seconds)
+
+
+@dataclass(slots=True, eq=False)
+class Asked:
+    """One request of the backlog: what it takes, and how often it was refused."""
+
+    group: str
+    prompt: int
+    reply: int
+    refusals: int = 0
+    lease: RequestLease | None = None
+
+
+@dataclass(slots=True)
+class RatedRecord:
+    """What happened: tokens answered by group in each unit, attempts answered 429, requests begun and unfinished."""
+
+    answered: int = 0
+    refused: int = 0
+    begun: int = 0
+    unfinished: int = 0
+    units: Counter[str] = field(default_factory=Counter)
+    """Of the scarce unit, by group."""
+
+    @property
+    def goodput(self) -> int:
+        """Of the scarce unit, in all answers."""
+        return sum(self.units.values())
+
+    @property
+    def refused_share(self) -> float:
+        """Share of the attempts that were answered 429."""
+        return self.refused / max(1, self.refused + self.answered)
+
+    @property
+    def lost(self) -> int:
+        """Requests that were begun and neither answered nor still under way."""
+        return self.begun - self.answered - self.unfinished
+
+    @property
+    def unfairness(self) -> float:
+        """The largest distance of a group from an even share, relative to it."""
+        even = self.goodput / max(1, len(self.units))
+        return max((abs(amount / even - 1) for amount in self.units.values()), default=0.0) if even else 0.0
+
+
+class Rule(Protocol):
+    """Says which request of the backlog is sent, and when."""
+
+    def ask(self, request: Asked, now: float) -> None:
+        """Have a request wait for its turn."""
+        ...
+
+    def due(self, now: float) -> list[Asked]:
+        """Return the requests to send now."""
+        ...
+
+    def ended(self, request: Asked, kind: OutcomeKind, told: tuple[RateNote, ...], wait_s: float, now: float) -> None:
+        """Take the end of an attempt."""
+        ...
+
+    def next_at(self, now: float) -> float:
+        """Return when time alone lets something be sent."""
+        ...
+
+
+class ControllerRule:
+    """Request admission: with limits per minute, or with nothing but a law of requests in flight."""
+
+    def __init__(self, make_law: Callable[[int], LimitLaw], most: int, rates: ModelRates, *, heeds: bool) -> None:
+        self._controller = AdmissionController(make_law)
+        self._controller.register(_NAME, most, "bench", 0.0, rates)
+        self._heeds = heeds
+        self._replies: dict[str, RecentReplies] = {}
+        self._ready: deque[Asked] = deque()
+        self._waiting: dict[Ticket, Asked] = {}
+
+    def ask(self, request: Asked, now: float) -> None:
+        """Ask the controller, with the prompt estimated by a sixth and the reply by those before it."""
+        tokens = (0, 0)
+        if self._heeds:
+            usual = self._replies.setdefault(request.group, RecentReplies()).usual
+            estimate = round(request.prompt * (7 / 6 if request.prompt % 2 else 5 / 6))
+            tokens = max(1, estimate), max(1, _FIRST_GUESS if usual is None else usual)
+        answer = self._controller.request(RequestItem(_KEY, request.group, 1.0, None, Correlation(), *tokens), now)
+        if isinstance(answer, RequestLease):
+            request.lease = answer
+            self._ready.append(request)
+        else:
+            assert isinstance(answer, Ticket)
+            self._waiting[answer] = request
+
+    def due(self, now: float) -> list[Asked]:
+        """Return whom the controller has let through."""
+        if self._controller.changes_at <= now:
+            self._controller.tick(now)
+        for effect in self._controller.effects.drain():
+            if isinstance(effect, Ticket):
+                request = self._waiting.pop(effect)
+                request.lease = effect.lease
+                self._ready.append(request)
+        due = list(self._ready)
+        self._ready.clear()
+        return due
+
+    def ended(self, request: Asked, kind: OutcomeKind, told: tuple[RateNote, ...], wait_s: float, now: float) -> None:
+        """Give the lease back."""
+        assert request.lease is not None
+        notes = told if self._heeds else ()
+        if kind is OutcomeKind.SUCCESS:
+            outcome = RequestOutcome(
+                kind, None, now - request.lease.acquired_at, None, request.reply, request.prompt, notes
+            )
+            if self._heeds:
+                self._replies[request.group].add(request.reply)
+        else:
+            outcome = RequestOutcome(kind, wait_s or None, told=notes)
+        self._controller.release(request.lease, outcome, now)
+        request.lease = None
+
+    def next_at(self, now: float) -> float:
+        """Return when the controller wants to know the time."""
+        return max(now, self._controller.changes_at)
+
+
+class MinuteRule:
+    """The limits of LiteLLM's router, from its documentation: counters of each minute of the clock.
+
+    A request counts when it is sent, its tokens when it has been answered; while the counters of the minute are below
+    the limits, and the prompt fits, anything is sent. `most` requests run at once. What may not be sent waits for the
+    next minute; in turns between groups.
+    """
+
+    def __init__(self, case: RatedCase, most: int) -> None:
+        self._limits = case.limits[0][1]
+        self._most = most
+        self._flying = 0
+        self._minute = 0
+        self._counts = [0, 0, 0, 0]
+        self._queues: dict[str, deque[Asked]] = {}
+
+    def ask(self, request: Asked, now: float) -> None:
+        """Wait in the line of the group."""
+        del now
+        self._queues.setdefault(request.group, deque()).append(request)
+
+    def due(self, now: float) -> list[Asked]:
+        """Return all that the counters let through, in turns."""
+        if int(now // 60) != self._minute:
+            self._minute, self._counts = int(now // 60), [0, 0, 0, 0]
+        due: list[Asked] = []
+        while self._flying < self._most and any(self._queues.values()):
+            name = next(name for name, queue in self._queues.items() if queue)
+            queue = self._queues.pop(name)
+            self._queues[name] = queue
+            if not self._fits(queue[0]):
+                break
+            self._counts[0] += 1
+            self._flying += 1
+            due.append(queue.popleft())
+        return due
+
+    def _fits(self, request: Asked) -> bool:
+        need = (1, request.prompt, 1, request.prompt)
+        limits = zip(self._limits, self._counts, need, strict=True)
+        return all(limit is None or count + wanted <= limit for limit, count, wanted in limits)
+
+    def ended(self, request: Asked, kind: OutcomeKind, told: tuple[RateNote, ...], wait_s: float, now: float) -> None:
+        """Count the tokens of an answer in the minute in which it came."""
+        del told, wait_s
+        self._flying -= 1
+        if kind is OutcomeKind.SUCCESS and int(now // 60) == self._minute:
+            self._counts[1] += request.prompt
+            self._counts[2] += request.reply
+            self._counts[3] += request.prompt + request.reply
+
+    def next_at(self, now: float) -> float:
+        """Return when the next minute begins."""
+        return (now // 60 + 1) * 60
+
+
+class OracleRule:
+    """Knows the provider's buckets and every reply beforehand: nobody can. Groups take turns by what they had."""
+
+    def __init__(self, case: RatedCase, buckets: MinuteBuckets) -> None:
+        self._case = case
+        self._buckets = buckets
+        self._owed = 0
+        self._had: Counter[str] = Counter()
+        self._queues: dict[str, deque[Asked]] = {}
+
+    def ask(self, request: Asked, now: float) -> None:
+        """Wait in the line of the group."""
+        del now
+        self._queues.setdefault(request.group, deque()).append(request)
+
+    def due(self, now: float) -> list[Asked]:
+        """Return what the provider will have answered without ever owing anything."""
+        left = self._buckets.left(now)
+        due: list[Asked] = []
+        while any(self._queues.values()):
+            name = min((name for name, queue in self._queues.items() if queue), key=lambda name: self._had[name])
+            request = self._queues[name][0]
+            need = (1, request.prompt, self._owed + request.reply, self._owed + request.prompt + request.reply)
+            if not all(have is None or have >= wanted for have, wanted in zip(left, need, strict=True)):
+                break
+            left = [
+                None if have is None else have - spent
+                for have, spent in zip(left, (1, request.prompt, 0, request.prompt), strict=True)
+            ]
+            self._owed += request.reply
+            self._had[name] += _taken(request)[self._case.scarce]
+            due.append(self._queues[name].popleft())
+        return due
+
+    def ended(self, request: Asked, kind: OutcomeKind, told: tuple[RateNote, ...], wait_s: float, now: float) -> None:
+        """Forget what was owed for an answer."""
+        del kind, told, wait_s, now
+        self._owed -= request.reply
+
+    def next_at(self, now: float) -> float:
+        """Return when to look again."""
+        return now + 0.05
+
+
+def _taken(request: Asked) -> tuple[int, int, int, int]:
+    return (1, request.prompt, request.reply, request.prompt + request.reply)
+
+
+class _Backlog:
+    """Keeps requests of every group waiting, and the provider that answers them. Owned by one run."""
+
+    def __init__(self, case: RatedCase, make_rule: Callable[[MinuteBuckets], Rule], seed: int, waiting: int) -> None:
+        self.agenda = Agenda()
+        self.record = RatedRecord(units=Counter({group.name: 0 for group in case.groups}))
+        self._case = case
+        self._buckets = MinuteBuckets(case.limits[0][1], 0.0)
+        self._rule = make_rule(self._buckets)
+        self._rng = {group.name: random.Random(f"{seed} {group.name}") for group in case.groups}
+        self._jitter = random.Random(seed)
+        self._groups = {group.name: group for group in case.groups}
+        self._open = 0
+        self._alarm = -1.0
+        for at, limits in case.limits[1:]:
+            self.agenda.at(at, partial(self._change, limits))
+        for group in case.groups:
+            for _ in range(waiting):
+                self._begin(group)
+
+    def _change(self, limits: RateLimits) -> None:
+        self._buckets.change(limits, self.agenda.now)
+
+    def _begin(self, group: Group) -> None:
+        rng = self._rng[group.name]
+        prompt, reply = (
+            _length(*kind, rng) for kind in ((group.prompt, group.prompt_cv), (group.reply, group.reply_cv))
+        )
+        self.record.begun += 1
+        self._open += 1
+        self._rule.ask(Asked(group.name, prompt, reply), self.agenda.now)
+
+    def fill(self) -> None:
+        """Send what is due, and look again when time alone makes something due."""
+        now = self.agenda.now
+        while due := self._rule.due(now):
+            for request in due:
+                self._send(request, now)
+        at = self._rule.next_at(now)
+        if at < math.inf and not now < self._alarm <= at:
+            self._alarm = max(at, now + 1e-6)
+            self.agenda.at(self._alarm, self.fill)
+
+    def _send(self, request: Asked, now: float) -> None:
+        unit = self._buckets.take(request.prompt, now)
+        if unit is not None:
+            wait_s = self._buckets.wait_s(unit, request.prompt, now)
+            self.agenda.at(now + _REFUSAL_S, partial(self._refused, request, wait_s))
+            return
+        service_s = self._case.first_s + request.reply / self._case.tokens_per_s
+        self.agenda.at(now + service_s, partial(self._answered, request))
+
+    def _told(self, now: float) -> tuple[RateNote, ...]:
+        return rate_notes(self._buckets.headers(now), 0.0) if self._case.tells else ()
+
+    def _answered(self, request: Asked) -> None:
+        now, record = self.agenda.now, self.record
+        self._buckets.answered(request.reply, now)
+        record.answered += 1
+        record.units[request.group] += _taken(request)[self._case.scarce]
+        self._open -= 1
+        self._rule.ended(request, OutcomeKind.SUCCESS, self._told(now), 0.0, now)
+        self._begin(self._groups[request.group])
+        self.fill()
+
+    def _refused(self, request: Asked, wait_s: float) -> None:
+        now = self.agenda.now
+        self.record.refused += 1
+        self._rule.ended(request, OutcomeKind.RATE_LIMITED, self._told(now), wait_s if self._case.tells else 0.0, now)
+        pause_s = min(_LONGEST_BACKOFF_S, _FIRST_BACKOFF_S * 2 ** min(request.refusals, 10))
+        request.refusals += 1
+        self.agenda.at(now + pause_s * self._jitter.uniform(0.5, 1.5), partial(self._again, request))
+        self.fill()
+
+    def _again(self, request: Asked) -> None:
+        self._rule.ask(request, self.agenda.now)
+        self.fill()
+
+    def run(self) -> RatedRecord:
+        """Return what happened until the end."""
+        self.agenda.at(0.0, self.fill)
+        self.agenda.run(self._case.seconds)
+        self.record.unfinished = self._open
+        return self.record
+
+
+def _length(mean: float, cv: float, rng: random.Random) -> int:
+    variance = math.log(1 + cv**2)
+    return max(1, round(rng.lognormvariate(math.log(mean) - variance / 2, math.sqrt(variance))))
+
+
+def play_rated(
+    case: RatedCase, make_rule: Callable[[MinuteBuckets], Rule], *, seed: int, waiting: int = 64
+) -> RatedRecord:
+    """Return what a rule gets from a provider that counts per minute. Exact: the same for the same seed."""
+    return _Backlog(case, make_rule, seed, waiting).run()
+
+
+def stated_rates(case: RatedCase) -> ModelRates:
+    """Return what a roster states of a case: its limits, unless only answers tell them."""
+    return UNLIMITED if case.tells else ModelRates(own=case.limits[0][1])
