@@ -40,10 +40,14 @@ class Watched:
         self.actor = actor
         self.died: asyncio.Task[str] = asyncio.ensure_future(_death(watch))
 
-    async def kill(self) -> bool:
-        """Kill it, and tell whether it was seen dead in time."""
+    def end(self) -> None:
+        """Have Ray end it, and do not wait for that."""
         with suppress(RayError, ValueError):
             ray.kill(self.actor, no_restart=True)
+
+    async def kill(self) -> bool:
+        """Kill it, and tell whether it was seen dead in time."""
+        self.end()
         await asyncio.wait([self.died], timeout=DEAD_S)
         return self.died.done()
 
@@ -116,8 +120,10 @@ class Hosts:
             raise GroupFailedError(f"A host of group {group_id} was not seen dead in {DEAD_S:g} s")
 
     def drop(self, group_id: str) -> None:
-        """Forget the hosts of a group that is gone; Ray has killed them with it."""
+        """Forget the hosts of a group that is gone; Ray has killed them with it, all but those it was still making."""
         for host in [host for (of, _), host in self._hosts.items() if of == group_id]:
+            if not host.up.done():
+                host.end()
             self._forget(host)
 
     def found(self) -> list[HostHandle]:
