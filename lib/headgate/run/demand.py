@@ -46,7 +46,7 @@ class DemandSide:
         hosts = parts.hosts
         self._seated = hosts.names if hosts is not None else frozenset()
         self._judged = frozenset(name for name, one in parts.environments.items() if one.spec.needs_judge)
-        self._is_opening = False
+        self._is_writing = False
         self._ask_at = -math.inf
 
     async def run(self) -> None:
@@ -56,7 +56,9 @@ class DemandSide:
             parts.wake.clear()
             now = parts.now()
             await self._health.end_pauses(now)
+            self._is_writing = True
             await self._settling.withdraw(self._stages.withdraw)
+            self._is_writing = False
             self._hold_back(now)
             if self._may_ask() and now >= self._ask_at:
                 await self._ask(now)
@@ -100,7 +102,7 @@ class DemandSide:
         parts = self._parts
         is_empty = not len(parts.dispatcher.queue) and not parts.batches.size and not self._stages.pending
         is_empty = is_empty and not parts.dispatcher.aside
-        return is_empty and not self._is_opening and parts.provider.next_at(parts.now()) is None
+        return is_empty and not self._is_writing and parts.provider.next_at(parts.now()) is None
 
     def _may_ask(self) -> bool:
         """Return whether more demand has a place to go; what is buffered is on its way into the queue and counts."""
@@ -125,11 +127,11 @@ class DemandSide:
             return
         for event in happened:
             parts.emit(event)
-        self._is_opening = True
+        self._is_writing = True
         try:
             await self._open(self._settling.wanted(demand))
         finally:
-            self._is_opening = False
+            self._is_writing = False
 
     async def _open(self, demand: Sequence[Demand]) -> None:
         """Have the journal give each demand its sequence number, and buffer what it gave."""
