@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from headgate.core.chat import ChatReply
 from headgate.core.ids import checked_name
 from headgate.core.rates import UNLIMITED, ModelRates
 from headgate.core.secrets import Secret
@@ -79,6 +80,14 @@ class ModelBudget:
         """Whether a day's spending is of interest: something of it is limited, or has a price."""
         limits = (self.daily_tokens, self.daily_requests, self.daily_cost)
         return bool(self.price_in or self.price_out) or any(limit is not None for limit in limits)
+
+    def cost_of(self, reply: ChatReply) -> int | None:
+        """Return what a reply cost in millionths: as billed, else by these prices; None where neither says it."""
+        if reply.billed_micro is not None:
+            return reply.billed_micro
+        if reply.lane != "now" or not (self.price_in or self.price_out):
+            return None  # these are the prices of requests that are answered at once
+        return self.spending(reply.prompt_tokens, reply.completion_tokens).cost_micro
 
     def spending(self, prompt_tokens: int, completion_tokens: int, requests: int = 1) -> Spending:
         """Return what so many tokens amount to: a price per million tokens is millionths per token."""

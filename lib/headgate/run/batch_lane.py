@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import uuid
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
@@ -110,7 +111,7 @@ class BatchLane:
         sample_of: returns the id of the sample that a task, or a stage, is of.
         single: environments whose episodes end with their first reply.
         is_stopping: says whether nothing new is to be submitted.
-        is_cheaper: says whether a model costs less in batches.
+        is_cheaper: says whether a model is taken to cost less in batches: any that has a price, unless told otherwise.
     """
 
     def __init__(self, settings: Settings, sender: BatchSender, *, clock: Clock, emit: Emit) -> None:
@@ -126,6 +127,7 @@ class BatchLane:
         self._journal: JournalThread | None = None
         self._models: dict[str, Model] = {}
         self._requests: dict[str, _Request] = {}
+        self._of_sample: defaultdict[str, set[str]] = defaultdict(set)
         self._groups: dict[str, _Group] = {}
         self._batches: dict[str, _Batch] = {}
         self._fresh: list[_Batch] = []
@@ -208,7 +210,7 @@ class BatchLane:
 
     def _enter(self, model: Model, task: Task, digest: str, line: bytes, until: float, now: float) -> _Request:
         made = _Request(task.task_id, 1, digest, self.sample_of(task.task_id), "", line=line, asked_at=now, until=until)
-        self._requests[made.custom_id] = made
+        self._know(made)
         group = self._groups.setdefault(model.key, _Group(model))
         if not group.requests:
             group.since, group.size = now, 0
@@ -219,14 +221,17 @@ class BatchLane:
             self._wake.set()
         return made
 
+    def _know(self, request: _Request) -> None:
+        self._requests[request.custom_id] = request
+        self._of_sample[request.sample].add(request.custom_id)
+
     def forget(self, samples: Iterable[str]) -> None:
         """Forget the requests of samples that are durable, or are not taken any more.
 
         A batch of which nobody wants anything any more is cancelled.
         """
-        gone = set(samples)
-        for key, request in [one for one in self._requests.items() if one[1].sample in gone]:
-            del self._requests[key]
+        for key in [key for sample in samples for key in self._of_sample.pop(sample, ())]:
+            request = self._requests.pop(key)
             for group in self._groups.values():
                 group.requests.pop(key, None)
             batch = self._batches.get(request.batch)
@@ -290,7 +295,7 @@ class BatchLane:
             if one.batch in known and one.custom_id not in self._requests:
                 request = _Request(**{each.name: getattr(one, each.name) for each in fields(one)})
                 request.asked_at = known[one.batch].record.made_at
-                self._requests[one.custom_id] = request
+                self._know(request)
                 if one.stage == "open":
                     known[one.batch].open[one.custom_id] = request
                     if known[one.batch].record.stage == "ended":

@@ -146,7 +146,8 @@ class _Conversation:
             raise
         if is_rated:
             self._requests.needs.answered(self._model, self._environment, messages, reply)
-        whole = replace(reply, wait_s=watch.wait_s, attempts=watch.attempts)
+        cost = self._model.budget.cost_of(reply)
+        whole = replace(reply, wait_s=watch.wait_s, attempts=watch.attempts, cost_micro=cost)
         if self._batched is not None and self._batched.keeps(self._task):
             await self._batched.keep(self._model, self._task, self._number, messages, whole)
         if self._budget is not None:
@@ -172,8 +173,10 @@ class _Conversation:
                 self._budget.failed(0)
                 self._requests.budgets.begin(in_batch(self._task_id), self._model.key)
             raise
-        if reply is not None and self._budget is not None:
-            self._budget.after(messages, reply)
+        if reply is not None:
+            reply = replace(reply, cost_micro=self._model.budget.cost_of(reply))
+            if self._budget is not None:
+                self._budget.after(messages, reply)
         return reply
 
     async def _attempt(self, asked: Model, messages: Sequence[Message], watch: CallWatch, request_id: str) -> ChatReply:

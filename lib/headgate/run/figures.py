@@ -12,6 +12,8 @@ from headgate.core.status import PairStatus, WorkerStatus
 from headgate.sampling import SlidingCount
 
 _MINUTE_S = 60.0
+_KNOWN_ENDS = 20_000
+"""Samples of a pair of which the latest can still be left out; 160 KB."""
 
 
 @dataclass(slots=True)
@@ -22,7 +24,7 @@ class _Pair:
     errors: int = 0
     score_sum: float = 0.0
     ends: array[float] = field(default_factory=lambda: array("d"))
-    """When each scored sample ended."""
+    """When each of the latest scored samples ended."""
     invalid: int = 0
     invalid_sum: float = 0.0
 
@@ -48,6 +50,8 @@ class PairFigures:
             pair.scored += 1
             pair.score_sum += sample.score
             pair.ends.append(sample.finished_at)
+            if len(pair.ends) > _KNOWN_ENDS:
+                del pair.ends[: _KNOWN_ENDS // 2]
 
     def leave_out(self, invalid: Iterable[tuple[str, str, float, float]]) -> None:
         """Count no sample (model, environment, wall time of its end, score) of these as scored, and all others."""
