@@ -44,7 +44,7 @@ _PATIENCE_S: Final = 0.5
 """A program that has run for less is not ended for a model with a better right to its slot: most end before."""
 
 _NICE: Final = 5
-"""Priority of programs: whatever else runs here goes before them."""
+"""Priority of programs, beyond this process's own: whatever else runs here goes before them."""
 
 _NICEST: Final = 15
 """Of the programs of a heavy model."""
@@ -225,7 +225,7 @@ async def _run(
     program: str, stdin: str, limits: Limits, environment: Mapping[str, str], slots: FairSlots, stop: asyncio.Event
 ) -> _LockedRun | None:
     started = time.monotonic()
-    nice = _NICEST if slots.is_heavy(MODEL.get()) else _NICE
+    nice = _niceness(_NICEST if slots.is_heavy(MODEL.get()) else _NICE)
     with (
         tempfile.TemporaryDirectory(prefix="headgate-sandbox-") as folder,
         _memory_file(program) as program_fd,
@@ -294,9 +294,10 @@ class _Watched:
 
     def _yield_to_others(self) -> None:
         """Let whatever has run for less go first; most kernels share among sessions before they do within them."""
+        nice = _niceness(_NICEST)
         with contextlib.suppress(OSError):  # it has just ended, or the kernel wants to be asked less often
-            os.setpriority(os.PRIO_PGRP, self._process.pid, _NICEST)
-            Path(f"/proc/{self._process.pid}/autogroup").write_text(str(_NICEST))
+            os.setpriority(os.PRIO_PGRP, self._process.pid, nice)
+            Path(f"/proc/{self._process.pid}/autogroup").write_text(str(nice))
 
     async def kill_and_reap(self) -> None:
         """End the whole process group, empty the pipes (the transport waits for that) and wait for the process."""
@@ -365,6 +366,10 @@ def bare_interpreter() -> tuple[str, ...]:
     # No site (-S, which also halves the start), no user site (-s), no folder of the script on the path (-P). Not -I:
     # it would ignore PYTHONHASHSEED, and the environment is ours anyway.
     return (interpreter, "-s", "-S", "-P", "-B", "-X", "utf8")
+
+
+def _niceness(beyond_own: int) -> int:
+    return min(os.getpriority(os.PRIO_PROCESS, 0) + beyond_own, 19)
 
 
 def _command(program_fd: int, limits: Limits, nice: int) -> tuple[str, ...]:

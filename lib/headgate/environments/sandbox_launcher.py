@@ -217,7 +217,8 @@ def lock(cpu_s: int, memory_bytes: int, readable: list[str]) -> list[str]:
 
 def yield_to_others(nice: int) -> None:
     """Run at priority `nice`, also as a session: kernels that group processes by session share among those first."""
-    os.nice(nice)
+    nice = max(nice, os.getpriority(os.PRIO_PROCESS, 0))  # whoever started this process may have lowered it by now
+    os.setpriority(os.PRIO_PROCESS, 0, nice)
     try:
         with open("/proc/self/autogroup", "w") as file:  # noqa: PTH123 - pathlib costs more than the program's start
             file.write(str(nice))
