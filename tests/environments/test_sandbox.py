@@ -344,7 +344,7 @@ async def test_programs_of_a_model_that_holds_more_than_others_go_after_theirs(m
             seen.append(os.getpriority(os.PRIO_PROCESS, watched._process.pid))
 
     monkeypatch.setattr(sandbox_module._Watched, "_yield_to_others", told)
-    monkeypatch.setattr(sandbox_module, "_TICK_S", 0.002)  # before the launcher sets its own, too
+    monkeypatch.setattr(sandbox_module, "_TICK_S", 0.01)
     await SANDBOX.run("import time\ntime.sleep(0.1)")
     assert not seen, "it is alone"
     monkeypatch.setattr(FairSlots, "is_heavy", lambda slots, model: True)
