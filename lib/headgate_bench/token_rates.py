@@ -24,7 +24,7 @@ from headgate.admission import (
 )
 from headgate.admission.laws import LimitLaw
 from headgate.core.rates import UNLIMITED, ModelRates, RateLimits, RateNote
-from headgate.models import MinuteBuckets, rate_notes
+from headgate.models import rate_notes
 from headgate.run import RecentReplies
 from headgate.simulation.providers import Agenda
 

@@ -27,6 +27,7 @@ from headgate.admission.effects import is_same_rate
 from headgate.admission.items import NO_CORRELATION, DenyReason, PressureChanged
 from headgate.admission.laws import AdaptiveLaw, AdaptiveSettings, AimdLaw, AimdSettings, LimitLaw
 from headgate.admission.leases import Ticket
+from headgate.admission.rates import MOVED_S, REASONS
 from headgate.core import ReleaseOutcome
 from headgate.core.rates import UNLIMITED, ModelRates, RateLimits, RateNote
 from tests.admission.toy_laws import FixedLaw, ToyLaw
@@ -138,13 +139,14 @@ class Admission(RuleBasedStateMachine):
 
     @rule(key=st.sampled_from(KEYS))
     def try_at_once(self, key: RequestKey) -> None:
+        is_seen = self.controller.changes_at > self.now
         free = self.controller.accounts.pressure(key, self.now) is None
         answer = self.controller.try_acquire(RequestItem(key), self.now)
         self.settle()
         if isinstance(answer, RequestLease):
             self.sending.append(answer)
             assert not any(t.item.key == key for t in self.waiting), "it went before somebody who waits for the same"
-        elif self.controller.changes_at > self.now:
+        elif is_seen:
             assert not free or not self.caps[key.account] or self.controller.closed
 
     @precondition(lambda self: self.waiting)
@@ -229,6 +231,11 @@ class Admission(RuleBasedStateMachine):
                     assert effect.item.deadline is None or effect.item.deadline > self.now, "served after its deadline"
                     self.sending.append(effect.lease)
 
+    def is_untold(self, pressure: Pressure) -> bool:
+        """Return whether nobody hears of it: no slot, or a limit per minute that is reached for a moment."""
+        ends_soon = pressure.until is not None and pressure.until - self.now < MOVED_S
+        return pressure.reason is PressureReason.NO_SLOTS or (pressure.reason in REASONS and ends_soon)
+
     @invariant()
     def holds(self) -> None:
         self.controller.validate(self.now)
@@ -246,7 +253,7 @@ class Admission(RuleBasedStateMachine):
                 told = self.pressure.get(key)
                 if self.caps[key.account]:
                     is_now = self.controller.accounts.pressure(key, self.now)
-                    untold = told is None and is_now is not None and is_now.reason is PressureReason.NO_SLOTS
+                    untold = told is None and is_now is not None and self.is_untold(is_now)
                     assert told == is_now or untold or is_same_rate(told, is_now), "a change of pressure was not told"
 
 

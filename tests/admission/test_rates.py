@@ -20,7 +20,7 @@ from headgate.admission import (
     RequestLease,
     RequestOutcome,
 )
-from headgate.admission.items import NO_CORRELATION, DenyReason
+from headgate.admission.items import NO_CORRELATION, DenyReason, PressureChanged
 from headgate.admission.leases import Ticket
 from headgate.admission.rates import BURST_S
 from headgate.core.rates import ModelRates, RateLimits, RateNote
@@ -218,6 +218,42 @@ def test_a_process_has_its_share() -> None:
     made.set_rate_share("p", 0.5, 0.0)
     assert len(granted(made, 0.0, *[item()] * 20)) == 5
     assert len(granted(made, 4.0, *[item()] * 20)) == 2
+
+
+def test_what_answers_tell_is_kept_for_their_model_also_after_it_has_left() -> None:
+    made = controller((ONE, ModelRates(key=RateLimits(600))), (TWO, ModelRates()))
+    mine, others = granted(made, 0.0, item(TWO), item(ONE))
+    made.release(mine, answered(1, 1, RateNote(0, 6.0, 0.0)), 0.0)
+    assert not granted(made, 1.0, item(TWO))
+    assert len(granted(made, 1.0, item(ONE))) == 1  # the key's limit is as it was
+    made.unregister(ONE, "m", 2.0)
+    made.release(others, answered(1, 1, RateNote(0, 6.0, 0.0)), 2.0)
+    made.validate(2.0)
+
+
+def test_what_a_model_gives_back_to_limits_that_it_has_left_is_handed_over() -> None:
+    shared = ModelRates(organisation="acme", shared=RateLimits(output_tokens_per_minute=60))
+    made = controller((ONE, shared), (OTHER, shared))
+    (lease,) = granted(made, 0.0, item(ONE, tokens=(1, 500)))
+    ticket = made.request(item(OTHER, tokens=(1, 1)), 0.0)
+    assert isinstance(ticket, Ticket)
+    made.register(ONE, 9, "m", 1.0, ModelRates())
+    made.release(lease, answered(1, 1), 2.0)
+    assert ticket.lease is not None
+    made.validate(2.0)
+
+
+def test_a_shared_limit_that_has_room_presses_on_none_of_its_models() -> None:
+    names = [ProviderModel("p", f"m{number}") for number in range(300)]
+    limits = ModelRates(organisation="acme", shared=RateLimits(6_000, 600_000))
+    made = controller(*[(name, limits) for name in names])
+    made.watch(0.0)
+    made.effects.drain()
+    for number, name in enumerate(names):
+        (lease,) = granted(made, 1.0 + number, item(name)) if not number % 100 else [made.try_acquire(item(name), 1.0)]
+        assert isinstance(lease, RequestLease)
+        made.release(lease, answered(9, 1), 1.0 + number)
+    assert [effect for effect in made.effects.drain() if isinstance(effect, PressureChanged)] == []
 
 
 def test_groups_share_tokens_where_tokens_are_scarce() -> None:

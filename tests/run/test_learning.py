@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ import pytest
 from headgate.admission import Correlation, OutcomeKind, RequestLease, RequestOutcome
 from headgate.config import Settings
 from headgate.core import Model, SystemClock
+from headgate.core.rates import ModelRates, RateLimits
 from headgate.run.health import Health
 from headgate.run.learning import SharedLearning
 from headgate.run.request_side import RequestSide
@@ -25,11 +27,11 @@ MODEL = Model(name="small", base_url="http://127.0.0.1:9/v1", max_parallel=64)
 class Process:
     """A process of a campaign, as far as it learns."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, model: Model = MODEL) -> None:
         clock = SystemClock()
         self.journal = JournalThread(Journal(folder, "main"), inline=True)
         self.requests = RequestSide(Settings(), clock=clock, emit=lambda _: None)
-        self.requests.register(MODEL)
+        self.requests.register(model)
         self.sampler = ModelSampler(MODEL, {"affine:sat": 100.0}, SamplingRules(), ordinal=0, now=NOW, history={})
         self.dispatcher = SimpleNamespace(held=None, hold=lambda model, until: setattr(self.dispatcher, "held", until))
         parts = SimpleNamespace(
@@ -60,11 +62,11 @@ class Process:
 
 
 @pytest.fixture
-def started(tmp_path: Path) -> Iterator[Callable[[], Process]]:
+def started(tmp_path: Path) -> Iterator[Callable[..., Process]]:
     with ExitStack() as stack:
 
-        def start() -> Process:
-            made = Process(tmp_path)
+        def start(model: Model = MODEL) -> Process:
+            made = Process(tmp_path, model)
             stack.callback(made.journal.close)
             return made
 
@@ -88,6 +90,24 @@ async def test_a_process_begins_at_its_part_of_the_ceiling_that_the_others_have_
     second.journal.close()
     await first.learning.share()
     assert first.limit()[1] == ceiling
+
+
+async def test_processes_take_equal_parts_of_a_limit_per_minute(started: Callable[[Model], Process]) -> None:
+    model = replace(MODEL, rates=ModelRates(own=RateLimits(600)))
+
+    def limits(*processes: Process) -> list[float]:
+        return [process.requests.status()[0].rates[0].limit for process in processes]
+
+    processes = first, second = started(model), started(model)
+    for process in processes:
+        lease = process.requests.admission.try_acquire(process.requests.item(model, Correlation("r", 1, "t", "")))
+        assert isinstance(lease, RequestLease)
+    for process in (*processes, *processes):
+        await process.learning.share()
+    assert limits(*processes) == [300.0, 300.0]
+    second.journal.close()
+    await first.learning.share()
+    assert limits(first) == [600.0]
 
 
 async def test_a_model_that_one_process_has_paused_is_paused_for_all_and_once(started: Callable[[], Process]) -> None:

@@ -214,13 +214,11 @@ class Accounts:
     def share(self, provider: Provider, share: float, now: float) -> None:
         """Have a part of every limit per minute that holds for a provider."""
         provider.rate_share = share
-        for account in provider.accounts.values():
-            if account.rates is not None:
-                account.rates.share_out(share, now)
+        self.scopes.share(provider, now)
 
-    def forget(self, account: Account) -> None:
+    def forget(self, account: Account, now: float) -> None:
         """Drop an account that has neither aliases nor anything in flight, and a provider that has no account left."""
-        self.scopes.leave(account)
+        self.scopes.leave(account, now)
         for key in account.keys.values():
             del self.keys[key.key]
         del self.by_name[account.name]
@@ -268,10 +266,9 @@ class Accounts:
             accounts = provider.accounts.values()
             assert provider.in_flight == sum(account.in_flight for account in accounts), f"{provider.name}: in flight"
             provider.waiters.validate([key for account in accounts for key in account.keys.values()])
+        self.scopes.validate(iter(self.by_name.values()))
         for account in self.by_name.values():
             account.breaker.validate()
-            if account.rates is not None:
-                account.rates.validate()
             assert account.cap == min(account.caps.values(), default=0), f"{account.name}: cap"
             assert account.caps or account.in_flight, f"{account.name} is kept for nothing"
             assert account.in_flight == sum(key.in_flight for key in account.keys.values()), (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Final
 
@@ -14,7 +14,7 @@ from headgate.admission.items import Denied, DenyReason, PressureReason, Provide
 from headgate.admission.laws import LimitLaw
 from headgate.admission.leases import RequestLease, Ticket
 from headgate.admission.limits import Limits
-from headgate.admission.rates import REASONS, Bucket
+from headgate.admission.rates import REASONS, Bucket, RateScope
 from headgate.core import ReleaseOutcome
 from headgate.core.errors import InvalidSettingError
 from headgate.core.rates import UNLIMITED, ModelRates
@@ -129,8 +129,10 @@ class AdmissionController:
         if self.effects.trace_requests:
             self.effects.released(held, outcome.kind.value, now)
         self._after(account, now)
+        if held.taken is not None and (account.rates is None or held.taken[1] is not account.rates.buckets):
+            self._left({bucket.scope: None for bucket in held.taken[1]}, account, now)
         if not (account.in_flight or account.caps):
-            self._forget(account)
+            self._forget(account, now)
         return ReleaseOutcome.RELEASED
 
     # What may change while requests are in flight.
@@ -143,34 +145,37 @@ class AdmissionController:
         Raises:
             InvalidSettingError: if `cap` is below 1.
         """
-        before = self._peers(name)
+        before = self._shared(name)
         account = self._limits.register(name, cap, alias, rates, now)
-        for each in dict.fromkeys((account, *before)):
-            self._after(each, now)
+        self._after(account, now)
+        self._left(before, account, now)
 
     def set_rate_share(self, provider: str, share: float, now: float) -> None:
         """Have a part of every limit per minute that holds for a provider: other processes have the rest."""
         state = self.accounts.provider(provider)
         if share != state.rate_share:
             self.accounts.share(state, share, now)
-            for account in state.accounts.values():
-                self._after(account, now)
+            if self._agenda.changes_at <= now:
+                self.tick(now)
+            accounts = [account for account in state.accounts.values() if account.rates is not None]
+            scopes = {scope: None for account in accounts if account.rates for scope in account.rates.shared}
+            self._hand_over_all(accounts, tuple(scopes), now)
 
     def unregister(self, name: ProviderModel, alias: str, now: float) -> None:
         """Withdraw an alias. Without any alias a model is not asked any more; what is in flight runs on."""
-        before = self._peers(name)
+        before = self._shared(name)
         account = self._limits.unregister(name, alias, now)
         if account is None:
             return
-        for each in dict.fromkeys((account, *before)):
-            self._after(each, now)
+        self._after(account, now)
+        self._left(before, account, now)
         if account.caps:
             return
         denied = Denied(DenyReason.UNREGISTERED, detail=f"{name} was withdrawn")
         for key in account.keys.values():
             self._refuse_all(key, denied, now)
         if not account.in_flight:
-            self._forget(account)
+            self._forget(account, now)
 
     def learnt(self, key: RequestKey, ceiling: int, now: float) -> None:
         """Let the limit of a key begin at a ceiling that other processes have found."""
@@ -228,11 +233,14 @@ class AdmissionController:
             self._leave(ticket, now)
             denied = Denied(DenyReason.QUEUE_TIMEOUT, detail=f"waited {now - ticket.since:.1f} s")
             self.effects.refused(ticket, denied, now, timed_out=True)
-        while (account := self._agenda.pop_due(now)) is not None:
-            for key in account.keys.values():
+        while (due := self._agenda.pop_due(now)) is not None:
+            if isinstance(due, RateScope):
+                self._hand_over_all((), (due,), now)
+                continue
+            for key in due.keys.values():
                 self._limits.grow(key, now)
-            self._limits.schedule(account, now)
-            self._hand_over(account, now)
+            self._limits.schedule(due, now)
+            self._hand_over(due, now)
         self._agenda.refresh()
 
     # Decisions.
@@ -268,10 +276,10 @@ class AdmissionController:
         self._live[number] = lease
         if account.rates is not None:
             lease.taken = account.rates.take(item, now), account.rates.buckets
+            for scope in account.rates.shared:
+                self._moved(scope, now)
             if self._watch.is_on:
-                for peer in account.rates.peers:
-                    self._limits.schedule(peer, now)
-                    self._watch.note(peer, now)
+                self._limits.schedule(account, now)
         if not account.breaker.is_closed:
             account.breaker.admitted(number)
         if self.effects.trace_requests:
@@ -301,6 +309,8 @@ class AdmissionController:
         if key.waiting == 1:
             key.queued_since = now
             self._limits.schedule(key.account, now)
+            for scope in () if key.account.rates is None else key.account.rates.shared:
+                self._limits.schedule_scope(scope, scope.opens_at(now), now)
         self.effects.waiting(ticket, key, pressure.reason.value if pressure else PressureReason.WAITERS.value)
         if self._watch.is_on:
             self._watch.note(key.account, now)
@@ -327,10 +337,17 @@ class AdmissionController:
             return ReleaseOutcome.WRONG_GENERATION
         return ReleaseOutcome.DUPLICATE if 1 <= lease.number <= self._leases else ReleaseOutcome.UNKNOWN
 
-    def _peers(self, name: ProviderModel) -> tuple[Account, ...]:
-        """Return who shares a limit per minute with an account."""
+    def _shared(self, name: ProviderModel) -> tuple[RateScope, ...]:
+        """Return the limits per minute that an account shares with others."""
         account = self.accounts.by_name.get(name)
-        return () if account is None or account.rates is None else account.rates.peers
+        return () if account is None or account.rates is None else account.rates.shared
+
+    def _left(self, scopes: Iterable[RateScope], account: Account, now: float) -> None:
+        """Hand over what became free in limits per minute that an account shares no more."""
+        shared = () if account.rates is None else account.rates.shared
+        left = tuple(scope for scope in scopes if scope not in shared)
+        if left:
+            self._hand_over_all((), left, now)
 
     def _after(self, account: Account, now: float) -> None:
         """Do what time has brought about, then hand over what became free in an account."""
@@ -340,8 +357,8 @@ class AdmissionController:
 
     def _hand_over(self, account: Account, now: float) -> None:
         """Serve who waits for an account that may have become free, and tell whose pressure changed."""
-        if account.rates is not None and account.rates.peers:
-            self._hand_over_rated(account.rates.peers, now)
+        if account.rates is not None:
+            self._hand_over_all((account,), account.rates.shared, now)
             return
         waiters = account.provider.waiters
         if waiters.count:
@@ -355,22 +372,37 @@ class AdmissionController:
             if key.waiting and key.admits(now):
                 account.provider.waiters.open(key)
 
-    def _hand_over_rated(self, peers: tuple[Account, ...], now: float) -> None:
-        """Do so for all who take from the same buckets: one gives back what another one waits for.
+    def _hand_over_all(self, accounts: Iterable[Account], scopes: tuple[RateScope, ...], now: float) -> None:
+        """Do so for accounts, and for all who take from limits per minute: one gives back what another one waits for.
 
         Providers that share an organisation's limits are served in turns, the one that waits longest first.
         """
-        providers: dict[str, Provider] = {}
-        for peer in peers:
-            if peer.provider.waiters.count:
-                self._open(peer, now)
-                providers[peer.provider.name] = peer.provider
-        for provider in sorted(providers.values(), key=attrgetter("served")):
+        providers: dict[Provider, None] = {}
+        for account in accounts:
+            if account.provider.waiters.count:
+                self._open(account, now)
+                providers[account.provider] = None
+        for provider in {each: None for scope in scopes if scope.opens_at(now) <= now for each in scope.providers}:
+            for key in provider.waiters.keys:
+                if not key.is_open and key.admits(now):
+                    provider.waiters.open(key)
+            providers[provider] = None
+        for provider in sorted(providers, key=attrgetter("served")):
             self._pump(provider, now)
-        for peer in peers:
-            self._limits.schedule(peer, now)
+        for account in accounts:
+            self._limits.schedule(account, now)
             if self._watch.is_on:
-                self._watch.note(peer, now)
+                self._watch.note(account, now)
+        for scope in scopes:
+            self._moved(scope, now)
+
+    def _moved(self, scope: RateScope, now: float) -> None:
+        """Look at a limit per minute again when it has room, and tell its members if that has moved."""
+        opens_at = scope.opens_at(now)
+        if self._watch.is_on and scope.has_moved(opens_at, now):
+            for member in scope.members:
+                self._watch.note(member, now)
+        self._limits.schedule_scope(scope, opens_at, now)
 
     def _pump(self, provider: Provider, now: float) -> None:
         """Serve waiters of a provider in their order for as long as one can be admitted."""
@@ -391,8 +423,8 @@ class AdmissionController:
             if key.is_open and not key.admits(now):
                 waiters.close(key)
 
-    def _forget(self, account: Account) -> None:
-        self._limits.forget(account)
+    def _forget(self, account: Account, now: float) -> None:
+        self._limits.forget(account, now)
         self._watch.forget(account)
 
     def validate(self, now: float) -> None:

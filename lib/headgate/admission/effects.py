@@ -9,14 +9,11 @@ from headgate.admission.breaker import BreakerMove
 from headgate.admission.items import Denied, Pressure, PressureChanged, PressureReason, RequestItem
 from headgate.admission.laws import LimitChange
 from headgate.admission.leases import RequestLease, Ticket
-from headgate.admission.rates import REASONS
+from headgate.admission.rates import MOVED_S, REASONS
 from headgate.core import events
 
 Effect: TypeAlias = Ticket | events.Event | PressureChanged
 """A ticket that was answered, an event, or a changed pressure; to be carried out in order."""
-
-_RATE_TOLD_EVERY_S: Final = 1.0
-"""The end of the pressure of a limit per minute moves with every request."""
 
 _QUEUE_TOLD_EVERY_S: Final = 1.0
 """A busy key has somebody waiting for a moment at every other request: that is one queue, not thousands."""
@@ -206,6 +203,8 @@ class PressureWatch:
         pressure = key.pressure(now)
         if pressure is not None and pressure.reason is PressureReason.NO_SLOTS and not key.account.provider.is_short:
             pressure = None
+        if pressure is not None and pressure.reason in REASONS and (pressure.until or now) - now < MOVED_S:
+            pressure = key.told if is_same_rate(pressure, key.told) else None
         if pressure != key.told and not is_same_rate(pressure, key.told):
             key.told = pressure
             self._effects.pending.append(PressureChanged(key.key, pressure))
@@ -221,7 +220,7 @@ def is_same_rate(now: Pressure | None, told: Pressure | None) -> bool:
     """Return whether a limit per minute presses as before: with each request its end moves by a moment."""
     if now is None or told is None or now.reason is not told.reason or now.reason not in REASONS:
         return False
-    return abs((now.until or 0.0) - (told.until or 0.0)) < _RATE_TOLD_EVERY_S
+    return abs((now.until or 0.0) - (told.until or 0.0)) < MOVED_S
 
 
 def _is_short(provider: Provider) -> bool:

@@ -55,7 +55,7 @@ class RequestLease:
             need, buckets = self.taken
             for bucket in buckets:
                 bucket.settle(need[bucket.unit], 0.0, now)
-            self.taken = None
+            self.taken = (0.0, 0.0, 0.0, 0.0), buckets
 
     def __repr__(self) -> str:
         return f"RequestLease({self.lease_id}, key={self.item.key})"

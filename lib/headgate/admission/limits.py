@@ -15,6 +15,7 @@ from headgate.admission.effects import Effects
 from headgate.admission.items import ProviderModel, RequestKey
 from headgate.admission.laws import LimitChange, LimitLaw
 from headgate.admission.leases import RequestLease, Ticket
+from headgate.admission.rates import RateScope
 from headgate.core.errors import InvalidSettingError
 from headgate.core.rates import ModelRates
 
@@ -36,7 +37,7 @@ class Agenda:
     def __init__(self) -> None:
         self.changes_at = math.inf
         self._deadlines: list[tuple[float, int, Ticket]] = []
-        self._accounts: list[tuple[float, int, Account]] = []
+        self._accounts: list[tuple[float, int, Account | RateScope]] = []
         self._order = itertools.count()
         self._kept = 0
 
@@ -49,8 +50,8 @@ class Agenda:
             heapq.heapify(self._deadlines)
             self._kept = len(self._deadlines)
 
-    def set_due(self, account: Account, due_at: float) -> None:
-        """Have an account looked at when `due_at` comes, and not at its former due time."""
+    def set_due(self, account: Account | RateScope, due_at: float) -> None:
+        """Have an account, or a limit that several share, looked at when `due_at` comes, and not when it was due."""
         if due_at == account.due_at:
             return
         account.due_at = due_at
@@ -79,8 +80,8 @@ class Agenda:
                 return ticket
         return None
 
-    def pop_due(self, now: float) -> Account | None:
-        """Take out and return an account whose due time has come; it has none until it is given another."""
+    def pop_due(self, now: float) -> Account | RateScope | None:
+        """Take out and return what is due, an account or a shared limit; it has no time until it is given another."""
         while self._accounts and self._accounts[0][0] <= now:
             due_at, _, account = heapq.heappop(self._accounts)
             if account.due_at == due_at:
@@ -146,10 +147,10 @@ class Limits:
             self._effects.slots_changed(name, before, slots)
         return provider
 
-    def forget(self, account: Account) -> None:
+    def forget(self, account: Account, now: float) -> None:
         """Drop an account that nobody may ask and that nothing is in flight at."""
         self.agenda.set_due(account, math.inf)
-        self.accounts.forget(account)
+        self.accounts.forget(account, now)
 
     def _recap(self, account: Account, now: float) -> None:
         """Take the smallest cap of an account's aliases into force."""
@@ -203,7 +204,7 @@ class Limits:
             used = rates.settle(need, buckets, outcome, now)
             if lease.charged:
                 rates.correct(lease.item.group, lease.charged, used[lease.charged] - need[lease.charged])
-        if outcome.told and self.accounts.scopes.rates(account, now).note(outcome, now):
+        if outcome.told and self.accounts.scopes.note(account, outcome, now):
             return outcome._replace(kind=OutcomeKind.PROVIDER_FAILURE)
         return outcome
 
@@ -233,9 +234,14 @@ class Limits:
                 at = key.law.next_change_at(now)
                 if at is not None:
                     due_at = min(due_at, max(at, now + _LEAST_TICK_S))
-            if account.rates is not None and now < (opens_at := account.rates.opens_at(now)) < due_at:
+            if account.rates is not None and now < (opens_at := account.rates.opens_alone_at(now)) < due_at:
                 due_at = opens_at
         self.agenda.set_due(account, due_at)
+
+    def schedule_scope(self, scope: RateScope, opens_at: float, now: float) -> None:
+        """Have a limit per minute looked at when it has room again, if anybody would know the difference."""
+        is_noted = opens_at > now and (scope.is_told or any(provider.waiters.count for provider in scope.providers))
+        self.agenda.set_due(scope, opens_at if is_noted else math.inf)
 
     def _tell(self, key: KeyState, change: LimitChange | None) -> bool:
         if change is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +13,7 @@ from headgate.core.rates import NO_RATES, RATE_UNITS, ModelRates, RateLimits, Ra
 from headgate.core.status import RateStatus
 
 if TYPE_CHECKING:
-    from headgate.admission.accounts import Account
+    from headgate.admission.accounts import Account, Provider
     from headgate.admission.items import RequestItem
 
 BURST_S: Final = 10.0
@@ -46,6 +47,10 @@ REASONS: Final = (
 )
 """What presses where a unit has no room, in the order of `RATE_UNITS`."""
 
+MOVED_S: Final = 1.0
+"""With each request the moment moves at which a limit per minute has room again: others hear of it when it has moved by
+so much, and not at all of a limit that is reached for less."""
+
 Need = tuple[float, float, float, float]
 """What one attempt takes of each unit."""
 
@@ -58,32 +63,32 @@ class Bucket:
     seconds, and the last attempt's.
 
     Attributes:
+        scope: whose it is.
         stated: per minute, by the roster, of all processes.
         told: per minute, by the provider's answers.
         share: the part of both that is this process's.
+        limit: what comes in a minute: its share of the smaller of what is stated and what was told; infinite without.
         level: what is left at `at`; below 0 it is owed.
         reserved: of it, what attempts in flight have taken and may give back.
         closed_until: when the provider said that it has room again.
     """
 
-    __slots__ = ("at", "closed_until", "level", "reserved", "share", "stated", "told", "told_at", "unit")
+    __slots__ = (
+        "_most", "at", "closed_until", "level", "limit", "reserved", "scope", "share", "stated", "told", "told_at",
+        "unit",
+    )  # fmt: skip
 
-    def __init__(self, unit: int, now: float) -> None:
+    def __init__(self, scope: RateScope, unit: int, now: float) -> None:
+        self.scope = scope
         self.unit = unit
         self.stated: float | None = None
         self.told: float | None = None
         self.told_at = 0.0
         self.share = 1.0
+        self.limit = self._most = self.level = math.inf
         self.at = now
-        self.level = math.inf
         self.reserved = 0.0
         self.closed_until = -math.inf
-
-    @property
-    def limit(self) -> float:
-        """What comes in a minute: the smaller of what is stated and what was told; infinite without either."""
-        told = math.inf if self.told is None else self.told
-        return self.share * (told if self.stated is None or told < self.stated else self.stated)
 
     def refill(self, now: float) -> float:
         """Let time pass; return what is left."""
@@ -96,13 +101,14 @@ class Bucket:
         return self.level
 
     def _fill(self, now: float) -> None:
-        limit = self.limit
-        self.level = min(burst_of(limit), self.level + (now - self.at) * limit / 60) if limit < math.inf else math.inf
+        if self.limit < math.inf:
+            filled = self.level + (now - self.at) * self.limit / 60
+            self.level = min(filled, self._most)
         self.at = now
 
     def opens_at(self, now: float) -> float:
         """Return when there is room by itself; `now` or earlier where there is."""
-        level = self.refill(now)
+        level = self.level if now == self.at and self.told is None else self.refill(now)
         opens = self.closed_until
         if level < _LEAST:
             opens = max(opens, now + max((1.0 - level) * 60 / self.limit, _LEAST_S))
@@ -119,7 +125,7 @@ class Bucket:
         """Take what an attempt used in place of what it was expected to."""
         self.reserved = max(0.0, self.reserved - taken)
         left = self.refill(now) + taken - used
-        self.level = min(burst_of(self.limit), left)
+        self.level = min(self._most, left)
 
     def state(self, per_minute: float | None, now: float) -> None:
         """Take the limit that the roster states."""
@@ -149,14 +155,15 @@ class Bucket:
             self.closed_until = max(self.closed_until, now + min(wait_s, LONGEST_BLOCK_S))
 
     def _moved(self) -> None:
-        limit = self.limit
-        self.level = min(self.level, burst_of(limit)) if limit < math.inf else math.inf
+        told = math.inf if self.told is None else self.told
+        self.limit = self.share * (told if self.stated is None else min(told, self.stated))
+        self._most = burst_of(self.limit)
+        self.level = min(self.level, self._most) if self.limit < math.inf else math.inf
 
     def validate(self) -> None:
         """Assert what holds of every bucket."""
-        limit = self.limit
-        assert limit > 0, f"{RATE_UNITS[self.unit]}: a limit of {limit}"
-        assert self.level <= burst_of(limit) + 1e-6, f"{RATE_UNITS[self.unit]}: fuller than it may be"
+        assert self.limit > 0, f"{RATE_UNITS[self.unit]}: a limit of {self.limit}"
+        assert self.level <= burst_of(self.limit) + 1e-6, f"{RATE_UNITS[self.unit]}: fuller than it may be"
         assert self.reserved >= -1e-6, f"{RATE_UNITS[self.unit]}: more was given back than taken"
 
 
@@ -170,64 +177,124 @@ class RateScope:
 
     Attributes:
         name: `model`, `key of` or `organisation`, and whose it is.
-        stated: what the roster says, by the account and the alias that say it.
+        members: who takes from it, and what the roster says of it under each of their aliases.
+        bound: those of its buckets that have a limit.
+        providers: the providers of the members, with how many of them each has.
+        due_at: when the controller looks at it next without being asked.
     """
 
-    __slots__ = ("buckets", "name", "stated")
+    __slots__ = ("_said", "_told_until", "bound", "buckets", "due_at", "members", "name", "providers")
 
     def __init__(self, name: str, now: float) -> None:
         self.name = name
-        self.buckets = tuple(Bucket(unit, now) for unit in range(len(RATE_UNITS)))
-        self.stated: dict[tuple[Account, str], RateLimits] = {}
+        self.buckets = tuple(Bucket(self, unit, now) for unit in range(len(RATE_UNITS)))
+        self.bound: tuple[Bucket, ...] = ()
+        self.members: dict[Account, dict[str, RateLimits]] = {}
+        self.providers: Counter[Provider] = Counter()
+        self.due_at = math.inf
+        self._said: tuple[Counter[int], ...] = tuple(Counter() for _ in RATE_UNITS)
+        self._told_until = -math.inf
 
     def state(self, account: Account, alias: str, limits: RateLimits | None, now: float) -> None:
-        """Take the limits that the roster states under an alias; None takes them away."""
-        if limits is None:
-            self.stated.pop((account, alias), None)
-        else:
-            self.stated[account, alias] = limits
+        """Take the limits that the roster states under an alias of a member; None takes them away."""
+        said = self.members.get(account)
+        if said is None:
+            if limits is None:
+                return
+            said = self.members[account] = {}
+            self.providers[account.provider] += 1
+        before = said.pop(alias, NO_RATES)
+        if limits is not None:
+            said[alias] = limits
+        elif not said:
+            del self.members[account]
+            self.providers[account.provider] -= 1
+            self.providers += Counter()
+        for bucket, counted, old, new in zip(self.buckets, self._said, before, limits or NO_RATES, strict=True):
+            if old == new:
+                continue
+            if old is not None:
+                counted[old] -= 1
+                if not counted[old]:
+                    del counted[old]
+            if new is not None:
+                counted[new] += 1
+            bucket.state(min(counted, default=None), now)
+
+    def collect(self) -> bool:
+        """Find the buckets that have a limit, after one was stated, told or forgotten; return whether it is others."""
+        before, self.bound = self.bound, tuple(bucket for bucket in self.buckets if bucket.limit < math.inf)
+        return self.bound != before
+
+    def share_out(self, share: float, now: float) -> None:
+        """Have a part of every limit."""
         for bucket in self.buckets:
-            known = [said for each in self.stated.values() if (said := each[bucket.unit]) is not None]
-            bucket.state(min(known, default=None), now)
+            bucket.share_out(share, now)
+
+    def opens_at(self, now: float) -> float:
+        """Return when all buckets have room; `now` or earlier where they have."""
+        opens = -math.inf
+        for bucket in self.bound:
+            opens = max(opens, bucket.opens_at(now))
+        return opens
+
+    def has_moved(self, opens_at: float, now: float) -> bool:
+        """Return whether its members are to hear when it has room again; they are taken to hear it with that."""
+        told_until = self._told_until
+        if opens_at <= now:
+            self._told_until = -math.inf
+            return told_until > -math.inf
+        if abs(opens_at - max(told_until, now)) < MOVED_S / 2:
+            return False
+        self._told_until = opens_at
+        return True
 
     @property
-    def is_bound(self) -> bool:
-        """Whether anything limits it."""
-        return any(bucket.limit < math.inf for bucket in self.buckets)
+    def is_told(self) -> bool:
+        """Whether its members have heard that it has no room."""
+        return self._told_until > -math.inf
+
+    def validate(self) -> None:
+        """Assert that it knows its members, and that the smallest statement holds."""
+        assert self.members, f"{self.name} is kept for nobody"
+        assert self.providers == Counter(account.provider for account in self.members), f"{self.name}: providers"
+        for bucket in self.buckets:
+            said = [limits[bucket.unit] for each in self.members.values() for limits in each.values()]
+            known = [limit for limit in said if limit is not None]
+            assert bucket.stated == min(known, default=None), f"{self.name}: not the smallest statement"
+            bucket.validate()
 
 
 class AccountRates:
     """Every bucket that requests of one account take from, and whose they are in turn. Owned by its account.
 
     Attributes:
-        scopes: the model's, its key's, and those of its organisations.
+        scopes: the model's, its key's, and those of its organisations, by name.
         buckets: those of them that have a limit.
-        peers: the accounts that take from any of them, its own among them.
+        shared: the scopes with a limit that other accounts take from, too.
         binding: the unit that had no room last.
         owed: what groups took more than they were charged for when their turn came, in mean requests.
     """
 
-    __slots__ = ("_counted", "_means", "binding", "buckets", "owed", "peers", "scopes")
+    __slots__ = ("_counted", "_means", "binding", "buckets", "owed", "scopes", "shared")
 
     def __init__(self) -> None:
-        self.scopes: tuple[RateScope, ...] = ()
+        self.scopes: dict[str, RateScope] = {}
         self.buckets: tuple[Bucket, ...] = ()
-        self.peers: tuple[Account, ...] = ()
+        self.shared: tuple[RateScope, ...] = ()
         self.binding = 0
         self.owed: dict[str, float] = {}
         self._means = [1.0, 0.0, 0.0, 0.0]
         self._counted = 0
 
-    def collect(self) -> None:
-        """Find the buckets that have a limit, and who shares them: after one was stated, told or forgotten."""
-        self.buckets = tuple(b for scope in self.scopes for b in scope.buckets if b.limit < math.inf)
-        self.peers = tuple(dict.fromkeys(a for s in self.scopes if s.is_bound for a, _ in s.stated))
+    def collect(self, own: str) -> None:
+        """Find the buckets that have a limit, after one was stated, told or forgotten; `own` names the model's."""
+        self.buckets = tuple(bucket for scope in self.scopes.values() for bucket in scope.bound)
+        self.shared = tuple(scope for name, scope in self.scopes.items() if name != own and scope.bound)
 
-    def share_out(self, share: float, now: float) -> None:
-        """Have a part of every limit."""
-        for scope in self.scopes:
-            for bucket in scope.buckets:
-                bucket.share_out(share, now)
+    def opens_alone_at(self, now: float) -> float:
+        """Return when the buckets have room that no other account takes from; `now` or earlier where they have."""
+        return max((b.opens_at(now) for b in self.buckets if b.scope not in self.shared), default=-math.inf)
 
     def opens_at(self, now: float) -> float:
         """Return when all buckets have room; `now` or earlier where they have."""
@@ -289,7 +356,7 @@ class AccountRates:
 
     def too_large(self, item: RequestItem) -> str | None:
         """Return why a request can never be sent: its prompt alone is more than a minute's tokens as stated."""
-        for scope in self.scopes:
+        for scope in self.scopes.values():
             for unit in (1, 3):
                 stated = scope.buckets[unit].stated
                 if stated is not None and item.input_tokens > stated:
@@ -299,43 +366,20 @@ class AccountRates:
                     )
         return None
 
-    def note(self, outcome: RequestOutcome, now: float) -> bool:
-        """Learn from what an answer told; return whether a refusal was for a rate, and not for requests in flight."""
-        model = self.scopes[0]
-        known = len(self.buckets)
-        is_refusal = outcome.kind is OutcomeKind.RATE_LIMITED
-        was_rate = False
-        for note in outcome.told:
-            bucket = model.buckets[note.unit]
-            bucket.note(note, now)
-            if is_refusal and note.remaining is not None and note.remaining < 1:
-                was_rate = True
-                bucket.refused(note.reset_s if outcome.retry_after_s is None else outcome.retry_after_s, now)
-        if known != sum(1 for _ in self._bound()):
-            self.collect()
-        return was_rate
-
     def statuses(self, now: float) -> tuple[RateStatus, ...]:
         """Return where each limit stands."""
         return tuple(
             RateStatus(
-                scope=scope.name,
+                scope=bucket.scope.name,
                 unit=f"{RATE_UNITS[bucket.unit]}_per_minute",
                 limit=bucket.limit,
                 left=max(0.0, bucket.refill(now)),
                 reserved=bucket.reserved,
                 is_told=bucket.told is not None and (bucket.stated is None or bucket.told < bucket.stated),
             )
-            for scope, bucket in self._bound()
+            for bucket in self.buckets
+            if bucket.limit < math.inf
         )
-
-    def _bound(self) -> Iterator[tuple[RateScope, Bucket]]:
-        return ((s, b) for s in self.scopes for b in s.buckets if b.limit < math.inf)
-
-    def validate(self) -> None:
-        """Assert what holds of every bucket."""
-        for _, bucket in self._bound():
-            bucket.validate()
 
 
 def _used(need: Need, outcome: RequestOutcome) -> Need:
@@ -377,63 +421,89 @@ class RateScopes:
 
     def state(self, account: Account, alias: str, rates: ModelRates | None, now: float) -> None:
         """Take what the roster states for an account under an alias; None takes it away."""
-        said = {} if rates is None else _levels(account, rates)
-        for scope in account.rates.scopes if account.rates is not None else ():
-            if scope.name not in said:
-                scope.state(account, alias, None, now)
+        key = _key_scope(account)
+        is_new_key = key not in self._by_name
+        said: dict[str, RateLimits] = {}
+        if rates is not None:
+            said[_own_scope(account)] = rates.own
+            if not is_new_key or rates.key != NO_RATES:
+                said[key] = rates.key
+            if rates.organisation:
+                said[f"organisation {rates.organisation}"] = rates.shared
+        for name in () if account.rates is None else tuple(account.rates.scopes):
+            if name not in said:
+                self._say(name, account, alias, None, now)
         for name, limits in said.items():
-            self._scope(name, now).state(account, alias, limits, now)
-        if rates is not None and rates.key != NO_RATES:
-            key = self._by_name[_key_scope(account)]
+            self._say(name, account, alias, limits, now)
+        if is_new_key and key in said:
             for other in account.provider.accounts.values():
-                if not any(owner is other for owner, _ in key.stated):
-                    key.state(other, "", NO_RATES, now)
-                    self._keep(other, now)
-        self._keep(account, now)
+                self._say(key, other, "", NO_RATES, now)
 
-    def rates(self, account: Account, now: float) -> AccountRates:
-        """Return the limits per minute of an account; with none stated, what its answers tell of is kept there."""
-        if account.rates is None:
-            self._scope(f"model {account.name}", now).state(account, "", NO_RATES, now)
-            self._keep(account, now)
+    def note(self, account: Account, outcome: RequestOutcome, now: float) -> bool:
+        """Learn from what an answer told; return whether a refusal was for a rate, and not for requests in flight.
+
+        What it told is kept for the model alone: which of the levels a provider means it does not say.
+        """
+        own = _own_scope(account)
+        if account.rates is None or own not in account.rates.scopes:
+            self._say(own, account, "", NO_RATES, now)
         assert account.rates is not None
-        return account.rates
+        scope = account.rates.scopes[own]
+        was_rate = False
+        for note in outcome.told:
+            bucket = scope.buckets[note.unit]
+            bucket.note(note, now)
+            if outcome.kind is OutcomeKind.RATE_LIMITED and note.remaining is not None and note.remaining < 1:
+                was_rate = True
+                bucket.refused(note.reset_s if outcome.retry_after_s is None else outcome.retry_after_s, now)
+        if scope.collect():
+            account.rates.collect(own)
+        return was_rate
 
-    def leave(self, account: Account) -> None:
+    def share(self, provider: Provider, now: float) -> None:
+        """Have its part of every limit that holds for a provider."""
+        shared = {s: None for a in provider.accounts.values() if a.rates is not None for s in a.rates.scopes.values()}
+        for scope in shared:
+            scope.share_out(provider.rate_share, now)
+
+    def leave(self, account: Account, now: float) -> None:
         """Forget an account."""
-        for scope in account.rates.scopes if account.rates is not None else ():
-            scope.stated = {said: limits for said, limits in scope.stated.items() if said[0] is not account}
-        self._sweep(account)
+        for name, scope in () if account.rates is None else tuple(account.rates.scopes.items()):
+            for alias in tuple(scope.members[account]):
+                self._say(name, account, alias, None, now)
 
-    def _scope(self, name: str, now: float) -> RateScope:
-        found = self._by_name.get(name)
-        if found is None:
-            found = self._by_name[name] = RateScope(name, now)
-        return found
-
-    def _keep(self, account: Account, now: float) -> None:
-        """Have an account take from the scopes that it is in, the model's first."""
+    def _say(self, name: str, account: Account, alias: str, limits: RateLimits | None, now: float) -> None:
+        scope = self._by_name.get(name)
+        if scope is None:
+            scope = self._by_name[name] = RateScope(name, now)
         rates = account.rates = account.rates or AccountRates()
-        mine = [s for s in self._by_name.values() if any(owner is account for owner, _ in s.stated)]
-        before, rates.scopes = rates.scopes, tuple(sorted(mine, key=lambda scope: not scope.name.startswith("model ")))
-        rates.share_out(account.provider.rate_share, now)
-        self._sweep(account, *before)
+        scope.state(account, alias, limits, now)
+        if account not in scope.members:
+            rates.scopes.pop(name, None)
+        elif name not in rates.scopes:
+            rates.scopes[name] = scope
+            scope.share_out(account.provider.rate_share, now)
+        has_changed = scope.collect()
+        rates.collect(_own_scope(account))
+        if has_changed:
+            for member in scope.members:
+                assert member.rates is not None
+                member.rates.collect(_own_scope(member))
+        if not scope.members:
+            del self._by_name[name]
 
-    def _sweep(self, account: Account, *left: RateScope) -> None:
-        """Forget levels that nobody is in, and tell the accounts at all others who they share them with."""
-        rates = account.rates
-        touched = {*left, *(rates.scopes if rates is not None else ())}
-        self._by_name = {name: scope for name, scope in self._by_name.items() if scope.stated}
-        owners = {owner for scope in touched for owner, _ in scope.stated} | {account}
-        for owner in owners:
-            if owner.rates is not None:
-                owner.rates.collect()
+    def validate(self, accounts: Iterator[Account]) -> None:
+        """Assert that levels and accounts know of each other, and what holds of each level."""
+        found = {(name, account) for name, scope in self._by_name.items() for account in scope.members}
+        known = {(name, a) for a in accounts if a.rates is not None for name in a.rates.scopes}
+        assert found == known, "a level and an account do not know of each other"
+        for scope in self._by_name.values():
+            scope.validate()
+
+
+def _own_scope(account: Account) -> str:
+    return f"model {account.name}"
 
 
 def _key_scope(account: Account) -> str:
     return f"key of {account.name.provider}"
-
-
-def _levels(account: Account, rates: ModelRates) -> dict[str, RateLimits]:
-    said = {f"model {account.name}": rates.own, _key_scope(account): rates.key}
-    return said | ({f"organisation {rates.organisation}": rates.shared} if rates.organisation else {})

@@ -20,14 +20,15 @@ class Waiters:
     group that waits in several open keys has one share, divided among them.
 
     Invariants (`validate`): a flow is in the queue exactly while somebody waits in it; `count` is the sum over flows;
-    `ready` is how many keys are open, each of them with waiters.
+    `ready` is how many keys are open, each of them with waiters; `keys` are those with waiters.
     """
 
-    __slots__ = ("_groups", "_queue", "count", "ready")
+    __slots__ = ("_groups", "_queue", "count", "keys", "ready")
 
     def __init__(self) -> None:
         self._queue: FairQueue[Flow] = FairQueue(id_of=attrgetter("name"), lane_of=attrgetter("lane"))
         self._groups: dict[str, list[Flow]] = {}
+        self.keys: dict[KeyState, None] = {}
         self.count = 0
         self.ready = 0
 
@@ -35,6 +36,7 @@ class Waiters:
         """Let a ticket wait; the first waiter of a key finds it closed. O(log flows)."""
         if not key.waiting:
             self._queue.close_lane(key.lane)
+            self.keys[key] = None
         group = ticket.item.group
         flow = key.flows.get(group)
         if flow is None:
@@ -113,6 +115,7 @@ class Waiters:
         self.count -= 1
         if not flow.key.waiting:
             self.close(flow.key)
+            del self.keys[flow.key]
 
     def validate(self, keys: list[KeyState]) -> None:
         """Assert the invariants of the class; `keys` are all keys of the provider."""
@@ -121,6 +124,7 @@ class Waiters:
         assert {flow.name for flow in flows} == {flow.name for flow in self._queue.items()}, "a flow is not queued"
         assert {flow.name for flow in flows} == {flow.name for group in self._groups.values() for flow in group}
         assert self.count == sum(len(flow.tickets) for flow in flows) == sum(key.waiting for key in keys)
+        assert set(self.keys) == {key for key in keys if key.waiting}, "who waits is miscounted"
         assert self.ready == sum(key.is_open for key in keys), "open keys are miscounted"
         for key in keys:
             assert key.waiting or not key.is_open, f"{key.key} is open for nobody"

@@ -33,5 +33,4 @@ from .endpoint import run_baselines as run_baselines
 from .simulated import SIMULATED as SIMULATED, SimulationPlan as SimulationPlan
 from .tool_trial import ToolTrials as ToolTrials
 from .wire import TASK_HEADER as TASK_HEADER, TASK_HEADER_OPTION as TASK_HEADER_OPTION, TaskReference as TaskReference
-from .minute_buckets import MinuteBuckets as MinuteBuckets
 from .rate_headers import rate_notes as rate_notes

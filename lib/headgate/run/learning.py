@@ -8,6 +8,7 @@ from typing import Final
 from headgate.admission import Domain, ProviderModel, RequestKey
 from headgate.run.health import Health
 from headgate.run.parts import Parts
+from headgate.run.request_side import RequestSide
 from headgate.storage import JOURNAL_AWAY, LimitKey, LimitReport
 
 SHARE_EVERY_S: Final = 5.0
@@ -40,20 +41,34 @@ class SharedLearning:
 
     async def _share(self) -> None:
         parts = self._parts
-        journal = parts.journal.journal
         if parts.requests is not None:
-            admission, reports = parts.requests.admission, {}
-            for status in parts.requests.status():
-                key = LimitKey(status.provider, status.model, status.domain)
-                reports[key] = LimitReport(status.cap, self._told.get(key), status.ceiling)
-            for key, share in (await parts.journal.call(journal.share_limits, reports, parts.now())).items():
-                if self._sharers.get(key) != share.sharers:
-                    self._sharers[key] = share.sharers
-                    # Who found the ceiling alone stands there already.
-                    if share.ceiling != reports[key].ceiling:
-                        admission.learnt(RequestKey(ProviderModel(*key[:2]), Domain(key.domain)), share.ceiling)
-                    self._told[key] = share.ceiling
-                elif (ceiling := reports[key].ceiling) is not None:
-                    self._told[key] = ceiling
-        for model, (level, until) in (await parts.journal.call(journal.pauses)).items():
+            await self._share_limits(parts.requests)
+        for model, (level, until) in (await parts.journal.call(parts.journal.journal.pauses)).items():
             self._health.heard(model, level, until, parts.now())
+
+    async def _share_limits(self, requests: RequestSide) -> None:
+        """Report limits; take over ceilings, and a part of each limit per minute: one for each process that shares it.
+
+        A provider's models share the limits of its key, so that the one that most processes ask says how many share.
+        """
+        parts, admission = self._parts, requests.admission
+        reports = {}
+        for status in requests.status():
+            key = LimitKey(status.provider, status.model, status.domain)
+            reports[key] = LimitReport(status.cap, self._told.get(key), status.ceiling, is_rated=bool(status.rates))
+        sharers = dict.fromkeys((key.provider for key in reports), 1)
+        found = await parts.journal.call(parts.journal.journal.share_limits, reports, parts.now())
+        for key, share in found.items():
+            sharers[key.provider] = max(sharers[key.provider], share.sharers)
+            if share.ceiling is None:
+                continue
+            if self._sharers.get(key) != share.sharers:
+                self._sharers[key] = share.sharers
+                # Who found the ceiling alone stands there already.
+                if share.ceiling != reports[key].ceiling:
+                    admission.learnt(RequestKey(ProviderModel(*key[:2]), Domain(key.domain)), share.ceiling)
+                self._told[key] = share.ceiling
+            elif (ceiling := reports[key].ceiling) is not None:
+                self._told[key] = ceiling
+        for provider, count in sharers.items():
+            admission.set_rate_share(provider, 1 / count)

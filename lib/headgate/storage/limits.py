@@ -26,18 +26,23 @@ class LimitReport:
         cap: requests in flight that it allows itself at most.
         told: the ceiling that it last said or was told; None before.
         ceiling: the number in flight at which the provider said no; None when it never did.
+        is_rated: whether limits per minute hold for it, of which each process has an equal part.
     """
 
     cap: int
     told: int | None = None
     ceiling: int | None = None
+    is_rated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LimitShare:
-    """What one process may take a provider's ceiling for: its part of all that is known, and how many share that."""
+    """What one process may take a provider's ceiling for: its part of all that is known, and how many share that.
 
-    ceiling: int
+    The ceiling is None where none is known, and only limits per minute are shared.
+    """
+
+    ceiling: int | None
     sharers: int
 
 
@@ -74,11 +79,12 @@ class LimitBook:
                 changed = report.ceiling * count if total is None else total + report.ceiling - (report.told or 0)
                 total = max(count, min(changed, count * report.cap))
                 self._db.run("set_limit", (*key, total, now))
-            if total is None:
+            if total is None and not report.is_rated:
                 continue
             if self._me not in group:
                 self._db.run("share_limit", (*key, self._me))
-            shares[key] = LimitShare(max(1, min(report.cap, total // count)), count)
+            ceiling = None if total is None else max(1, min(report.cap, total // count))
+            shares[key] = LimitShare(ceiling, count)
         return shares
 
     def leave(self) -> None:

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from headgate.admission.laws import AdaptiveLaw, AimdLaw, LimitLaw
 from headgate.core.rates import UNLIMITED
-from headgate.models import MinuteBuckets
 from headgate.simulation.providers import LoadRecord, ProviderScript, SlotPolicy, load
 from headgate_bench.artifact import Bar, at_least, at_most
 from headgate_bench.definition import Bench, Chart, Outcome, Scenario, Spread, spread_of
+from headgate_bench.minute_buckets import MinuteBuckets
 from headgate_bench.rivals.limit_rules import FixedRule, InspectRule, OracleRule
 from headgate_bench.token_rates import (
     ControllerRule,
@@ -270,7 +270,7 @@ def _recovers_s(record: LoadRecord, since: float, per_s: float) -> float:
 # Providers that count per minute.
 
 RATED: Final = ("S6", "S7", "S8")
-_LITELLM: Final = "LiteLLM's router limits"
+_COUNTERS: Final = "counters of a minute"
 
 
 def _rated_rules(case: RatedCase, most: int) -> dict[str, Callable[[MinuteBuckets], Rule]]:
@@ -278,7 +278,7 @@ def _rated_rules(case: RatedCase, most: int) -> dict[str, Callable[[MinuteBucket
         OURS.name: lambda _: ControllerRule(AdaptiveLaw, most, stated_rates(case), heeds=True),
         "requests in flight only": lambda _: ControllerRule(AdaptiveLaw, most, UNLIMITED, heeds=False),
         INSPECT.name: lambda _: ControllerRule(InspectRule, most, UNLIMITED, heeds=False),
-        _LITELLM: lambda _: MinuteRule(case, most),
+        _COUNTERS: lambda _: MinuteRule(case, most),
         "oracle": lambda buckets: RatedOracle(case, buckets),
     }
 
