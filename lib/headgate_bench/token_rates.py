@@ -27,6 +27,7 @@ from headgate.core.rates import UNLIMITED, ModelRates, RateLimits, RateNote
 from headgate.models import rate_notes
 from headgate.run import RecentReplies
 from headgate.simulation.providers import Agenda
+from headgate_bench.minute_buckets import MinuteBuckets
 
 _NAME: Final = ProviderModel("simulated", "model")
 _KEY: Final = RequestKey(_NAME)
@@ -214,7 +215,7 @@ class ControllerRule:
 
 
 class MinuteRule:
-    """The limits of LiteLLM's router, from its documentation: counters of each minute of the clock.
+    """Counters of each minute of the clock, as routers keep them that do not reserve what a reply will take.
 
     A request counts when it is sent, its tokens when it has been answered; while the counters of the minute are below
     the limits, and the prompt fits, anything is sent. `most` requests run at once. What may not be sent waits for the
