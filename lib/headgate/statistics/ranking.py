@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from headgate.core.errors import InvalidInputError
 
 Floats = NDArray[np.float64]
-Verdict = Literal["better", "worse", "alike", "open"]
+Verdict = Literal["better", "worse", "alike", "not worse", "not better", "open"]
 
 _LEVEL: Final = 0.05
 _STAKES: Final = (2.5, 5.0)
@@ -29,8 +29,14 @@ _BLOCK: Final = 16
 """Rows that are predicted by the same fit."""
 
 _COMPONENTS: Final = 2
-_OPEN: Final = 2
-_VERDICTS: Final[dict[int, Verdict]] = {1: "better", -1: "worse", 0: "alike", _OPEN: "open"}
+_OPEN: Final = 9
+_VERDICTS: Final[dict[int, Verdict]] = {
+    1: "better", -1: "worse", 0: "alike", 2: "not worse", -2: "not better", _OPEN: "open",
+}  # fmt: skip
+_ORDER: Final = np.array([1, -1, 0, 2, -2])
+_STRICT: Final = 3
+"""How many verdicts, from the first, say whether two models differ, and not only which one is to come first."""
+
 _HALVINGS: Final = 14
 _REPLAYS: Final = 10
 _SIGNS: Final = np.array([1.0, -1.0, -1.0, 1.0])
@@ -45,7 +51,7 @@ class PairDecision:
         first: place of one model.
         second: place of the other.
         verdict: of the first against the second on all rows: `better`, `worse`, `alike` (their means differ by
-            `indifference` at most), or `open`.
+            `indifference` at most), `not worse` (by more than `indifference`; it comes first), `not better`, or `open`.
         certainty: at least this probability has the verdict been right, whenever it was made; 1 where all rows are
             known, 0 while it is open.
         rows: on which it rests.
@@ -76,9 +82,12 @@ class PairwiseRanking:
     average for the limit to hold moves away with every row, and at the end only the truth is left. The stakes are a
     mixture of two, each best against one alternative.
 
-    A pair is decided when the capitals against the other verdicts have grown by the number of open pairs, divided by
-    `level`. That is Holm's procedure on anytime p-values; a wrong verdict in any pair has probability `level` at
-    most. Verdicts may be looked at, and stopped by, at any time.
+    A pair is decided when the capitals against what its verdict denies have grown by the number of open pairs, divided
+    by `level`. That is Holm's procedure on anytime p-values; a wrong verdict in any pair has probability `level` at
+    most. Verdicts may be looked at, and stopped by, at any time. By default a pair is decided as soon as it is known
+    which model may come first: it is not worse by more than `indifference`, the indifference zone of Bechhofer (1954).
+    Strictly, a pair is decided when its models are told apart or shown to be alike, which takes up to four times as
+    many rows.
 
     Models that are complete from the beginning are known. They predict the others' scores (a ridge regression on the
     mean and two principal components of what they scored), and only what differs from the prediction is staked on, as
@@ -89,12 +98,15 @@ class PairwiseRanking:
         indifference: differences up to it need not be told apart.
     """
 
-    def __init__(self, scores: ArrayLike, indifference: float, *, level: float = _LEVEL) -> None:
+    def __init__(
+        self, scores: ArrayLike, indifference: float, *, is_strict: bool = False, level: float = _LEVEL
+    ) -> None:
         """Begin with a table.
 
         Args:
             scores: models × rows, NaN where a score is not known yet; rows in the order in which they are taken.
             indifference: in (0, 1).
+            is_strict: decide a pair only when its models differ for sure, or are alike.
             level: probability that any verdict is wrong.
 
         Raises:
@@ -111,6 +123,7 @@ class PairwiseRanking:
             raise InvalidInputError(f"a ranking needs two models or more (got {models})")
         if not table.shape[1]:
             raise InvalidInputError("the models have no task in common: there is nothing to rank them by")
+        self._verdicts = _ORDER[:_STRICT] if is_strict else _ORDER
         self.rows, self.indifference, self._level = table.shape[1], indifference, level
         self._scores = np.full_like(table, np.nan)
         self._filled = np.zeros(len(table), dtype=np.int64)
@@ -289,15 +302,16 @@ class PairwiseRanking:
         self._certainty[whole] = 1.0
         while count := self.open_pairs:
             above, below, not_above, not_below = self._evidence.T
+            alike = np.minimum(not_above, not_below)
             claims = np.stack(
-                [np.minimum(above, not_below), np.minimum(below, not_above), np.minimum(not_above, not_below)]
-            )
-            best = claims.max(axis=0)
-            hit = self._is_open & (best >= math.log(count / self._level))
+                [np.minimum(above, not_below), np.minimum(below, not_above), alike, not_below, not_above]
+            )[: self._verdicts.size]
+            enough = claims >= math.log(count / self._level)
+            hit, place = self._is_open & enough.any(axis=0), enough.argmax(axis=0)  # the first of them says most
             if not hit.any():
                 return
-            self._verdict[hit] = np.array([1, -1, 0])[claims.argmax(axis=0)[hit]]
-            self._certainty[hit] = 1 - count * np.exp(-best[hit])
+            self._verdict[hit] = self._verdicts[place[hit]]
+            self._certainty[hit] = 1 - count * np.exp(-claims[place[hit], np.flatnonzero(hit)])
 
     # What is told.
 
