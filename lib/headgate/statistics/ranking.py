@@ -197,7 +197,19 @@ class PairwiseRanking:
 
     def decisions(self) -> list[PairDecision]:
         """Return what is known of each two models."""
-        return [self._told(pair) for pair in range(self._first.size)]
+        return [self.decision(pair) for pair in range(self._first.size)]
+
+    def decision(self, pair: int) -> PairDecision:
+        """Return what is known of a pair, by its number."""
+        first, second, rows = int(self._first[pair]), int(self._second[pair]), int(self._seen[pair])
+        low, high = self._interval(pair)
+        difference = float(self._sum[pair]) / rows if rows else 0.0
+        verdict = _VERDICTS[int(self._verdict[pair])]
+        return PairDecision(first, second, verdict, float(self._certainty[pair]), rows, difference, low, high)
+
+    def decided(self) -> list[int]:
+        """Return the numbers of the pairs that have a verdict."""
+        return [int(pair) for pair in np.flatnonzero(self._verdict != _OPEN)]
 
     def forecast(self, samples: int, rng: np.random.Generator) -> float:
         """Return how many open pairs the next `samples` would decide, on average.
@@ -314,13 +326,6 @@ class PairwiseRanking:
             self._certainty[hit] = 1 - count * np.exp(-claims[place[hit], np.flatnonzero(hit)])
 
     # What is told.
-
-    def _told(self, pair: int) -> PairDecision:
-        first, second, rows = int(self._first[pair]), int(self._second[pair]), int(self._seen[pair])
-        low, high = self._interval(pair)
-        difference = float(self._sum[pair]) / rows if rows else 0.0
-        verdict = _VERDICTS[int(self._verdict[pair])]
-        return PairDecision(first, second, verdict, float(self._certainty[pair]), rows, difference, low, high)
 
     def _interval(self, pair: int) -> tuple[float, float]:
         """Return the limits that no bettor's capital has grown 2 / `level`-fold against, found by halving."""
