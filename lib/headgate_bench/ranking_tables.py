@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.environments import BaselineKind, baseline_episode, environment
 from headgate.statistics import ConfidenceSequence, PairwiseRanking, Verdict
 
 Floats = NDArray[np.float64]
@@ -17,6 +18,7 @@ Floats = NDArray[np.float64]
 _LEVEL: Final = 0.05
 _ROUNDING: Final = 1e-9
 _ROWS_AT_ONCE: Final = 4
+_KINDS: Final[tuple[BaselineKind, ...]] = ("greedy", "solver")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,29 +72,73 @@ class Setting:
             ability = ability + rng.normal(0.0, 0.5, (self.models, 20))[:, cluster]
         shift = np.zeros((self.models, count))
         if self.special == "outlier":
-            shift[0] = 2.0 * difficulty  # it solves what the others do not
+            shift[-1] = 2.0 * difficulty  # it solves what the others do not
         if self.special == "changing":
-            shift[0] = np.linspace(-0.3, 0.3, count)
+            shift[-1] = np.linspace(-0.3, 0.3, count)
         chances = 1.0 / (1.0 + np.exp(-slope * (ability + shift - difficulty)))
         scores = (rng.random(chances.shape) < chances).astype(np.float64)
         if self.special == "graded":
             scores = np.asarray(rng.beta(4.0 * chances, 4.0 * (1.0 - chances)), dtype=np.float64)
-        lengths = rng.lognormal(0.0, 0.5, (self.models, 1)) * rng.lognormal(0.0, 0.8, count)
-        return Table(scores, 500.0 * lengths, self.known)
+        return Table(scores, _tokens(rng, scores), self.known)
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """Tables of real tasks: eight models, each of which plays a share of its own as the solver does, else as `greedy`.
+
+    Attributes:
+        scores: baselines (greedy, solver) × environments × tasks.
+    """
+
+    scores: Floats
+    name: str = "baselines of graded strength"
+    known: int = 0
+    holds: bool = True
+
+    @classmethod
+    async def of(cls, names: Sequence[str], tasks: int) -> Self:
+        """Play the first so many tasks of each environment by both baselines."""
+        found = [environment(name) for name in names]
+        return cls(
+            np.array(
+                [
+                    [
+                        [(await baseline_episode(one, kind, index)).score or 0.0 for index in range(tasks)]
+                        for one in found
+                    ]
+                    for kind in _KINDS
+                ]
+            )
+        )
+
+    def table(self, rng: np.random.Generator, rows: float = 1.0) -> Table:
+        """Draw models and the order of the tasks; a row is one of each environment."""
+        _, environments, tasks = self.scores.shape
+        skill = rng.uniform(0.1, 0.9, (8, 1, 1))
+        chosen = (rng.random((8, environments, tasks)) < skill).astype(np.int64)
+        scores = np.where(chosen, self.scores[1], self.scores[0]).mean(axis=1)
+        scores = scores[:, rng.permutation(tasks)[: max(8, round(tasks * rows))]]
+        return Table(scores, _tokens(rng, scores))
+
+
+def _tokens(rng: np.random.Generator, scores: Floats) -> Floats:
+    models, rows = scores.shape
+    lengths: Floats = 500.0 * rng.lognormal(0.0, 0.5, (models, 1)) * rng.lognormal(0.0, 0.8, rows)
+    return lengths
 
 
 SETTINGS: Final = (
-    Setting("10 models, 3 000 tasks", 10, 3_000),
-    Setting("20 models, 3 000 tasks", 20, 3_000),
-    Setting("10 models, 1 000 tasks", 10, 1_000),
-    Setting("10 models, 300 tasks", 10, 300),
+    Setting("10 models × 3 000 tasks", 10, 3_000),
+    Setting("20 models × 3 000 tasks", 20, 3_000),
+    Setting("10 models × 1 000 tasks", 10, 1_000),
+    Setting("10 models × 300 tasks", 10, 300),
     Setting("far apart", 6, 1_000, spread=2.0),
     Setting("all close together", 6, 1_000, spread=0.1),
     Setting("clusters of tasks", 10, 3_000, special="clusters"),
     Setting("one unlike all others", 10, 3_000, special="outlier"),
     Setting("graded scores", 10, 1_000, special="graded"),
-    Setting("a new one beside 20 known", 21, 1_000, known=20),
-    Setting("a new one, 3 000 tasks", 21, 3_000, known=20),
+    Setting("a new one beside 20 known × 1 000 tasks", 21, 1_000, known=20),
+    Setting("a new one beside 20 known × 3 000 tasks", 21, 3_000, known=20),
     Setting("a new one unlike the known", 21, 1_000, known=20, special="outlier"),
     Setting("one that changes meanwhile", 10, 1_000, special="changing", holds=False),
 )

@@ -59,7 +59,10 @@ TINY = {
     "prefect": (
         "window_s=2", "models=2", "samples_per_s=20", "slots=8", "mean_s=0.02", "requests=200", "rival_requests=2",
     ),
-    "ranking": ("errors=2", "rows_share=0.02"),
+    "ranking": (
+        "kinds=far apart,a new one unlike the known,baselines of graded strength", "errors=1", "rows_share=0.02",
+        "environments=affine:sat-hard", "tasks=8",
+    ),
     "scaleout": ("parts=journal", "processes=2", "models=20", "rounds=2", "batch=5", "iterations=1"),
     "store": (
         "rows=2000", "batch_rows=50", "environments=2", "iterations=1", "kills=2", "writers=1", "longest_s=0.2",

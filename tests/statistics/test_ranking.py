@@ -56,8 +56,8 @@ def test_any_wrong_verdict_is_rarer_than_1_table_in_20_and_intervals_hold_the_fu
     known: int, is_strict: bool
 ) -> None:
     rng, wrong, held, told = np.random.default_rng(7), 0, 0, 0
-    for _ in range(30):
-        scores = drawn(rng, rng.normal(0, 0.3, 4), 150)  # most pairs are close: nothing to be sure of
+    for _ in range(20):
+        scores = drawn(rng, rng.normal(0, 0.3, 4), 120)  # most pairs are close: nothing to be sure of
         ranking, _ = replayed(scores, known, is_strict=is_strict)
         decisions = ranking.decisions()
         wrong += any(is_wrong(one, scores) for one in decisions)
@@ -126,7 +126,7 @@ def test_a_complete_table_is_decided_as_it_is() -> None:
 
 def test_known_models_predict_a_new_one_which_then_takes_fewer_tasks() -> None:
     alone = told = 0
-    for seed in range(4):
+    for seed in range(2):
         scores = drawn(np.random.default_rng(seed), (*np.linspace(-2, 2, 8), 0.25), 400)
         told += replayed(scores, 8)[1]
         ranking, _ = replayed(scores)
@@ -136,12 +136,12 @@ def test_known_models_predict_a_new_one_which_then_takes_fewer_tasks() -> None:
 
 def test_a_new_model_unlike_all_known_ones_is_ranked_rightly() -> None:
     rng, wrong = np.random.default_rng(5), 0
-    for _ in range(20):
-        scores = drawn(rng, (-1, 0, 1, 0.3), 200)
+    for _ in range(10):
+        scores = drawn(rng, (-1, 0, 1, 0.3), 150)
         scores[3] = 1 - scores[2] if rng.random() < 0.5 else rng.permutation(scores[2])
         ranking, _ = replayed(scores, 3)
         wrong += any(is_wrong(one, scores) for one in ranking.decisions())
-    assert wrong <= 1
+    assert wrong == 0
 
 
 def test_more_samples_are_foreseen_to_decide_more() -> None:
@@ -150,7 +150,7 @@ def test_more_samples_are_foreseen_to_decide_more() -> None:
     table[:, :40] = scores[:, :40]
     ranking = PairwiseRanking(table, 0.02)
     assert ranking.open_pairs > 0
-    few, many = (ranking.forecast(count, np.random.default_rng(0)) for count in (6, 1_500))
+    few, many = (ranking.forecast(count, np.random.default_rng(0)) for count in (6, 900))
     assert few <= many <= ranking.open_pairs
     assert many > 0
     assert PairwiseRanking(np.full((2, 5), np.nan), 0.1).forecast(10, np.random.default_rng(0)) == 0

@@ -37,7 +37,10 @@ _ORDER: Final = np.array([1, -1, 0, 2, -2])
 _STRICT: Final = 3
 """How many verdicts, from the first, say whether two models differ, and not only which one is to come first."""
 
-_HALVINGS: Final = 14
+_CANDIDATES: Final = 25
+_ROUNDS: Final = 2
+"""In which the candidates for a limit are spread between the last two."""
+
 _REPLAYS: Final = 10
 _SIGNS: Final = np.array([1.0, -1.0, -1.0, 1.0])
 _ROUNDING: Final = 1e-9
@@ -328,34 +331,36 @@ class PairwiseRanking:
     # What is told.
 
     def _interval(self, pair: int) -> tuple[float, float]:
-        """Return the limits that no bettor's capital has grown 2 / `level`-fold against, found by halving."""
+        """Return the limits that no bettor's capital has grown 2 / `level`-fold against, rounded outward."""
         rows = int(self._seen[pair])
+        if not rows:
+            return -1.0, 1.0
         apart, surprise, to_come = (
-            table[self._first[pair], :rows] - table[self._second[pair], :rows]
+            (table[self._first[pair], :rows] - table[self._second[pair], :rows])[:, None]
             for table in (self._scores, self._scores - self._expected, self._to_come)
         )
-        left = self.rows - np.arange(rows, dtype=np.float64)
-        sums = np.concatenate([[0.0], np.cumsum(apart)])
-        total, square = (np.concatenate([[0.0], np.cumsum(values)[:-1]])[:rows] for values in (surprise, surprise**2))
-        spread = self._spread(total, square + _PRIOR_SQUARE, np.arange(rows, dtype=np.float64))
-        least, most = (float(sums[-1]) + side * (self.rows - rows) for side in (-1, 1))
-
-        def is_out(limit: float, sign: float) -> bool:
-            if not least - _ROUNDING <= limit * self.rows <= most + _ROUNDING:
-                return True
-            required = (self.rows * limit - sums[:-1] - to_come) / left
-            gains = self._gain(surprise, required, np.array(sign), spread, left)
-            capital = np.logaddexp.reduce(np.cumsum(gains, axis=0), axis=-1) - math.log(len(_STAKES))
-            return bool((capital >= math.log(2 / self._level)).any())
+        before = np.arange(rows, dtype=np.float64)[:, None]
+        left = self.rows - before
+        total, sums, squares = (np.cumsum(values, axis=0) - values for values in (apart, surprise, surprise**2))
+        spread = self._spread(sums, squares + _PRIOR_SQUARE, before)
+        mean = float(apart.mean())
+        reach = (mean * rows + np.array([-1.0, 1.0]) * (self.rows - rows)) / self.rows
 
         def outermost(end: float, sign: float) -> float:
-            inside = float(sums[-1]) / max(1, rows)
-            for _ in range(_HALVINGS if rows else 0):
-                middle = (end + inside) / 2
-                end, inside = (middle, inside) if is_out(middle, sign) else (end, middle)
+            inside = mean
+            for _ in range(_ROUNDS):
+                limits = np.linspace(end, inside, _CANDIDATES)
+                required = (self.rows * limits - total - to_come) / left
+                gains = self._gain(surprise, required, np.array(sign), spread, left)
+                capital = np.logaddexp.reduce(np.cumsum(gains, axis=0), axis=-1) - math.log(len(_STAKES))
+                is_in = (capital < math.log(2 / self._level)).all(axis=0)
+                is_in[-1] = True
+                place = max(1, int(is_in.argmax()))
+                end, inside = float(limits[place - 1]), float(limits[place])
             return end
 
-        return outermost(-1.0, 1.0), outermost(1.0, -1.0)
+        low, high = outermost(float(reach[0]), 1.0), outermost(float(reach[1]), -1.0)
+        return max(-1.0, low), min(1.0, high)
 
     def _replayed(self, samples: int, seen: int, rng: np.random.Generator) -> int:
         other = copy.deepcopy(self)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from headgate.core.errors import InvalidInputError
 from headgate_bench.artifact import Bar, at_least, at_most
 from headgate_bench.definition import Bench, Chart, Outcome, Scenario, spread_of
 from headgate_bench.ranking_tables import (
     SETTINGS,
+    Played,
     Ranked,
     Rule,
     Setting,
@@ -41,15 +44,18 @@ _NOTES: Final = (
     "Rivals rank by the means that they have. UCB-E is given as many cells as were taken here.",
     "FAQ (Wu et al. 2026) is not beside: it spends a given budget on the mean of one model, and has no rule to stop.",
 )
-_CLOSE: Final = Setting("6 models, 300 tasks, close", 6, 300, spread=0.4)
+_CLOSE: Final = Setting("6 close models × 300 tasks", 6, 300, spread=0.4)
 
 
 @dataclass(frozen=True, slots=True)
 class RankingParameters:
     """Parameters of the scenario."""
 
-    tables: int = 1  # of each setting
+    kinds: tuple[str, ...] = ()  # of tables, by name; empty for all
+    tables: int = 1  # of each kind
     errors: int = 50  # further tables, small ones with close models, on which errors are counted
+    environments: tuple[str, ...] = ("affine:sat-hard", "agentgym:textcraft", "reasoning-gym:chain_sum")  # played
+    tasks: int = 150  # of each of them
     rows_share: float = 1.0  # of the tasks of a setting
     indifference: float = 0.05
     finer: float = 0.02  # a second indifference, beside it
@@ -62,15 +68,19 @@ class RankingParameters:
 def measure(parameters: RankingParameters, bench: Bench) -> Outcome:
     """Return shares of tokens, errors and coverage, by setting and rule."""
     rows: list[dict[str, Any]] = []
-    for number, setting in enumerate(SETTINGS):
-        bench.progress(0.8 * number / len(SETTINGS), setting.name)
+    played = asyncio.run(Played.of(parameters.environments, parameters.tasks))
+    settings = [one for one in (*SETTINGS, played) if not parameters.kinds or one.name in parameters.kinds]
+    if not settings:
+        raise InvalidInputError(f"no kind of table has such a name (got {', '.join(parameters.kinds)})")
+    for number, setting in enumerate(settings):
+        bench.progress(0.8 * number / len(settings), setting.name)
         for table in range(parameters.tables):
             seed = (_CHOSEN_ON + bench.seed, number, table)
             rows += _replayed(setting, parameters.indifference, parameters, seed, RIVALS)
             rows += _replayed(setting, parameters.finer, parameters, seed, {})
     bench.progress(0.8, "errors")
     for table in range(parameters.errors):
-        seed = (_CHOSEN_ON + bench.seed, len(SETTINGS), table)
+        seed = (_CHOSEN_ON + bench.seed, len(settings), table)
         rows += _replayed(_CLOSE, parameters.indifference, parameters, seed, {})
     return Outcome(
         bars=_bars(rows, parameters),
@@ -81,12 +91,12 @@ def measure(parameters: RankingParameters, bench: Bench) -> Outcome:
             if rule != "uniform"
         },
         charts=[_chart(rows, parameters)],
-        notes=[*(_note(setting, rows, parameters) for setting in SETTINGS), *_NOTES],
+        notes=[*(_note(setting, rows, parameters) for setting in settings), *_NOTES],
     )
 
 
 def _replayed(
-    setting: Setting,
+    setting: Setting | Played,
     indifference: float,
     parameters: RankingParameters,
     seed: Sequence[int],
@@ -116,7 +126,8 @@ def _values(rows: Sequence[dict[str, Any]], figure: str, **where: Any) -> list[f
 
 def _bars(rows: Sequence[dict[str, Any]], parameters: RankingParameters) -> list[Bar]:
     def mean_share(rule: str) -> float:
-        by_setting = [_values(rows, "share", setting=one.name, rule=rule) for one in SETTINGS]
+        settings = dict.fromkeys(row["setting"] for row in rows if row["setting"] != _CLOSE.name)
+        by_setting = [_values(rows, "share", setting=one, rule=rule) for one in settings]
         return float(np.mean([np.mean(values) for values in by_setting if values]))
 
     def families(rule: str) -> float:
@@ -143,7 +154,7 @@ def _bars(rows: Sequence[dict[str, Any]], parameters: RankingParameters) -> list
     ]  # fmt: skip
 
 
-def _note(setting: Setting, rows: Sequence[dict[str, Any]], parameters: RankingParameters) -> str:
+def _note(setting: Setting | Played, rows: Sequence[dict[str, Any]], parameters: RankingParameters) -> str:
     shares = {
         rule: float(np.mean(_values(rows, "share", setting=setting.name, rule=rule)))
         for rule in dict.fromkeys(row["rule"] for row in rows if row["setting"] == setting.name)
@@ -162,8 +173,8 @@ def _chart(rows: Sequence[dict[str, Any]], parameters: RankingParameters) -> Cha
     shown = (OURS, "half-width stop", "successive elimination")
     series = {
         rule: [
-            (setting.name, 100 * float(np.mean(_values(rows, "share", setting=setting.name, rule=rule))))
-            for setting in SETTINGS
+            (setting, 100 * float(np.mean(_values(rows, "share", setting=setting, rule=rule))))
+            for setting in dict.fromkeys(row["setting"] for row in rows if row["rule"] == shown[-1])
         ]
         for rule in shown
     }
@@ -174,6 +185,6 @@ def _chart(rows: Sequence[dict[str, Any]], parameters: RankingParameters) -> Cha
 SCENARIO = Scenario(
     name="ranking",
     quick=RankingParameters(),
-    full=RankingParameters(tables=10, errors=1_000),
+    full=RankingParameters(tables=10, errors=1_000, tasks=1_000),
     measure=measure,
 )
