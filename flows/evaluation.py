@@ -70,3 +70,63 @@ async def evaluate(
         cluster=cluster,
     )
     return await orchestration.run_evaluation(order, instances)
+
+
+@flow(name="rank", flow_run_name="rank {campaign}: {instances} instances")
+async def rank(
+    instances: p.Instances = 300,
+    indifference: p.Indifference = 0.02,
+    environments: list[p.Name] = [],  # noqa: B006 - as above
+    models: list[p.Name] = [],  # noqa: B006
+    roster: p.Block = "",
+    store: p.Block = "",
+    limits: p.Block = "",
+    reports: p.Block = "",
+    campaign: p.Name = "evaluation",
+    workers: p.Workers | None = None,
+    settings: p.Settings = {},  # noqa: B006
+    *,
+    executors: p.Executors = "",
+    jobqueue: p.Block = "",
+    cluster: p.Block = "",
+) -> dict[str, Any]:
+    """Rank the models on the same instances, and stop sampling each one once it is ranked.
+
+    Samples count for `evaluate` of the same campaign, and those that it stored count here.
+
+    Args:
+        instances: Tasks per environment on which the models are ranked: those with the numbers 0 to n-1.
+        indifference: Either of two models may come first when their means over all instances differ by this at most.
+        environments: What to run. Empty: everything that is installed.
+        models: Models of the roster by name, or by name@revision. Empty: all of them.
+        roster: Name of a Model Roster block. Empty: HEADGATE_ROSTER of the worker, else its OPENAI_BASE_URL.
+        store: Name of a Sample Store block. Empty: HEADGATE_STORE of the worker, else the folder .headgate/samples.
+        limits: Name of an Admission Limits block. Empty: nothing bounds the requests of several runs together.
+        reports: Name of a Report Store block that keeps the trace of the run, for Perfetto. Empty: no trace is made.
+        campaign: What the samples are counted under; another name runs everything anew.
+        workers: Maximum number of episodes in progress. Empty: the setting, 20.
+        settings: Any further setting by its name, e.g. {"request_timeout_s": 300}.
+        executors: Where an environment's episodes run, e.g. robot:*=jobqueue for outside workers. Empty: as the
+            settings say.
+        jobqueue: Name of a Job Queue Server block, for outside workers. Empty: HEADGATE_JOBQUEUE_URL of the worker.
+        cluster: Name of a Ray Cluster block on whose nodes environments that run apart are played. Empty: what the
+            settings environment_hosts and ray_address name, else the worker's own machine.
+
+    Returns:
+        Counts of samples taken, scored, stored, and left to the next run; what is known of every two models.
+    """
+    order = orchestration.SamplingOrder(
+        environments=tuple(environments),
+        campaign=campaign,
+        roster=roster,
+        store=store,
+        limits=limits,
+        reports=reports,
+        models=tuple(models),
+        workers=workers,
+        settings={**settings, "indifference": indifference},
+        executors=executors,
+        jobqueue=jobqueue,
+        cluster=cluster,
+    )
+    return await orchestration.run_evaluation(order, instances)

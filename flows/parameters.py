@@ -26,6 +26,9 @@ Instances = Annotated[int, Field(ge=1, le=1_000_000)]
 Repeats = Annotated[int, Field(ge=1, le=10_000)]
 """Samples of each task of a matrix."""
 
+Indifference = Annotated[float, Field(gt=0, lt=1)]
+"""Of mean scores."""
+
 Judgements = Annotated[int, Field(ge=1, le=15)]
 """How often each answer is judged."""
 

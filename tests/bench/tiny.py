@@ -59,6 +59,10 @@ TINY = {
     "prefect": (
         "window_s=2", "models=2", "samples_per_s=20", "slots=8", "mean_s=0.02", "requests=200", "rival_requests=2",
     ),
+    "ranking": (
+        "kinds=far apart,a new one unlike the known,baselines of graded strength", "errors=1", "rows_share=0.02",
+        "environments=affine:sat-hard", "tasks=8",
+    ),
     "scaleout": ("parts=journal", "processes=2", "models=20", "rounds=2", "batch=5", "iterations=1"),
     "store": (
         "rows=2000", "batch_rows=50", "environments=2", "iterations=1", "kills=2", "writers=1", "longest_s=0.2",
@@ -109,6 +113,7 @@ EASY = {
     "neighbours": ("bar_ratio=1e9",),
     "placement": ("bar_start_ms=1e9", "bar_stop_more_ms=1e9", "bar_lost=1e9", "bar_wait=1e9"),
     "prefect": ("bar_share=1e9", "bar_calls=1e9", "bar_admission=1000"),
+    "ranking": ("bar_tokens=1", "bar_error=1", "bar_held=0"),
     "scaleout": ("bar_us=1e9",),
     "store": ("bar_rows_per_s=1",),
     "utilisation": ("bar=0.05",),
@@ -131,6 +136,7 @@ HARD = {
     "neighbours": "bar_ratio=0",
     "placement": "bar_start_ms=0",
     "prefect": "bar_calls=0",
+    "ranking": "bar_worst=0",
     "scaleout": "bar_us=0",
     "store": "bar_rows_per_s=1e15",
     "utilisation": "bar=1.5",

@@ -38,6 +38,35 @@ def test_run_prints_one_document_of_what_it_did(sampled) -> None:
     assert sampled["status"]["state"] == "stopped"
 
 
+def test_rank_goes_on_from_what_is_stored_until_every_two_models_are_ranked(
+    headgate: Command, sampled: dict[str, object]
+) -> None:
+    ask = ("rank", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--instances", "50", "--indifference", "0.2")
+    said = headgate(*ask, "--json")
+    assert said.status == 0, said.err
+    assert said.document["samples"] < 2 * 50 - 12
+    (pair,) = said.document["ranking"]["pairs"]
+    assert pair["verdict"] in {"not worse", "not better"}
+    again = headgate(*ask)
+    assert "1 of 1 pairs of models are ranked" in again.out
+    assert "solver@main comes before random@main" in again.out
+
+
+@pytest.mark.parametrize("indifference", ["0", "1", "nan"])
+def test_rank_refuses_an_indifference_that_means_nothing(headgate: Command, roster: Path, indifference: str) -> None:
+    said = headgate("rank", "--roster", str(roster), "--instances=5", f"--indifference={indifference}")
+    assert said.status == 2
+    assert f"--indifference must be above 0 and below 1 (got {indifference})" in said.err
+
+
+def test_rank_with_one_model_alone_does_not_begin(headgate: Command, tmp_path: Path, endpoint: str) -> None:
+    entry = f"{{name: alone, base_url: '{endpoint}', model: baseline-solver}}"
+    (tmp_path / "roster.yaml").write_text(f"models:\n  - {entry}\n")
+    said = headgate("rank", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--instances", "5")
+    assert said.status == 2
+    assert "a ranking needs two models or more (got 1)" in said.err
+
+
 def test_a_run_whose_samples_keep_failing_stops_early_with_a_status_of_its_own(
     headgate: Command, tmp_path: Path, endpoint: str
 ) -> None:

@@ -16,7 +16,7 @@ from prefect.events.filters import EventFilter, EventNameFilter
 
 from blocks import ReportStore, SampleStore
 from flows.comparison import leaderboard
-from flows.evaluation import evaluate
+from flows.evaluation import evaluate, rank
 from flows.upkeep import compact_samples, report
 from headgate.core import errors
 from headgate.orchestration import phases
@@ -55,6 +55,14 @@ async def test_an_evaluation_runs_each_cell_once_and_goes_on_with_what_is_new(
     assert await run(5) == 2 * 2
     stored = await places.stored()
     assert sorted(stored.filter(stored["model"] == "solver@main")["sequence"]) == [0, 1, 2, 3, 4]
+
+
+async def test_a_ranking_ends_when_every_two_models_are_ranked(prefect: object, places: Places) -> None:
+    told = await rank(60, 0.3, environments=["affine:sat"], campaign="ranked", settings=places.settings())
+    (pair,) = told["ranking"]["pairs"]
+    assert pair["verdict"] in {"not worse", "not better"}
+    assert told["samples"] < 2 * 60
+    assert told["open_tasks"] == 0
 
 
 async def _eventually(asked: Callable[[UUID], Awaitable[list[str]]], run: UUID, count: int) -> list[str]:

@@ -7,7 +7,7 @@ from prefect import Flow
 
 from flows.benchmark import benchmark
 from flows.comparison import leaderboard
-from flows.evaluation import evaluate
+from flows.evaluation import evaluate, rank
 from flows.jobqueue import drain_jobqueue, generate_jobs, requeue_dead_jobs
 from flows.sampling import keep_sampling, sample_environment
 from flows.upkeep import compact_samples, report
@@ -16,6 +16,7 @@ FLOWS = [
     sample_environment,
     keep_sampling,
     evaluate,
+    rank,
     generate_jobs,
     drain_jobqueue,
     requeue_dead_jobs,
@@ -49,6 +50,7 @@ def test_flows_have_the_names_of_the_documentation() -> None:
         "sample-environment",
         "keep-sampling",
         "evaluate",
+        "rank",
         "generate-jobs",
         "drain-jobqueue",
         "requeue-dead-jobs",

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from headgate.core import Chat, ChatReply, Model, Task
-from headgate.core.events import Emit, PairSettled, TaskReturned
+from headgate.core.errors import InvalidInputError
+from headgate.core.events import Emit, ModelsRanked, PairSettled, TaskReturned
 from headgate.environments import Environment
 from headgate.run import Run, RunPlan, RunResult
 from headgate.run.matrix import MatrixTaskProvider
@@ -131,3 +132,82 @@ def test_instances_of_a_matrix_that_may_stop_come_in_a_random_order_that_is_the_
     shuffled, plain = asyncio.run(given(True)), asyncio.run(given(False))
     assert shuffled[SURE] == shuffled[UNSURE] != plain[SURE] == list(range(40))
     assert sorted(shuffled[SURE]) == plain[SURE]
+
+
+class Graded(ScriptedChats):
+    """Each model is right in its share of the tasks, the same at every run."""
+
+    def chat(self, model: Model, task: Task, emit: Emit, *, trace_id: str = "") -> Chat:
+        async def answer(messages: object) -> ChatReply:
+            reply = await self.reply(model)
+            is_right = task.index * 7 % 10 < {"m000": 9, "m001": 4, "m002": 4}[model.name]
+            return ChatReply("right" if is_right else "wrong", reply.prompt_tokens, reply.completion_tokens, 1.0)
+
+        return answer
+
+
+def ranked(
+    world: World,
+    count: int,
+    instances: int | None,
+    *,
+    indifference: float = 0.1,
+    names: tuple[str, ...] = ("test:one",),
+) -> RunResult:
+    async def main() -> RunResult:
+        clock = LoopClock(1_767_225_600.0)
+        held = {(s.model, s.environment, s.sequence) for s in world.store.samples}
+        provider = MatrixTaskProvider(names, instances, done=held, is_shuffled=True) if instances else None
+        plan = RunPlan(
+            world.settings(num_evaluation_workers=4, low_sample_threshold=0, indifference=indifference),
+            StaticRoster(models(count)),
+            {name: free_environments({name: 100.0})[name] for name in names},
+            world.store,
+            Graded(clock),
+            provider=provider,
+            stop_when_idle=True,
+        )
+        world.campaign = Run(plan, clock=clock, emit=world.events.append, inline=True)
+        return await world.campaign.run()
+
+    return run_virtual(main())
+
+
+def test_a_model_that_is_ranked_among_all_others_is_sampled_no_further(world: World) -> None:
+    result = ranked(world, 3, 300)
+    assert (result.stopped_by, result.open_tasks) == ("everything is done", 0)
+    told = {(event.first, event.second): event for event in world.of(ModelsRanked)}
+    assert set(told) == {("m000@main", "m001@main"), ("m000@main", "m002@main"), ("m001@main", "m002@main")}
+    assert told["m000@main", "m001@main"].verdict == "not worse"
+    assert told["m000@main", "m001@main"].tasks < told["m001@main", "m002@main"].tasks
+    counts = world.counts()["test:one"]
+    assert counts["m000@main"] < counts["m001@main"] < 300
+    assert result.ranking is not None
+    assert {pair.verdict for pair in result.ranking.pairs} <= {"not worse", "not better", "alike"}
+    assert result.ranking.open == result.ranking.next_decides == 0
+
+
+def test_a_new_model_is_ranked_beside_those_that_are_complete_and_takes_the_samples_alone(world: World) -> None:
+    ranked(world, 2, 60, indifference=0)
+    before = world.counts()["test:one"]
+    result = ranked(world, 3, 60)
+    assert result.samples == world.counts()["test:one"]["m002@main"]
+    assert world.counts()["test:one"] - before == Counter({"m002@main": result.samples})
+    assert result.ranking is not None
+    assert result.ranking.open == 0
+
+
+def test_a_ranking_over_several_environments_takes_each_task_of_all_of_them(world: World) -> None:
+    result = ranked(world, 2, 100, names=("test:one", "test:two"))
+    assert result.ranking is not None
+    (pair,) = result.ranking.pairs
+    assert pair.verdict == "not worse"
+    counts = world.counts()
+    assert all(pair.tasks <= counts[name][model] <= pair.tasks + 8 for name in counts for model in counts[name])
+
+
+@pytest.mark.parametrize(("count", "instances", "message"), [(1, 20, "two models or more"), (2, None, "fixed number")])
+def test_what_cannot_be_ranked_does_not_begin(world: World, count: int, instances: int | None, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        ranked(world, count, instances)
+    assert world.counts() == {}

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypedDict
 
@@ -58,6 +59,13 @@ def run(
     instances: Annotated[
         int | None, Parameter(help="Run this many tasks per model and environment once, instead of sampling by rates.")
     ] = None,
+    indifference: Annotated[
+        float | None,
+        Parameter(
+            help="Stop sampling a model once it is ranked among the others, wherever means over all --instances "
+            "differ by more than this."
+        ),
+    ] = None,
     repeats: Repeats = None,
     enable_monitoring: EnableMonitoring = None,
     monitor_port: MonitorPort = None,
@@ -95,6 +103,7 @@ def run(
         monitor_port=monitor_port,
         trace_file=None if trace is None else str(trace),
         instances=instances,
+        indifference=indifference,
         repeats=repeats,
         environment_hosts=environment_hosts,
         ray_address=ray_address,
@@ -121,6 +130,9 @@ def run(
     )
     for line in _remarks(result):
         say(line)
+    if result.ranking is not None:
+        for line in reports.ranking_lines(result.ranking):
+            say(line)
     if matrix is not None:
         console().print(_scores(matrix, loaded.settings))
         show_unscored(matrix)
@@ -252,5 +264,6 @@ def result_document(result: runs.RunResult) -> dict[str, Any]:
         **result.ending(),
         "given_up": dict(result.given_up),
         "empty_because": result.empty_because,
+        "ranking": None if result.ranking is None else asdict(result.ranking),
         "status": status_document(result.status),
     }

@@ -287,6 +287,14 @@ class SchedulingSettings(Section):
     target_min_tasks: int = Field(
         20, ge=1, description="Scored tasks that a model has in an environment before `target_half_width` can end it."
     )
+    indifference: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Stop sampling a model of `instances` once it is known which of it and each other model comes "
+        "first, wherever their means over all instances differ by more than this; 0 takes all of them. Instances are "
+        "then taken in random order.",
+    )
     early_stop: bool = Field(
         True, description="Stop a campaign when the share of samples that fail for good reaches `shutdown_error_rate`."
     )

@@ -263,6 +263,11 @@ class Settings(
                 f"group_cap belongs to strict_fair; {self.task_admission} has shares by weight, and borrow_ceiling "
                 f"bounds what a model holds above its own (got group_cap {self.group_cap})"
             )
+        if self.indifference and self.target_half_width:
+            raise ValueError(
+                f"a run stops by indifference or by target_half_width (got {self.indifference:g}, "
+                f"{self.target_half_width:g}): a model whose mean is known may still have to be compared"
+            )
         if self.error_pause_s > self.max_pause_s:
             raise ValueError(f"error_pause_s must be <= max_pause_s (got {self.error_pause_s:g}, {self.max_pause_s:g})")
         return self

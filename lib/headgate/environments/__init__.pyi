@@ -15,7 +15,12 @@ from .apart import end_idle_processes as end_idle_processes
 from .judge_baseline import coverage_judge as coverage_judge
 from .episode import ANSWER_CHARS as ANSWER_CHARS, EpisodeResult as EpisodeResult, converse as converse
 from .java import java_runtime as java_runtime
-from .measurement import BaselineScore as BaselineScore, Measurement as Measurement, measure as measure
+from .measurement import (
+    BaselineScore as BaselineScore,
+    Measurement as Measurement,
+    baseline_episode as baseline_episode,
+    measure as measure,
+)
 from .protocol import (
     BaselineKind as BaselineKind,
     Collection as Collection,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -88,4 +89,5 @@ def result_data(result: RunResult) -> dict[str, Any]:
     """Return a campaign's result as a flow returns it."""
     pairs = result.status.pairs
     counts = {"scored": sum(pair.scored for pair in pairs), "errors": sum(pair.errors for pair in pairs)}
-    return result.ending() | counts
+    ranking = {} if result.ranking is None else {"ranking": asdict(result.ranking)}
+    return result.ending() | counts | ranking

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from headgate.core.status import CampaignStatus, ModelStatus, PairStatus
 from headgate.orchestration.pages import MAX_ROWS
-from headgate.reports import percent
+from headgate.reports import percent, ranking_lines
 from headgate.run import RunResult
 
 
@@ -68,6 +68,8 @@ def result_sentence(result: RunResult) -> str:
     # The journal is the campaign's: what other runs of it have in progress is counted with it.
     if result.spooled or result.open_tasks:
         parts.append(f"whole campaign: {result.spooled:,} awaiting upload, {result.open_tasks:,} tasks unfinished")
+    if result.ranking is not None:
+        parts.append(ranking_lines(result.ranking)[0])
     if result.empty_because:
         parts.append(result.empty_because)
     return "; ".join(parts)

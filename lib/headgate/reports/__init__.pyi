@@ -1,3 +1,4 @@
+from .ranking import ranking_lines as ranking_lines
 from .arena import ArenaBoard as ArenaBoard, ArenaComparison as ArenaComparison, build_arena as build_arena
 from .arena_views import (
     arena_document as arena_document,

@@ -459,7 +459,7 @@ async def missing_cells(
     )
     done = {(m, e, n) for m, e, n, is_scored, _ in cells.iter_rows() if is_scored}
     failed = {(m, e, n): runs for m, e, n, is_scored, runs in cells.iter_rows() if not is_scored}
-    is_shuffled = settings.target_half_width > 0
+    is_shuffled = settings.target_half_width > 0 or settings.indifference > 0
     tasks = MatrixTasks.among(environments, instances, settings.repeats)
     provider = MatrixTaskProvider(list(environments), tasks, done=done, failed=failed, is_shuffled=is_shuffled)
     return provider, figures

@@ -156,7 +156,7 @@ class MatrixTaskProvider:
         self._waiting = deque(cell for cell in self._waiting if cell[0] in present)
         fresh = [model.key for model in models if model.key not in self._known]
         self._known.update(fresh)
-        ordered = [sorted(self._tasks.sequences(name), key=self.place) for name in self._environments]
+        ordered = [self._ordered(name) for name in self._environments]
         self._waiting.extend(
             (model, environment, numbers[place])
             for place in range(self._tasks.size)
@@ -164,6 +164,13 @@ class MatrixTaskProvider:
             for model in fresh
             if (model, environment, numbers[place]) not in self._done
         )
+
+    def rows(self) -> dict[tuple[str, int], int]:
+        """Return environment and sequence of each task -> its place in the order of its environment, from 0."""
+        return {(name, number): row for name in self._environments for row, number in enumerate(self._ordered(name))}
+
+    def _ordered(self, environment: str) -> list[int]:
+        return sorted(self._tasks.sequences(environment), key=self.place)
 
     def place(self, sequence: int) -> float:
         """Return what tasks are ordered by."""

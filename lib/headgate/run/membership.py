@@ -93,6 +93,7 @@ class Membership:
         for key, model in wanted.items():
             self._register(model)
             self._health.sync(key)
+        self._settling.left(removed)
         self._settling.joined(added)
         parts.provider.roster_changed(models)
         parts.local.touch([*added, *removed], parts.now())

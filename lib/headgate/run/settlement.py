@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict
 
 from headgate.core import Sample, Task
-from headgate.core.events import PairSettled, TaskReturned
+from headgate.core.errors import InvalidInputError
+from headgate.core.events import ModelsRanked, PairSettled, TaskReturned
 from headgate.run.dispatch import ROLLOUT
 from headgate.run.matrix import MatrixTaskProvider
 from headgate.run.parts import Parts
 from headgate.run.plan import RunPlan, RunStore
-from headgate.sampling import Demand, PrecisionStop
+from headgate.sampling import Demand, PrecisionStop, RankingReport, RankingStop
 
 _WHY = "its mean is known well enough"
+_RANKED = "its rank is known"
 
 
 def settling_of(parts: Parts, plan: RunPlan) -> Settling:
@@ -27,7 +30,14 @@ def settling_of(parts: Parts, plan: RunPlan) -> Settling:
     if settings.target_half_width:
         stop = PrecisionStop(settings.target_half_width, settings.target_min_tasks)
     if isinstance(provider, MatrixTaskProvider) and provider.is_shuffled:
-        return Settling(parts, stop, list(plan.environments), provider.place)
+        ranking = RankingStop(settings.indifference, provider.rows()) if settings.indifference else None
+        return Settling(parts, stop, list(plan.environments), provider.place, ranking)
+    if settings.indifference:
+        raise InvalidInputError(
+            f"models are ranked on a fixed number of tasks, and none is stated (got indifference "
+            f"{settings.indifference:g})",
+            next_step="State how many with --instances.",
+        )
     drawn = [name for name, environment in plan.environments.items() if environment.spec.tasks_are_drawn]
     return Settling(parts, stop, drawn if provider is None else (), float)
 
@@ -36,21 +46,29 @@ class Settling:
     """Follows what is opened and accepted, and takes settled pairs out. Owned by the campaign.
 
     A settled pair gets no further task: what it has queued is withdrawn, what is in progress ends and is stored. By
-    rates, its rate goes to the model's other environments. Without a `target_half_width` no pair settles. The pairs of
-    a model that is given up leave in the same way.
+    rates, its rate goes to the model's other environments. Without a `target_half_width` no pair settles. All pairs of
+    a model leave in the same way when it is given up, and when a ranking has compared it with every other model.
 
     Attributes:
         given_up: why each model was given up, by its key.
     """
 
     def __init__(
-        self, parts: Parts, stop: PrecisionStop | None, environments: Collection[str], place: Callable[[int], float]
+        self,
+        parts: Parts,
+        stop: PrecisionStop | None,
+        environments: Collection[str],
+        place: Callable[[int], float],
+        ranking: RankingStop | None = None,
     ) -> None:
         """Prepare it; pairs in `environments` can be settled, whose tasks are opened in the order of `place`."""
         self._parts = parts
         self._stop = stop
         self._environments = frozenset(environments)
         self._place = place
+        self._ranking = ranking
+        self._ranked: set[str] = set()
+        self._open_pairs = -1
         self._leaving: dict[tuple[str, str], str] = {}
         self.given_up: dict[str, str] = {}
 
@@ -60,11 +78,14 @@ class Settling:
         Raises:
             StoreError: if they cannot be read.
         """
-        if self._stop is None:
+        if self._stop is None and self._ranking is None:
             return
         rows = await store.task_scores(self._parts.settings.campaign)
+        if self._ranking is not None:
+            for model, environment, sequence, score in rows:
+                self._ranking.past(model, environment, sequence, score)
         for model, environment, sequence, score in sorted(rows, key=lambda row: self._place(row[2])):
-            if environment in self._environments:
+            if self._stop is not None and environment in self._environments:
                 index = sequence % self._parts.environments[environment].spec.data_length
                 self._stop.past(model, environment, index, score)
 
@@ -73,6 +94,22 @@ class Settling:
         for model, environment in self._stop.settled() if self._stop is not None else ():
             if model in models:
                 self._settle(model, environment)
+        if self._ranking is not None and models:
+            self._ranking.join(models)
+            self._ranked.clear()  # who was compared with all is not compared with the new ones
+            self._open_pairs = -1
+            self._rank()
+
+    def left(self, models: Sequence[str]) -> None:
+        """Compare models that left the roster with nobody."""
+        if self._ranking is not None and models:
+            for model in models:
+                self._ranking.leave(model)
+            self._rank()
+
+    def report(self) -> RankingReport | None:
+        """Return what is known of every two models, where they are ranked."""
+        return None if self._ranking is None else self._ranking.report()
 
     def opened(self, task: Task) -> None:
         """Note that a task was opened."""
@@ -82,6 +119,9 @@ class Settling:
     def accepted(self, sample: Sample) -> None:
         """Note how a task ended; when that settles its pair, tell so and take it out."""
         self._ended(sample.model, sample.environment, sample.task_id, sample.score)
+        if self._ranking is not None:
+            self._ranking.ended(sample.model, sample.environment, sample.sequence, sample.score)
+            self._rank()
 
     def withdrawn(self, tasks: Sequence[Task]) -> None:
         """Note that tasks end without a sample."""
@@ -92,6 +132,8 @@ class Settling:
         """Return the demand of pairs that have not left."""
         if self.given_up:
             demand = [one for one in demand if one.model not in self.given_up]
+        if self._ranked:
+            demand = [one for one in demand if one.model not in self._ranked]
         if self._stop is None:
             return demand
         return [one for one in demand if not self._stop.is_settled(one.model, one.environment)]
@@ -102,6 +144,7 @@ class Settling:
         self._leaving |= dict.fromkeys(((model, name) for name in self._parts.environments), why)
         self._parts.dispatcher.hold(model, math.inf)
         self._parts.wake.set()
+        self.left([model])
 
     def leave(self, pairs: Mapping[tuple[str, str], str]) -> None:
         """Withdraw what pairs have queued, each for its reason; what falls due later is sampled."""
@@ -143,9 +186,23 @@ class Settling:
         self._parts.emit(PairSettled(model, environment, known.tasks, known.mean, known.low, known.high))
         self._settle(model, environment)
 
-    def _settle(self, model: str, environment: str) -> None:
+    def _rank(self) -> None:
+        """Tell what was decided, and take out the models that have been compared with every other."""
+        assert self._ranking is not None, "there is one that has changed"
+        if self._ranking.open_pairs == self._open_pairs:
+            return
+        self._open_pairs = self._ranking.open_pairs
+        for pair in self._ranking.news():
+            self._parts.emit(ModelsRanked(**asdict(pair)))
+        for model in self._ranking.settled():
+            if model not in self._ranked and model not in self.given_up:
+                self._ranked.add(model)
+                for environment in self._parts.environments:
+                    self._settle(model, environment, _RANKED)
+
+    def _settle(self, model: str, environment: str, why: str = _WHY) -> None:
         parts = self._parts
-        self._leaving[model, environment] = _WHY
+        self._leaving[model, environment] = why
         sampler = parts.samplers.get(model)
         if sampler is not None:
             sampler.settle(environment, parts.now())

@@ -10,7 +10,7 @@ from headgate.core import DAY_S
 from headgate.core.status import CampaignStatus, ModelStatus, QueueStatus
 from headgate.run.judging import JudgedPair
 from headgate.run.parts import Parts
-from headgate.sampling import ModelSampler
+from headgate.sampling import ModelSampler, RankingReport
 from headgate.statistics import Agreement
 from headgate.storage import control_words
 from headgate.telemetry import duration
@@ -68,6 +68,7 @@ class RunResult:
         given_up: models whose service kept failing, and why: their other tasks were not run.
         empty_because: why there is no sample; empty when there are some, or the provider gave no tasks.
         agreements: by environment, how far repeated judgements agree; of all samples, those of earlier runs included.
+        ranking: what is known of every two models, where `indifference` asks for it.
     """
 
     status: CampaignStatus
@@ -82,6 +83,7 @@ class RunResult:
     given_up: Mapping[str, str] = field(default_factory=dict)
     empty_because: str = ""
     agreements: tuple[tuple[str, Agreement], ...] = ()
+    ranking: RankingReport | None = None
 
     @property
     def was_interrupted(self) -> bool:

@@ -20,6 +20,12 @@ from .capacity import (
     capacity_check as capacity_check,
 )
 from .precision import PrecisionStop as PrecisionStop
+from .ranking import (
+    NEXT_SAMPLES as NEXT_SAMPLES,
+    RankedPair as RankedPair,
+    RankingReport as RankingReport,
+    RankingStop as RankingStop,
+)
 from .roster import (
     BASELINE_ROSTER as BASELINE_ROSTER,
     BaselineRoster as BaselineRoster,

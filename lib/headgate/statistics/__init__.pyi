@@ -27,4 +27,5 @@ from .paired import (
     mean_difference as mean_difference,
     task_pairs as task_pairs,
 )
+from .ranking import PairDecision as PairDecision, PairwiseRanking as PairwiseRanking, Verdict as Verdict
 from .limits import student_limits as student_limits, wilson_limits as wilson_limits

@@ -160,6 +160,19 @@ class PairSettled(Event):
     high: float
 
 
+class ModelsRanked(Event):
+    """Two models were compared for good: what is known of the first against the second on all instances."""
+
+    first: str
+    second: str
+    verdict: str
+    certainty: float
+    tasks: int
+    difference: float
+    low: float
+    high: float
+
+
 class DuesForgiven(Event, log_level=DEBUG):
     """Dues older than the catch-up horizon were dropped, so that a long pause ends without a burst."""
 

@@ -1,0 +1,160 @@
+"""When a model has been sampled enough to be ranked: it has been compared with every other one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.statistics import PairDecision, PairwiseRanking, Verdict
+
+NEXT_SAMPLES: Final = 1_000
+"""Samples whose decisions are foreseen."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankedPair:
+    """What is known of two models.
+
+    Attributes:
+        first: key of one model.
+        second: key of the other.
+        verdict: of the first against the second on all tasks; see `headgate.statistics.PairDecision`.
+        certainty: probability that the verdict is right, at least; 0 while it is open.
+        tasks: of each environment that it rests on.
+        difference: of their means over environments on these tasks, first less second.
+        low: of the 95 % confidence sequence for the difference on all tasks.
+        high: likewise.
+    """
+
+    first: str
+    second: str
+    verdict: Verdict
+    certainty: float
+    tasks: int
+    difference: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class RankingReport:
+    """How far a ranking has come.
+
+    Attributes:
+        pairs: every two models.
+        next_decides: how many of the open pairs the next 1 000 samples would decide, on average.
+    """
+
+    pairs: tuple[RankedPair, ...] = ()
+    next_decides: float = 0.0
+
+    @property
+    def open(self) -> int:
+        """How many pairs are not decided."""
+        return sum(pair.verdict == "open" for pair in self.pairs)
+
+
+class RankingStop:
+    """Says which models of a matrix need no more samples. Pure; owned by the campaign.
+
+    A row of the ranking is a task of each environment, in the order in which the matrix gives them; a model's score of
+    it is the mean over environments. A task that ends without a score counts as 0 there, as in the leaderboard.
+    """
+
+    def __init__(self, indifference: float, rows: Mapping[tuple[str, int], int]) -> None:
+        """Prepare it.
+
+        Args:
+            indifference: differences of means up to it need not be told apart; in (0, 1).
+            rows: environment and sequence of each task -> its row.
+        """
+        self._indifference, self._rows = indifference, rows
+        self._count = 1 + max(rows.values(), default=-1)
+        self._environments = len({environment for environment, _ in rows})
+        self._sums: dict[str, NDArray[np.float64]] = {}
+        self._ended: dict[str, NDArray[np.int64]] = {}
+        self._seen: set[tuple[str, str, int]] = set()
+        self._models: list[str] = []
+        self._left: set[str] = set()
+        self._ranking: PairwiseRanking | None = None
+        self._told: set[tuple[str, str]] = set()
+
+    def past(self, model: str, environment: str, sequence: int, score: float | None) -> int | None:
+        """Take how a task ended; return its row when that completes it."""
+        row = self._rows.get((environment, sequence))
+        if row is None or (model, environment, sequence) in self._seen:
+            return None
+        self._seen.add((model, environment, sequence))
+        sums = self._sums.setdefault(model, np.zeros(self._count))
+        ended = self._ended.setdefault(model, np.zeros(self._count, dtype=np.int64))
+        sums[row] += score or 0.0
+        ended[row] += 1
+        return row if ended[row] == self._environments else None
+
+    def join(self, models: Sequence[str]) -> None:
+        """Rank these models, too.
+
+        Raises:
+            InvalidInputError: if there is one model alone, or no task.
+        """
+        self._models += [model for model in models if model not in self._models]
+        self._left -= set(models)
+        empty = np.full(self._count, np.nan)
+        table = [
+            np.where(self._ended[model] == self._environments, self._sums[model] / self._environments, np.nan)
+            if model in self._sums
+            else empty
+            for model in self._models
+        ]
+        self._ranking = PairwiseRanking(np.array(table), self._indifference)
+        for model in self._left:
+            self._ranking.drop(self._models.index(model))
+
+    def leave(self, model: str) -> None:
+        """Rank the others without this one."""
+        if self._ranking is not None and model in self._models:
+            self._left.add(model)
+            self._ranking.drop(self._models.index(model))
+
+    def ended(self, model: str, environment: str, sequence: int, score: float | None) -> None:
+        """Note how a task ended."""
+        row = self.past(model, environment, sequence, score)
+        if row is not None and self._ranking is not None and model in self._models:
+            self._ranking.add(self._models.index(model), row, float(self._sums[model][row]) / self._environments)
+            self._ranking.advance()
+
+    @property
+    def open_pairs(self) -> int:
+        """How many pairs of models are to be decided."""
+        return 0 if self._ranking is None else self._ranking.open_pairs
+
+    def settled(self) -> list[str]:
+        """Return the models that need no more samples."""
+        if self._ranking is None:
+            return []
+        return [model for model, is_open in zip(self._models, self._ranking.open_models(), strict=True) if not is_open]
+
+    def news(self) -> list[RankedPair]:
+        """Return the pairs that were decided since this was asked last."""
+        if self._ranking is None:
+            return []
+        found = [self._named(self._ranking.decision(pair)) for pair in self._ranking.decided()]
+        fresh = [one for one in found if (one.first, one.second) not in self._told]
+        self._told |= {(one.first, one.second) for one in fresh}
+        return fresh
+
+    def report(self) -> RankingReport:
+        """Return what is known of every two models."""
+        if self._ranking is None:
+            return RankingReport()
+        samples = NEXT_SAMPLES // max(1, self._environments)
+        foreseen = self._ranking.forecast(samples, np.random.default_rng(0))
+        return RankingReport(tuple(map(self._named, self._ranking.decisions())), foreseen)
+
+    def _named(self, one: PairDecision) -> RankedPair:
+        first, second = self._models[one.first], self._models[one.second]
+        return RankedPair(first, second, one.verdict, one.certainty, one.rows, one.difference, one.low, one.high)

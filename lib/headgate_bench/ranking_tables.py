@@ -1,0 +1,288 @@
+"""Drawn tables of models × tasks, and the rules that decide from a part of one which models score higher."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.environments import BaselineKind, baseline_episode, environment
+from headgate.statistics import ConfidenceSequence, PairwiseRanking, Verdict
+
+Floats = NDArray[np.float64]
+
+_LEVEL: Final = 0.05
+_ROUNDING: Final = 1e-9
+_ROWS_AT_ONCE: Final = 4
+_KINDS: Final[tuple[BaselineKind, ...]] = ("greedy", "solver")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What a full run would find.
+
+    Attributes:
+        scores: models × rows, in the order in which rows are taken.
+        tokens: likewise; what each cell costs.
+        known: how many of the models, the first ones, were run before, at no cost.
+    """
+
+    scores: Floats
+    tokens: Floats
+    known: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How the tables of a setting are drawn: an item response model of two parameters, and what is special.
+
+    Attributes:
+        name: for tables.
+        models: in each table.
+        rows: tasks that each model has in a full run.
+        spread: standard deviation of the models' abilities; that of the tasks' difficulties is 1.5.
+        slope: of a typical task.
+        known: models that were run before.
+        special: `clusters` of tasks that share a difficulty and suit models differently, an `outlier` that is good at
+            what others are bad at, scores that are `graded`, a model that is `changing` while it is sampled.
+        holds: whether what the guarantee rests on holds.
+    """
+
+    name: str
+    models: int
+    rows: int
+    spread: float = 1.0
+    slope: float = 1.0
+    known: int = 0
+    special: str = ""
+    holds: bool = True
+
+    def table(self, rng: np.random.Generator, rows: float = 1.0) -> Table:
+        """Draw a table with this share of the rows."""
+        count = max(8, round(self.rows * rows))
+        ability = rng.normal(0.0, self.spread, self.models)[:, None]
+        difficulty, slope = rng.normal(0.0, 1.5, count), self.slope * np.exp(rng.normal(0.0, 0.3, count))
+        if self.special == "clusters":
+            cluster = rng.integers(20, size=count)
+            difficulty = rng.normal(0.0, 1.4, 20)[cluster] + rng.normal(0.0, 0.5, count)
+            ability = ability + rng.normal(0.0, 0.5, (self.models, 20))[:, cluster]
+        shift = np.zeros((self.models, count))
+        if self.special == "outlier":
+            shift[-1] = 2.0 * difficulty  # it solves what the others do not
+        if self.special == "changing":
+            shift[-1] = np.linspace(-0.3, 0.3, count)
+        chances = 1.0 / (1.0 + np.exp(-slope * (ability + shift - difficulty)))
+        scores = (rng.random(chances.shape) < chances).astype(np.float64)
+        if self.special == "graded":
+            scores = np.asarray(rng.beta(4.0 * chances, 4.0 * (1.0 - chances)), dtype=np.float64)
+        return Table(scores, _tokens(rng, scores), self.known)
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """Tables of real tasks: eight models, each of which plays a share of its own as the solver does, else as `greedy`.
+
+    Attributes:
+        scores: baselines (greedy, solver) × environments × tasks.
+    """
+
+    scores: Floats
+    name: str = "baselines of graded strength"
+    known: int = 0
+    holds: bool = True
+
+    @classmethod
+    async def of(cls, names: Sequence[str], tasks: int) -> Self:
+        """Play the first so many tasks of each environment by both baselines."""
+        found = [environment(name) for name in names]
+        return cls(
+            np.array(
+                [
+                    [
+                        [(await baseline_episode(one, kind, index)).score or 0.0 for index in range(tasks)]
+                        for one in found
+                    ]
+                    for kind in _KINDS
+                ]
+            )
+        )
+
+    def table(self, rng: np.random.Generator, rows: float = 1.0) -> Table:
+        """Draw models and the order of the tasks; a row is one of each environment."""
+        _, environments, tasks = self.scores.shape
+        skill = rng.uniform(0.1, 0.9, (8, 1, 1))
+        chosen = (rng.random((8, environments, tasks)) < skill).astype(np.int64)
+        scores = np.where(chosen, self.scores[1], self.scores[0]).mean(axis=1)
+        scores = scores[:, rng.permutation(tasks)[: max(8, round(tasks * rows))]]
+        return Table(scores, _tokens(rng, scores))
+
+
+def _tokens(rng: np.random.Generator, scores: Floats) -> Floats:
+    models, rows = scores.shape
+    lengths: Floats = 500.0 * rng.lognormal(0.0, 0.5, (models, 1)) * rng.lognormal(0.0, 0.8, rows)
+    return lengths
+
+
+SETTINGS: Final = (
+    Setting("10 models × 3 000 tasks", 10, 3_000),
+    Setting("20 models × 3 000 tasks", 20, 3_000),
+    Setting("10 models × 1 000 tasks", 10, 1_000),
+    Setting("10 models × 300 tasks", 10, 300),
+    Setting("far apart", 6, 1_000, spread=2.0),
+    Setting("all close together", 6, 1_000, spread=0.1),
+    Setting("clusters of tasks", 10, 3_000, special="clusters"),
+    Setting("one unlike all others", 10, 3_000, special="outlier"),
+    Setting("graded scores", 10, 1_000, special="graded"),
+    Setting("a new one beside 20 known × 1 000 tasks", 21, 1_000, known=20),
+    Setting("a new one beside 20 known × 3 000 tasks", 21, 3_000, known=20),
+    Setting("a new one unlike the known", 21, 1_000, known=20, special="outlier"),
+    Setting("one that changes meanwhile", 10, 1_000, special="changing", holds=False),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """What a rule made of a table.
+
+    Attributes:
+        share: tokens, of those of a full run.
+        wrong: pairs whose verdict the full table contradicts.
+        pairs: that were decided.
+        cells: that were taken of each model.
+        held: intervals that hold the difference on all tasks; None for rules that state none.
+    """
+
+    share: float
+    wrong: int
+    pairs: int
+    cells: NDArray[np.int64]
+    held: int | None = None
+
+
+Rule = Callable[[Table, float, NDArray[np.int64]], Ranked]
+"""Given a table, the indifference, and how many cells of each model the first rule took."""
+
+
+def sequential(table: Table, indifference: float, _: NDArray[np.int64]) -> Ranked:
+    """Rank by `headgate.statistics.PairwiseRanking`, four rows of each open model at once."""
+    return _sequential(table, indifference, table.known)
+
+
+def strict(table: Table, indifference: float, _: NDArray[np.int64]) -> Ranked:
+    """Rank likewise until every two models are told apart or shown to be alike."""
+    return _sequential(table, indifference, table.known, is_strict=True)
+
+
+def without_predictions(table: Table, indifference: float, _: NDArray[np.int64]) -> Ranked:
+    """Rank likewise, but let known models predict nothing: their scores come to light row by row."""
+    return _sequential(table, indifference, 0)
+
+
+def _sequential(table: Table, indifference: float, known: int, *, is_strict: bool = False) -> Ranked:
+    scores = np.full_like(table.scores, np.nan)
+    scores[:known] = table.scores[:known]
+    ranking = PairwiseRanking(scores, indifference, is_strict=is_strict)
+    cells = np.zeros(len(scores), dtype=np.int64)
+    new = np.arange(len(scores)) >= table.known
+    while (needed := ranking.open_models())[new].any():
+        for model, row in ranking.next(_ROWS_AT_ONCE * int(needed.sum())):
+            ranking.add(model, row, table.scores[model, row])
+            cells[model] += 1
+        ranking.advance()
+    means, wrong, held, pairs = table.scores.mean(axis=1), 0, 0, 0
+    for one in ranking.decisions():
+        if one.second < table.known:
+            continue  # both are known
+        full = float(means[one.first] - means[one.second])
+        wrong += contradicts(full, one.verdict, indifference)
+        held += one.low - 1e-3 <= full <= one.high + 1e-3
+        pairs += 1
+    return Ranked(_share(table, cells), wrong, pairs, cells, held)
+
+
+def uniform(table: Table, _: float, __: NDArray[np.int64]) -> Ranked:
+    """Take everything."""
+    cells = np.full(len(table.scores), table.scores.shape[1])
+    models = len(cells)
+    pairs = models * (models - 1) // 2 - table.known * (table.known - 1) // 2
+    return Ranked(1.0, 0, pairs, cells)
+
+
+def half_width(table: Table, indifference: float, _: NDArray[np.int64]) -> Ranked:
+    """Stop each model when its mean is known to within `indifference`, as `target_half_width` does."""
+    cells = np.zeros(len(table.scores), dtype=np.int64)
+    for model, scores in enumerate(table.scores):
+        known = ConfidenceSequence()
+        for score in scores:
+            if known.half_width <= indifference:
+                break
+            known.add(float(score))
+        cells[model] = known.count
+    return _by_means(table, indifference, cells)
+
+
+def successive_elimination(table: Table, indifference: float, _: NDArray[np.int64]) -> Ranked:
+    """Stop each model when its interval meets no other's, or is narrow (Even-Dar et al. 2006, Heckel et al. 2019)."""
+    models, rows = table.scores.shape
+    cells, means = np.zeros(models, dtype=np.int64), np.zeros(models)
+    active, totals = np.ones(models, dtype=np.bool_), np.zeros(models)
+    for row in range(rows):
+        cells[active] += 1
+        totals[active] += table.scores[active, row]
+        means = totals / np.maximum(1, cells)
+        radius = np.sqrt(np.log(4.0 * models * np.maximum(1, cells) ** 2 / _LEVEL) / (2.0 * np.maximum(1, cells)))
+        meets = np.abs(means[:, None] - means) < radius[:, None] + radius
+        np.fill_diagonal(meets, False)
+        active &= meets.any(axis=1) & (2 * radius > indifference)
+        if not active.any():
+            break
+    return _by_means(table, indifference, cells)
+
+
+def ucb_e(table: Table, indifference: float, taken: NDArray[np.int64]) -> Ranked:
+    """Spend as many cells as the first rule on what may be the best model (Audibert and Bubeck 2010, with a = 1)."""
+    models, rows = table.scores.shape
+    cells, totals = np.ones(models, dtype=np.int64), table.scores[:, 0].copy()
+    for _ in range(int(taken.sum()) - models):
+        bound = np.where(cells < rows, totals / cells + np.sqrt(1.0 / cells), -math.inf)
+        model = int(bound.argmax())
+        totals[model] += table.scores[model, cells[model]]
+        cells[model] += 1
+    return _by_means(table, indifference, cells)
+
+
+def _by_means(table: Table, indifference: float, cells: NDArray[np.int64]) -> Ranked:
+    """Return what the means of the first so many cells of each model say."""
+    cells = cells.copy()
+    cells[: table.known] = table.scores.shape[1]
+    found = np.array([scores[: max(1, count)].mean() for scores, count in zip(table.scores, cells, strict=True)])
+    full, wrong, pairs = table.scores.mean(axis=1), 0, 0
+    for second in range(table.known or 1, len(cells)):
+        for first in range(second):
+            apart = float(found[first] - found[second])
+            verdict: Verdict = "not worse" if apart >= 0 else "not better"
+            wrong += contradicts(float(full[first] - full[second]), verdict, indifference)
+            pairs += 1
+    return Ranked(_share(table, cells), wrong, pairs, cells)
+
+
+def contradicts(full: float, verdict: Verdict, indifference: float) -> bool:
+    """Return whether a difference on all tasks, first less second, contradicts a verdict."""
+    return {
+        "better": full < -_ROUNDING,
+        "worse": full > _ROUNDING,
+        "alike": abs(full) > indifference + _ROUNDING,
+        "not worse": full < -indifference - _ROUNDING,
+        "not better": full > indifference + _ROUNDING,
+        "open": True,
+    }[verdict]
+
+
+def _share(table: Table, cells: NDArray[np.int64]) -> float:
+    new = slice(table.known, None)
+    spent = sum(float(tokens[:count].sum()) for tokens, count in zip(table.tokens[new], cells[new], strict=True))
+    return spent / float(table.tokens[new].sum())

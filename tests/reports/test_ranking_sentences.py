@@ -1,0 +1,30 @@
+"""What a ranking says of its pairs, and of those that are open."""
+
+from __future__ import annotations
+
+from headgate.reports import ranking_lines
+from headgate.sampling import RankedPair, RankingReport
+
+
+def test_the_model_that_comes_first_is_named_first_and_open_pairs_say_what_more_samples_would_decide() -> None:
+    pairs = (
+        RankedPair("a", "b", "not better", 0.97, 40, -0.2, -0.3, -0.1),
+        RankedPair("a", "c", "better", 1.0, 90, 0.25, 0.1, 0.4),
+        RankedPair("b", "c", "alike", 0.96, 80, 0.01, -0.02, 0.03),
+        RankedPair("c", "d", "open", 0.0, 90, -0.01, -0.1, 0.05),
+    )
+    assert ranking_lines(RankingReport(pairs, 0.6)) == [
+        "3 of 4 pairs of models are ranked, all rightly with a probability of 95 %",
+        "b comes before a: +0.200 [+0.100, +0.300] on 40 tasks, 97.0% sure",
+        "a is better than c: +0.250 [+0.100, +0.400] on 90 tasks, 100.0% sure",
+        "b is as good as c: +0.010 [-0.020, +0.030] on 80 tasks, 96.0% sure",
+        "1 not ranked yet; the next 1000 samples would rank about 1",
+        "d and c: +0.010 [-0.050, +0.100] on 90 tasks",
+    ]
+
+
+def test_many_pairs_are_not_all_printed() -> None:
+    pairs = tuple(RankedPair("a", f"m{n}", "better", 1.0, 9, 0.5, 0.4, 0.6) for n in range(50))
+    lines = ranking_lines(RankingReport(pairs))
+    assert len(lines) == 1 + 45 + 1
+    assert lines[-1] == "and 5 more: --json has them all"
