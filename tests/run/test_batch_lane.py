@@ -220,6 +220,37 @@ async def test_what_a_batch_does_not_answer_is_asked_the_ordinary_way(site: Site
     assert site.served.now == {"question 3": 1, "question 5": 1}
 
 
+async def test_results_that_break_off_are_read_again_and_none_is_asked_twice(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_lane, "_CHUNK", 4)  # so that some are kept before the end, and some are not
+    readings = 0
+
+    async def wrong(http: web.Request, handler: Handler) -> web.StreamResponse | None:
+        nonlocal readings
+        if not http.path.endswith("/content"):
+            return None
+        readings += 1
+        if readings > 2:
+            return None
+        answer = await handler(http)
+        assert isinstance(answer, web.Response)
+        assert isinstance(answer.body, bytes)
+        lines = answer.body.splitlines(keepends=True)
+        broken = web.StreamResponse(headers={"Content-Length": str(len(answer.body))})
+        await broken.prepare(http)
+        await broken.write(b"".join(lines[: 4 * readings - 1]))
+        assert http.transport is not None
+        http.transport.close()
+        return broken
+
+    site.served.wrong = wrong
+    assert (await site.run()).scored == TASKS
+    assert (site.served.batched, +site.served.now) == (ONCE, {})
+    (end,) = site.ends
+    assert (readings, end.answered, end.left, end.ignored) == (3, TASKS, 0, 0)
+
+
 async def test_a_creation_whose_answer_is_lost_is_found_again_and_not_repeated(site: Site) -> None:
     lost = 0
 

@@ -467,21 +467,26 @@ class BatchLane:
             self._settled(request)
 
     async def _collect(self, batch: _Batch, model: Model, found: BatchStatus) -> None:
-        """Keep what came back, and have its tasks go on as it is durable."""
+        """Keep what came back, and have its tasks go on as it is durable; results that break off are read again."""
         seen: set[str] = set()
 
         async def read() -> None:
+            before, batch.ignored = frozenset(seen), 0
             kept: list[tuple[_Request, ChatReply | None]] = []
-            async for custom_id, reply in self._sender.results(model, found):
-                request = batch.open.get(custom_id)
-                if request is None or custom_id in seen:
-                    batch.ignored += 1
-                    continue
-                seen.add(custom_id)
-                kept.append((request, reply))
-                if len(kept) >= _CHUNK:
-                    await self._keep(batch, kept)
-                    kept = []
+            try:
+                async for custom_id, reply in self._sender.results(model, found):
+                    request = batch.open.get(custom_id)
+                    if request is None or custom_id in seen:
+                        batch.ignored += custom_id not in before
+                        continue
+                    seen.add(custom_id)
+                    kept.append((request, reply))
+                    if len(kept) >= _CHUNK:
+                        await self._keep(batch, kept)
+                        kept = []
+            except ChatError:
+                await self._keep(batch, kept)
+                raise
             await self._keep(batch, kept)
 
         try:
