@@ -32,6 +32,14 @@ def test_a_spool_of_days_is_not_read_through_for_one_batch(journal: Journal, nam
     assert [step for step in of_spool if "INDEX" not in step and "PRIMARY KEY" not in step] == []
 
 
+def test_ended_batches_are_forgotten_without_reading_all_requests(journal: Journal) -> None:
+    """Each commit of samples forgets them, and a day's requests may lie in batches."""
+    plan = [row[3] for row in journal._db._db.execute("EXPLAIN QUERY PLAN " + journal._db._sql["drop_ended_batches"])]
+    assert [step.split(" (")[0] for step in plan if "batched_requests" in step] == [
+        "SEARCH batched_requests USING COVERING INDEX batched_by_batch"
+    ]
+
+
 def test_closing_twice_is_legal_and_leaves_no_lock_behind(journal: Journal) -> None:
     journal.close()
     journal.close()

@@ -61,6 +61,7 @@ class _Request(BatchedRequest):
     line: bytes = b""
     asked_at: float = 0.0
     until: float = float("inf")
+    group: _Group | None = field(default=None, repr=False)
 
 
 @dataclass(slots=True)
@@ -215,7 +216,7 @@ class BatchLane:
         if not group.requests:
             group.since, group.size = now, 0
         group.model = model
-        group.requests[made.custom_id] = made
+        group.requests[made.custom_id], made.group = made, group
         group.size += len(line) + 1
         if len(group.requests) == 1 or self._is_due(group, now):
             self._wake.set()
@@ -232,8 +233,7 @@ class BatchLane:
         """
         for key in [key for sample in samples for key in self._of_sample.pop(sample, ())]:
             request = self._requests.pop(key)
-            for group in self._groups.values():
-                group.requests.pop(key, None)
+            _leave_group(request)
             batch = self._batches.get(request.batch)
             if batch is not None and batch.open.pop(key, None) is not None and not batch.open:
                 batch.wake.set()
@@ -253,8 +253,7 @@ class BatchLane:
         request = self._requests.get(f"{task_id}.1")
         if request is None or request.stage != "open":
             return ""
-        if not request.batch:
-            group = next(one for one in self._groups.values() if request.custom_id in one.requests)
+        if (group := request.group) is not None:
             at = _moment(group.since + self._settings.lane_batch_wait_s)
             return f"its request waits for {len(group.requests)} to make a batch, submitted at {at} at the latest"
         batch = self._batches[request.batch]
@@ -345,13 +344,11 @@ class BatchLane:
                 break
             chosen[key] = request
         record = BatchRecord(f"headgate-{uuid.uuid4().hex}", group.model.key, now, len(chosen))
-        for key, request in chosen.items():
-            request.batch = record.key
-            del group.requests[key]
         data = b"\n".join(request.line for request in chosen.values()) + b"\n"
-        group.size, group.since = max(0, group.size - len(data)), now
+        group.since = now
         for request in chosen.values():
-            request.line = b""
+            _leave_group(request)
+            request.batch = record.key
         batch = self._batches[record.key] = _Batch(record, group.model, dict(chosen), data)
         self._fresh.append(batch)
         await self._journaled(lambda journal: journal.batches.add(record, list(chosen.values())))
@@ -526,8 +523,7 @@ class BatchLane:
     def _settled(self, request: _Request) -> None:
         """Have a request asked the ordinary way."""
         request.stage = "now"
-        for group in self._groups.values():
-            group.requests.pop(request.custom_id, None)
+        _leave_group(request)
         batch = self._batches.get(request.batch)
         if batch is not None and batch.open.pop(request.custom_id, None) is not None:
             batch.left += 1
@@ -537,6 +533,14 @@ class BatchLane:
         assert self._journal is not None, "it has been loaded"
         thread = self._journal
         return await thread.write(lambda: change(thread.journal))
+
+
+def _leave_group(request: _Request) -> None:
+    """Have a request wait for no batch; nothing where it is in one."""
+    if (group := request.group) is not None:
+        del group.requests[request.custom_id]
+        group.size -= len(request.line) + 1
+        request.group, request.line = None, b""
 
 
 def _digest(model: Model, messages: Sequence[Message]) -> str:

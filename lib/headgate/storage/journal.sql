@@ -401,13 +401,15 @@ DELETE FROM batched_requests WHERE sample = ?;
 DELETE FROM request_batches WHERE key = :key;
 
 -- name: drop_ended_batches
-DELETE FROM request_batches WHERE stage = 'ended' AND key NOT IN (SELECT batch FROM batched_requests);
+DELETE FROM request_batches WHERE stage = 'ended'
+AND NOT EXISTS (SELECT 1 FROM batched_requests WHERE batch = request_batches.key);
 
 -- name: drop_old_batches
 DELETE FROM request_batches WHERE made_at < :before;
 
 -- name: drop_lone_requests
-DELETE FROM batched_requests WHERE batch != '' AND batch NOT IN (SELECT key FROM request_batches);
+DELETE FROM batched_requests WHERE batch != ''
+AND NOT EXISTS (SELECT 1 FROM request_batches WHERE key = batched_requests.batch);
 
 -- name: abandon_request_batches
 UPDATE request_batches SET holder = '' WHERE holder = :holder;
