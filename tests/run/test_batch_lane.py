@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from headgate.config import Settings
-from headgate.core import Message, Model, events
+from headgate.core import Message, Model, Secret, events
 from headgate.environments import EnvironmentSpec, ForJudge, Judgement, Score
 from headgate.net.listener import free_port
 from headgate.run import batch_lane
@@ -23,7 +23,7 @@ from headgate.run.assembly import run_source
 from headgate.run.judging import Judging, judge_of
 from headgate.run.matrix import MatrixTaskProvider
 from headgate.run.status import RunResult
-from headgate.sampling import StaticRoster
+from headgate.sampling import Roster, RosterSource, StaticRoster
 from headgate.storage import open_store
 from headgate.telemetry import Recorded
 from tests.run.batch_provider import Handler, Provider, lines_of, provider
@@ -96,16 +96,26 @@ class Site:
     def close(self) -> None:
         """A sink of events."""
 
-    async def run(self, *, tasks: int = TASKS, lane: str = "batch", **more: Any) -> RunResult:
+    async def run(
+        self,
+        *,
+        tasks: int = TASKS,
+        lane: str = "batch",
+        at: Provider | None = None,
+        key: str = "",
+        roster: RosterSource | None = None,
+        **more: Any,
+    ) -> RunResult:
         changes = {"lane_batch_wait_s": 0.2, "lane_poll_s": 0.02, "num_evaluation_workers": 4, "status_interval_s": 0.2}
         watch = {name: more.pop(name) for name in ("stop", "duration_s") if name in more}
         settings = Settings(journal=self.folder / "journal", sink_max_wait=0.2, **{**changes, **more})
         is_judged = bool(settings.judge_model)
+        model = Model("m", base_url=(at or self.served).base_url, api_key=Secret(key), lane=lane)
         environment: Questions = Essays() if is_judged else Questions()
         name = environment.spec.name
         return await run_source(
             settings,
-            roster=StaticRoster([Model("m", base_url=self.served.base_url, lane=lane)]),
+            roster=roster or StaticRoster([model]),
             environments={name: environment},
             store=self.store,
             source=MatrixTaskProvider([name], tasks),
@@ -313,7 +323,7 @@ async def test_it_is_told_where_a_sample_is_and_a_batch_that_nobody_wants_any_mo
 
 async def test_a_run_that_ends_leaves_its_batches_to_the_next_one(site: Site) -> None:
     site.served.wrong = _in_progress
-    first = await site.run(duration_s=2.0)
+    first = await site.run(stop=site.submitted)
     assert (first.scored, first.open_tasks) == (0, TASKS)
     site.served.wrong = None
     second = await site.run()
@@ -322,10 +332,57 @@ async def test_a_run_that_ends_leaves_its_batches_to_the_next_one(site: Site) ->
     assert site.served.calls["POST batches"] == 1
 
 
+async def test_a_batch_of_a_model_that_moved_is_followed_where_it_was_submitted(site: Site) -> None:
+    site.served.wrong = _in_progress
+    await site.run(stop=site.submitted, key="the key of both")
+    site.served.wrong = None
+    async with provider() as other:
+        second = await site.run(at=other, key="the key of both")
+    assert (second.scored, await site.scores()) == (TASKS, SCORED)
+    assert (site.served.batched, +site.served.now) == (ONCE, {})
+    assert +other.calls == {}
+
+
+async def test_no_key_is_told_to_the_place_that_a_model_with_another_key_has_left(site: Site) -> None:
+    keys: set[str] = set()
+
+    async def wrong(http: web.Request, handler: Handler) -> web.StreamResponse | None:
+        keys.add(http.headers.get("Authorization", ""))
+        return await _in_progress(http, handler)
+
+    site.served.wrong = wrong
+    await site.run(stop=site.submitted, key="the key of one")
+    async with provider() as other:
+        second = await site.run(at=other, key="the key of another")
+    assert keys == {"Bearer the key of one"}
+    assert (second.scored, await site.scores(), other.now) == (TASKS, SCORED, ONCE)
+    (end,) = site.ends
+    assert end.status == "moved"
+    assert end.reason == f"it lies at {site.served.base_url}, which is not told the key of {other.base_url}"
+
+
+async def test_a_key_that_changes_is_used_for_batches_under_way(site: Site) -> None:
+    """The old one may be refused from that moment on."""
+
+    async def wrong(http: web.Request, handler: Handler) -> web.StreamResponse | None:
+        if not http.path.startswith("/v1/batches/") or http.headers["Authorization"] == "Bearer the new one":
+            return None
+        return web.Response(status=401)
+
+    class Rotated:
+        async def load(self) -> Roster:
+            key = Secret("the new one" if site.submitted.is_set() else "the old one")
+            return Roster((Model("m", base_url=site.served.base_url, api_key=key, lane="batch"),))
+
+    site.served.wrong = wrong
+    result = await site.run(roster=Rotated(), roster_refresh_s=0.1)
+    assert (result.scored, site.served.batched, +site.served.now) == (TASKS, ONCE, {})
+
+
 async def test_answers_whose_judgements_are_in_a_batch_outlive_their_run(site: Site) -> None:
     judge = {"judge_model": "j", "judge_url": site.served.base_url, "judge_lane": "batch"}
     site.served.wrong = _in_progress
-    first = await site.run(duration_s=2.0, lane="now", **judge)
+    first = await site.run(stop=site.submitted, lane="now", **judge)
     assert (first.scored, first.open_tasks) == (0, TASKS)
     site.served.wrong = None
     second = await site.run(lane="now", **judge)

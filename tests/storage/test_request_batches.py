@@ -51,6 +51,22 @@ def test_a_reply_that_is_kept_outlives_its_process_until_its_sample_is_durable(p
     second.close()
 
 
+def test_a_journal_whose_batches_do_not_say_where_they_are_reads_on(place: JournalPlace) -> None:
+    journal = Journal(place, "main")
+    for column in ("base_url", "credential"):
+        journal._db._db.execute(f"ALTER TABLE request_batches DROP COLUMN {column}")  # type: ignore[attr-defined]
+    row = "('k', '', 'm', 0.0, 1, 'open')"
+    columns = "(key, holder, model, made_at, requests, stage)"
+    journal._db._db.execute(f"INSERT INTO request_batches {columns} VALUES {row}")  # type: ignore[attr-defined]
+    journal.close()
+    journal = Journal(place, "main")
+    journal.adopt([SAT], [SMALL])
+    other = BatchRecord("l", SMALL, 1.0, 1, base_url="http://127.0.0.1:1/v1", credential="c")
+    journal.batches.add(other, [])
+    assert journal.batches.load(2.0) == ([BatchRecord("k", "m", 0.0, 1, "open"), other], [])
+    journal.close()
+
+
 @pytest.mark.parametrize("is_old", [True, False])
 def test_what_was_never_submitted_and_what_nobody_takes_up_is_forgotten(place: JournalPlace, is_old: bool) -> None:
     journal = Journal(place, "main")

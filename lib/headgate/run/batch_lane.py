@@ -8,7 +8,7 @@ import hashlib
 import uuid
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
@@ -76,11 +76,16 @@ class _Group:
 
 @dataclass(slots=True)
 class _Batch:
-    """A batch under way. `open` are the requests that have no end yet, by `custom_id`."""
+    """A batch under way.
+
+    `open` are the requests that have no end yet, by `custom_id`; `model` is asked about it, None until one may be,
+    and `moved_to` where that is which may not.
+    """
 
     record: BatchRecord
-    model: Model | None
-    open: dict[str, _Request]
+    model: Model | None = None
+    open: dict[str, _Request] = field(default_factory=dict)
+    moved_to: str = ""
     data: bytes = b""
     done: int = 0
     answered: int = 0
@@ -88,6 +93,23 @@ class _Batch:
     ignored: int = 0
     tokens: tuple[int, int] = (0, 0)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def asked(self) -> Model:
+        """Who is asked about it."""
+        assert self.model is not None, "it is followed as soon as its model is known"
+        return self.model
+
+    def note_model(self, model: Model) -> None:
+        """Ask the model from now on, where the batch was submitted: no key is told to a place that never had it."""
+        record = self.record
+        if record.base_url in ("", model.base_url):
+            self.model = model
+        elif record.credential == _credential(record.key, model):
+            self.model = replace(model, base_url=record.base_url)
+        elif self.model is None:
+            self.moved_to = model.base_url
+        self.wake.set()
 
 
 class _EndedError(Exception):
@@ -150,7 +172,7 @@ class BatchLane:
             return None
         if not task.stage.startswith(f"{JUDGE}.") and task.environment not in self.single:
             return None
-        if self._refused.get(_place(model), 0.0) > now:
+        if self._refused.get(model.base_url, 0.0) > now:
             return None
         if lane == "batch":
             return float("inf")
@@ -243,8 +265,7 @@ class BatchLane:
         self._models[model.key] = model
         for batch in self._batches.values():
             if batch.record.model == model.key:
-                batch.model = model
-                batch.wake.set()
+                batch.note_model(model)
 
     # What it looks like.
 
@@ -286,7 +307,9 @@ class BatchLane:
             if record.stage == "made":  # what it was made of is asked again: it was never submitted
                 await journal.write(journal.journal.batches.undo, record)
                 continue
-            batch = known[record.key] = _Batch(record, self._models.get(record.model), {})
+            batch = known[record.key] = _Batch(record)
+            if (model := self._models.get(record.model)) is not None:
+                batch.note_model(model)
             if record.stage != "ended":
                 self._batches[record.key] = batch
                 self._fresh.append(batch)
@@ -343,13 +366,16 @@ class BatchLane:
             if chosen and (size > LANE_BYTES or len(chosen) == self._settings.lane_batch_requests):
                 break
             chosen[key] = request
-        record = BatchRecord(f"headgate-{uuid.uuid4().hex}", group.model.key, now, len(chosen))
+        model, key = group.model, f"headgate-{uuid.uuid4().hex}"
+        record = BatchRecord(
+            key, model.key, now, len(chosen), base_url=model.base_url, credential=_credential(key, model)
+        )
         data = b"\n".join(request.line for request in chosen.values()) + b"\n"
         group.since = now
         for request in chosen.values():
             _leave_group(request)
             request.batch = record.key
-        batch = self._batches[record.key] = _Batch(record, group.model, dict(chosen), data)
+        batch = self._batches[record.key] = _Batch(record, model, dict(chosen), data=data)
         self._fresh.append(batch)
         await self._journaled(lambda journal: journal.batches.add(record, list(chosen.values())))
 
@@ -357,14 +383,12 @@ class BatchLane:
         """Bring a batch to its end; what has no reply then is asked at once."""
         status, reason = "", ""
         try:
-            while batch.model is None:  # it may come back to the roster
-                batch.wake.clear()
-                await batch.wake.wait()
+            await self._model_known(batch)
             if not batch.record.batch_id:
-                await self._submit(batch, batch.model)
-            found = await self._awaited(batch, batch.model)
+                await self._submit(batch)
+            found = await self._awaited(batch)
             if batch.open:
-                await self._collect(batch, batch.model, found)
+                await self._collect(batch, found)
             status, reason = found.status, found.problem
         except _EndedError as ended:
             status, reason = ended.status, str(ended)
@@ -373,7 +397,20 @@ class BatchLane:
         counts = (record.requests, batch.answered, batch.left, batch.ignored, self._clock.wall() - record.made_at)
         self._emit(BatchEnded(record.model, record.batch_id or record.key, status, *counts, reason, *batch.tokens))
 
-    async def _submit(self, batch: _Batch, model: Model) -> None:
+    async def _model_known(self, batch: _Batch) -> None:
+        """Wait until there is somebody to ask about a batch: a model may come back to the roster.
+
+        Raises:
+            _EndedError: if its model is elsewhere, with another key.
+        """
+        while batch.model is None:
+            if batch.moved_to:
+                place = batch.record.base_url
+                raise _EndedError("moved", f"it lies at {place}, which is not told the key of {batch.moved_to}")
+            batch.wake.clear()
+            await batch.wake.wait()
+
+    async def _submit(self, batch: _Batch) -> None:
         """Have the provider know a batch.
 
         Raises:
@@ -383,15 +420,15 @@ class BatchLane:
         may_be_there = record.stage == "uploaded"
 
         async def uploaded() -> str:
-            return await self._sender.upload(model, record.key, batch.data)
+            return await self._sender.upload(batch.asked, record.key, batch.data)
 
         async def created() -> BatchStatus:
             nonlocal may_be_there
-            found = await self._sender.find(model, record.key) if may_be_there else None
+            found = await self._sender.find(batch.asked, record.key) if may_be_there else None
             if found is not None:
                 return found
             may_be_there = True
-            return await self._sender.create(model, record.key, record.file_id)
+            return await self._sender.create(batch.asked, record.key, record.file_id)
 
         try:
             if record.stage == "made":
@@ -400,7 +437,7 @@ class BatchLane:
                 await self._journaled(lambda journal: journal.batches.reached(record))
             found = await self._tried(created, give_up_at)
         except ChatError as error:
-            self._refused[_place(model)] = self._clock.wall() + REFUSED_S
+            self._refused[batch.asked.base_url] = self._clock.wall() + REFUSED_S
             raise _EndedError("refused", str(error)) from None
         record.stage, record.batch_id = "open", found.batch_id
         await self._journaled(lambda journal: journal.batches.reached(record))
@@ -422,7 +459,7 @@ class BatchLane:
     def _grown(self, pause_s: float) -> float:
         return min(pause_s * 1.5, self._settings.lane_poll_s * LONGEST_POLLS)
 
-    async def _awaited(self, batch: _Batch, model: Model) -> BatchStatus:
+    async def _awaited(self, batch: _Batch) -> BatchStatus:
         """Return a batch that has ended; it is cancelled where nobody wants anything of it any more.
 
         Raises:
@@ -433,9 +470,9 @@ class BatchLane:
             if not batch.open and not is_cancelled:
                 is_cancelled = True
                 with contextlib.suppress(ChatError):
-                    await self._sender.cancel(model, record.batch_id)
+                    await self._sender.cancel(batch.asked, record.batch_id)
             try:
-                found = await self._sender.status(model, record.batch_id)
+                found = await self._sender.status(batch.asked, record.batch_id)
             except ChatError as error:
                 missing = missing + 1 if error.status == 404 else 0
                 if missing >= _LOST_AFTER:
@@ -449,7 +486,7 @@ class BatchLane:
             self._give_late_ones_up(batch, now)
             if now > record.made_at + OVERDUE_S:
                 with contextlib.suppress(ChatError):
-                    await self._sender.cancel(model, record.batch_id)
+                    await self._sender.cancel(batch.asked, record.batch_id)
                 raise _EndedError("overdue", f"it has not ended within {OVERDUE_S / 3600:g} h")
             batch.wake.clear()
             with contextlib.suppress(TimeoutError):
@@ -463,7 +500,7 @@ class BatchLane:
         for request in late:
             self._settled(request)
 
-    async def _collect(self, batch: _Batch, model: Model, found: BatchStatus) -> None:
+    async def _collect(self, batch: _Batch, found: BatchStatus) -> None:
         """Keep what came back, and have its tasks go on as it is durable; results that break off are read again."""
         seen: set[str] = set()
 
@@ -471,7 +508,7 @@ class BatchLane:
             before, batch.ignored = frozenset(seen), 0
             kept: list[tuple[_Request, ChatReply | None]] = []
             try:
-                async for custom_id, reply in self._sender.results(model, found):
+                async for custom_id, reply in self._sender.results(batch.asked, found):
                     request = batch.open.get(custom_id)
                     if request is None or custom_id in seen:
                         batch.ignored += custom_id not in before
@@ -547,6 +584,11 @@ def _digest(model: Model, messages: Sequence[Message]) -> str:
     return hashlib.blake2b(request_body(model, messages, dict(model.options), streams=False)).hexdigest()[:32]
 
 
+def _credential(key: str, model: Model) -> str:
+    """Return by what the key of a model is known again: another text for each batch."""
+    return hashlib.blake2b(model.api_key.reveal().encode(), key=key.encode(), digest_size=16).hexdigest()
+
+
 def single_reply(environments: Mapping[str, Environment]) -> frozenset[str]:
     """Return the environments whose episodes end with their first reply; one under a rubric counts by its own name."""
     found = [one for one in environments.values() if one.spec.max_rounds == 1]
@@ -561,10 +603,6 @@ def _reply_of(text: str, wait_s: float) -> ChatReply | None:
         return None
     known = {each.name for each in fields(ChatReply)}
     return ChatReply(**{name: value for name, value in found.items() if name in known} | {"wait_s": wait_s})
-
-
-def _place(model: Model) -> str:
-    return model.base_url
 
 
 def _moment(at: float) -> str:

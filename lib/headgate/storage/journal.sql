@@ -54,7 +54,8 @@ CREATE TABLE IF NOT EXISTS control_changes (
 CREATE TABLE IF NOT EXISTS withdrawn (position INTEGER PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS request_batches (
   key TEXT PRIMARY KEY, holder TEXT NOT NULL, model TEXT NOT NULL, made_at REAL NOT NULL, requests INTEGER NOT NULL,
-  stage TEXT NOT NULL, file_id TEXT NOT NULL DEFAULT '', batch_id TEXT NOT NULL DEFAULT ''
+  stage TEXT NOT NULL, file_id TEXT NOT NULL DEFAULT '', batch_id TEXT NOT NULL DEFAULT '',
+  base_url TEXT NOT NULL DEFAULT '', credential TEXT NOT NULL DEFAULT ''
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS batched_requests (
   task_id TEXT NOT NULL, number INTEGER NOT NULL, digest TEXT NOT NULL, sample TEXT NOT NULL, batch TEXT NOT NULL,
@@ -362,14 +363,25 @@ SELECT position FROM withdrawn;
 SELECT model, environment, count(*) FROM open_tasks JOIN pairs USING (pair) GROUP BY model, environment;
 
 -- name: batches_of
-SELECT key, model, made_at, requests, stage, file_id, batch_id FROM request_batches WHERE holder = :holder;
+SELECT key, model, made_at, requests, stage, file_id, batch_id, base_url, credential
+FROM request_batches WHERE holder = :holder;
 
 -- name: batched_of
 SELECT task_id, number, digest, sample, batch, batched_requests.stage
 FROM batched_requests JOIN request_batches ON request_batches.key = batch WHERE holder = :holder;
 
 -- name: add_request_batch
-INSERT INTO request_batches (key, holder, model, made_at, requests, stage) VALUES (?, ?, ?, ?, ?, ?);
+INSERT INTO request_batches (key, holder, model, made_at, requests, stage, base_url, credential)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: lacks_columns
+SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM pragma_table_info('request_batches') WHERE name = 'credential');
+
+-- name: add_columns
+BEGIN;
+ALTER TABLE request_batches ADD COLUMN base_url TEXT NOT NULL DEFAULT '';
+ALTER TABLE request_batches ADD COLUMN credential TEXT NOT NULL DEFAULT '';
+COMMIT;
 
 -- name: set_request_batch
 UPDATE request_batches SET stage = ?, file_id = ?, batch_id = ? WHERE key = ?;

@@ -67,6 +67,8 @@ CREATE TABLE IF NOT EXISTS request_batches (
   key text PRIMARY KEY, holder text NOT NULL, model text NOT NULL, made_at float8 NOT NULL, requests bigint NOT NULL,
   stage text NOT NULL, file_id text NOT NULL DEFAULT '', batch_id text NOT NULL DEFAULT ''
 );
+ALTER TABLE request_batches ADD COLUMN IF NOT EXISTS base_url text NOT NULL DEFAULT '';
+ALTER TABLE request_batches ADD COLUMN IF NOT EXISTS credential text NOT NULL DEFAULT '';
 CREATE TABLE IF NOT EXISTS batched_requests (
   task_id text NOT NULL, number integer NOT NULL, digest text NOT NULL, sample text NOT NULL, batch text NOT NULL,
   stage text NOT NULL, reply text NOT NULL DEFAULT '',
@@ -76,7 +78,8 @@ CREATE INDEX IF NOT EXISTS batched_by_sample ON batched_requests (sample);
 CREATE INDEX IF NOT EXISTS batched_by_batch ON batched_requests (batch);
 
 -- name: has_latest
-SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'batched_requests';
+SELECT 1 FROM information_schema.columns
+WHERE table_schema = current_schema() AND table_name = 'request_batches' AND column_name = 'credential';
 
 -- name: has_meta
 SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'meta';

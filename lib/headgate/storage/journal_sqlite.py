@@ -83,6 +83,8 @@ class SqliteJournal:
     def make_tables(self) -> None:
         """Make what is missing of them."""
         self._db.executescript(self._sql["schema"])
+        if self.run("lacks_columns").fetchone() is not None:
+            self._db.executescript(self._sql["add_columns"])
 
     def told(self) -> AbstractContextManager[None]:
         """Raise damage of the file as a `JournalError`."""

@@ -31,6 +31,8 @@ class BatchRecord:
         stage: how far it has come.
         file_id: of its file at the provider; empty before that is uploaded.
         batch_id: of the provider; empty before it has told it.
+        base_url: where it was submitted; empty in a journal of an earlier version.
+        credential: by which it is known whether a key is the one that it was submitted with.
     """
 
     key: str
@@ -40,6 +42,8 @@ class BatchRecord:
     stage: BatchStage = "made"
     file_id: str = ""
     batch_id: str = ""
+    base_url: str = ""
+    credential: str = ""
 
 
 @dataclass(slots=True)
@@ -92,8 +96,8 @@ class RequestBatches:
     def add(self, batch: BatchRecord, requests: Sequence[BatchedRequest]) -> None:
         """Write down which requests are about to be submitted as a batch."""
         with self._transaction(durable=True):
-            values = (batch.key, self._holder, batch.model, batch.made_at, batch.requests, batch.stage)
-            self._db.run("add_request_batch", values)
+            made = (batch.key, self._holder, batch.model, batch.made_at, batch.requests, batch.stage)
+            self._db.run("add_request_batch", (*made, batch.base_url, batch.credential))
             rows = [(one.task_id, one.number, one.digest, one.sample, one.batch, one.stage) for one in requests]
             self._db.many("add_batched", rows)
         self._is_used = True
