@@ -80,6 +80,17 @@ def test_gates_show_every_limit_and_draw_the_one_that_is_chosen(address: str, pa
     assert "2,000,000" in page.goto(f"{address}/gates").text()
 
 
+def test_gates_show_which_batches_requests_lie_in(address: str, page: Page) -> None:
+    page.goto(f"{address}/gates?find=patient")
+    row = page.locator("section:has(#batches) tbody tr").first
+    row.wait_for(timeout=20_000)
+    said = row.inner_text()
+    assert "acme/patient-8b@main" in said
+    assert re.search(r"batch_\w{8}", said)
+    assert re.search(r"http://127\.0\.0\.1:\d+/v1\s+(open|in progress|validating|completed)", said)
+    assert row.locator("time").count() == 2
+
+
 def test_why_lists_what_waits_longest_and_says_which_gate_holds_it(address: str, page: Page) -> None:
     page.goto(f"{address}/why")
     page.locator("tbody a").first.click()

@@ -17,7 +17,7 @@ from headgate.config import Settings, load_settings
 from headgate.core import Model, Secret
 from headgate.core.errors import NotFoundError
 from headgate.core.events import CapacityPlan, MonitorStarted
-from headgate.core.status import CampaignStatus, PairStatus
+from headgate.core.status import CampaignStatus, PairStatus, RequestBatchStatus
 from headgate.elastic.gateway import load_pool_file, running_pool
 from headgate.jobqueue.server import ServerSettings, running_server
 from headgate.models import SimulationPlan, serve
@@ -58,7 +58,7 @@ class System:
 
 @asynccontextmanager
 async def small_system(folder: Path, *, workers: int = 12, **further: Any) -> AsyncIterator[System]:
-    """A real campaign of five models, one of them unreachable; a queue with dead jobs; a pool."""
+    """A real campaign of six models, one unreachable and one asked in batches; a queue with dead jobs; a pool."""
     system = System()
     async with AsyncExitStack() as stack:
         good = await stack.enter_async_context(serve())
@@ -69,13 +69,15 @@ async def small_system(folder: Path, *, workers: int = 12, **further: Any) -> As
         models += [
             Model("acme/tight-70b", "step-1200", base_url=tight.base_url, served_name="simulated", max_parallel=8),
             Model("acme/gone-7b", base_url="http://127.0.0.1:9/v1"),
+            Model("acme/patient-8b", base_url=tight.base_url, served_name="simulated", lane="batch"),
         ]
         models = [replace(model, uid=number) for number, model in enumerate(models)]
         given = {
             "campaign": "nightly", "store": str(folder / "store"), "journal": str(folder / "journal"),
             "environments": ENVIRONMENTS, "rates": {"*": 40_000.0}, "num_evaluation_workers": workers,
             "enable_monitoring": True, "monitor_port": 0, "sink_max_wait": 1.0, "sink_batch_size": 50,
-            "daily_tokens": 2_000_000, "drain_timeout_s": 1.0, "early_stop": False, **further,
+            "daily_tokens": 2_000_000, "drain_timeout_s": 1.0, "early_stop": False,
+            "lane_batch_wait_s": 0.5, **further,
         }  # fmt: skip
         system.settings = load_settings(given, environ={}, file=None).settings
         system.jobqueue = await _queue(stack)
@@ -204,8 +206,9 @@ def hostile_status() -> CampaignStatus:
     model = factories.model(1, model=name, name=name, pause_until=time.time() + 60, **trouble)
     pair = PairStatus(name, f"e{HOSTILE}", 10, 8, 6, 2, 4.5, 300.0, 4_000.0)
     request = factories.request_status(1, model=name, provider=HOSTILE, models=(name,), last_outcome=HOSTILE)
+    batch = RequestBatchStatus(name, HOSTILE, time.time(), 10, 20, HOSTILE, time.time(), HOSTILE)
     whole = factories.status(campaign=HOSTILE, models=(model,), pairs=(pair,), requests=(request,))
-    return replace(whole, captured_at=time.time())
+    return replace(whole, captured_at=time.time(), batches=(batch,))
 
 
 @asynccontextmanager

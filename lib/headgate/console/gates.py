@@ -1,4 +1,4 @@
-"""Every limit over time: requests by endpoint, workers, the ready queue, budgets."""
+"""Every limit over time: requests by endpoint, workers, the ready queue, budgets; and requests in batches."""
 
 from __future__ import annotations
 
@@ -82,6 +82,7 @@ def _values(sources: Sources, request: Request) -> dict[str, Any]:
         ),
         "chosen": chosen,
         "budgets": _budgets(said, wanted),
+        "batches": [one for one in said.get("batches", ()) if wanted in f"{one['model']} {one['provider']}".lower()],
         "query": query,
         "sorts": _SORTS,
         "link": lambda **changes: link("/gates", query, **changes),

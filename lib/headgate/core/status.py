@@ -213,6 +213,12 @@ class RequestBatchStatus:
     requests: int
     done: int
     """Of them, those that are answered or have failed, as the provider last said."""
+    provider: str = ""
+    """Address where it was submitted."""
+    until: float = 0.0
+    """When its provider is to have ended it, in seconds since the epoch; what is left then is asked at once."""
+    state: str = ""
+    """In the provider's words; before it has said any, `made` or `uploaded`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,7 @@ class _Batch:
     moved_to: str = ""
     data: bytes = b""
     done: int = 0
+    state: str = ""
     answered: int = 0
     left: int = 0
     ignored: int = 0
@@ -283,10 +284,19 @@ class BatchLane:
 
     def status(self) -> tuple[RequestBatchStatus, ...]:
         """Return the oldest batches under way."""
-        records = [(one.record, one.done) for one in self._batches.values()]
+        oldest = sorted(self._batches.values(), key=lambda one: one.record.made_at)[:_SHOWN]
         return tuple(
-            RequestBatchStatus(one.model, one.batch_id or one.key, one.made_at, one.requests, done)
-            for one, done in sorted(records, key=lambda found: found[0].made_at)[:_SHOWN]
+            RequestBatchStatus(
+                one.record.model,
+                one.record.batch_id or one.record.key,
+                one.record.made_at,
+                one.record.requests,
+                one.done,
+                one.record.base_url or ("" if one.model is None else one.model.base_url),
+                one.record.made_at + OVERDUE_S,
+                one.state or one.record.stage,
+            )
+            for one in oldest
         )
 
     # Its work.
@@ -479,7 +489,7 @@ class BatchLane:
                     raise _EndedError("lost", str(error)) from None
                 pause_s = max(pause_s, error.retry_after_s or 0.0)
             else:
-                missing, batch.done = 0, max(batch.done, found.done)
+                missing, batch.done, batch.state = 0, max(batch.done, found.done), found.status
                 if found.is_ended:
                     return found
             now = self._clock.wall()
