@@ -19,7 +19,7 @@ from .capacity import (
     CapacityLimit as CapacityLimit,
     capacity_check as capacity_check,
 )
-from .precision import PrecisionStop as PrecisionStop
+from .precision import Known as Known, PrecisionStop as PrecisionStop
 from .roster import (
     BASELINE_ROSTER as BASELINE_ROSTER,
     BaselineRoster as BaselineRoster,
