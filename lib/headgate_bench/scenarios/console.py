@@ -179,7 +179,7 @@ async def _watched(parameters: ConsoleParameters, bench: Bench) -> Outcome:
             for is_watched in (True, False) if pair % 2 else (False, True):
                 spent[is_watched] = await _window(parameters, source, process, is_watched=is_watched)
             ratios.append(1 + (spent[True] / spent[False] - 1) / parameters.asked_times)
-            samples.append({"pair": pair, "watched_cpu_share": spent[True], "unwatched_cpu_share": spent[False]})
+            samples.append({"pair": pair, "watched_s": spent[True], "unwatched_s": spent[False]})
     spread = spread_of(ratios)
     return Outcome(
         bars=[at_most("P16.watched", "CPU of a run, watched / not", spread.median, parameters.bar_watched, "×")],
@@ -193,13 +193,17 @@ async def _watched(parameters: ConsoleParameters, bench: Bench) -> Outcome:
 
 
 async def _window(parameters: ConsoleParameters, source: RunSource, process: int, *, is_watched: bool) -> float:
-    """Return the share of a core that the run spends within a window, asked by as many consoles or by none."""
+    """Return the CPU seconds that the run spends on a sample within a window, asked by many consoles or by none."""
+    await source.poll(now=True)
+    taken, before = int(source.said["samples"]), cpu_s(process)
     async with asyncio.TaskGroup() as group:
         asking = group.create_task(_ask(source, parameters.asked_times)) if is_watched else None
-        spent = await _spent(process, parameters.window_s)
+        await asyncio.sleep(parameters.window_s)
         if asking is not None:
             asking.cancel()
-    return spent
+    spent = cpu_s(process) - before
+    await source.poll(now=True)
+    return spent / max(1, int(source.said["samples"]) - taken)
 
 
 async def _ask(source: RunSource, times: int) -> None:
@@ -209,12 +213,6 @@ async def _ask(source: RunSource, times: int) -> None:
         assert source.is_up, source.problem
         next_at += source.wait_s / times  # by the clock: an answer that takes long makes no question rarer
         await asyncio.sleep(next_at - time.monotonic())
-
-
-async def _spent(process: int, window_s: float) -> float:
-    before, begun = cpu_s(process), time.perf_counter()
-    await asyncio.sleep(window_s)
-    return (cpu_s(process) - before) / (time.perf_counter() - begun)
 
 
 SCENARIO = Scenario(
