@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -14,8 +15,11 @@ from headgate.console import serve_console
 from headgate.core.errors import InvalidSettingError
 from headgate.net.token_stores import open_tokens
 from headgate.net.tokens import Scope, new_token, revoked
+from headgate.storage import SampleStore
+from headgate.storage.objects import FolderObjects
 from tests.console import worlds
 from tests.console.conftest import Serve, Visits, is_accessible, settings
+from tests.storage.samples import sample
 
 PAGES = ("/", "/matrix", "/gates", "/why", "/workers", "/steer?run={run}")
 ACTIONS = ("/steer", "/act")
@@ -37,6 +41,7 @@ async def guarded_console(folder: Path) -> AsyncIterator[tuple[str, dict[str, st
         store.add(revoked(token, now=time.time()) if name == "gone" else token, forget_before=0)
         texts[name] = text.reveal()
     store.close()
+    await SampleStore(FolderObjects(folder / "store")).put_batch("b", [sample(1, model="lab/a@main")])
     made = settings(folder, monitor_tokens=url, console_token=texts["console"])
     async with (
         worlds.said(worlds.large_status(3, 2)) as run,
@@ -114,6 +119,29 @@ def test_somebody_signs_in_sees_the_page_that_they_asked_for_and_signs_out(
         page.click("text=Sign out")
         page.wait_for_url("**/sign-in")
     visits.errors = [one for one in visits.errors if "401" not in one]
+
+
+@pytest.mark.parametrize("path", ["/samples", "/leaderboard"])
+def test_a_page_that_is_made_once_for_all_shows_each_their_name_their_rights_and_their_key(
+    guarded: tuple[str, dict[str, str], str], path: str
+) -> None:
+    address, texts, _ = guarded
+
+    def seen(who: str) -> tuple[bool, bool, list[str]]:
+        with httpx.Client(base_url=address, headers={"Accept": "text/html"}) as client:
+            client.post("/sign-in", data={"token": texts[who]})
+            first, again = (client.get(path).text for _ in range(2))
+        assert first == again
+        return f"Signed in as {who}" in first, "\u2026</a>" in first, re.findall('name="form_key" value="(.*?)"', first)
+
+    viewers = {who: seen(who) for who in ("reader", "steerer")}
+    keys = {key for _, _, own in viewers.values() for key in own} | set(seen("reader")[2])
+    assert {who: told[:2] for who, told in viewers.items()} == {
+        "reader": (True, False),
+        "steerer": (True, path == "/samples"),
+    }
+    assert len(keys) == 3
+    assert all(keys)
 
 
 def test_a_name_of_another_server_is_refused_without_tokens(serve: Serve, tmp_path: Path) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import polars as pl
+import pytest
 
 from headgate import storage
-from headgate.core.events import ControlChanged
+from headgate.core.events import ControlChanged, PairSettled, ScoreDropped
 from headgate.run import Run, follow_invalidation
 from headgate.simulation import LoopClock, MemoryStore
 from tests.run.run_world import World, models
@@ -27,9 +28,19 @@ class Invalidated(MemoryStore):
         wanted = [("m000@main", "affine:sat", number, "sample.2") for number in self.sequences]
         return [*wanted, ("gone@main", "affine:sat", 0, "sample.2")] if wanted else []
 
-    async def invalid(self, campaign: str, since: float) -> list[tuple[str, str, float, float]]:
-        found = [(s.model, s.environment, s.finished_at, s.score or 0.0) for s in self.samples[: self.counted_out]]
-        return [row for row in found if row[2] >= since] + [("m000@main", "affine:sat", since + 0.5, 1.0)]
+    async def invalid(self, campaign: str, since: float) -> list[tuple[str, str, float, float, int]]:
+        out = self.samples[: self.counted_out]
+        found = [(s.model, s.environment, s.finished_at, s.score or 0.0, s.index) for s in out]
+        return [row for row in found if row[2] >= since] + [("m000@main", "affine:sat", since + 0.5, 1.0, 9_999)]
+
+    async def task_scores(self, campaign: str) -> list[tuple[str, str, int, float]]:
+        out = {(s.model, s.environment, s.sequence) for s in self.samples[: self.counted_out]}
+        return [row for row in await super().task_scores(campaign) if row[:3] not in out]
+
+    async def recent(self, campaign: str, since: float, most: int) -> list[storage.RecentSample]:
+        out = {(s.model, s.finished_at) for s in self.samples[: self.counted_out]}
+        rows = await super().recent(campaign, since, most)
+        return [row for row in rows if (row.model, row.finished_at) not in out]
 
     def marked(self, count: int, *, undo: bool = False) -> storage.Invalidated:
         """Return what `headgate invalidate` says of the first samples, and let the store say so, too."""
@@ -92,3 +103,51 @@ def test_a_run_that_goes_on_counts_what_was_invalidated_no_longer_and_again_afte
     assert (after, undone) == (expected, before)
     changes = [(event.verb, event.by, event.reason) for event in world.of(ControlChanged)]
     assert ("recount", "anna", "10 samples count no longer: a wrong key") in changes
+
+
+@pytest.mark.parametrize(
+    ("marks", "drops"), [((), 1), ((False,), 0), ((False, True), 1)], ids=["not", "once", "undone"]
+)
+def test_a_drop_is_looked_for_among_the_samples_that_count(tmp_path: Path, marks: tuple[bool, ...], drops: int) -> None:
+    store = Invalidated()
+    world = World(tmp_path, store)
+
+    async def during(run: Run, clock: LoopClock) -> None:
+        assert world.chats is not None
+        world.chats._skill = 0.95  # a scorer that was wrong
+        await clock.sleep(3 * 3_600)
+        for undo in marks:
+            done = store.marked(len(store.samples), undo=undo)
+            what = storage.Invalidation(storage.Chosen(), "a wrong key", "anna", undo=undo)
+            await follow_invalidation(world.settings(), store, what, done, run.now())  # type: ignore[arg-type]
+            await clock.sleep(11)
+        world.chats._skill = 0.2
+
+    settings = {"sink_batch_size": 10, "sink_max_wait": 1.0, "low_sample_threshold": 0}
+    world.run(models(1), RATES, duration_s=6 * 3_600, during=during, settings=settings)
+    assert len(world.of(ScoreDropped)) == drops
+
+
+@pytest.mark.parametrize("marks", [(), (False,), (False, True)], ids=["not", "once", "undone"])
+def test_a_mean_is_known_by_the_samples_that_count(tmp_path: Path, marks: tuple[bool, ...]) -> None:
+    store = Invalidated()
+    world = World(tmp_path, store)
+
+    async def during(run: Run, clock: LoopClock) -> None:
+        assert world.chats is not None
+        world.chats._skill = 1.0
+        await clock.sleep(600)
+        for undo in marks:
+            done = store.marked(len(store.samples), undo=undo)
+            what = storage.Invalidation(storage.Chosen(), "a wrong key", "anna", undo=undo)
+            await follow_invalidation(world.settings(), store, what, done, run.now())  # type: ignore[arg-type]
+            await clock.sleep(11)
+
+    settings = {
+        "sink_batch_size": 1, "sink_max_wait": 1.0, "low_sample_threshold": 0, "target_half_width": 0.1,
+        "target_min_tasks": 30,
+    }  # fmt: skip
+    world.run(models(1), RATES, duration_s=3 * 3_600, during=during, settings=settings)
+    (settled,) = world.of(PairSettled)
+    assert (store.counted_out > 0) == (marks == (False,))
+    assert len(store.samples) == settled.tasks + store.counted_out

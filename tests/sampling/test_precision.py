@@ -153,3 +153,23 @@ def test_listed_tasks_mislead_in_their_own_order_and_not_in_a_random_one() -> No
     shuffled = [held(rng.sample(range(200), 200), rng) for _ in range(100)]
     assert sum(listed) / 100 < 0.8
     assert sum(shuffled) / 100 >= 0.95
+
+
+def test_recounting_drops_what_counts_no_longer_and_keeps_what_is_not_stored_yet() -> None:
+    stop = PrecisionStop(0.1, 1)
+    for sequence in range(6):
+        stop.opened(task(sequence))
+    for sequence in (0, 1, 2, 4):
+        end(stop, task(sequence), 1.0)
+    # 0 was scored anew, 1 and 4 (which waits for 3) were invalidated, 2 is not stored yet, 9 counts again.
+    assert stop.recount(MODEL, ENVIRONMENT, {0: 0.0, 9: 1.0}, {1, 4}) is None
+    stop.validate()
+    known = stop.known(MODEL, ENVIRONMENT)
+    assert (known.tasks, known.mean) == (3, pytest.approx(2 / 3))
+    end(stop, task(3), 1.0)
+    assert stop.known(MODEL, ENVIRONMENT).tasks == 4
+    stop.opened(task(1, stage="sample.2"))
+    end(stop, task(5), 1.0)
+    end(stop, task(1, stage="sample.2"), 1.0)
+    assert stop.known(MODEL, ENVIRONMENT).tasks == 6
+    stop.validate()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
@@ -63,10 +63,27 @@ class Console:
     async def live_page(self, request: Request, template: str, values: Callable[[], dict[str, Any]]) -> HTMLResponse:
         """Return a page of what the sources say, asked of late.
 
-        Its live part is made once for all who ask for it: `values` is called for the first of them.
+        It is made once for all who ask for it: `values` is called for the first of them.
         """
         await self.sources.fresh()
-        return self.pages.live(request, template, values)
+        return self.pages.kept(request, template, self.sources.revision, values)
+
+    async def stored_page(
+        self, request: Request, template: str, made_of: Hashable, values: Callable[[], Mapping[str, Any]]
+    ) -> HTMLResponse:
+        """Return a page of what is stored, made once for all who ask for it while that is the same.
+
+        Args:
+            request: see `Pages.page`.
+            template: likewise.
+            made_of: what `values` depends on beside the address, the index and what is wrong with the store.
+            values: what the template shows beside these two.
+        """
+        index, records = await self.records.index(), self.records
+        return self.pages.kept(
+            request, template, (made_of, index.revision, records.problem),
+            lambda: {"index": index, "records": records, **values()},
+        )  # fmt: skip
 
 
 _SCREENS: Final[tuple[tuple[str, str, Callable[[FastAPI, Console], None]], ...]] = (

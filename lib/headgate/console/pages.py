@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -19,7 +19,9 @@ from headgate.console.access import Viewer
 from headgate.console.sources import Sources
 from headgate.telemetry import duration, safe_text
 
-MOST_CACHED: Final = 200
+MOST_CACHED: Final = 16_000_000
+"""Characters: a page with a thousand models to choose from has a hundred thousand."""
+
 SPARK_WIDTH: Final = 96
 SPARK_HEIGHT: Final = 20
 
@@ -27,8 +29,8 @@ SPARK_HEIGHT: Final = 20
 class Pages:
     """Renders pages. Owned by the console.
 
-    The part of a page that follows the sources is rendered once for all who look at it: kept by address, by who may
-    steer, and by the revision of what the sources said.
+    A page is rendered once for all who see the same of it: kept by address, by who looks, and by what it is made of,
+    such as the revision of what the sources said.
 
     Args:
         sources: what pages show.
@@ -39,7 +41,7 @@ class Pages:
         self._sources = sources
         self._screens = screens
         self._form_key = secrets.token_urlsafe(24)  # stands in what is kept for the key of whoever looks
-        self._cached: OrderedDict[tuple[str, bool, int], str] = OrderedDict()
+        self._cached: OrderedDict[Hashable, str] = OrderedDict()
         self._templates = jinja2.Environment(
             loader=jinja2.PackageLoader("headgate.console"),
             autoescape=True,
@@ -67,15 +69,19 @@ class Pages:
         """
         return self._answer(request, self._rendered(request, template, values), status)
 
-    def live(self, request: Request, template: str, values: Callable[[], Mapping[str, Any]]) -> HTMLResponse:
-        """Return a page of what the sources say; `values` is called unless its live part was made for somebody else."""
-        if not _is_part(request):
-            return self.page(request, template, **values())
-        key = self._key(request)
+    def kept(
+        self, request: Request, template: str, made_of: Hashable, values: Callable[[], Mapping[str, Any]]
+    ) -> HTMLResponse:
+        """Return a page; `values` is called unless it was made of the same for somebody else."""
+        viewer, is_part = _viewer_of(request), _is_part(request)
+        # Only the frame around the live part says who looks.
+        who = viewer and (viewer.may_steer if is_part else (viewer.name, viewer.has_session, viewer.may_steer))
+        key = (str(request.url), is_part, who, made_of)
         if key not in self._cached:
             self._cached[key] = self._rendered(request, template, values())
-            while len(self._cached) > MOST_CACHED:
+            while sum(map(len, self._cached.values())) > MOST_CACHED and len(self._cached) > 1:
                 self._cached.popitem(last=False)
+        self._cached.move_to_end(key)
         return self._answer(request, self._cached[key])
 
     def _rendered(self, request: Request, template: str, values: Mapping[str, Any]) -> str:
@@ -97,10 +103,6 @@ class Pages:
     def _answer(self, request: Request, text: str, status: int = 200) -> HTMLResponse:
         viewer = _viewer_of(request)
         return HTMLResponse(text.replace(self._form_key, "" if viewer is None else viewer.form_key), status)
-
-    def _key(self, request: Request) -> tuple[str, bool, int]:
-        viewer = _viewer_of(request)
-        return str(request.url), viewer is not None and viewer.may_steer, self._sources.revision
 
 
 def _is_part(request: Request) -> bool:

@@ -13,10 +13,10 @@ import polars as pl
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 
-from headgate.console.records import while_connected
+from headgate.console.records import Answer, while_connected
 from headgate.core import moment_of
 from headgate.core.errors import InvalidInputError, NotFoundError
-from headgate.storage import Order, SampleFilter, SampleIndex
+from headgate.storage import Order, SampleFilter, SampleIndex, SamplePage
 from headgate.telemetry import printable
 
 if TYPE_CHECKING:
@@ -106,30 +106,26 @@ def add_routes(app: FastAPI, console: Console) -> None:
         listing = Listing.of(query, time.time())
         after, before = query.get("after", ""), query.get("before", "")
 
-        async def found() -> dict[str, Any]:
+        async def found() -> tuple[Answer[SamplePage], int]:
             tasks, left = await records.search(listing.chosen)
             key = ("page", listing.chosen, listing.order, after, before, None if tasks is None else len(tasks))
-            page = await records.now(
+            answer = await records.answer(
                 key,
                 lambda index: index.page(
                     listing.chosen, listing.order, after=after, before=before, size=PAGE, tasks=tasks
                 ),
             )
-            return {"page": page, "rows": page.rows.to_dicts(), "parts_left": left}
+            assert answer is not None, "it was waited for"
+            return answer, left
 
-        shown = await while_connected(request, found())
-        index = await records.index()
-        kinds = [(kind, kind) for kind in index.error_kinds]
-        return console.page(
-            request,
-            "samples.html",
-            listing=listing,
-            index=index,
-            orders=list(Order),
-            kinds=kinds,
-            records=records,
-            **shown,
-        )
+        page, left = await while_connected(request, found())
+
+        def values() -> dict[str, Any]:
+            rows = page.value.rows.to_dicts()
+            return {"page": page.value, "rows": rows, "parts_left": left, "listing": listing, "orders": list(Order)}
+
+        made_of = (page.revision, page.value.total, left, listing.chosen)
+        return await console.stored_page(request, "samples.html", made_of, values)
 
     @app.get("/samples/{task_id}")
     async def sample_page(request: Request, task_id: str) -> HTMLResponse:

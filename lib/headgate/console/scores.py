@@ -62,13 +62,17 @@ def add_routes(app: FastAPI, console: Console) -> None:
 
         key = ("leaderboard", chosen, models, against)
         answer = await while_connected(request, records.answer(key, make, patience_s=PATIENCE_S, weight=HEAVY))
-        board, notes = answer.value if answer else (None, ())
-        start = int(given) if (given := request.query_params.get("start", "")).isdecimal() else 0
-        return console.page(
-            request, "leaderboard.html", listing=listing, models=models, against=against, records=records,
-            index=await records.index(), answer=answer, board=board, start=start, size=MOST_ROWS,
-            notes=notes,
-        )  # fmt: skip
+
+        def values() -> dict[str, Any]:
+            board, notes = answer.value if answer else (None, ())
+            start = int(given) if (given := request.query_params.get("start", "")).isdecimal() else 0
+            return {
+                "listing": listing, "models": models, "against": against, "answer": answer, "board": board,
+                "start": start, "size": MOST_ROWS, "notes": notes,
+            }  # fmt: skip
+
+        made_of = (answer and answer.revision, key)
+        return await console.stored_page(request, "leaderboard.html", made_of, values)
 
     @app.get("/scores")
     async def scores_page(request: Request) -> HTMLResponse:
@@ -88,10 +92,11 @@ def add_routes(app: FastAPI, console: Console) -> None:
 
         key = ("scores", chosen, models)
         answer = await while_connected(request, records.answer(key, make, patience_s=PATIENCE_S, weight=HEAVY))
-        return console.page(
-            request, "scores.html", listing=listing, models=models, records=records, index=await records.index(),
-            answer=answer, shown=answer.value if answer else None,
-        )  # fmt: skip
+
+        def values() -> dict[str, Any]:
+            return {"listing": listing, "models": models, "answer": answer, "shown": answer.value if answer else None}
+
+        return await console.stored_page(request, "scores.html", (answer and answer.revision, key), values)
 
 
 def _models(request: Request) -> tuple[str, ...]:

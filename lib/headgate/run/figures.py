@@ -53,10 +53,10 @@ class PairFigures:
             if len(pair.ends) > _KNOWN_ENDS:
                 del pair.ends[: _KNOWN_ENDS // 2]
 
-    def leave_out(self, invalid: Iterable[tuple[str, str, float, float]]) -> None:
-        """Count no sample (model, environment, wall time of its end, score) of these as scored, and all others."""
+    def leave_out(self, invalid: Iterable[tuple[str, str, float, float, int]]) -> None:
+        """Count no sample (model, environment, wall time of its end, score, index) of these as scored, all others."""
         found: defaultdict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
-        for model, environment, ended_at, score in invalid:
+        for model, environment, ended_at, score, _ in invalid:
             found[model, environment].append((ended_at, score))
         for key, pair in self._pairs.items():
             ours = set(pair.ends) if key in found else ()

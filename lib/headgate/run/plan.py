@@ -41,8 +41,8 @@ class RunStore(BatchStore, Protocol):
         """Return model, environment, sequence and next stage of tasks that are to be taken again."""
         ...
 
-    async def invalid(self, campaign: str, since: float) -> Sequence[tuple[str, str, float, float]]:
-        """Return model, environment, end and score of scored samples that ended since then and count no longer."""
+    async def invalid(self, campaign: str, since: float) -> Sequence[tuple[str, str, float, float, int]]:
+        """Return model, environment, end, score and index of scored samples since then that count no longer."""
         ...
 
     async def recent(self, campaign: str, since: float, most: int) -> Sequence[RecentSample]:

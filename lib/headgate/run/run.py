@@ -551,6 +551,8 @@ class Run:
 
     async def _recount(self) -> None:
         await recounted(self._parts, self.plan.store, self._started_at)
+        await self._settling.recount(self.plan.store)
+        self._scores.recount()
         await self._demand.adopt()
 
     def _look_at(self, sample: Sample) -> None:

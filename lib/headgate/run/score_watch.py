@@ -28,7 +28,8 @@ class ScoreWatch:
     """Tells of drops and of other endpoints, once each. Owned by the run.
 
     What the store has of the last `score_history_days` is taken up beside the run, without a word; samples that are
-    accepted meanwhile wait. Endpoints that change back and forth within a day are told of once.
+    accepted meanwhile wait. So it is again, from what still counts, after samples were invalidated or scored anew.
+    Endpoints that change back and forth within a day are told of once.
     """
 
     def __init__(self, parts: Parts, store: RunStore) -> None:
@@ -38,26 +39,38 @@ class ScoreWatch:
         self._changes: dict[str, ScoreChange] = {}
         self._served: dict[str, dict[str, float]] = {}
         self._waiting: deque[RecentSample] | None = deque(maxlen=_MOST_WAITING)
+        self._taken: deque[RecentSample] = deque(maxlen=_MOST_WAITING)  # of this run: the store may not have them yet
+        self._recounted = asyncio.Event()
 
     async def keep(self) -> None:
         """Take up what the store has; then what was accepted meanwhile, and tell from there on."""
-        if not self._days:
-            self._waiting = None
-            return
         parts = self._parts
-        while True:
+        while self._days:
+            self._recounted.clear()
+            asked = parts.settings.campaign, parts.now() - self._days * DAY_S
             try:
-                rows = await self._store.recent(parts.settings.campaign, parts.now() - self._days * DAY_S, MOST_ROWS)
-                break
+                rows = await self._store.recent(*asked, MOST_ROWS)
+                gone = await self._store.invalid(*asked) if self._taken else ()
             except StoreError:
                 await parts.clock.sleep(_AGAIN_S)
-        for number, row in enumerate(rows):
-            self._take(row, is_told=True)
-            if number % _AT_ONCE == 0:
-                await asyncio.sleep(0)
-        waiting, self._waiting = self._waiting, None
-        for row in waiting or ():
-            self._take(row)
+                continue
+            known = {_key(row) for row in rows} | {row[:3] for row in gone}
+            past = [*rows, *(row for row in self._taken if _key(row) not in known)]
+            self._changes, self._waiting = {}, self._waiting or deque(maxlen=_MOST_WAITING)
+            for number, row in enumerate(past):
+                self._take(row, is_told=True)
+                if number % _AT_ONCE == 0:
+                    await asyncio.sleep(0)
+            waiting, self._waiting = self._waiting, None
+            for row in waiting:
+                if _key(row) not in known:
+                    self._take(row)
+            self._taken.extend(waiting)
+            await self._recounted.wait()
+
+    def recount(self) -> None:
+        """Take up again what the store has: samples of it count no longer, or again."""
+        self._recounted.set()
 
     def accepted(self, sample: Sample) -> None:
         """Take note of a sample of the run."""
@@ -67,6 +80,7 @@ class ScoreWatch:
             sample.model, sample.environment, sample.index, sample.score, sample.finished_at, sample.served_by
         )
         if self._waiting is None:
+            self._taken.append(row)
             self._take(row)
         else:
             self._waiting.append(row)
@@ -98,3 +112,7 @@ class ScoreWatch:
             del served[next(iter(served))]
         if not is_told and (seen_at is None or row.finished_at - seen_at > DAY_S):
             self._parts.emit(EndpointDrifted(row.model, latest, row.served_by))
+
+
+def _key(row: RecentSample) -> tuple[str, str, float]:
+    return row.model, row.environment, row.finished_at

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 
 from headgate.core import Sample, Task
-from headgate.core.errors import InvalidInputError
+from headgate.core.errors import InvalidInputError, StoreError
 from headgate.core.events import ModelsRanked, PairSettled, TaskReturned
 from headgate.run.dispatch import ROLLOUT
 from headgate.run.matrix import MatrixTaskProvider
 from headgate.run.parts import Parts
 from headgate.run.plan import RunPlan, RunStore
-from headgate.sampling import Demand, PrecisionStop, RankingReport, RankingStop
+from headgate.sampling import Demand, Known, PrecisionStop, RankingReport, RankingStop
 
 _WHY = "its mean is known well enough"
 _RANKED = "its rank is known"
@@ -84,10 +86,34 @@ class Settling:
         if self._ranking is not None:
             for model, environment, sequence, score in rows:
                 self._ranking.past(model, environment, sequence, score)
-        for model, environment, sequence, score in sorted(rows, key=lambda row: self._place(row[2])):
-            if self._stop is not None and environment in self._environments:
-                index = sequence % self._parts.environments[environment].spec.data_length
+        if self._stop is not None:
+            for model, environment, index, score in self._by_index(rows):
                 self._stop.past(model, environment, index, score)
+
+    async def recount(self, store: RunStore) -> None:
+        """Rest on what the store counts now; pairs that have settled stay so until the next run."""
+        if self._stop is None:
+            return
+        with contextlib.suppress(StoreError):  # as it was, until somebody invalidates again
+            scores = self._by_index(await store.task_scores(self._parts.settings.campaign))
+            gone = await store.invalid(self._parts.settings.campaign, 0.0)
+            counted: defaultdict[tuple[str, str], dict[int, float]] = defaultdict(dict)
+            for model, environment, index, score in scores:
+                counted[model, environment].setdefault(index, score)
+            left = {(model, environment): set[int]() for model, environment, *_ in gone}
+            for model, environment, _, _, index in gone:
+                left[model, environment].add(index)
+            for pair in {**counted, **left}:
+                if pair[1] in self._environments:
+                    self._tell(*pair, self._stop.recount(*pair, counted[pair], left.get(pair, ())))
+
+    def _by_index(self, rows: Iterable[tuple[str, str, int, float]]) -> list[tuple[str, str, int, float]]:
+        """Return model, environment, index and score of what the store counts, in the order of opening."""
+        return [
+            (model, environment, sequence % self._parts.environments[environment].spec.data_length, score)
+            for model, environment, sequence, score in sorted(rows, key=lambda row: self._place(row[2]))
+            if environment in self._environments
+        ]
 
     def joined(self, models: Sequence[str]) -> None:
         """Have models that were just admitted sampled only where they are not settled."""
@@ -180,7 +206,9 @@ class Settling:
     def _ended(self, model: str, environment: str, task_id: str, score: float | None) -> None:
         if self._stop is None:
             return
-        known = self._stop.ended(model, environment, task_id, score)
+        self._tell(model, environment, self._stop.ended(model, environment, task_id, score))
+
+    def _tell(self, model: str, environment: str, known: Known | None) -> None:
         if known is None:
             return
         self._parts.emit(PairSettled(model, environment, known.tasks, known.mean, known.low, known.high))

@@ -19,7 +19,7 @@ from .capacity import (
     CapacityLimit as CapacityLimit,
     capacity_check as capacity_check,
 )
-from .precision import PrecisionStop as PrecisionStop
+from .precision import Known as Known, PrecisionStop as PrecisionStop
 from .ranking import (
     NEXT_SAMPLES as NEXT_SAMPLES,
     RankedPair as RankedPair,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from headgate.core import Task
@@ -32,6 +32,7 @@ class _Progress:
     total: float = 0.0
     waiting: dict[str, int] = field(default_factory=dict)
     ended: dict[str, float | None] = field(default_factory=dict)
+    scores: dict[int, float] = field(default_factory=dict)
     taken: set[int] = field(default_factory=set)
     is_settled: bool = False
 
@@ -59,7 +60,33 @@ class PrecisionStop:
         pair = self._pair(model, environment)
         if index not in pair.taken and not pair.is_settled:
             pair.taken.add(index)
-            self._add(pair, score)
+            self._add(pair, index, score)
+
+    def recount(
+        self, model: str, environment: str, counted: Mapping[int, float], gone: Collection[int]
+    ) -> Known | None:
+        """Rest on what counts now; return what is known of the pair if that settles it. What is settled stays so.
+
+        Args:
+            model: key of it.
+            environment: name of it.
+            counted: the score of each task by index that the store counts, in the order in which they were opened.
+            gone: tasks with a sample that counts no longer. What is neither here nor there is not stored yet.
+        """
+        pair = self._pair(model, environment)
+        if pair.is_settled:
+            return None
+        gone = set(gone) - set(counted)
+        for task_id in pair.ended:
+            if pair.waiting[task_id] in gone:
+                pair.ended[task_id] = None
+        waiting = set(pair.waiting.values())
+        kept = {index: score for index, score in pair.scores.items() if index not in gone}
+        scores = kept | {index: score for index, score in counted.items() if index not in waiting}
+        pair.known, pair.total, pair.scores, pair.taken = ConfidenceSequence(), 0.0, {}, set(scores) | waiting
+        for index, score in scores.items():
+            self._add(pair, index, score)
+        return self.known(model, environment) if pair.is_settled else None
 
     def opened(self, task: Task) -> None:
         """Note that a task was opened."""
@@ -79,7 +106,7 @@ class PrecisionStop:
             if score is None:
                 pair.taken.discard(index)  # may be taken again
             else:
-                self._add(pair, score)
+                self._add(pair, index, score)
         return self.known(model, environment) if pair.is_settled else None
 
     def is_settled(self, model: str, environment: str) -> bool:
@@ -100,9 +127,10 @@ class PrecisionStop:
     def _pair(self, model: str, environment: str) -> _Progress:
         return self._pairs.setdefault((model, environment), _Progress())
 
-    def _add(self, pair: _Progress, score: float) -> None:
+    def _add(self, pair: _Progress, index: int, score: float) -> None:
         if pair.is_settled:
             return
+        pair.scores[index] = score
         pair.known.add(score)
         pair.total += score
         if pair.known.count >= self._min_tasks and pair.known.half_width <= self._half_width:

@@ -160,7 +160,7 @@ class MemoryStore:
         del campaign
         return []
 
-    async def invalid(self, campaign: str, since: float) -> list[tuple[str, str, float, float]]:
+    async def invalid(self, campaign: str, since: float) -> list[tuple[str, str, float, float, int]]:
         """Return nothing, likewise."""
         del campaign, since
         return []

@@ -309,9 +309,9 @@ class SampleStore:
         )
         return wanted.rows()
 
-    async def invalid(self, campaign: str, since: float) -> list[tuple[str, str, float, float]]:
-        """Return model, environment, end and score of scored samples that ended since then and count no longer."""
-        columns = ["campaign", "model", "environment", "finished_at", "score"]
+    async def invalid(self, campaign: str, since: float) -> list[tuple[str, str, float, float, int]]:
+        """Return model, environment, end, score and index of scored samples since then that count no longer."""
+        columns = ["campaign", "model", "environment", "finished_at", "score", "index"]
         rows = (await self.scan(since=since, columns=columns, everything=True)).frame
         ours = rows.filter("invalid", pl.col("campaign") == campaign, pl.col("score").is_not_null())
         return ours.select(columns[1:]).rows()

@@ -9,8 +9,11 @@ from typing import Any, Final
 
 import httpx
 
+from headgate.config import Settings
+from headgate.console import RunSource
 from headgate.models import SimulationPlan
 from headgate.storage import StoreLocation, open_store
+from headgate.telemetry import MonitorClient
 from headgate_bench.artifact import at_most
 from headgate_bench.definition import Bench, Outcome, Scenario, percentile, spread_of
 from headgate_bench.large_store import LargeStore
@@ -43,10 +46,11 @@ class ConsoleParameters:
     run_models: int = 16  # of the run that is watched
     run_environments: int = 8  # of it
     per_s: float = 150.0  # samples that it takes
-    pairs: int = 3  # of windows, watched and not, in turns
+    pairs: int = 5  # of windows, watched and not, in turns
     window_s: float = 4.0  # each: a multiple of the 2 s between two looks of the console
     viewers: int = 50  # at once
     viewers_s: float = 4.0  # for which they look
+    asked_times: int = 20  # as often as by a console: the noise of its cost is divided by as much
     bar_first_s: float = 1.0  # first screen, each other one, and 95 % of what viewers get
     bar_watched: float = 1.02  # CPU of a watched run, by that of one that nobody watches
 
@@ -165,58 +169,55 @@ async def _watched(parameters: ConsoleParameters, bench: Bench) -> Outcome:
     async with (
         provider(plan) as endpoint,
         started("headgate_bench.watched_run", endpoint.base_url, *sizes, str(folder), says="Run at ") as (run, process),
+        MonitorClient(Settings(), run) as monitor,
     ):
+        source = RunSource(monitor)
         # The first answers of an API import and compile what the later ones use.
-        await _window(parameters, run, process, is_watched=True)
+        await _window(parameters, source, process, is_watched=True)
         for pair in range(parameters.pairs):
             spent = {}
             for is_watched in (True, False) if pair % 2 else (False, True):
-                spent[is_watched] = await _window(parameters, run, process, is_watched=is_watched)
-            ratios.append(spent[True] / spent[False])
-            samples.append({"pair": pair, "watched_cpu_share": spent[True], "unwatched_cpu_share": spent[False]})
+                spent[is_watched] = await _window(parameters, source, process, is_watched=is_watched)
+            ratios.append(1 + (spent[True] / spent[False] - 1) / parameters.asked_times)
+            samples.append({"pair": pair, "watched_s": spent[True], "unwatched_s": spent[False]})
     spread = spread_of(ratios)
     return Outcome(
         bars=[at_most("P16.watched", "CPU of a run, watched / not", spread.median, parameters.bar_watched, "×")],
         samples=samples,
         ratios={"CPU of a run, watched / not": spread},
-        notes=[f"The run takes {parameters.per_s:g} samples a second; {parameters.pairs} pairs of windows."],
-    )  # fmt: skip
+        notes=[
+            f"The run takes {parameters.per_s:g} samples a second; {parameters.pairs} pairs of windows.",
+            f"It is asked {parameters.asked_times} times as often as a console asks; what that costs is divided by it.",
+        ],
+    )
 
 
-async def _window(parameters: ConsoleParameters, run: str, process: int, *, is_watched: bool) -> float:
-    """Return the share of a core that the run spends within a window."""
-    if not is_watched:
-        return await _spent(process, parameters.window_s)
-    async with (
-        # One for each window: it goes on asking for a while after its last viewer has left.
-        started(_CLI, "console", "--run", run, "--port", "0", says=_SAYS) as (address, _),
-        httpx.AsyncClient(base_url=address, timeout=60.0) as client,
-        client.stream("GET", "/live") as stream,
-    ):
-
-        async def follow() -> None:
-            async for line in stream.aiter_lines():
-                if line.startswith("event: tick"):
-                    await client.get("/matrix", headers={"HX-Request": "true"})
-
-        following = asyncio.create_task(follow())
-        await asyncio.sleep(0.5)
-        try:
-            return await _spent(process, parameters.window_s)
-        finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+async def _window(parameters: ConsoleParameters, source: RunSource, process: int, *, is_watched: bool) -> float:
+    """Return the CPU seconds that the run spends on a sample within a window, asked by many consoles or by none."""
+    await source.poll(now=True)
+    taken, before = int(source.said["samples"]), cpu_s(process)
+    async with asyncio.TaskGroup() as group:
+        asking = group.create_task(_ask(source, parameters.asked_times)) if is_watched else None
+        await asyncio.sleep(parameters.window_s)
+        if asking is not None:
+            asking.cancel()
+    spent = cpu_s(process) - before
+    await source.poll(now=True)
+    return spent / max(1, int(source.said["samples"]) - taken)
 
 
-async def _spent(process: int, window_s: float) -> float:
-    before, begun = cpu_s(process), time.perf_counter()
-    await asyncio.sleep(window_s)
-    return (cpu_s(process) - before) / (time.perf_counter() - begun)
+async def _ask(source: RunSource, times: int) -> None:
+    next_at = time.monotonic()
+    while True:
+        await source.poll(now=True)
+        assert source.is_up, source.problem
+        next_at += source.wait_s / times  # by the clock: an answer that takes long makes no question rarer
+        await asyncio.sleep(next_at - time.monotonic())
 
 
 SCENARIO = Scenario(
     name="console",
     quick=ConsoleParameters(),
-    full=ConsoleParameters(samples=1_000_000, days=30, pairs=24, window_s=10.0, viewers_s=20.0, run_models=64),
+    full=ConsoleParameters(samples=1_000_000, days=30, pairs=12, window_s=10.0, viewers_s=20.0, run_models=64),
     measure=measure,
 )
