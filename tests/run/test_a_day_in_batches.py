@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from headgate.config import Settings
-from headgate.core import DAY_S, ChatError, ChatReply, ErrorKind, Message, Model, ModelBudget, events
+from headgate.core import DAY_S, ChatError, ChatReply, ErrorKind, Message, Model, ModelBudget, Price, events
 from headgate.models import BatchStatus
 from headgate.run import EndpointChats, RequestSide, Run, RunPlan
 from headgate.run.batch_lane import BatchLane
@@ -82,7 +82,7 @@ def day(folder: Path, lane: str, hours: float, down_s: float = 0.0) -> tuple[Mem
         )
         batches = BatchLane(settings, provider, clock=clock, emit=told.append)
         requests = RequestSide(settings, clock=clock, emit=told.append, batches=batches)
-        budget = ModelBudget(price_in=1.0, price_out=4.0)
+        budget = ModelBudget(price=Price.of(1.0, 4.0, batch_discount=0.5))
         roster = [Model(f"m{n}", base_url="http://127.0.0.1:1/v1", uid=n, budget=budget) for n in range(3)]
         chats = EndpointChats(provider, requests, clock=clock)
         plan = RunPlan(

@@ -135,7 +135,7 @@ class BatchLane:
         sample_of: returns the id of the sample that a task, or a stage, is of.
         single: environments whose episodes end with their first reply.
         is_stopping: says whether nothing new is to be submitted.
-        is_cheaper: says whether a model is taken to cost less in batches: any that has a price, unless told otherwise.
+        is_cheaper: says whether batches of a model are known to cost less.
     """
 
     def __init__(self, settings: Settings, sender: BatchSender, *, clock: Clock, emit: Emit) -> None:
@@ -143,7 +143,7 @@ class BatchLane:
         self.sample_of: Callable[[str], str] = str
         self.single: Set[str] = frozenset()
         self.is_stopping: Callable[[], bool] = lambda: False
-        self.is_cheaper: Callable[[Model], bool] = lambda model: bool(model.budget.price_in or model.budget.price_out)
+        self.is_cheaper: Callable[[Model], bool] = lambda _: False
         self._settings = settings
         self._sender = sender
         self._clock = clock

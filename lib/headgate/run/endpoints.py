@@ -146,8 +146,7 @@ class _Conversation:
             raise
         if is_rated:
             self._requests.needs.answered(self._model, self._environment, messages, reply)
-        cost = self._model.budget.cost_of(reply)
-        whole = replace(reply, wait_s=watch.wait_s, attempts=watch.attempts, cost_micro=cost)
+        whole = replace(reply, wait_s=watch.wait_s, attempts=watch.attempts, cost_micro=self._cost_of(reply))
         if self._batched is not None and self._batched.keeps(self._task):
             await self._batched.keep(self._model, self._task, self._number, messages, whole)
         if self._budget is not None:
@@ -174,10 +173,13 @@ class _Conversation:
                 self._requests.budgets.begin(in_batch(self._task_id), self._model.key)
             raise
         if reply is not None:
-            reply = replace(reply, cost_micro=self._model.budget.cost_of(reply))
+            reply = replace(reply, cost_micro=self._cost_of(reply))
             if self._budget is not None:
                 self._budget.after(messages, reply)
         return reply
+
+    def _cost_of(self, reply: ChatReply) -> int | None:
+        return self._requests.budgets.account(self._model).budget.cost_of(reply)
 
     async def _attempt(self, asked: Model, messages: Sequence[Message], watch: CallWatch, request_id: str) -> ChatReply:
         began = self._now()

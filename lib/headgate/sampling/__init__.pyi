@@ -19,6 +19,7 @@ from .capacity import (
     CapacityLimit as CapacityLimit,
     capacity_check as capacity_check,
 )
+from .price_table import read_prices as read_prices
 from .precision import PrecisionStop as PrecisionStop
 from .ranking import (
     NEXT_SAMPLES as NEXT_SAMPLES,

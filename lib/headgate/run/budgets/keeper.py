@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from headgate.config import Settings, value_for
-from headgate.core import DAY_S, NO_SPENDING, Clock, Model, ModelBudget, Spending
-from headgate.core.events import DailyBudgetFreed, DailyBudgetSpent, Emit, UsageMissing
+from headgate.core import DAY_S, NO_SPENDING, Clock, Model, ModelBudget, Prices, Spending
+from headgate.core.errors import InvalidRosterError
+from headgate.core.events import DailyBudgetFreed, DailyBudgetSpent, Emit, PriceMissing, UsageMissing
 from headgate.core.status import BudgetStatus
 from headgate.run.budgets.account import Account, BudgetStop
 from headgate.run.budgets.past import PastSpending, beyond
@@ -60,9 +61,11 @@ class Budgets:
 
     Attributes:
         changed: told a model's key, and why it has to wait, or None when it may go on.
+        prices: of models whose roster entry states none.
     """
 
-    def __init__(self, settings: Settings, *, clock: Clock, emit: Emit) -> None:
+    def __init__(self, settings: Settings, *, clock: Clock, emit: Emit, prices: Prices | None = None) -> None:
+        self.prices = prices or Prices()
         self.changed: Callable[[str, BudgetStop | None], None] = lambda _alias, _stop: None
         self._settings = settings
         self._emit = emit
@@ -155,11 +158,38 @@ class Budgets:
         """Whether any model has a budget of 24 h."""
         return any(account.daily.limits.any for account in self._accounts.values())
 
+    def refuse_unpriced(self, models: Iterable[Model]) -> None:
+        """Refuse a budget in money of a model whose cost nobody knows.
+
+        Raises:
+            InvalidRosterError: naming every such model.
+        """
+        found = {
+            model.key: budget.daily_cost
+            for model in models
+            if (budget := with_settings(model.budget, self._settings)).daily_cost is not None
+            and self.prices.of(model) is None
+            and (model.budget.daily_cost is not None or self.prices.lacks(model))
+        }
+        if found:
+            listed = ", ".join(f"{key} (got {cost:g} and no price)" for key, cost in found.items())
+            raise InvalidRosterError(
+                f"daily_cost needs the price of a model: {listed}",
+                next_step=f"Give the model price_in and price_out, or {self._in_table}, or leave daily_cost out.",
+            )
+
+    @property
+    def _in_table(self) -> str:
+        return f"add it to {self.prices.told}" if self.prices.told else "name a table of prices (setting prices)"
+
     def register(self, model: Model) -> None:
         """Keep an account for a model, or take over what has changed of its budget."""
         budget = model.budget if model.key in self._own_only else with_settings(model.budget, self._settings)
+        budget = replace(budget, price=self.prices.of(model))
         account = self._accounts.get(model.key)
         if account is None:
+            if self.prices.lacks(model):
+                self._emit(PriceMissing(model.key, self.prices.told))
             account = self._accounts[model.key] = Account(model.key, budget)
             self._take_over(account)
             if self._shared is not None:
