@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from headgate.core.chat import ChatReply
 from headgate.core.ids import checked_name
 from headgate.core.price import Price
 from headgate.core.rates import UNLIMITED, ModelRates
 from headgate.core.secrets import Secret
 from headgate.core.serving import Serving
+
+if TYPE_CHECKING:
+    from headgate.core.price import Counted
 
 
 class Spending(NamedTuple):
@@ -80,11 +82,11 @@ class ModelBudget:
         limits = (self.daily_tokens, self.daily_requests, self.daily_cost)
         return self.price is not None or any(limit is not None for limit in limits)
 
-    def cost_of(self, reply: ChatReply) -> int | None:
-        """Return what a reply cost in millionths: as billed, else by the price; None where neither says it."""
-        if reply.billed_micro is not None:
-            return reply.billed_micro
-        return None if self.price is None else self.price.cost_of(reply)
+    def cost_of(self, answered: Counted, billed_micro: int | None) -> int | None:
+        """Return what was paid in millionths: as billed, else by the price; None where neither says it."""
+        if billed_micro is not None or self.price is None:
+            return billed_micro
+        return self.price.cost_of(answered)
 
     def spending(self, prompt_tokens: int, completion_tokens: int, requests: int = 1, lane: str = "now") -> Spending:
         """Return what so many tokens amount to; a lane without a price counts at that of the other one."""

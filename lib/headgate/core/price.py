@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from headgate.core.chat import ChatReply
     from headgate.core.model import Model
+    from headgate.core.sample import Sample
+
+    Counted = ChatReply | Sample
 
 MILLION: Final = 1_000_000
 
@@ -85,12 +88,12 @@ class Price:
         """Return the prices of the lane `now` or `batch`."""
         return self.batch if lane == "batch" else self.now
 
-    def cost_of(self, reply: ChatReply) -> int | None:
-        """Return what a reply costs in millionths; None without a price of its lane, or without counted tokens."""
-        price = self.in_lane(reply.lane)
-        if price is None or not (reply.prompt_tokens or reply.completion_tokens):
+    def cost_of(self, answered: Counted) -> int | None:
+        """Return what counted tokens cost in millionths; None without a price of their lane, or without any."""
+        price, prompt, completion = self.in_lane(answered.lane), answered.prompt_tokens, answered.completion_tokens
+        if price is None or not (prompt or completion):
             return None
-        return price.cost(reply.prompt_tokens, reply.completion_tokens, reply.cached_tokens, reply.reasoning_tokens)
+        return price.cost(prompt, completion, answered.cached_tokens, answered.reasoning_tokens)
 
     @property
     def batch_is_cheaper(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -24,7 +24,7 @@ from headgate.admission import (
 )
 from headgate.admission.laws import LimitLaw, law_factory
 from headgate.config import Settings
-from headgate.core import Clock, Model, Prices
+from headgate.core import ChatReply, Clock, Model, Prices, Spending
 from headgate.core.events import Emit
 from headgate.core.status import RequestStatus
 from headgate.models import RetryPolicy
@@ -112,7 +112,7 @@ class RequestSide:
         self.needs = TokenNeeds()
         self.batches = batches
         if batches is not None:
-            batches.is_cheaper = prices.batch_is_cheaper
+            batches.is_cheaper, batches.paid = prices.batch_is_cheaper, self._paid
         self.idle: Callable[[str], None] = lambda _: None
         self.busy: Callable[[str], None] = lambda _: None
         self.ready: Callable[[str], int] = lambda _: 0
@@ -212,6 +212,12 @@ class RequestSide:
             self.batches.forget(samples)
             for sample in samples:
                 self.budgets.ended(in_batch(sample))
+
+    def _paid(self, alias: str, answered: Sequence[tuple[str, ChatReply]]) -> Mapping[str, Spending]:
+        """Count what came back from a batch; its replies are durable together with the spending that is returned."""
+        for task_id, reply in answered:
+            self.budgets.paid(in_batch(task_id), alias, reply)
+        return self.budgets.unreported()
 
     def pressure(self, alias: str) -> Pressure | None:
         """Return what a request of a model would have to wait for now."""

@@ -74,7 +74,7 @@ async def restored_budgets(budgets: Budgets, journal: JournalThread, store: RunS
         stored = [row for row in await store.spent(since) if row[2] <= until]
         spooled = await journal.write(journal.journal.spooled)
         waiting = [
-            (s.task_id, s.model, s.finished_at, s.prompt_tokens, s.completion_tokens, s.attempts)
+            (s.task_id, s.model, s.finished_at, s.prompt_tokens, s.completion_tokens, s.attempts, s.cost_micro)
             for s in spooled
             if since <= s.finished_at <= until
         ]
