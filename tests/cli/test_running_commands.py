@@ -235,6 +235,20 @@ def test_plan_uses_the_measured_durations(headgate: Command, sampled) -> None:
     assert said.document["is_measured"] == {"affine:sat-hard": True}
 
 
+def test_plan_says_what_a_day_costs_and_why_auto_asks_at_once(headgate: Command, sampled) -> None:
+    given = ("plan", "--roster", "roster.yaml", "--prices", "prices.yaml", "-e", "affine:sat-hard")
+    asked = "select sum(prompt_tokens) p, sum(completion_tokens) c from samples where model = 'solver@main'"
+    (tokens,) = headgate("query", asked, "--json").document
+    found = headgate(*given, "--set", "rates=*=600", "--set", "lanes=auto", "--json").document
+    (cost,) = found["costs"]
+    per_day = 100 * (0.5 * int(tokens["p"]) + 2.0 * int(tokens["c"])) / 1e6  # 600 samples, of which 6 are stored
+    assert cost == {"model": "solver@main", "per_day": pytest.approx(per_day, abs=1e-6), "share": 1.0}
+    assert found["auto_lanes"]["solver@main"] == "at once: nothing says that its batches cost less"
+    said = headgate(*given)
+    assert "solver@main: " in said.out
+    assert "prices: prices.yaml of 2026-01-31 (a list)" in said.out
+
+
 def test_doctor_finds_what_is_well_and_what_is_not(headgate: Command, sampled) -> None:
     findings = {f["check"]: f for f in headgate("doctor", "--roster", "roster.yaml", "--json").document}
     assert findings["endpoints"]["ok"]

@@ -189,6 +189,12 @@ class BatchLane:
             return found.stage
         return "now" if found is None and self._until(model, task, self._clock.wall()) is None else "batch"
 
+    def why_now(self, model: Model, task: Task) -> str:
+        """Return why a request of the lane `auto` is not put into a batch, where its price is the reason."""
+        if self.lane_of(model, task) != "auto" or self.is_cheaper(model):
+            return ""
+        return f"its lane is auto, and nothing says that batches of {model.key} cost less, so it is asked at once"
+
     # What an episode asks.
 
     async def ask(
