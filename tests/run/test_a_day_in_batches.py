@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from headgate.config import Settings
-from headgate.core import DAY_S, ChatError, ChatReply, ErrorKind, Message, Model, ModelBudget, Price, Spending, events
+from headgate.core import DAY_S, ChatError, ChatReply, ErrorKind, Message, Model, Spending, events
 from headgate.models import BatchStatus
 from headgate.run import EndpointChats, RequestSide, Run, RunPlan
 from headgate.run.batch_lane import BatchLane
@@ -68,6 +68,7 @@ class Provider:
 
 BATCH_COST = 15  # 10 tokens at 1.0 and 5 at 4.0 per million, at half the price
 NOW_COST = 30
+OPTIONS = (("max_tokens", 5),)
 
 
 def day(
@@ -78,6 +79,7 @@ def day(
     *,
     after: tuple[MemoryStore, Provider, list[events.Event]] | None = None,
     discount: float = 0.5,
+    daily_cost: float | None = None,
 ) -> tuple[MemoryStore, Provider, list[events.Event]]:
     told: list[events.Event] = []
     store = MemoryStore() if after is None else after[0]
@@ -86,8 +88,14 @@ def day(
         clock = LoopClock(START if after is None else after[1].clock.wall())
         provider = Provider(clock, down_s) if after is None else after[1]
         provider.clock = clock
+        row = {"model": "m", "input": 1.0, "output": 4.0, "batch_discount": discount}
+        prices = [row | {"model": f"m{n}"} for n in range(3)]
+        table = folder / "prices.json"
+        table.write_text(json.dumps({"date": "2025-12-31", "source": "a list", "prices": prices}))
         settings = Settings(
             journal=folder,
+            prices=str(table),
+            daily_cost=daily_cost,
             low_sample_threshold=0,
             lanes=lane,
             lane_batch_wait_s=1_800,
@@ -96,8 +104,7 @@ def day(
         )
         batches = BatchLane(settings, provider, clock=clock, emit=told.append)
         requests = RequestSide(settings, clock=clock, emit=told.append, batches=batches)
-        budget = ModelBudget(price=Price.of(1.0, 4.0, batch_discount=discount))
-        roster = [Model(f"m{n}", base_url="http://127.0.0.1:1/v1", uid=n, budget=budget) for n in range(3)]
+        roster = [Model(f"m{n}", base_url="http://127.0.0.1:1/v1", uid=n, options=OPTIONS) for n in range(3)]
         chats = EndpointChats(provider, requests, clock=clock)
         plan = RunPlan(
             settings,
@@ -167,6 +174,13 @@ def test_what_comes_back_from_a_batch_is_paid_for_once_whichever_run_asked_for_i
     assert {(sample.lane, sample.cost_micro) for sample in store.samples} == {("batch", BATCH_COST)}
     came_back = sum(sample.cost_micro or 0 for sample in store.samples)
     assert sum(spent.cost_micro for spent in spent_in(tmp_path)) == came_back
+
+
+def test_requests_in_batches_hold_what_they_may_take_of_a_budget_in_money(tmp_path: Path) -> None:
+    _, provider, told = day(tmp_path, "batch", 3.0, daily_cost=0.0003)
+    assert 3 * 15 <= provider.batched.total() <= 3 * 300 / BATCH_COST, "of 108 that were due"
+    assert any(isinstance(one, events.DailyBudgetSpent) for one in told)
+    assert not provider.asked
 
 
 def test_auto_asks_at_once_where_batches_are_not_cheaper(tmp_path: Path) -> None:
