@@ -12,10 +12,9 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from headgate.config import Lane
-from headgate.core import Model, ModelBudget, Secret, Serving, errors, redacted
+from headgate.core import Model, ModelBudget, Price, Secret, Serving, errors, redacted
 from headgate.core.addresses import is_metadata_host
 from headgate.core.errors import did_you_mean
-from headgate.core.price import Price
 from headgate.core.rates import NO_RATES, ModelRates, RateLimits
 from headgate.sampling.roster_serving import read_serving
 

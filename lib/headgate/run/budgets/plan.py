@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from headgate.config import Settings, value_for
 from headgate.core import CLOCK_TOLERANCE_S, DAY_S, NO_SPENDING, Model, ModelBudget, Prices
-from headgate.core.price import MILLION
 from headgate.run.budgets.keeper import Budgets, with_settings
 from headgate.run.budgets.past import by_minute
 from headgate.sampling import CapacityLimit
@@ -104,7 +103,7 @@ def cost_plan(
             day = day.plus(budget.spending(prompt, completion, lane="batch" if is_batch else "now"))
             known += rate
         if known:
-            found.append(CostPlan(model.key, day.cost_micro / MILLION, known / sum(rates.values())))
+            found.append(CostPlan(model.key, day.cost_micro / 1e6, known / sum(rates.values())))
     return found
 
 
