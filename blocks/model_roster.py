@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from prefect.blocks.core import Block
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from blocks.loading import loaded_block
 from blocks.model_endpoint import ModelEndpoint
-from headgate.core import Model, ModelBudget, errors
+from headgate.core import Model, ModelBudget, Price, errors
 from headgate.sampling import Roster, RosterSource, roster_source
 
 
@@ -86,7 +86,7 @@ class RosterEntry(BaseModel):
         gt=0,
         allow_inf_nan=False,
         title="Cost per day",
-        description="Of any 24 h, by the prices below. Empty: what the settings say.",
+        description="Of any 24 h, by the prices below or the settings' table. Empty: what the settings say.",
     )
     price_in: float = Field(
         default=0.0, ge=0, allow_inf_nan=False, title="Prompt price", description="Per million prompt tokens."
@@ -94,15 +94,21 @@ class RosterEntry(BaseModel):
     price_out: float = Field(
         default=0.0, ge=0, allow_inf_nan=False, title="Completion price", description="Per million completion tokens."
     )
-
-    @model_validator(mode="after")
-    def _has_prices(self) -> Self:
-        if self.daily_cost is not None and not (self.price_in or self.price_out):
-            raise ValueError(
-                f"daily_cost of {self.name!r} needs prices (got {self.daily_cost:g} and none): set price_in or "
-                "price_out, per million tokens, or leave daily_cost out"
-            )
-        return self
+    price_cached_in: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        title="Cached prompt price",
+        description="Per million prompt tokens that the provider had in its cache. Empty: the prompt price.",
+    )
+    batch_discount: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        title="Discount of batches",
+        description="Share by which these prices are lower in batches, 0.5 for half. Empty: not known.",
+    )
 
     @property
     def budget(self) -> ModelBudget:
@@ -114,9 +120,15 @@ class RosterEntry(BaseModel):
             daily_tokens=self.daily_tokens,
             daily_requests=self.daily_requests,
             daily_cost=self.daily_cost,
-            price_in=self.price_in,
-            price_out=self.price_out,
+            price=self.price,
         )
+
+    @property
+    def price(self) -> Price | None:
+        """What its tokens cost; None without prices, so that the table of prices may know it."""
+        if not (self.price_in or self.price_out):
+            return None
+        return Price.of(self.price_in, self.price_out, cached=self.price_cached_in, batch_discount=self.batch_discount)
 
 
 class ModelRoster(Block):

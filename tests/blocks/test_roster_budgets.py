@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +10,20 @@ import yaml
 from pydantic import ValidationError
 
 from blocks import ModelEndpoint, ModelRoster, RosterEntry
-from headgate.core import ModelBudget, errors
+from headgate.core import ModelBudget, Price, errors
 from headgate.sampling import FileRoster
 
 URL = "http://127.0.0.1:8001/v1"
-BUDGET = ModelBudget(
-    sample_tokens=8_000,
-    sample_completion_tokens=2_000,
-    sample_time_s=60.0,
-    daily_tokens=1_000_000,
-    daily_requests=5_000,
-    daily_cost=2.5,
-    price_in=0.15,
-    price_out=0.6,
-)
+LIMITS: dict[str, Any] = {
+    "sample_tokens": 8_000,
+    "sample_completion_tokens": 2_000,
+    "sample_time_s": 60.0,
+    "daily_tokens": 1_000_000,
+    "daily_requests": 5_000,
+    "daily_cost": 2.5,
+}
+PRICES: dict[str, Any] = {"price_in": 0.15, "price_out": 0.6, "price_cached_in": 0.03, "batch_discount": 0.5}
+BUDGET = ModelBudget(**LIMITS, price=Price.of(0.15, 0.6, cached=0.03, batch_discount=0.5))
 
 
 async def by_file(folder: Path, **fields: Any) -> ModelBudget:
@@ -40,8 +39,8 @@ async def by_block(**fields: Any) -> ModelBudget:
 
 
 async def test_a_file_and_a_block_give_the_same_budget(tmp_path: Path) -> None:
-    assert await by_file(tmp_path, **asdict(BUDGET)) == BUDGET
-    assert await by_block(**asdict(BUDGET)) == BUDGET
+    assert await by_file(tmp_path, **LIMITS, **PRICES) == BUDGET
+    assert await by_block(**LIMITS, **PRICES) == BUDGET
 
 
 async def test_an_entry_without_budgets_leaves_them_to_the_settings(tmp_path: Path) -> None:
@@ -57,6 +56,7 @@ async def test_an_entry_without_budgets_leaves_them_to_the_settings(tmp_path: Pa
         ("daily_tokens", 0, "1"),
         ("daily_requests", -1, "1"),
         ("price_in", -0.5, "0"),
+        ("batch_discount", 50.0, "1"),
     ],
 )
 async def test_a_budget_that_cannot_be_is_refused_with_its_value_and_the_rule(
@@ -70,8 +70,10 @@ async def test_a_budget_that_cannot_be_is_refused_with_its_value_and_the_rule(
         RosterEntry(name="alpha", **{field: value})
 
 
-async def test_a_daily_cost_needs_prices(tmp_path: Path) -> None:
-    with pytest.raises(errors.InvalidRosterError, match=r"daily_cost.*needs price_in and price_out \(got 2.5"):
-        await by_file(tmp_path, daily_cost=2.5)
-    with pytest.raises(ValidationError, match=r"daily_cost of 'alpha' needs prices \(got 2.5 and none\)"):
-        RosterEntry(name="alpha", daily_cost=2.5)
+async def test_a_discount_needs_the_prices_that_it_is_of(tmp_path: Path) -> None:
+    with pytest.raises(errors.InvalidRosterError, match=r"batch_discount: needs price_in and price_out \(got neither"):
+        await by_file(tmp_path, batch_discount=0.5)
+
+
+async def test_a_price_of_nothing_is_a_price(tmp_path: Path) -> None:
+    assert (await by_file(tmp_path, price_in=0.0)).price == Price.of(0, 0)

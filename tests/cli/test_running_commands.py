@@ -26,7 +26,10 @@ def sampled(headgate: Command, tmp_path: Path, endpoint: str) -> dict[str, objec
         for kind in ("random", "solver")
     )
     (tmp_path / "roster.yaml").write_text(f"models:\n{entries}\n")
-    said = headgate("run", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--instances", "6", "--json")
+    price = "{model: baseline-solver, input: 0.5, output: 2.0}"
+    (tmp_path / "prices.yaml").write_text(f"date: 2026-01-31\nsource: a list\nprices:\n  - {price}\n")
+    given = ("--roster", "roster.yaml", "--prices", "prices.yaml", "-e", "affine:sat-hard")
+    said = headgate("run", *given, "--instances", "6", "--json")
     assert said.status == 0, said.err
     document: dict[str, object] = said.document
     return document
@@ -178,6 +181,20 @@ def test_summary_shows_means_with_intervals(headgate: Command, sampled) -> None:
     assert rows["solver@main"]["low"] < 1.0 <= rows["solver@main"]["high"]
 
 
+def test_a_model_with_a_price_has_a_cost_everywhere_and_one_without_has_none(headgate: Command, sampled) -> None:
+    asked = "select model, sum(cost_micro) cost, sum(floor(prompt_tokens / 2 + 2 * completion_tokens + 0.5)) due"
+    stored = {row["model"]: row for row in headgate("query", f"{asked} from samples group by model", "--json").document}
+    assert stored["random@main"]["cost"] is None
+    assert stored["solver@main"]["cost"] == stored["solver@main"]["due"] > 0
+    summary = {row["model"]: row for row in headgate("summary", "--json").document}
+    assert summary["solver@main"]["cost"] == pytest.approx(stored["solver@main"]["cost"] / 1e6)
+    assert summary["random@main"]["cost"] is None
+    board = {row["model"]: row["cost"] for row in headgate("leaderboard", "--json").document["models"]}
+    assert board["solver@main"]["cost_micro"] == stored["solver@main"]["cost"]
+    assert board["random@main"] is None
+    assert "per point" in headgate("leaderboard").out
+
+
 def test_report_writes_a_self_contained_page(headgate: Command, sampled, tmp_path: Path) -> None:
     said = headgate("report", "--output", "out/report.html", "--title", "My report")
     assert said.status == 0
@@ -216,6 +233,20 @@ def test_verify_exits_with_4_on_a_part_that_was_changed(headgate: Command, sampl
 def test_plan_uses_the_measured_durations(headgate: Command, sampled) -> None:
     said = headgate("plan", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--json")
     assert said.document["is_measured"] == {"affine:sat-hard": True}
+
+
+def test_plan_says_what_a_day_costs_and_why_auto_asks_at_once(headgate: Command, sampled) -> None:
+    given = ("plan", "--roster", "roster.yaml", "--prices", "prices.yaml", "-e", "affine:sat-hard")
+    asked = "select sum(prompt_tokens) p, sum(completion_tokens) c from samples where model = 'solver@main'"
+    (tokens,) = headgate("query", asked, "--json").document
+    found = headgate(*given, "--set", "rates=*=600", "--set", "lanes=auto", "--json").document
+    (cost,) = found["costs"]
+    per_day = 100 * (0.5 * int(tokens["p"]) + 2.0 * int(tokens["c"])) / 1e6  # 600 samples, of which 6 are stored
+    assert cost == {"model": "solver@main", "per_day": pytest.approx(per_day, abs=1e-6), "share": 1.0}
+    assert found["auto_lanes"]["solver@main"] == "at once: nothing says that its batches cost less"
+    said = headgate(*given)
+    assert "solver@main: " in said.out
+    assert "prices: prices.yaml of 2026-01-31 (a list)" in said.out
 
 
 def test_doctor_finds_what_is_well_and_what_is_not(headgate: Command, sampled) -> None:

@@ -7,7 +7,7 @@ import inspect
 
 import pytest
 
-from headgate.core import ChatReply, ErrorKind, Model, ModelBudget, SystemClock, errors, events, sample_task
+from headgate.core import ChatReply, ErrorKind, Model, ModelBudget, Price, SystemClock, errors, events, sample_task
 from headgate.core.errors import HeadgateError, InvalidNameError
 from headgate.core.sample import ONE_WORKER
 from headgate.core.status import PairStatus, QueueStatus
@@ -116,5 +116,5 @@ def test_the_clock_of_the_machine_goes_forward_while_it_sleeps() -> None:
     ],
 )
 def test_a_reply_costs_what_was_billed_else_what_the_roster_states(reply: ChatReply, cost: int | None) -> None:
-    assert ModelBudget(price_in=2.0, price_out=10.0).cost_of(reply) == cost
-    assert ModelBudget().cost_of(reply) == reply.billed_micro
+    assert ModelBudget(price=Price.of(2.0, 10.0)).cost_of(reply, reply.billed_micro) == cost
+    assert ModelBudget().cost_of(reply, reply.billed_micro) == reply.billed_micro

@@ -11,11 +11,11 @@ import orjson
 import pytest
 from aiohttp import web
 
-from headgate.core import ChatError, ErrorKind, Message, Model, Secret, seed_of
+from headgate.core import ChatError, ChatReply, ErrorKind, Message, Model, Secret, seed_of
 from headgate.environments import Continue, Environment, EnvironmentSpec, EpisodeResult, Score, converse
 from headgate.environments.tool_forms import native_form, text_of_fields
 from headgate.environments.tools import Tool, Toolbox, tool_call, tool_response
-from headgate.models import ChatClient, ClientSettings, TaskReference, serve
+from headgate.models import ChatClient, ClientSettings, TaskReference, ToolTrials, serve
 from headgate.models.answer import StreamedAnswer, read_completion
 from headgate_environments.tables import tables
 from tests.environments.tools.test_tools import Doubling, doubled
@@ -95,6 +95,21 @@ async def standing_before(url: str, manner: str) -> AsyncIterator[tuple[str, End
         yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1", endpoint
     finally:
         await runner.cleanup()
+
+
+async def test_the_tokens_and_the_bill_of_a_trial_are_among_those_of_its_reply() -> None:
+    replies = [
+        ChatReply("no call", 10, 5, cached_tokens=4, reasoning_tokens=2, billed_micro=7),
+        ChatReply("text", 20, 6, cached_tokens=8, reasoning_tokens=1, billed_micro=9),
+    ]
+
+    async def send(_: object) -> tuple[ChatReply, int]:
+        return replies.pop(0), 0
+
+    messages = (await DOUBLING.open(0, 0)).opening
+    reply = await ToolTrials().ask(Model("m"), messages, send)
+    assert (reply.prompt_tokens, reply.completion_tokens) == (30, 11)
+    assert (reply.cached_tokens, reply.reasoning_tokens, reply.billed_micro) == (12, 3, 16)
 
 
 async def played(

@@ -33,6 +33,8 @@ SCHEMA = {
     "attempts": pl.Int64,
     "trace_id": pl.String,
     "conversation": pl.String,
+    "cost_micro": pl.Int64,
+    "judge_cost_micro": pl.Int64,
 }
 
 
@@ -63,6 +65,8 @@ def row(number: int = 0, **changes: Any) -> dict[str, Any]:
         "attempts": 1,
         "trace_id": f"{number:032x}",
         "conversation": "",
+        "cost_micro": None,
+        "judge_cost_micro": None,
     }
     return made | changes
 

@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from headgate.config import Settings
-from headgate.core import DAY_S, ChatError, ChatReply, ErrorKind, Message, Model, ModelBudget, events
+from headgate.core import DAY_S, ChatError, ChatReply, ErrorKind, Message, Model, Spending, events
 from headgate.models import BatchStatus
 from headgate.run import EndpointChats, RequestSide, Run, RunPlan
 from headgate.run.batch_lane import BatchLane
 from headgate.sampling import StaticRoster
 from headgate.simulation import LoopClock, MemoryStore, free_environments, run_virtual
+from headgate.storage import Journal
 
 START = 1_767_225_600.0
 RATES = {"test:a": 96.0, "test:b": 192.0}
@@ -65,15 +66,36 @@ class Provider:
         """It goes on all the same."""
 
 
-def day(folder: Path, lane: str, hours: float, down_s: float = 0.0) -> tuple[MemoryStore, Provider, list[events.Event]]:
+BATCH_COST = 15  # 10 tokens at 1.0 and 5 at 4.0 per million, at half the price
+NOW_COST = 30
+OPTIONS = (("max_tokens", 5),)
+
+
+def day(
+    folder: Path,
+    lane: str,
+    hours: float,
+    down_s: float = 0.0,
+    *,
+    after: tuple[MemoryStore, Provider, list[events.Event]] | None = None,
+    discount: float = 0.5,
+    daily_cost: float | None = None,
+) -> tuple[MemoryStore, Provider, list[events.Event]]:
     told: list[events.Event] = []
-    store = MemoryStore()
+    store = MemoryStore() if after is None else after[0]
 
     async def main() -> Provider:
-        clock = LoopClock(START)
-        provider = Provider(clock, down_s)
+        clock = LoopClock(START if after is None else after[1].clock.wall())
+        provider = Provider(clock, down_s) if after is None else after[1]
+        provider.clock = clock
+        row = {"model": "m", "input": 1.0, "output": 4.0, "batch_discount": discount}
+        prices = [row | {"model": f"m{n}"} for n in range(3)]
+        table = folder / "prices.json"
+        table.write_text(json.dumps({"date": "2025-12-31", "source": "a list", "prices": prices}))
         settings = Settings(
             journal=folder,
+            prices=str(table),
+            daily_cost=daily_cost,
             low_sample_threshold=0,
             lanes=lane,
             lane_batch_wait_s=1_800,
@@ -82,8 +104,7 @@ def day(folder: Path, lane: str, hours: float, down_s: float = 0.0) -> tuple[Mem
         )
         batches = BatchLane(settings, provider, clock=clock, emit=told.append)
         requests = RequestSide(settings, clock=clock, emit=told.append, batches=batches)
-        budget = ModelBudget(price_in=1.0, price_out=4.0)
-        roster = [Model(f"m{n}", base_url="http://127.0.0.1:1/v1", uid=n, budget=budget) for n in range(3)]
+        roster = [Model(f"m{n}", base_url="http://127.0.0.1:1/v1", uid=n, options=OPTIONS) for n in range(3)]
         chats = EndpointChats(provider, requests, clock=clock)
         plan = RunPlan(
             settings,
@@ -108,6 +129,7 @@ def test_what_can_wait_goes_in_batches_and_nothing_is_later_than_its_due_day(tmp
     assert sum(provider.asked.values()) + in_batches == len(store.samples), "nothing is asked twice but what is overdue"
     assert in_batches >= 0.9 * len(store.samples)
     assert any(isinstance(one, events.BatchEnded) for one in told)
+    assert {(sample.lane, sample.cost_micro) for sample in store.samples} == {("batch", BATCH_COST), ("now", NOW_COST)}
     pairs = {(sample.model, sample.environment) for sample in store.samples}
     assert len(pairs) == 6
     for model, environment in pairs:
@@ -130,3 +152,38 @@ def test_batches_that_fail_for_an_hour_hold_nothing_up_and_are_tried_again(tmp_p
     assert sum(provider.asked.values()) == sum(sample.lane == "now" for sample in store.samples) > 0
     assert provider.batched, "after an hour they go in batches again"
     assert {sample.error_kind for sample in store.samples} == {None}
+
+
+def spent_in(folder: Path) -> list[Spending]:
+    """Return what a journal says was spent of each model."""
+    journal = Journal(folder, "main")
+    try:
+        news = journal.exchange_spending({}, START + 12 * 3600.0)
+        return [spent for answer in news.values() for _, spent in answer.news]
+    finally:
+        journal.close()
+
+
+def test_what_comes_back_from_a_batch_is_paid_for_once_whichever_run_asked_for_it(tmp_path: Path) -> None:
+    first = day(tmp_path, "batch", 1.5)
+    before = len(first[0].samples)
+    assert before < first[1].batched.total(), "some lie in batches when the first run ends"
+    store, provider, _ = day(tmp_path, "batch", 6.0, after=first)
+    assert max(provider.batched.values()) == 1
+    assert len(store.samples) > before > 0
+    assert {(sample.lane, sample.cost_micro) for sample in store.samples} == {("batch", BATCH_COST)}
+    came_back = sum(sample.cost_micro or 0 for sample in store.samples)
+    assert sum(spent.cost_micro for spent in spent_in(tmp_path)) == came_back
+
+
+def test_requests_in_batches_hold_what_they_may_take_of_a_budget_in_money(tmp_path: Path) -> None:
+    _, provider, told = day(tmp_path, "batch", 3.0, daily_cost=0.0003)
+    assert 3 * 15 <= provider.batched.total() <= 3 * 300 / BATCH_COST, "of 108 that were due"
+    assert any(isinstance(one, events.DailyBudgetSpent) for one in told)
+    assert not provider.asked
+
+
+def test_auto_asks_at_once_where_batches_are_not_cheaper(tmp_path: Path) -> None:
+    store, provider, _ = day(tmp_path, "auto", 2.0, discount=0.0)
+    assert not provider.batched
+    assert {(sample.lane, sample.cost_micro) for sample in store.samples} == {("now", NOW_COST)}

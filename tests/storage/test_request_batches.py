@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.core import Spending
 from headgate.storage import BatchedRequest, BatchRecord, Journal
 from headgate.storage.journal_database import JournalPlace
 from tests.storage.journals import NOW, SAT, SMALL, die, opened, opening, sample
@@ -26,7 +27,11 @@ def test_batches_outlive_their_holder_and_go_when_their_samples_are_durable(plac
     assert [task.attempt for task in adopted] == [1, 1, 1], "no death counts on what only waited"
     assert second.batches.load(NOW) == ([batch], requests)
     requests[0].stage, requests[1].stage = "done", "now"
-    second.batches.ended(requests[:2], {requests[0].custom_id: '{"text": "ä \\u0000"}'})
+    spent = {SMALL: Spending(15, 1, 263)}
+    second.batches.ended(requests[:2], {requests[0].custom_id: '{"text": "ä \\u0000"}'}, spent, NOW)
+    third = Journal(place, "main")
+    assert [amount for _, amount in third.exchange_spending({}, NOW)[SMALL].news] == [spent[SMALL]]
+    third.close()
     assert [second.batches.reply(one) for one in requests] == ['{"text": "ä \\u0000"}', "", ""]
     batch.stage = "ended"
     second.batches.reached(batch)

@@ -23,7 +23,7 @@ def _reason(bad: Sample) -> str:
 
 
 def test_the_columns_are_those_of_a_sample() -> None:
-    assert len(COLUMNS) == 32
+    assert len(COLUMNS) == 33
     assert frame_of([]).schema == FRAME_SCHEMA
     assert FRAME_SCHEMA["score"] == pl.Float64
     assert FRAME_SCHEMA["sequence"] == pl.Int64
@@ -92,6 +92,7 @@ def test_every_error_kind_passes_with_the_score_that_it_allows(kind: ErrorKind) 
         ("cached_tokens", -1, "cached_tokens must be >= 0"),
         ("reasoning_tokens", None, "reasoning_tokens must be >= 0 (got null)"),
         ("cost_micro", -1, "cost_micro must be null or >= 0 (got -1)"),
+        ("judge_cost_micro", -1, "judge_cost_micro must be null or >= 0 (got -1)"),
         ("request_seed", -1, "request_seed must be null or >= 0 (got -1)"),
         ("lane", "soon", "lane must be now or batch (got soon)"),
     ],

@@ -57,15 +57,25 @@ def summary(
         (p.model, p.environment, p.count, p.count_24h, p.mean_score, p.interval.low, p.interval.high, p.unscored)
         for p in found.pairs
     ]
-    columns = ("model", "environment", "samples", "24 h", "mean", "low", "high", "unscored")
+    columns = ["model", "environment", "samples", "24 h", "mean", "low", "high", "unscored"]
+    read = ["task_id", "model", "environment", "finished_at", "score", *reports.SERVED, *reports.COST_COLUMNS]
+    samples = asyncio.run(store.scan(columns=read)).frame
+    costs: list[tuple[float | None, ...]] = [() for _ in rows]
+    if known := reports.costs_by(samples.unique("task_id"), "model", "environment"):
+        columns += ["cost", "cost per point"]
+        of_pairs = [known.get((pair.model, pair.environment)) for pair in found.pairs]
+        costs = [(None, None) if cost is None else (cost.total, cost.per_point) for cost in of_pairs]
     if as_json:
-        print_json([dict(zip((c.replace(" ", "_") for c in columns), row, strict=True)) for row in rows])
+        names = [column.replace(" ", "_") for column in columns]
+        print_json([dict(zip(names, (*row, *cost), strict=True)) for row, cost in zip(rows, costs, strict=True)])
     elif not rows:
         say(str(asyncio.run(no_samples(store, settings))))
     else:
-        print_table(f"{len(rows)} models × environments", columns, rows, right=range(2, 8), spare=columns[3:7])
-        served = asyncio.run(store.scan(columns=["model", "finished_at", *reports.SERVED])).frame
-        for note in reports.served_notes(served):
+        shown = [(*row, *map(reports.money, cost)) for row, cost in zip(rows, costs, strict=True)]
+        print_table(
+            f"{len(rows)} models × environments", columns, shown, right=range(2, len(columns)), spare=columns[3:7]
+        )
+        for note in reports.served_notes(samples):
             say(note)
     return 0
 

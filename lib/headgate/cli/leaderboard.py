@@ -20,7 +20,7 @@ _PROBLEMS: Final = 10
 
 _TEXT: Final = frozenset({"model", "environment", "method", "group"})
 
-_SPARE: Final = ("samples", "tasks", "p", "environments", "group", "worst case", "missing")
+_SPARE: Final = ("samples", "tasks", "p", "environments", "group", "worst case", "missing", "cost")
 _SPARE_VERSUS: Final = ("gain", "correlation", "p", "environments", "common tasks", "means on these tasks")
 _SPARE_CELLS: Final = ("design effect", "method", "samples", "tasks")
 """Columns that a narrow terminal does without, the first of them first."""

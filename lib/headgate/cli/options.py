@@ -26,6 +26,7 @@ _SETTINGS: Final = {
     "journal": "journal",
     "workers": "num_evaluation_workers",
     "executors": "executors",
+    "prices": "prices",
     **{name: name for name in ("judge_model", "judge_url", "judge_parallel", "judgements", "rubric")},
 }
 """Option -> the setting that it gives."""
@@ -35,6 +36,8 @@ _TIMES: Final = "2026-01-31, 2026-01-31T06:00Z, or 36h, 7d ago"
 _Roster = Annotated[
     str | None, Parameter(help="Roster of models: a file, an http(s) URL, or `baselines` for the baseline agents.")
 ]
+
+_Prices = Annotated[str | None, Parameter(help="YAML or JSON file of prices by model and lane.")]
 
 _JudgeModel = Annotated[str | None, Parameter(help="Name of the model that judges.")]
 
@@ -279,6 +282,7 @@ class Choices(CheckpointChoices):
     """For commands that run a campaign, or look at all of its settings."""
 
     roster: _Roster = None
+    prices: _Prices = None
 
 
 @Parameter(name="*")

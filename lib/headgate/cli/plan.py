@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from headgate import reports, sampling, storage
 from headgate import run as runs
-from headgate import sampling, storage
 from headgate.cli.options import Choices
-from headgate.cli.output import AsJson, console, print_json, print_table
+from headgate.cli.output import AsJson, console, print_json, print_table, say
 from headgate.config import Settings
 from headgate.core import Model
 from headgate.core.errors import InvalidInputError, StoreError
@@ -40,25 +41,62 @@ def plan(
     if episode_s is not None and not episode_s > 0:
         raise InvalidInputError(f"--episode-s must be > 0 (got {episode_s:g})")
     settings = (choices or Choices()).load().settings
-    found, models, unknown = asyncio.run(_plan(settings, ASSUMED_EPISODE_S if episode_s is None else episode_s))
+    found, models, unknown, costs = asyncio.run(_plan(settings, ASSUMED_EPISODE_S if episode_s is None else episode_s))
+    lanes = _lanes(settings, models)
     if as_json:
-        print_json(
-            _document(found) | {"unknown_budgets": unknown, "capacity": json_safe(runs.capacity_plan(settings, models))}
-        )
+        further = {
+            "unknown_budgets": unknown,
+            "costs": [asdict(cost) for cost in costs],
+            "auto_lanes": lanes,
+            "capacity": json_safe(runs.capacity_plan(settings, models)),
+        }
+        print_json(_document(found) | further)
     else:
         _print(found)
+        _print_costs(settings, costs, lanes)
         for key in unknown[:_UNKNOWN_ROWS]:
             console().print(f"daily_tokens {key}: unknown what it carries, no sample of it is stored", highlight=False)
     return 0 if found.fits else 4
 
 
-async def _plan(settings: Settings, assumed_s: float) -> tuple[sampling.CapacityCheck, Sequence[Model], Sequence[str]]:
+def _lanes(settings: Settings, models: Sequence[Model]) -> dict[str, str]:
+    """Return how requests that can wait go of the models whose lane is `auto`, and why."""
+    prices = sampling.read_prices(settings.prices)
+    asked = "auto" in settings.lanes.values()
+    return {
+        model.key: "in batches, which cost less"
+        if prices.batch_is_cheaper(model)
+        else "at once: nothing says that its batches cost less"
+        for model in models
+        if model.lane == "auto" or (asked and not model.lane)
+    }
+
+
+def _print_costs(settings: Settings, costs: Sequence[runs.budgets.CostPlan], lanes: Mapping[str, str]) -> None:
+    told = [
+        f"{cost.model}: {reports.money(cost.per_day)} a day"
+        + ("" if cost.share == 1 else f" for the {cost.share:.0%} of its samples whose tokens are known")
+        for cost in costs
+    ]
+    told += [f"lane auto, {model}: what can wait is asked {how}" for model, how in lanes.items()]
+    if settings.prices:
+        told.append(f"prices: {sampling.read_prices(settings.prices).told}")
+    for line in told:
+        say(line)
+
+
+async def _plan(
+    settings: Settings, assumed_s: float
+) -> tuple[sampling.CapacityCheck, Sequence[Model], Sequence[str], Sequence[runs.budgets.CostPlan]]:
     models = (await runs.roster_of(settings).load()).models
     environments = runs.sampled_environments(settings)
     pairs = await _stored_pairs(settings)
     measured = _measured_s(pairs)
     rates = runs.rates_of(settings, environments)
-    budgets = runs.budgets.budget_plan(models, settings, rates, _tokens_per_sample(pairs))
+    tokens = _tokens_per_sample(pairs)
+    sums = {pair: sum(parts) for pair, parts in tokens.items()}
+    budgets = runs.budgets.budget_plan(models, settings, rates, sums)
+    costs = runs.budgets.cost_plan(models, settings, rates, tokens, sampling.read_prices(settings.prices))
     check = sampling.capacity_check(
         models,
         rates,
@@ -69,7 +107,7 @@ async def _plan(settings: Settings, assumed_s: float) -> tuple[sampling.Capacity
         further=budgets.limits,
         outside=runs.outside_executors(settings, environments),
     )
-    return check, models, budgets.unknown
+    return check, models, budgets.unknown, costs
 
 
 async def _stored_pairs(settings: Settings) -> Sequence[storage.PairSummary]:
@@ -80,12 +118,12 @@ async def _stored_pairs(settings: Settings) -> Sequence[storage.PairSummary]:
         return ()
 
 
-def _tokens_per_sample(pairs: Sequence[storage.PairSummary]) -> dict[tuple[str, str], float]:
-    """Return the mean tokens of a sample by model and environment, those without a score included."""
+def _tokens_per_sample(pairs: Sequence[storage.PairSummary]) -> dict[tuple[str, str], tuple[float, float]]:
+    """Return the mean prompt and completion tokens of a sample by model and environment, unscored ones included."""
     return {
-        (pair.model, pair.environment): (pair.prompt_tokens + pair.completion_tokens) / (pair.count + pair.unscored)
+        (pair.model, pair.environment): (pair.prompt_tokens / samples, pair.completion_tokens / samples)
         for pair in pairs
-        if pair.count + pair.unscored
+        if (samples := pair.count + pair.unscored)
     }
 
 

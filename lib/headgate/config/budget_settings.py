@@ -120,7 +120,15 @@ class BudgetSettings(Section):
         None, ge=1, description="Attempts of requests of each model in any 24 h. Empty: no budget."
     )
     daily_cost: float | None = Field(
-        None, gt=0, description="Cost of each model in any 24 h, by the prices of its roster entry. Empty: no budget."
+        None,
+        gt=0,
+        description="Cost of each model in any 24 h, as billed, else by its price in the roster or in `prices`. Empty: "
+        "no budget.",
+    )
+    prices: str = Field(
+        "",
+        description="YAML or JSON file with the prices of tokens by model and lane, for models whose roster entry "
+        "states none. Empty: no table.",
     )
     judge_daily_tokens: int | None = Field(
         None,

@@ -114,8 +114,8 @@ class LaneSettings(Section):
     lanes: dict[str, Lane] = Field(
         default_factory=dict,
         description="How requests of environments with one reply go: `now`, in a `batch` of their provider "
-        "(/v1/batches, within a day), or `auto`: in a batch where the roster states prices, and the sample's due day "
-        "allows it. "
+        "(/v1/batches, within a day), or `auto`: in a batch where that is known to be cheaper, and the sample's due "
+        "day allows it. "
         "One for all, or by environment: affine:*=auto,*=now. A roster's `lane` goes first. Empty: now.",
     )
     judge_lane: Lane = Field("now", description="How questions to the judge go, likewise.")

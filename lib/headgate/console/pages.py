@@ -17,6 +17,7 @@ from markupsafe import Markup
 from headgate import __version__
 from headgate.console.access import Viewer
 from headgate.console.sources import Sources
+from headgate.reports import money
 from headgate.telemetry import duration, safe_text
 
 MOST_CACHED: Final = 16_000_000
@@ -52,6 +53,7 @@ class Pages:
         self._templates.filters.update(
             ago=lambda then: "" if then is None else f"{duration(time.time() - then)} ago",
             at=_moment,
+            money=money,
             count=lambda value: "" if value is None else f"{value:,.0f}",
             duration=lambda seconds: "" if seconds is None else duration(seconds),
             text=lambda value, chars=300: safe_text(str(value), limit_chars=chars),

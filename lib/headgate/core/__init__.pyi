@@ -7,6 +7,7 @@ from . import (
     rates as rates,
     status as status,
 )
+from .price import LanePrice as LanePrice, Price as Price, Prices as Prices
 from .metrics import Metric as Metric
 from .model import NO_SPENDING as NO_SPENDING, ModelBudget as ModelBudget, Spending as Spending, Model as Model
 from .chat import Chat as Chat, ChatError as ChatError, ChatReply as ChatReply, Message as Message

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from headgate.core.chat import ChatReply
 from headgate.core.ids import checked_name
+from headgate.core.price import Price
 from headgate.core.rates import UNLIMITED, ModelRates
 from headgate.core.secrets import Secret
 from headgate.core.serving import Serving
+
+if TYPE_CHECKING:
+    from headgate.core.price import Counted
 
 
 class Spending(NamedTuple):
@@ -62,8 +65,7 @@ class ModelBudget:
         daily_tokens: prompt and completion tokens of any 24 h.
         daily_requests: attempts of requests in any 24 h.
         daily_cost: in the currency of the prices, in any 24 h.
-        price_in: per million prompt tokens.
-        price_out: per million completion tokens.
+        price: what its tokens cost; None where that is not known.
     """
 
     sample_tokens: int | None = None
@@ -72,26 +74,24 @@ class ModelBudget:
     daily_tokens: int | None = None
     daily_requests: int | None = None
     daily_cost: float | None = None
-    price_in: float = 0.0
-    price_out: float = 0.0
+    price: Price | None = None
 
     @property
     def is_counted(self) -> bool:
         """Whether a day's spending is of interest: something of it is limited, or has a price."""
         limits = (self.daily_tokens, self.daily_requests, self.daily_cost)
-        return bool(self.price_in or self.price_out) or any(limit is not None for limit in limits)
+        return self.price is not None or any(limit is not None for limit in limits)
 
-    def cost_of(self, reply: ChatReply) -> int | None:
-        """Return what a reply cost in millionths: as billed, else by these prices; None where neither says it."""
-        if reply.billed_micro is not None:
-            return reply.billed_micro
-        if reply.lane != "now" or not (self.price_in or self.price_out):
-            return None  # these are the prices of requests that are answered at once
-        return self.spending(reply.prompt_tokens, reply.completion_tokens).cost_micro
+    def cost_of(self, answered: Counted, billed_micro: int | None) -> int | None:
+        """Return what was paid in millionths: as billed, else by the price; None where neither says it."""
+        if billed_micro is not None or self.price is None:
+            return billed_micro
+        return self.price.cost_of(answered)
 
-    def spending(self, prompt_tokens: int, completion_tokens: int, requests: int = 1) -> Spending:
-        """Return what so many tokens amount to: a price per million tokens is millionths per token."""
-        cost = round(prompt_tokens * self.price_in + completion_tokens * self.price_out)
+    def spending(self, prompt_tokens: int, completion_tokens: int, requests: int = 1, lane: str = "now") -> Spending:
+        """Return what so many tokens amount to; a lane without a price counts at that of the other one."""
+        price = None if self.price is None else self.price.in_lane(lane) or self.price.now or self.price.batch
+        cost = 0 if price is None else price.cost(prompt_tokens, completion_tokens)
         return Spending(prompt_tokens + completion_tokens, requests, cost)
 
 

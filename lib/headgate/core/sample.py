@@ -148,6 +148,7 @@ class Sample:
         lane: `batch` where its requests went in batches, else `now`.
         request_seed: that its requests asked for; None where they asked for none.
         answer: what its environment took from the last reply as the answer; None where it takes none out.
+        judge_cost_micro: what its judge's replies cost, as `cost_micro`; None where nobody knows, or none was asked.
     """
 
     task_id: str
@@ -182,6 +183,7 @@ class Sample:
     lane: str = "now"
     request_seed: int | None = None
     answer: str | None = None
+    judge_cost_micro: int | None = None
 
     @property
     def served_by(self) -> str:

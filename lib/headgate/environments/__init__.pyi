@@ -13,7 +13,12 @@ from . import (
 from .agentgym import served_environments as served_environments
 from .apart import end_idle_processes as end_idle_processes
 from .judge_baseline import coverage_judge as coverage_judge
-from .episode import ANSWER_CHARS as ANSWER_CHARS, EpisodeResult as EpisodeResult, converse as converse
+from .episode import (
+    ANSWER_CHARS as ANSWER_CHARS,
+    EpisodeResult as EpisodeResult,
+    converse as converse,
+    sum_of_known as sum_of_known,
+)
 from .java import java_runtime as java_runtime
 from .measurement import (
     BaselineScore as BaselineScore,

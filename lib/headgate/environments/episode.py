@@ -77,6 +77,12 @@ class EpisodeResult:
     answer: str | None = None
 
 
+def sum_of_known(costs: Sequence[int | None]) -> int | None:
+    """Return the sum of costs; None when there are none, or one is not known."""
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if known and len(known) == len(costs) else None
+
+
 class _FaultError(Exception):
     """The environment raised, or answered what no environment may."""
 
@@ -134,14 +140,10 @@ class _Run:
             system_fingerprint=self.served[1],
             cached_tokens=self.cached_tokens,
             reasoning_tokens=self.reasoning_tokens,
-            cost_micro=self._cost_micro(),
+            cost_micro=sum_of_known(self.costs),
             lane=self.lane,
             answer=None if score is None or score.answer is None else storable(score.answer[:ANSWER_CHARS]),
         )
-
-    def _cost_micro(self) -> int | None:
-        known = [cost for cost in self.costs if cost is not None]
-        return sum(known) if known and len(known) == len(self.costs) else None
 
     def _locks_note(self) -> str:
         open_locks = SANDBOX.not_held if self.spec.runs_programs else ()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from headgate.core import ChatError, ChatReply, ErrorKind, Message, Model
 from headgate.environments import tool_forms
 
 Send = Callable[[tool_forms.NativeForm | None], Awaitable[tuple[ChatReply, int]]]
 """Sends a conversation, as text or with its tools in fields; returns the reply, and how many calls came in a field."""
+
+
+_COUNTS: Final = ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens")
 
 
 class ToolTrials:
@@ -23,7 +27,7 @@ class ToolTrials:
         self._takes_fields: dict[str, bool] = {}
 
     async def ask(self, model: Model, messages: Sequence[Message], send: Send) -> ChatReply:
-        """Return the reply to `messages`; what a trial cost is among its tokens.
+        """Return the reply to `messages`; what a trial cost is among its tokens and its bill.
 
         Raises:
             ChatError: as `send` does; of a refused trial, what the endpoint says to text.
@@ -35,7 +39,7 @@ class ToolTrials:
             return (await send(None))[0]
         if model.tools == "native" or key in self._takes_fields:
             return (await send(native))[0]
-        tried = ChatReply("")
+        tried: ChatReply | None = None
         try:
             tried, calls = await send(native)
         except ChatError as error:
@@ -47,11 +51,14 @@ class ToolTrials:
                 return tried
         reply, _ = await send(None)
         self._takes_fields.setdefault(key, False)
-        prompt, completion = (
-            tried.prompt_tokens + reply.prompt_tokens,
-            tried.completion_tokens + reply.completion_tokens,
+        if tried is None:
+            return reply
+        bills = (tried.billed_micro, reply.billed_micro)
+        return replace(
+            reply,
+            **{name: getattr(tried, name) + getattr(reply, name) for name in _COUNTS},
+            billed_micro=None if None in bills else sum(filter(None, bills)),
         )
-        return replace(reply, prompt_tokens=prompt, completion_tokens=completion)
 
 
 def _may_be_of_tools(error: ChatError) -> bool:

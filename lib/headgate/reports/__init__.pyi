@@ -7,6 +7,7 @@ from .arena_views import (
     rating_rows as rating_rows,
     share_rows as share_rows,
 )
+from .costs import COST_COLUMNS as COST_COLUMNS, Cost as Cost, costs_by as costs_by, money as money
 from .checkpoints import (
     CheckpointCurve as CheckpointCurve,
     CheckpointScore as CheckpointScore,

@@ -22,6 +22,8 @@ RANKING: Final[Mapping[str, str]] = {
     "mean": "In an environment the mean over the scored samples; over several the plain mean of theirs, each counting "
     "the same. * where the model has no score in one of them: models scored in more environments come first.",
     "missing": "The share of the model's samples without a score.",
+    "cost, per point": "What the model's samples cost, their judgements included: as billed, else by its prices; and "
+    "that by the sum of their scores. ‡ where the cost of some samples is not known: these are left out of both.",
     "worst case": "The mean with every missing score 0, by which models are listed: failing gains a model nothing.",
     "rank": "1, and one more for each model that is better with p (Holm over every two models) of 5 % at most. Models "
     "of one rank are tied, which does not prove them equal. † where the order by mean would be another, had the "

@@ -11,6 +11,7 @@ from typing import Final, Literal, get_args
 import polars as pl
 
 from headgate.core import errors
+from headgate.reports.costs import COST_COLUMNS, Cost, costs_by
 from headgate.reports.statistics import (
     Comparison,
     TaskScores,
@@ -109,7 +110,7 @@ def could_move(order: Sequence[str], missing: Mapping[str, Missing]) -> frozense
 
 _NEEDED: Final = ("task_id", "model", "environment", "index", "score", "success", "finished_at", "trace_id")
 
-LEADERBOARD_COLUMNS: Final = (*_NEEDED, "answer")
+LEADERBOARD_COLUMNS: Final = (*_NEEDED, "answer", *COST_COLUMNS)
 """What a leaderboard reads of a sample."""
 
 MAX_MODELS: Final = 200
@@ -159,6 +160,7 @@ class Standing:
         versus: comparison with the reference; None for the reference itself.
         passes: k -> mean of pass@k over environments; None where one of them has too few samples.
         majorities: k -> mean of maj@k likewise; None also where one of them has no answers.
+        cost: of its samples; None where that of none is known.
     """
 
     rank: int | None
@@ -173,6 +175,7 @@ class Standing:
     versus: Comparison | None
     passes: Mapping[int, MeanEstimate | None]
     majorities: Mapping[int, MeanEstimate | None]
+    cost: Cost | None = None
 
 
 @dataclass(frozen=True)
@@ -216,6 +219,11 @@ class Leaderboard:
             found.setdefault(cell.model, set()).add(cell.environment)
         return found
 
+    @property
+    def has_costs(self) -> bool:
+        """Whether the cost of any model's samples is known."""
+        return any(one.cost is not None for one in self.standings)
+
     def is_partial(self, one: Standing) -> bool:
         """Return whether a model's difference from the reference is over fewer tasks than the mean of either."""
         if one.versus is None or one.versus.difference is None:
@@ -248,8 +256,8 @@ def build_leaderboard(
     """Return the leaderboard of `samples`.
 
     Args:
-        samples: with the columns `LEADERBOARD_COLUMNS`, of which `answer` may be missing; a task is what has the same
-            environment and index.
+        samples: with the columns `LEADERBOARD_COLUMNS`, of which `answer` and costs may be missing; a task is what has
+            the same environment and index.
         against: key or name of the model that the others are compared with; the first by mean when empty.
         ks: of pass@k and maj@k.
         missing: what samples without a score count as. `bound`: nothing in a mean; 0 where models are put in order,
@@ -263,7 +271,7 @@ def build_leaderboard(
     if missing not in MISSING_RULES:
         raise errors.InvalidInputError(f"missing must be one of {', '.join(MISSING_RULES)} (got {missing!r})")
     rows = _checked(samples)
-    lacking = missing_of(rows)
+    lacking, costs = missing_of(rows), costs_by(rows, "model")
     scored = rows.filter(pl.col("score").is_not_null())
     counted = rows.filter(pl.col("environment").is_in(scored["environment"].unique().to_list()))
     if missing == "bound":  # a model without any score stays without a place
@@ -302,6 +310,7 @@ def build_leaderboard(
             versus=versus.get(model),
             passes={k: _overall_at([cell.passes[k] for cell in by_model[model]]) for k in ks},
             majorities={k: _overall_at([cell.majorities[k] for cell in by_model[model]]) for k in ks},
+            cost=costs.get((model,)),
         )
         for model in order
     )
@@ -328,8 +337,10 @@ def _checked(samples: pl.DataFrame) -> pl.DataFrame:
             f"the samples lack the columns {', '.join(missing)}",
             next_step=f"A leaderboard reads {', '.join(LEADERBOARD_COLUMNS)}.",
         )
-    if "answer" not in samples.columns:
-        samples = samples.with_columns(pl.lit(None, dtype=pl.String).alias("answer"))
+    optional = {"answer": pl.String, **dict.fromkeys(COST_COLUMNS, pl.Int64)}
+    samples = samples.with_columns(
+        pl.lit(None, dtype=kind).alias(name) for name, kind in optional.items() if name not in samples.columns
+    )
     return distinct(samples.select(LEADERBOARD_COLUMNS).with_columns(pl.col("score").cast(pl.Float64).fill_nan(None)))
 
 

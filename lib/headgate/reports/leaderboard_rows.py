@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from headgate.reports.compared import count, interval, percent, score
+from headgate.reports.costs import money
 from headgate.reports.leaderboard import Cell, Leaderboard, MissingRule, NoAnswers, Standing
 from headgate.reports.statistics import Comparison
 from headgate.statistics import MIN_COMMON_TASKS, MeanEstimate, TooFewSamples
@@ -16,6 +17,9 @@ FEWER: Final = " *"
 
 COULD_MOVE: Final = " †"
 """Marks a rank that missing scores could change."""
+
+PARTIAL: Final = " ‡"
+"""Marks a cost that is not of all samples."""
 
 _NAMED: Final = 5
 
@@ -29,7 +33,13 @@ _COUNTED_AS: Final[Mapping[MissingRule, str]] = {
 
 def leaderboard_notes(board: Leaderboard, *, of_differences: bool = True) -> tuple[str, ...]:
     """Return a sentence for each mark and each gap in the leaderboard's tables, those `of_differences` if they show."""
-    return (*_means(board), *(_differences(board) if of_differences else ()), *_missing(board), *_ranks(board))
+    return (
+        *_means(board),
+        *(_differences(board) if of_differences else ()),
+        *_missing(board),
+        *_ranks(board),
+        *_costs(board),
+    )
 
 
 def _means(board: Leaderboard) -> Iterator[str]:
@@ -82,6 +92,16 @@ def _ranks(board: Leaderboard) -> Iterator[str]:
         yield "Models that share a rank are tied: as many others are better than each by more than chance explains."
     if None in ranks:
         yield f"– has no rank: no other model shares {MIN_COMMON_TASKS} tasks of an environment with it."
+
+
+def _costs(board: Leaderboard) -> Iterator[str]:
+    told = [
+        f"{one.model} {count(one.cost.samples)} of {count(one.cost.of)}"
+        for one in board.standings
+        if one.cost is not None and one.cost.is_partial
+    ]
+    if told:
+        yield f"‡ Cost of the samples alone whose cost is known: {_listed(told)}."
 
 
 def _same(told: Iterable[tuple[str, str]]) -> Iterator[str]:
@@ -140,6 +160,7 @@ def leaderboard_document(board: Leaderboard) -> dict[str, Any]:
                 "versus": None if one.versus is None else _comparison_document(one.versus),
                 "pass_at_k": {str(k): None if made is None else _limits(made) for k, made in one.passes.items()},
                 "maj_at_k": {str(k): None if made is None else _limits(made) for k, made in one.majorities.items()},
+                "cost": None if one.cost is None else one.cost.document(),
             }
             for one in board.standings
         ],
@@ -191,6 +212,10 @@ def _standing(board: Leaderboard, one: Standing) -> dict[str, str]:
         "tasks": count(one.tasks),
         "samples": count(one.samples),
     }
+    if board.has_costs:
+        mark = PARTIAL if one.cost is not None and one.cost.is_partial else ""
+        total, per_point = (None, None) if one.cost is None else (one.cost.total, one.cost.per_point)
+        row |= {"cost": money(total) + mark, "per point": money(per_point)}
     row |= {f"pass@{k}": _estimate(made) for k, made in one.passes.items()}
     return row | {f"maj@{k}": _estimate(made) for k, made in one.majorities.items()}
 
@@ -199,6 +224,7 @@ def _unscored(board: Leaderboard, model: str) -> dict[str, str]:
     row = {"rank": "–", "model": model, "mean": "–", "95 % interval": "–", "missing": percent(1.0)}
     row |= {"group": ""} if board.missing != "bound" else {"worst case": "–", "group": ""}
     row |= {"difference": "–", "environments": f"0 of {len(board.environments)}", "p": "", "tasks": "0", "samples": "0"}
+    row |= {"cost": "–", "per point": "–"} if board.has_costs else {}
     return row | {f"{measure}@{k}": "–" for measure in ("pass", "maj") for k in board.ks}
 
 

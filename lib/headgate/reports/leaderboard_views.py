@@ -45,7 +45,8 @@ class ScoreTable:
         if not self.board.standings:
             yield Text("No sample has a score.")
             return
-        columns = (*_RANKING, *(f"{measure}@{k}" for measure in ("pass", "maj") for k in self.board.ks))
+        costs = ("cost", "per point") if self.board.has_costs else ()
+        columns = (*_RANKING, *costs, *(f"{measure}@{k}" for measure in ("pass", "maj") for k in self.board.ks))
         rows = [[row[column] for column in columns] for row in standing_rows(self.board)]
         yield _table("Ranking (each environment counts the same)", columns, rows, names=2)
         for note in leaderboard_notes(self.board, of_differences=False):

@@ -10,6 +10,7 @@ from typing import Any, Final
 import polars as pl
 
 from headgate.core import ErrorKind, Sample, errors
+from headgate.reports.costs import COST_COLUMNS
 from headgate.reports.leaderboard import Leaderboard, bounds_table
 from headgate.reports.statistics import distinct
 from headgate.statistics import independent_mean
@@ -28,7 +29,7 @@ PROVIDER_ERRORS: Final = (
 
 _TYPES: Final[dict[str, Any]] = {
     **dict.fromkeys(("task_id", "model", "environment", "error_kind", "error", "trace_id"), pl.String),
-    **dict.fromkeys(("index", "prompt_tokens", "completion_tokens"), pl.Int64),
+    **dict.fromkeys(("index", "prompt_tokens", "completion_tokens", *COST_COLUMNS), pl.Int64),
     **dict.fromkeys(("score", "started_at", "finished_at", "latency_s"), pl.Float64),
     "success": pl.Boolean,
 }
@@ -53,6 +54,9 @@ def checked_samples(samples: pl.DataFrame) -> pl.DataFrame:
         return pl.DataFrame(schema=_TYPES)
     if "index" not in samples.columns:
         samples = samples.with_row_index("index")
+    samples = samples.with_columns(
+        pl.lit(None, dtype=pl.Int64).alias(name) for name in COST_COLUMNS if name not in samples.columns
+    )
     missing = [name for name in _TYPES if name not in samples.columns]
     if missing:
         known = ", ".join(field.name for field in dataclasses.fields(Sample))
@@ -147,14 +151,20 @@ def leaderboard_table(board: Leaderboard) -> pl.DataFrame:
         "scored": pl.Int64,
         "missing_share": pl.Float64,
         "rank_could_change": pl.Boolean,
+        "cost_micro": pl.Int64,
+        "cost_per_point": pl.Float64,
     }
     of = len(board.environments)
     rows: list[tuple[Any, ...]] = [
         (one.rank, one.model, one.environments, of - one.environments, one.mean.mean, one.mean.low, one.mean.high,
-         one.missing.samples, one.missing.scored, one.missing.share, one.could_move)
+         one.missing.samples, one.missing.scored, one.missing.share, one.could_move,
+         *((None, None) if one.cost is None else (one.cost.micro, one.cost.per_point)))
         for one in board.standings
     ]  # fmt: skip
-    rows += [(None, model, 0, of, None, None, None, lost, 0, 1.0, False) for model, lost in board.unscored.items()]
+    rows += [
+        (None, model, 0, of, None, None, None, lost, 0, 1.0, False, None, None)
+        for model, lost in board.unscored.items()
+    ]
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import orjson
 
 from headgate.config import Settings, value_for
-from headgate.core import DAY_S, ChatError, ChatReply, Clock, ErrorKind, Message, Model, Task
+from headgate.core import DAY_S, ChatError, ChatReply, Clock, ErrorKind, Message, Model, Spending, Task
 from headgate.core.events import BatchEnded, BatchSubmitted, Emit
 from headgate.core.status import RequestBatchStatus
 from headgate.environments import Environment
@@ -135,7 +135,8 @@ class BatchLane:
         sample_of: returns the id of the sample that a task, or a stage, is of.
         single: environments whose episodes end with their first reply.
         is_stopping: says whether nothing new is to be submitted.
-        is_cheaper: says whether a model is taken to cost less in batches: any that has a price, unless told otherwise.
+        paid: told what came back of a model's requests, as (task id, reply); returns what is to be journaled with it.
+        is_cheaper: says whether batches of a model are known to cost less.
     """
 
     def __init__(self, settings: Settings, sender: BatchSender, *, clock: Clock, emit: Emit) -> None:
@@ -143,7 +144,8 @@ class BatchLane:
         self.sample_of: Callable[[str], str] = str
         self.single: Set[str] = frozenset()
         self.is_stopping: Callable[[], bool] = lambda: False
-        self.is_cheaper: Callable[[Model], bool] = lambda model: bool(model.budget.price_in or model.budget.price_out)
+        self.paid: Callable[[str, Sequence[tuple[str, ChatReply]]], Mapping[str, Spending]] = lambda *_: {}
+        self.is_cheaper: Callable[[Model], bool] = lambda _: False
         self._settings = settings
         self._sender = sender
         self._clock = clock
@@ -179,6 +181,19 @@ class BatchLane:
             return float("inf")
         until = task.due_at + DAY_S - SPARE_S
         return until if until - now >= LEAST_S and self.is_cheaper(model) else None
+
+    def goes(self, model: Model, task: Task) -> str:
+        """Return how the first request of a task goes: `now`, in a `batch`, or `done` when its reply came from one."""
+        found = self._requests.get(f"{task.task_id}.1")
+        if found is not None and found.stage != "open":
+            return found.stage
+        return "now" if found is None and self._until(model, task, self._clock.wall()) is None else "batch"
+
+    def why_now(self, model: Model, task: Task) -> str:
+        """Return why a request of the lane `auto` is not put into a batch, where its price is the reason."""
+        if self.lane_of(model, task) != "auto" or self.is_cheaper(model):
+            return ""
+        return f"its lane is auto, and nothing says that batches of {model.key} cost less, so it is asked at once"
 
     # What an episode asks.
 
@@ -544,7 +559,8 @@ class BatchLane:
             BatchedRequest(one.task_id, one.number, "", one.sample, one.batch, "now" if reply is None else "done")
             for one, reply in kept
         ]
-        await self._journaled(lambda journal: journal.batches.ended(ended, replies))
+        spent = self.paid(batch.record.model, [(one.task_id, reply) for one, reply in kept if reply is not None])
+        await self._journaled(lambda journal: journal.batches.ended(ended, replies, spent, self._clock.wall()))
         for request, reply in kept:
             if reply is None:
                 self._settled(request)

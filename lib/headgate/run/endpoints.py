@@ -120,9 +120,8 @@ class _Conversation:
             ChatError: if there is none; BUDGET and DAILY_BUDGET before anything was sent, where it does not fit.
         """
         self._number += 1
-        if self._batched is not None:
-            self._requests.budgets.ended(in_batch(self._task_id))
-        asked = self._asked if self._budget is None else await self._budget.before(messages)
+        lane = self._lane()
+        asked = self._asked if self._budget is None else await self._budget.before(messages, lane)
         known = await self._from_batch(asked, messages)
         if known is not None:
             return known
@@ -146,13 +145,19 @@ class _Conversation:
             raise
         if is_rated:
             self._requests.needs.answered(self._model, self._environment, messages, reply)
-        cost = self._model.budget.cost_of(reply)
-        whole = replace(reply, wait_s=watch.wait_s, attempts=watch.attempts, cost_micro=cost)
+        whole = replace(reply, wait_s=watch.wait_s, attempts=watch.attempts, cost_micro=self._cost_of(reply))
         if self._batched is not None and self._batched.keeps(self._task):
             await self._batched.keep(self._model, self._task, self._number, messages, whole)
         if self._budget is not None:
             self._budget.after(messages, whole)
         return whole
+
+    def _lane(self) -> str:
+        """Return how the request goes; what was held for it while it lay in a batch is given back."""
+        if self._batched is None:
+            return "now"
+        self._requests.budgets.ended(in_batch(self._task_id))
+        return self._batched.goes(self._model, self._task) if self._number == 1 else "now"
 
     async def _from_batch(self, asked: Model, messages: Sequence[Message]) -> ChatReply | None:
         """Return the reply that came from a batch; None where the request does not go in one.
@@ -170,14 +175,16 @@ class _Conversation:
                 reply = await self._batched.ask(self._model, asked, self._task, messages, self._header)
         except RetryLaterError:
             if self._budget is not None:
-                self._budget.failed(0)
-                self._requests.budgets.begin(in_batch(self._task_id), self._model.key)
+                self._budget.waits(in_batch(self._task_id))
             raise
         if reply is not None:
-            reply = replace(reply, cost_micro=self._model.budget.cost_of(reply))
+            reply = replace(reply, cost_micro=self._cost_of(reply))
             if self._budget is not None:
-                self._budget.after(messages, reply)
+                self._budget.after(messages, reply, is_counted=True)
         return reply
+
+    def _cost_of(self, reply: ChatReply) -> int | None:
+        return self._requests.budgets.account(self._model).budget.cost_of(reply, reply.billed_micro)
 
     async def _attempt(self, asked: Model, messages: Sequence[Message], watch: CallWatch, request_id: str) -> ChatReply:
         began = self._now()

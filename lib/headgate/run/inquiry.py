@@ -242,6 +242,10 @@ class Inquiry:
             if row is None:
                 return found
             model = row.model.key
+            requests = self._parts.requests
+            if requests is not None and requests.batches is not None:
+                words = requests.batches.why_now(row.model, row.task)
+                found = replace(found, reason=f"{found.reason}; {words}") if words else found
         return with_requests(found, model, self.requests(), self._parts.now())
 
     def _with_budget(self, found: Explanation) -> Explanation:

@@ -85,6 +85,7 @@ class Judgements:
                 if error.kind is ErrorKind.RATE_LIMITED:
                     raise RetryLaterError(str(error), self._cooldown_s(self._judging.judge.key)) from error
                 return False
+            row.judge_costs.append(reply.cost_micro)
             if self._read(row, number, reply.text, reply.prompt_tokens, reply.completion_tokens):
                 return True
             if number in row.asked_again:

@@ -45,7 +45,13 @@ class Membership:
         Raises:
             InvalidRosterError: if it cannot be read.
         """
-        await self._admit((await self._roster.load()).models)
+        await self._admit(await self._read())
+
+    async def _read(self) -> Sequence[Model]:
+        models = (await self._roster.load()).models
+        if self._parts.requests is not None:
+            self._parts.requests.budgets.refuse_unpriced(models)
+        return models
 
     async def keep(self) -> None:
         """Read the roster again every refresh interval, until cancelled; a failed read keeps the last good one."""
@@ -53,7 +59,7 @@ class Membership:
         while True:
             await parts.clock.sleep(parts.settings.roster_refresh_s)
             try:
-                models = (await self._roster.load()).models
+                models = await self._read()
             except HeadgateError as error:
                 parts.emit(RosterRefreshFailed(str(error), len(parts.samplers)))
                 continue

@@ -113,7 +113,8 @@ def job_of(task: Task, model: Model, executor: str, *, sends_key: bool) -> JobSp
 def result_of(result: EpisodeResult) -> dict[str, Any]:
     """Return how an episode ended, as a worker hands it in."""
     names = ("score", "success", "why", "answer", "error", "prompt_tokens", "completion_tokens", "turns", "attempts")
-    told = {name: getattr(result, name) for name in names}
+    counts = ("cached_tokens", "reasoning_tokens", "cost_micro")
+    told = {name: getattr(result, name) for name in (*names, *counts)}
     conversation = orjson.dumps([(message.role, message.content) for message in result.messages])
     if len(conversation) <= _CONVERSATION_BYTES:
         told["conversation"] = conversation.decode()
@@ -156,6 +157,9 @@ def sample_of_order(row: Row, job: JobOut, server: str, *, now: float, keep_conv
         queue_wait_s=row.queue_wait_s + sample.queue_wait_s,
         prompt_tokens=whole(told.get("prompt_tokens")),
         completion_tokens=whole(told.get("completion_tokens")),
+        cached_tokens=min(whole(told.get("cached_tokens")), whole(told.get("prompt_tokens"))),
+        reasoning_tokens=min(whole(told.get("reasoning_tokens")), whole(told.get("completion_tokens"))),
+        cost_micro=None if told.get("cost_micro") is None else whole(told["cost_micro"]),
         turns=whole(told.get("turns")) or sample.turns,
         attempts=whole(told.get("attempts")) or job.epoch,
         trace_id=row.trace_id,

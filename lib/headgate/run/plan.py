@@ -49,8 +49,8 @@ class RunStore(BatchStore, Protocol):
         """Return the newest samples of a campaign that ended since then, at most so many, by their end."""
         ...
 
-    async def spent(self, since: float) -> Sequence[tuple[str, str, float, int, int, int]]:
-        """Return task, model, end, prompt and completion tokens and attempts of each sample that ended since then."""
+    async def spent(self, since: float) -> Sequence[tuple[str, str, float, int, int, int, int | None]]:
+        """Return task, model, end, prompt and completion tokens, attempts and cost of each sample since then."""
         ...
 
 

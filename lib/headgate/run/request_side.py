@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -24,7 +24,7 @@ from headgate.admission import (
 )
 from headgate.admission.laws import LimitLaw, law_factory
 from headgate.config import Settings
-from headgate.core import Clock, Model
+from headgate.core import ChatReply, Clock, Model, Prices, Spending
 from headgate.core.events import Emit
 from headgate.core.status import RequestStatus
 from headgate.models import RetryPolicy
@@ -32,6 +32,7 @@ from headgate.run.batch_lane import BatchLane
 from headgate.run.budgets import Budgets, BudgetStop
 from headgate.run.served import ServedModels
 from headgate.run.token_needs import TokenNeeds
+from headgate.sampling import read_prices
 
 DAILY_BUDGET: Final = "daily_budget"
 """Presses on a model that has used up a budget of 24 h, until it has room again."""
@@ -75,6 +76,7 @@ class RequestSide:
         trace_requests: bool = False,
         engines: ServedModels | None = None,
         batches: BatchLane | None = None,
+        prices: Prices | None = None,
     ) -> None:
         """Prepare the request side.
 
@@ -88,6 +90,10 @@ class RequestSide:
             trace_requests: whether events of every single request are told.
             engines: see the attribute.
             batches: likewise.
+            prices: of models whose roster entry states none; by default those that the settings name.
+
+        Raises:
+            InvalidSettingError: if the settings name a table of prices that cannot be used.
         """
         controller = AdmissionController(make_law or law_factory(settings), trace_requests=trace_requests)
         self.admission = RequestAdmission(controller, clock, emit)
@@ -100,10 +106,13 @@ class RequestSide:
             emit=emit,
             queue_wait_s=settings.request_queue_wait_s,
         )
-        self.budgets = Budgets(settings, clock=clock, emit=emit)
+        prices = read_prices(settings.prices) if prices is None else prices
+        self.budgets = Budgets(settings, clock=clock, emit=emit, prices=prices)
         self.engines = engines
         self.needs = TokenNeeds()
         self.batches = batches
+        if batches is not None:
+            batches.is_cheaper, batches.paid = prices.batch_is_cheaper, self._paid
         self.idle: Callable[[str], None] = lambda _: None
         self.busy: Callable[[str], None] = lambda _: None
         self.ready: Callable[[str], int] = lambda _: 0
@@ -203,6 +212,12 @@ class RequestSide:
             self.batches.forget(samples)
             for sample in samples:
                 self.budgets.ended(in_batch(sample))
+
+    def _paid(self, alias: str, answered: Sequence[tuple[str, ChatReply]]) -> Mapping[str, Spending]:
+        """Count what came back from a batch; its replies are durable together with the spending that is returned."""
+        for task_id, reply in answered:
+            self.budgets.paid(in_batch(task_id), alias, reply)
+        return self.budgets.unreported()
 
     def pressure(self, alias: str) -> Pressure | None:
         """Return what a request of a model would have to wait for now."""

@@ -33,6 +33,7 @@ class Row:
         judgements: by number, those that could be read.
         problems: by number, why there is none, or none yet.
         fault: what the environment did wrong with a judge's reply.
+        judge_costs: millionths that each reply of the judge cost, None where that is not known.
         asked_again: numbers of judgements whose first reply could not be read.
         is_recorded: whether its sample was handed to the journal.
         is_withdrawn: whether it may not begin any more.
@@ -50,6 +51,7 @@ class Row:
     judgements: dict[int, Judgement] = field(default_factory=dict)
     problems: dict[int, str] = field(default_factory=dict)
     fault: str | None = None
+    judge_costs: list[int | None] = field(default_factory=list)
     asked_again: set[int] = field(default_factory=set)
     is_recorded: bool = False
     is_withdrawn: bool = False

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import orjson
 
 from headgate.core import ErrorKind, Sample, Task
-from headgate.environments import EpisodeResult
+from headgate.environments import EpisodeResult, sum_of_known
 from headgate.sampling import Health
 
 MAX_ATTEMPTS = 5
@@ -21,6 +23,7 @@ def sample_of(
     queue_wait_s: float,
     trace_id: str,
     keep_conversation: bool,
+    judge_costs: Sequence[int | None] = (),
 ) -> Sample:
     """Return the sample that an episode's result makes of its task."""
     conversation = ""
@@ -59,6 +62,7 @@ def sample_of(
         lane=result.lane,
         request_seed=task.request_seed,
         answer=result.answer,
+        judge_cost_micro=sum_of_known(judge_costs),
     )
 
 

@@ -390,9 +390,10 @@ class Stages:
             if isinstance(sample, TakenBack):
                 parts.emit(TaskReturned(*about, sample.reason))
                 await self._taken_back(row, sample)
-            if budgets is not None and (account := budgets.account(row.model)).is_counted:
-                spent = account.budget.spending(sample.prompt_tokens, sample.completion_tokens, sample.attempts)
-                budgets.settle(task.task_id, account, spent)
+            if budgets is not None:
+                sample, spent = budgets.priced(row.model, sample)
+                if (account := budgets.account(row.model)).is_counted:
+                    budgets.settle(task.task_id, account, spent)
         except asyncio.CancelledError:
             parts.emit(TaskReturned(*about, "the campaign is stopping"))
             raise
@@ -526,6 +527,7 @@ class Stages:
             queue_wait_s=row.queue_wait_s,
             trace_id=row.trace_id,
             keep_conversation=self._parts.settings.keep_conversations,
+            judge_costs=row.judge_costs,
         )
         if row.stage_ids:
             sample = replace(sample, finished_at=self._parts.now())

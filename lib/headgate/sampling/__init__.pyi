@@ -20,6 +20,7 @@ from .capacity import (
     capacity_check as capacity_check,
 )
 from .precision import Known as Known, PrecisionStop as PrecisionStop
+from .price_table import read_prices as read_prices
 from .ranking import (
     NEXT_SAMPLES as NEXT_SAMPLES,
     RankedPair as RankedPair,

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from headgate.config import Lane
-from headgate.core import Model, ModelBudget, Secret, Serving, errors, redacted
+from headgate.core import Model, ModelBudget, Price, Secret, Serving, errors, redacted
 from headgate.core.addresses import is_metadata_host
 from headgate.core.errors import did_you_mean
 from headgate.core.rates import NO_RATES, ModelRates, RateLimits
@@ -84,6 +84,15 @@ class RosterEntry(RateSection):
     lane: Lane | Literal[""] = ""
     price_in: float = Field(0.0, ge=0, allow_inf_nan=False)
     price_out: float = Field(0.0, ge=0, allow_inf_nan=False)
+    price_cached_in: float | None = Field(None, ge=0, allow_inf_nan=False)
+    batch_discount: float | None = Field(None, ge=0, le=1, allow_inf_nan=False)
+
+    @property
+    def price(self) -> Price | None:
+        """Its own price; None where it states none, so that a table of prices may know it."""
+        if not {"price_in", "price_out"} & self.model_fields_set:
+            return None
+        return Price.of(self.price_in, self.price_out, cached=self.price_cached_in, batch_discount=self.batch_discount)
 
 
 ENTRY_FIELDS: Final = tuple(RosterEntry.model_fields)
@@ -252,8 +261,9 @@ def _model(
     if checked.organisation and checked.organisation not in organisations:
         hint = _nearest(checked.organisation, organisations) if organisations else "; the roster has none"
         problems.append(f"{place}, organisation: {checked.organisation!r:.60} is not in organisations{hint}")
-    if checked.daily_cost is not None and not (checked.price_in or checked.price_out):
-        problems.append(f"{place}, daily_cost: needs price_in and price_out (got {checked.daily_cost:g} and no prices)")
+    if checked.price is None:
+        stated = (name for name in ("price_cached_in", "batch_discount") if getattr(checked, name) is not None)
+        problems += [f"{place}, {name}: needs price_in and price_out (got neither)" for name in stated]
     is_stated = "max_parallel" in checked.model_fields_set
     try:
         model = Model(

@@ -171,10 +171,10 @@ class MemoryStore:
         rows = [RecentSample(s.model, s.environment, s.index, s.score, s.finished_at, s.served_by) for s in kept]
         return sorted(rows, key=lambda row: row.finished_at)[-most:]
 
-    async def spent(self, since: float) -> list[tuple[str, str, float, int, int, int]]:
+    async def spent(self, since: float) -> list[tuple[str, str, float, int, int, int, int | None]]:
         """Return what each kept sample that ended since then took."""
         return [
-            (s.task_id, s.model, s.finished_at, s.prompt_tokens, s.completion_tokens, s.attempts)
+            (s.task_id, s.model, s.finished_at, s.prompt_tokens, s.completion_tokens, s.attempts, s.cost_micro)
             for s in self.samples
             if s.finished_at >= since
         ]

@@ -42,7 +42,7 @@ from headgate.storage.limits import LimitBook, LimitKey, LimitReport, LimitShare
 from headgate.storage.objects import LEASES
 from headgate.storage.pairs import AlreadyTaken, Opening, PairBook, PairRecord
 from headgate.storage.request_batches import RequestBatches
-from headgate.storage.spending import SpendingAnswer, SpendingBook, SpendingReport
+from headgate.storage.spending import NOTHING_SPENT, SpendingAnswer, SpendingBook, SpendingReport
 from headgate.storage.spool import Spool, SpooledBatch, SpoolState
 
 
@@ -72,8 +72,6 @@ class TaskState(StrEnum):
 
 JOURNAL_LEASE_S: Final = 30.0
 """A holder of a journal that machines share is dead when it has not been heard of for so long."""
-
-NOTHING_SPENT: Final[Mapping[str, Spending]] = {}
 
 
 class Journal:
@@ -112,8 +110,8 @@ class Journal:
         self._times = JournalTimes(self._db)
         self._limits = LimitBook(self._db, self.holder)
         self.controls = ControlBook(self._db)
-        self.batches = RequestBatches(self._db, self.holder, self._transaction)
         self._spending = SpendingBook(self._db, self.holder, self._times)
+        self.batches = RequestBatches(self._db, self.holder, self._transaction, self._spending)
         self._is_open = True
 
     @staticmethod

@@ -7,7 +7,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from headgate.core import Spending
 from headgate.storage.journal_database import JournalDatabase
+from headgate.storage.spending import NOTHING_SPENT, SpendingBook
 
 BatchStage = Literal["made", "uploaded", "open", "ended"]
 """How far a batch has come: written down, its file uploaded, created at the provider, its results taken."""
@@ -76,11 +78,16 @@ class RequestBatches:
     """Keeps batches and their requests. Owned by a journal; each change is a transaction of its own, and durable."""
 
     def __init__(
-        self, db: JournalDatabase, holder: str, transaction: Callable[..., AbstractContextManager[None]]
+        self,
+        db: JournalDatabase,
+        holder: str,
+        transaction: Callable[..., AbstractContextManager[None]],
+        spending: SpendingBook,
     ) -> None:
         self._db = db
         self._holder = holder
         self._transaction = transaction
+        self._spending = spending
         self._is_used = False
 
     def load(self, now: float) -> tuple[list[BatchRecord], list[BatchedRequest]]:
@@ -113,11 +120,20 @@ class RequestBatches:
             self._db.run("drop_request_batch", {"key": batch.key})
             self._db.run("drop_lone_requests")
 
-    def ended(self, requests: Iterable[BatchedRequest], replies: Mapping[str, str]) -> None:
-        """Write down what became of requests; replies by `custom_id`."""
+    def ended(
+        self,
+        requests: Iterable[BatchedRequest],
+        replies: Mapping[str, str],
+        spent: Mapping[str, Spending] = NOTHING_SPENT,
+        now: float = 0.0,
+    ) -> None:
+        """Write down what became of requests, replies by `custom_id`, and what models spent, replies included."""
         rows = [(one.stage, replies.get(one.custom_id, ""), one.task_id, one.number) for one in requests]
         with self._transaction(durable=True):
             self._db.many("set_batched", rows)
+            counted = self._spending.count(spent, now) if spent else None
+        if counted is not None:
+            self._spending.counted(counted)
 
     def reply(self, request: BatchedRequest) -> str:
         """Return the reply to a request; empty where there is none."""

@@ -23,7 +23,8 @@ MOST_ROWS: Final = 4_000_000
 """Samples that are indexed, the newest; a million take about 150 MB."""
 
 _STEP_PARTS: Final = 32
-_LEFT: Final = frozenset({"seed", "sequence", "trace_id", "conversation", *ADDED})
+_COSTS: Final = {"cost_micro", "judge_cost_micro"}
+_LEFT: Final = frozenset({"seed", "sequence", "trace_id", "conversation", *ADDED}) - _COSTS
 _STORED: Final = tuple(name for name in COLUMNS if name not in _LEFT)
 _REPEATED: Final = ("campaign", "model", "environment", "stage")
 """Columns of few different values, which are kept once."""

@@ -110,8 +110,8 @@ def _rules() -> Iterator[Rule]:
         yield _rule(column, "be a finite number >= 0", pl.col(column).is_finite() & (pl.col(column) >= 0))
     yield from (_whole_from_zero(column) for column in ("prompt_tokens", "completion_tokens", "turns", "attempts"))
     yield from (_whole_from_zero(column) for column in ("cached_tokens", "reasoning_tokens"))
-    cost = pl.col("cost_micro")
-    yield _rule("cost_micro", "be null or >= 0", cost.is_null() | (cost >= 0))
+    for column in ("cost_micro", "judge_cost_micro"):
+        yield _rule(column, "be null or >= 0", pl.col(column).is_null() | (pl.col(column) >= 0))
     yield _rule("lane", "be now or batch", pl.col("lane").is_in(["now", "batch"]))
     yield _rule("request_seed", "be null or >= 0", pl.col("request_seed").is_null() | (pl.col("request_seed") >= 0))
     yield _rule("trace_id", "be 32 hex digits", pl.col("trace_id").str.contains(_TRACE_ID))
@@ -133,7 +133,7 @@ COLUMNS: Final[tuple[str, ...]] = tuple(field.name for field in fields(Sample))
 
 ADDED: Final[Mapping[str, str | int | None]] = MappingProxyType(
     {"served_model": None, "system_fingerprint": None, "cached_tokens": 0, "reasoning_tokens": 0, "cost_micro": None}
-    | {"lane": "now", "request_seed": None, "answer": None}
+    | {"lane": "now", "request_seed": None, "answer": None, "judge_cost_micro": None}
 )
 """Columns that stores of earlier versions lack, in the order in which they came, and what they read as there."""
 

@@ -14,6 +14,8 @@ from headgate.storage.journal_times import JournalTimes
 _MINUTE_S: Final = 60.0
 _KEPT_MINUTES: Final = int(DAY_S // _MINUTE_S) + 2
 
+NOTHING_SPENT: Final[Mapping[str, Spending]] = {}
+
 _VERSION: Final = "spent_version"
 """In the journal's `meta`: counts the exchanges that wrote rows of `spent`. It outlives the rows."""
 

@@ -324,9 +324,9 @@ class SampleStore:
         chosen = rows.select("model", "environment", "index", "score", "finished_at", served.alias("served_by"))
         return list(map(RecentSample._make, chosen.sort("finished_at").tail(most).rows()))
 
-    async def spent(self, since: float) -> list[tuple[str, str, float, int, int, int]]:
-        """Return task, model, end, prompt and completion tokens and attempts of each sample that ended since then."""
-        columns = ["task_id", "model", "finished_at", "prompt_tokens", "completion_tokens", "attempts"]
+    async def spent(self, since: float) -> list[tuple[str, str, float, int, int, int, int | None]]:
+        """Return task, model, end, prompt and completion tokens, attempts and cost of each sample since then."""
+        columns = ["task_id", "model", "finished_at", "prompt_tokens", "completion_tokens", "attempts", "cost_micro"]
         return (await self.scan(since=since, columns=columns, everything=True)).frame.select(columns).rows()
 
     async def compact(self, now: float, policy: compaction.CompactionPolicy | None = None) -> compaction.Compacted:

@@ -35,7 +35,7 @@ def with_budgets(check: Callable[[Budgets, LoopClock, list[BudgetStop | None]], 
 def test_after_a_restart_a_model_goes_on_a_day_after_it_spent_and_not_a_day_after_the_restart(tmp_path: Path) -> None:
     async def check(budgets: Budgets, clock: LoopClock, told: list[BudgetStop | None]) -> None:
         budgets.register(LIMITED)
-        budgets.remember([PastSpending("a@main", START - 36_000.0, 700, 300, 10, 10)])
+        budgets.remember([PastSpending("a@main", START - 36_000.0, 1_000, 10, 0, 10)])
         journal = JournalThread(Journal(tmp_path, "c"), inline=True)
         await budgets.share(journal)
         (stop,) = told
@@ -52,7 +52,7 @@ def test_after_a_restart_a_model_goes_on_a_day_after_it_spent_and_not_a_day_afte
 
 def test_a_model_that_joins_later_knows_what_it_spent_before() -> None:
     async def check(budgets: Budgets, clock: LoopClock, told: list[BudgetStop | None]) -> None:
-        budgets.remember([PastSpending("a@main", START - 60.0, 700, 300, 10, 10)])
+        budgets.remember([PastSpending("a@main", START - 60.0, 1_000, 10, 0, 10)])
         budgets.register(LIMITED)
         assert budgets.stop_of("a@main") is not None
 

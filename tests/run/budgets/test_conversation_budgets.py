@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.config import Settings
-from headgate.core import ChatError, ChatReply, ErrorKind, Message, Model, ModelBudget
+from headgate.core import ChatError, ChatReply, ErrorKind, Message, Model, ModelBudget, Price
 from headgate.run.budgets import Budgets, ConversationBudget, conversation_budget
 from headgate.simulation import LoopClock, run_virtual
 
@@ -80,7 +80,7 @@ def test_where_nothing_is_limited_or_priced_no_budget_is_kept() -> None:
         budgets = Budgets(Settings(sample_tokens="affine:sat=300"), clock=LoopClock(), emit=lambda _: None)
         assert conversation_budget(budgets, Model("a"), "t-1", "affine:cdv") is None
         assert conversation_budget(budgets, Model("a"), "t-1", "affine:sat") is not None
-        priced = Model("b", budget=ModelBudget(price_out=1.0))
+        priced = Model("b", budget=ModelBudget(price=Price.of(0, 1.0)))
         assert conversation_budget(budgets, priced, "t-1", "affine:cdv") is not None
 
     run_virtual(main())

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headgate.config import Settings
-from headgate.core import ChatError, ChatReply, ErrorKind, Message, Model, ModelBudget
+from headgate.core import ChatError, ChatReply, ErrorKind, Message, Model, ModelBudget, Price
 from headgate.core.events import DailyBudgetFreed, DailyBudgetSpent, Event, TaskDeferred, UsageMissing
 from headgate.run import EndpointChats, RequestSide, Run, RunPlan, RunResult
 from headgate.run.matrix import MatrixTaskProvider
@@ -247,7 +247,7 @@ def test_requests_that_fail_count_as_requests_and_hold_nothing(world: BudgetWorl
 
 def test_cost_is_a_budget_by_the_prices_of_the_roster(world: BudgetWorld) -> None:
     provider = Metered()
-    priced = model(budget=ModelBudget(price_in=5.0, price_out=20.0))
+    priced = model(budget=ModelBudget(price=Price.of(5.0, 20.0)))
     world.run([priced], provider, duration_s=DAY_S, daily_cost=0.08)
     assert 90 <= len(provider.sent) <= 100, "80 tokens at 5 and 20 at 20 per million are 0.0008 a request"
     assert world.of(DailyBudgetSpent)[0].limit == "daily_cost"

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from headgate.config import Settings
-from headgate.core import Model, Secret
+from headgate.core import Model, ModelBudget, Price, Secret
 from headgate.core.errors import InvalidSettingError, UnknownEnvironmentError
 from headgate.core.status import CampaignStatus
 from headgate.jobqueue import JobState
@@ -36,9 +36,12 @@ from headgate.storage import open_store
 
 Work = Callable[[HeldJob], Awaitable[None]]
 
+PRICED = ModelBudget(price=Price.of(10, 20, cached=1))
 MODELS = (
     Model("m0", base_url="http://user:secret@127.0.0.1:1/v1", api_key=Secret("key-of-m0"), max_parallel=4),
-    Model("m1", uid=1, base_url="http://127.0.0.1:1/v1", options=(("temperature", 0.5),), max_parallel=4),
+    Model(
+        "m1", uid=1, base_url="http://127.0.0.1:1/v1", options=(("temperature", 0.5),), max_parallel=4, budget=PRICED
+    ),
 )
 BOTH: dict[str, Any] = {"environments": ("robot:arm", "affine:sat"), "instances": 2}
 """One environment by outside workers, one here."""
@@ -125,7 +128,8 @@ async def _jobs(client: JobQueueClient, state: JobState | None = None) -> list[J
 
 
 async def _complete(job: HeldJob) -> None:
-    await job.complete({"score": 0.5, "success": True, "why": "half of it", "prompt_tokens": 7, "turns": 2})
+    counts = {"prompt_tokens": 7, "completion_tokens": 2, "cached_tokens": 4, "turns": 2}
+    await job.complete({"score": 0.5, "success": True, "why": "half of it", **counts})
 
 
 async def test_each_sample_is_a_job_of_its_id_and_its_result_the_sample(site: Site) -> None:
@@ -151,6 +155,8 @@ async def test_each_sample_is_a_job_of_its_id_and_its_result_the_sample(site: Si
     first, second, third = rows.filter(pl.col("model") == "m1@main").to_dicts()
     assert (first["score"], first["success"], first["why"], first["turns"]) == (0.5, True, "half of it", 2)
     assert (first["prompt_tokens"], first["seed"]) == (7, jobs[0].payload["seed"])
+    assert (first["cached_tokens"], first["cost_micro"]) == (4, 3 * 10 + 4 * 1 + 2 * 20)
+    assert third["cost_micro"] is None
     assert (second["score"], second["error_kind"]) == (None, "environment")
     assert "the arm is stuck" in second["error"]
     assert (third["score"], third["error_kind"], third["error"]) == (0.0, "bad_answer", "no grip")

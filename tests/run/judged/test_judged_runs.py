@@ -65,6 +65,22 @@ def test_answers_that_take_long_to_judge_hold_up_no_other_models_samples(world: 
     assert max(s.finished_at for s in world.store.samples) - began > 900.0
 
 
+def test_judgements_cost_what_the_table_says_of_the_judge_beside_what_the_answer_cost(
+    world: JudgedWorld, tmp_path: Path
+) -> None:
+    rows = [{"model": JUDGE.name, "input": 2, "output": 8}, {"model": "solver", "input": 1, "output": 3}]
+    table = tmp_path / "prices.json"
+    table.write_text(orjson.dumps({"date": "2026-01-31", "source": "a list", "prices": rows}).decode())
+    world.go([model("solver")], Providers(), instances=3, judgements=2, prices=str(table))
+    judged: Counter[str] = Counter()
+    for told in (event for event in world.events if isinstance(event, AnswerJudged)):
+        judged[told.task_id] += 2 * told.prompt_tokens + 8 * told.completion_tokens
+    assert {s.task_id: s.judge_cost_micro for s in world.store.samples} == judged
+    answers = [s.prompt_tokens + 3 * s.completion_tokens for s in world.store.samples]
+    assert [s.cost_micro for s in world.store.samples] == answers
+    assert min(*answers, *judged.values()) > 0
+
+
 def test_every_sample_is_the_aggregate_of_its_judgements(world: JudgedWorld) -> None:
     result = world.go([model("solver"), model("greedy")], Providers(), instances=20, judgements=3)
     assert (result.samples, result.scored, result.stored, result.open_tasks) == (40, 40, 40, 0)

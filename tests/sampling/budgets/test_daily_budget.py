@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from headgate.core import NO_SPENDING, ModelBudget, Spending
+from headgate.core import NO_SPENDING, ModelBudget, Price, Spending
 from headgate.sampling.budgets import DailyBudget, DailyLimits, Exhausted
 
 KEYS = st.sampled_from(["a", "b", "c", "d"])
@@ -100,7 +100,7 @@ def test_a_request_that_no_day_allows_has_no_time_at_which_it_fits() -> None:
 
 
 def test_cost_is_counted_by_the_prices_in_millionths() -> None:
-    budget = ModelBudget(daily_cost=0.01, price_in=3.0, price_out=15.0)
+    budget = ModelBudget(daily_cost=0.01, price=Price.of(3.0, 15.0))
     assert budget.spending(1_000, 200) == Spending(1_200, 1, 6_000)
     daily = DailyBudget(DailyLimits.of(budget))
     daily.settle("a", budget.spending(1_000, 200), 0.0)

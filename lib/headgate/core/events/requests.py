@@ -37,6 +37,13 @@ class UsageMissing(Event, log_level=WARNING):
     estimated_tokens: int
 
 
+class PriceMissing(Event, log_level=WARNING):
+    """The table of prices says nothing of a model: what its answers cost is not known unless they are billed."""
+
+    model: str
+    table: str
+
+
 class BatchSubmitted(Event):
     """Requests of a model were given to its provider as a batch; `batch` is the provider's name of it."""
 

@@ -4,7 +4,7 @@ from headgate.run.budgets.account import Account, BudgetStop
 from headgate.run.budgets.conversation import ConversationBudget, conversation_budget, reply_length
 from headgate.run.budgets.keeper import Budgets
 from headgate.run.budgets.past import PastSpending
-from headgate.run.budgets.plan import BudgetPlan, budget_plan, restored_budgets
+from headgate.run.budgets.plan import BudgetPlan, CostPlan, budget_plan, cost_plan, restored_budgets
 
 __all__ = [
     "Account",
@@ -12,9 +12,11 @@ __all__ = [
     "BudgetStop",
     "Budgets",
     "ConversationBudget",
+    "CostPlan",
     "PastSpending",
     "budget_plan",
     "conversation_budget",
+    "cost_plan",
     "reply_length",
     "restored_budgets",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from headgate.core import ChatError, ChatReply, ErrorKind, Message, Model, Spending
+from headgate.core import NO_SPENDING, ChatError, ChatReply, ErrorKind, Message, Model, Spending
 from headgate.run.budgets.account import Account
 from headgate.run.budgets.keeper import Budgets
 from headgate.sampling.budgets import SampleBudget, SampleLimits, Spent, prompt_chars, reply_chars
@@ -43,6 +43,7 @@ class ConversationBudget:
         "_known",
         "_length_option",
         "_model",
+        "_needed",
         "_sample",
         "_seen",
         "_task_id",
@@ -60,9 +61,14 @@ class ConversationBudget:
         self._seen = 0
         self._chars = 0
         self._estimate = 0
+        self._needed = NO_SPENDING
 
-    async def before(self, messages: Sequence[Message]) -> Model:
+    async def before(self, messages: Sequence[Message], lane: str = "now") -> Model:
         """Return the model as this request asks it: with a shorter reply where the sample's budget leaves no more.
+
+        Args:
+            messages: that are sent.
+            lane: how they go: `now`, in a `batch`, or `done` when the reply is here already and is paid for.
 
         Raises:
             ChatError: nothing is to be sent then. BUDGET when the sample has used up its budget; BAD_REQUEST when that
@@ -78,26 +84,33 @@ class ConversationBudget:
             kind = ErrorKind.BUDGET if self._sample.replies else ErrorKind.BAD_REQUEST
             raise ChatError(kind, allowed.reason, attempts=0)
         longest = allowed.max_completion
-        if account.is_counted:
-            await self._hold(prompt, longest)
+        if account.is_counted and lane != "done":
+            await self._hold(prompt, longest, lane)
         if longest is None or (self._wanted is not None and self._wanted <= longest):
             return self._model
         options = tuple(option for option in self._model.options if option[0] not in _LENGTH_OPTIONS)
         return replace(self._model, options=(*options, (self._length_option, longest)))
 
-    async def _hold(self, prompt: int, longest: int | None) -> None:
+    async def _hold(self, prompt: int, longest: int | None, lane: str) -> None:
         # A bound that nobody chose says little about a reply: what the model usually says is held in its place.
         account = self._account
         completion = account.habits.completion_tokens if self._wanted is None else self._wanted
         if longest is not None and completion > longest:
             completion = longest
-        needed = account.budget.spending(prompt, completion)
-        stop = await self._budgets.hold(self._task_id, account, needed)
+        self._needed = account.budget.spending(prompt, completion, lane=lane)
+        stop = await self._budgets.hold(self._task_id, account, self._needed)
         if stop is not None:
             raise ChatError(ErrorKind.DAILY_BUDGET, stop.reason, attempts=0)
 
-    def after(self, messages: Sequence[Message], reply: ChatReply) -> None:
-        """Count an answer.
+    def waits(self, name: str) -> None:
+        """Hold what the last request may take in the name of the batch that it lies in, and nothing more."""
+        if self._account.is_counted:
+            self.failed(0)
+            self._budgets.ended(self._task_id)
+            self._budgets.begin(name, self._account.alias, self._needed)
+
+    def after(self, messages: Sequence[Message], reply: ChatReply, *, is_counted: bool = False) -> None:
+        """Count an answer; of the day only what is not `is_counted` yet.
 
         Raises:
             ChatError: BUDGET when it came after the sample's time was over; it carries the reply.
@@ -115,8 +128,11 @@ class ConversationBudget:
         self._known = prompt + (as_text if completion > _HIDDEN_FROM * as_text else completion)
         self._seen = len(messages) + 1
         self._chars += said
-        if account.is_counted:
-            self._budgets.settle(self._task_id, account, account.budget.spending(prompt, completion, reply.attempts))
+        if account.is_counted and not is_counted:
+            spent = account.budget.spending(prompt, completion, reply.attempts, reply.lane)
+            if reply.cost_micro is not None:
+                spent = spent._replace(cost_micro=reply.cost_micro)
+            self._budgets.settle(self._task_id, account, spent)
         late = self._sample.answered(prompt, completion, reply.latency_s)
         if late is not None:
             raise ChatError(ErrorKind.BUDGET, late.reason, reply=reply)

@@ -9,13 +9,14 @@ from datetime import UTC, datetime
 from typing import Final
 
 from headgate.config import Settings, value_for
-from headgate.core import DAY_S, NO_SPENDING, Clock, Model, ModelBudget, Spending
-from headgate.core.events import DailyBudgetFreed, DailyBudgetSpent, Emit, UsageMissing
+from headgate.core import DAY_S, NO_SPENDING, ChatReply, Clock, Model, ModelBudget, Prices, Sample, Spending
+from headgate.core.errors import InvalidRosterError
+from headgate.core.events import DailyBudgetFreed, DailyBudgetSpent, Emit, PriceMissing, UsageMissing
 from headgate.core.status import BudgetStatus
 from headgate.run.budgets.account import Account, BudgetStop
 from headgate.run.budgets.past import PastSpending, beyond
 from headgate.run.budgets.sharing import SharedBudgets
-from headgate.sampling.budgets import BUCKET_S, Exhausted, SampleLimits
+from headgate.sampling.budgets import BUCKET_S, Exhausted, SampleLimits, reply_chars
 from headgate.storage import JournalThread, SpendingAnswer
 
 _UNITS: Final = {"daily_tokens": "tokens", "daily_requests": "requests", "daily_cost": "of cost"}
@@ -60,9 +61,11 @@ class Budgets:
 
     Attributes:
         changed: told a model's key, and why it has to wait, or None when it may go on.
+        prices: of models whose roster entry states none.
     """
 
-    def __init__(self, settings: Settings, *, clock: Clock, emit: Emit) -> None:
+    def __init__(self, settings: Settings, *, clock: Clock, emit: Emit, prices: Prices | None = None) -> None:
+        self.prices = prices or Prices()
         self.changed: Callable[[str, BudgetStop | None], None] = lambda _alias, _stop: None
         self._settings = settings
         self._emit = emit
@@ -155,11 +158,38 @@ class Budgets:
         """Whether any model has a budget of 24 h."""
         return any(account.daily.limits.any for account in self._accounts.values())
 
+    def refuse_unpriced(self, models: Iterable[Model]) -> None:
+        """Refuse a budget in money of a model whose cost nobody knows.
+
+        Raises:
+            InvalidRosterError: naming every such model.
+        """
+        found = {
+            model.key: budget.daily_cost
+            for model in models
+            if (budget := with_settings(model.budget, self._settings)).daily_cost is not None
+            and self.prices.of(model) is None
+            and (model.budget.daily_cost is not None or self.prices.lacks(model))
+        }
+        if found:
+            listed = ", ".join(f"{key} (got {cost:g} and no price)" for key, cost in found.items())
+            raise InvalidRosterError(
+                f"daily_cost needs the price of a model: {listed}",
+                next_step=f"Give the model price_in and price_out, or {self._in_table}, or leave daily_cost out.",
+            )
+
+    @property
+    def _in_table(self) -> str:
+        return f"add it to {self.prices.told}" if self.prices.told else "name a table of prices (setting prices)"
+
     def register(self, model: Model) -> None:
         """Keep an account for a model, or take over what has changed of its budget."""
         budget = model.budget if model.key in self._own_only else with_settings(model.budget, self._settings)
+        budget = replace(budget, price=self.prices.of(model))
         account = self._accounts.get(model.key)
         if account is None:
+            if self.prices.lacks(model):
+                self._emit(PriceMissing(model.key, self.prices.told))
             account = self._accounts[model.key] = Account(model.key, budget)
             self._take_over(account)
             if self._shared is not None:
@@ -184,7 +214,7 @@ class Budgets:
     def _take_over(self, account: Account) -> None:
         past, news = self._past.pop(account.alias, ()), list(self._news.pop(account.alias, {}).items())
         now = self.now()
-        spent = [(p.at, account.budget.spending(p.prompt_tokens, p.completion_tokens, p.requests)) for p in past]
+        spent = [(p.at, Spending(p.tokens, p.requests, p.cost_micro)) for p in past]
         known = sorted([*news, *beyond(spent, news)])
         account.daily.restore([(min(at, now), amount) for at, amount in known], now)
         samples = sum(p.samples for p in past)
@@ -222,14 +252,14 @@ class Budgets:
 
     # Episodes.
 
-    def begin(self, task_id: str, alias: str) -> None:
-        """Hold what a sample of the model usually takes, and stop the model if there is no room for another one."""
+    def begin(self, task_id: str, alias: str, needed: Spending | None = None) -> None:
+        """Hold `needed`, by default what a sample usually takes; stop the model if there is no room for another one."""
         account = self._accounts.get(alias)
         if account is None or not account.is_counted:
             return
         self._spending[task_id] = (account, NO_SPENDING)
         if account.daily.limits.any:
-            account.daily.hold(task_id, account.expected, self.now())
+            account.daily.hold(task_id, account.expected if needed is None else needed, self.now())
             if self._shared is not None and account.daily.holds_more_than_granted:
                 self._shared.wake(account)
             self._look(account)
@@ -294,6 +324,24 @@ class Budgets:
             self._spending[task_id] = (account, known[1].plus(spent))
         else:
             self.release(task_id, account)
+
+    def paid(self, task_id: str, alias: str, reply: ChatReply) -> None:
+        """Count a reply that came from a batch, and give back what was held for it."""
+        account = self._accounts.get(alias)
+        if account is None or not account.is_counted:
+            return
+        completion = reply.completion_tokens or account.habits.tokens_of(reply_chars(reply.text))
+        spent = account.budget.spending(reply.prompt_tokens, completion, 1, reply.lane)
+        cost = account.budget.cost_of(reply, reply.billed_micro)
+        self.settle(task_id, account, spent if cost is None else spent._replace(cost_micro=cost))
+        self.ended(task_id)
+
+    def priced(self, model: Model, sample: Sample) -> tuple[Sample, Spending]:
+        """Return a sample that was taken elsewhere with its cost, where that is known, and what its model spent."""
+        budget = self.account(model).budget
+        cost = budget.cost_of(sample, sample.cost_micro)
+        spent = budget.spending(sample.prompt_tokens, sample.completion_tokens, sample.attempts)
+        return replace(sample, cost_micro=cost), spent if cost is None else spent._replace(cost_micro=cost)
 
     def release(self, task_id: str, account: Account) -> None:
         """Drop what is held for an episode; that may let the model go on."""

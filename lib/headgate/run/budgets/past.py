@@ -21,32 +21,34 @@ class PastSpending:
 
     Attributes:
         at: seconds since the epoch, within that minute.
+        tokens: prompt and completion.
         requests: attempts that were sent.
+        cost_micro: as far as it is known.
         samples: that ended in it.
     """
 
     model: str
     at: float
-    prompt_tokens: int
-    completion_tokens: int
+    tokens: int
     requests: int
+    cost_micro: int
     samples: int
 
 
-def by_minute(rows: Iterable[tuple[str, str, float, int, int, int]]) -> list[PastSpending]:
+def by_minute(rows: Iterable[tuple[str, str, float, int, int, int, int | None]]) -> list[PastSpending]:
     """Return what samples took by model and minute, each sample once, in the order of time.
 
     Args:
-        rows: task, model, end, prompt tokens, completion tokens and attempts of each sample.
+        rows: task, model, end, prompt tokens, completion tokens, attempts and cost of each sample.
     """
     sums: dict[tuple[int, str], list[int]] = {}
     known: set[str] = set()
-    for task_id, model, at, prompt, completion, attempts in rows:
+    for task_id, model, at, prompt, completion, attempts, cost in rows:
         if task_id in known:
             continue
         known.add(task_id)
         total = sums.setdefault((int(at // _MINUTE_S), model), [0, 0, 0, 0])
-        for place, amount in enumerate((prompt, completion, attempts, 1)):
+        for place, amount in enumerate((prompt + completion, attempts, cost or 0, 1)):
             total[place] += amount
     return [PastSpending(model, minute * _MINUTE_S, *sums[minute, model]) for minute, model in sorted(sums)]
 

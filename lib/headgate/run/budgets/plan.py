@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headgate.config import Settings
-from headgate.core import CLOCK_TOLERANCE_S, DAY_S, Model
+from headgate.config import Settings, value_for
+from headgate.core import CLOCK_TOLERANCE_S, DAY_S, NO_SPENDING, Model, ModelBudget, Prices
 from headgate.run.budgets.keeper import Budgets, with_settings
 from headgate.run.budgets.past import by_minute
 from headgate.sampling import CapacityLimit
@@ -28,6 +28,20 @@ class BudgetPlan:
 
     limits: tuple[CapacityLimit, ...]
     unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CostPlan:
+    """What a day of one model costs.
+
+    Attributes:
+        per_day: in the currency of its price.
+        share: of its samples, those in environments where the tokens of a sample are known.
+    """
+
+    model: str
+    per_day: float
+    share: float
 
 
 def budget_plan(
@@ -60,6 +74,39 @@ def budget_plan(
     return BudgetPlan(tuple(limits), tuple(unknown))
 
 
+def cost_plan(
+    models: Iterable[Model],
+    settings: Settings,
+    rates: Mapping[str, float],
+    tokens_per_sample: Mapping[tuple[str, str], tuple[float, float]],
+    prices: Prices,
+) -> list[CostPlan]:
+    """Return what a day of each model costs that has a price and samples, cached tokens counted as others.
+
+    Args:
+        models: of the roster.
+        settings: say which lane requests take.
+        rates: samples per model and day, by environment.
+        tokens_per_sample: mean prompt and completion tokens by model and environment; one that is missing is left out.
+        prices: of models whose roster entry states none.
+    """
+    found = []
+    for model in models:
+        price, day, known = prices.of(model), NO_SPENDING, 0.0
+        for name, rate in rates.items():
+            if price is None or (tokens := tokens_per_sample.get((model.key, name))) is None:
+                continue
+            lane = model.lane or value_for(settings.lanes, name) or "now"
+            is_batch = lane == "batch" or (lane == "auto" and price.batch_is_cheaper)
+            prompt, completion = (round(rate * part) for part in tokens)
+            budget = ModelBudget(price=price)
+            day = day.plus(budget.spending(prompt, completion, lane="batch" if is_batch else "now"))
+            known += rate
+        if known:
+            found.append(CostPlan(model.key, day.cost_micro / 1e6, known / sum(rates.values())))
+    return found
+
+
 async def restored_budgets(budgets: Budgets, journal: JournalThread, store: RunStore, now: float) -> None:
     """Have budgets of 24 h know what was spent before this process, and what others spend beside it from now on.
 
@@ -74,7 +121,7 @@ async def restored_budgets(budgets: Budgets, journal: JournalThread, store: RunS
         stored = [row for row in await store.spent(since) if row[2] <= until]
         spooled = await journal.write(journal.journal.spooled)
         waiting = [
-            (s.task_id, s.model, s.finished_at, s.prompt_tokens, s.completion_tokens, s.attempts)
+            (s.task_id, s.model, s.finished_at, s.prompt_tokens, s.completion_tokens, s.attempts, s.cost_micro)
             for s in spooled
             if since <= s.finished_at <= until
         ]

@@ -1,0 +1,112 @@
+"""The file form of a table of prices: by model and lane, with its date and source."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from headgate.core import LanePrice, Price, Prices
+from headgate.core.documents import flaws_in_words, read_document
+from headgate.core.errors import InvalidSettingError
+
+_NEXT: Final = (
+    "A table of prices has a date, a source, and prices: a list of model, input and output per million tokens, and "
+    "where they differ cached_input, reasoning, batch_discount, or another entry with lane: batch."
+)
+
+_Amount = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+
+
+class PriceRow(BaseModel):
+    """What tokens of a model cost in a lane, in the currency per million tokens.
+
+    Attributes:
+        model: key, name or served name.
+        lane: `now`, or `batch` for requests in batches.
+        input: of prompt tokens.
+        output: of completion tokens.
+        cached_input: of prompt tokens that the provider had in its cache; like `input` when absent.
+        reasoning: of completion tokens that are thoughts; like `output` when absent.
+        batch_discount: by which share each of these prices is lower in batches, from 0 to 1; of an entry for `now`.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    model: str = Field(min_length=1)
+    lane: Literal["now", "batch"] = "now"
+    input: _Amount
+    output: _Amount
+    cached_input: _Amount | None = None
+    reasoning: _Amount | None = None
+    batch_discount: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
+
+    @property
+    def price(self) -> LanePrice:
+        """The same in whole numbers."""
+        return LanePrice.of(self.input, self.output, cached=self.cached_input, reasoning=self.reasoning)
+
+
+class PriceTable(BaseModel):
+    """A file of prices, all of them in one currency.
+
+    Attributes:
+        date: of the prices, not in the future.
+        source: where they are from, for people.
+        prices: at most one entry for each model and lane.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    date: date
+    source: str = Field(min_length=1)
+    prices: list[PriceRow] = Field(min_length=1)
+
+
+def read_prices(path: str, today: date | None = None) -> Prices:
+    """Return the prices in a YAML or JSON file, the setting `prices`; none of any model for an empty path.
+
+    Args:
+        path: of the file.
+        today: a later date is refused; the present day when None.
+
+    Raises:
+        InvalidSettingError: if it cannot be read, or breaks a rule.
+    """
+    if not path:
+        return Prices()
+    written = read_document(Path(path).expanduser(), InvalidSettingError, what="the table of prices", next_step=_NEXT)
+    try:
+        table = PriceTable.model_validate(written)
+    except ValidationError as error:
+        raise InvalidSettingError(f"{path}: {flaws_in_words(error, PriceTable)}", next_step=_NEXT) from None
+    # Somewhere it is tomorrow already.
+    if table.date > (today or datetime.now(UTC).date()) + timedelta(days=1):
+        raise InvalidSettingError(
+            f"{path}: date must not be in the future (got {table.date})",
+            next_step="Give the day on which the prices were looked up.",
+        )
+    told = f"{path} of {table.date} ({table.source})"
+    return Prices(_by_model(path, table.prices), told)
+
+
+def _by_model(path: str, rows: list[PriceRow]) -> dict[str, Price]:
+    lanes: dict[str, dict[str, LanePrice]] = {}
+    for row in rows:
+        found: dict[str, LanePrice] = {row.lane: row.price}
+        if row.batch_discount is not None:
+            if row.lane == "batch":
+                raise InvalidSettingError(
+                    f"{path}: batch_discount of {row.model!r} must stand in its entry for now (got lane batch)",
+                    next_step="State the prices of batches themselves, or their discount beside the ordinary prices.",
+                )
+            found["batch"] = row.price.less(row.batch_discount)
+        if twice := lanes.setdefault(row.model, {}).keys() & found.keys():
+            raise InvalidSettingError(
+                f"{path}: a model must have one price in each lane (got two of {row.model!r} in {min(twice)})",
+                next_step="Take one of the two entries out.",
+            )
+        lanes[row.model] |= found
+    return {model: Price(**found) for model, found in lanes.items()}
