@@ -107,12 +107,14 @@ def columns_of(rows: Sequence[tuple[Any, ...]]) -> list[str]:
     """Return columns of rows as PostgreSQL's array literals; texts must be storable (no NUL), numbers may be None.
 
     Made without a step per value: a driver's own dumper takes a microsecond each, and ten thousand jobs a second are
-    half a million values.
+    half a million values. Many columns hold one value only, such as the time of a commit: it is written out once.
     """
     return [_literal(column) for column in zip(*rows, strict=True)]
 
 
 def _literal(column: tuple[Any, ...]) -> str:
+    if len(column) > 1 and column.count(column[0]) == len(column):
+        return "{" + ",".join([_literal(column[:1])[1:-1]] * len(column)) + "}"
     if isinstance(column[0], str):
         return texts(column)
     return "{" + ",".join(map(repr, column)).replace("None", "NULL") + "}"

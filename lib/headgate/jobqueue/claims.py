@@ -141,13 +141,12 @@ class Claims:
             return Unknown(ref.job_id)
         if not _is_running(job, ref):
             return self._late(job, ref, completion, at)
-        done = job._replace(
-            state=JobState.DONE,
-            finished_at=at.wall,
-            result=completion.result,
-            result_ref=completion.result_ref,
-            checksum=completion.checksum,
-        )
+        # In the order of the fields: `_replace` takes three times as long, and this is done for each job.
+        done = Job(
+            job.spec, job.seq, job.submitted_at, JobState.DONE, job.epoch, job.failures, job.lease_id, job.worker,
+            job.lease_s, job.claimed_at, at.wall, job.last_error, completion.result, completion.result_ref,
+            completion.checksum,
+        )  # fmt: skip
         self._end(done, Happening.COMPLETED, at, keep_server=keep_server)
         return Ended(done)
 
@@ -248,16 +247,11 @@ class Claims:
 
     def _start(self, job: Job, request: ClaimRequest, at: Instant) -> Job:
         epoch = job.epoch + 1
-        running = job._replace(
-            state=JobState.IN_PROGRESS,
-            epoch=epoch,
-            lease_id=request.lease_id(job.job_id, epoch)
-            if request.key
-            else request.lease_prefix + self._new_lease_id(),
-            worker=request.worker,
-            lease_s=request.lease_s,
-            claimed_at=at.wall,
-        )
+        lease_id = request.lease_id(job.job_id, epoch) if request.key else request.lease_prefix + self._new_lease_id()
+        running = Job(
+            job.spec, job.seq, job.submitted_at, JobState.IN_PROGRESS, epoch, job.failures, lease_id, request.worker,
+            request.lease_s, at.wall, *job[10:],
+        )  # fmt: skip
         self._working_set.put(running, JobState.PENDING)
         self._last_claims[job.spec.team] = self._working_set.note_job(Happening.CLAIMED, running, at.wall)
         self._watch(running, at.now)

@@ -100,9 +100,9 @@ class Loads:
 
     def started(self, job: Job) -> None:
         """Count a job that was claimed."""
-        lane = job.spec.lane
-        self._running[lane.team, lane.pool] += 1
-        serving = self.serving(lane.pool, lane.task)
+        spec = job.spec
+        self._running[spec.team, spec.pool] += 1
+        serving = self.serving(spec.pool, spec.task)
         if serving:
             self._assume(job.job_id, min(serving, key=self._ahead.__getitem__))
 

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from headgate.jobqueue import Instant, JobQuery, JobState, Ledger
+from headgate.jobqueue import ClaimRequest, Completion, Ended, Instant, JobQuery, JobState, LeaseRef, Ledger
 from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.stores import sql
 from headgate.jobqueue.stores.sql import Dialect, Migration, migrations
@@ -22,6 +22,18 @@ INSERT INTO pools VALUES ('q', 1);
 INSERT INTO resources VALUES ('p', 0, 'gpu-1', 80, '[]', '[]', '{}', 'draining', 2, '', '', '', 0, 0, 'why');
 INSERT INTO resources VALUES ('p', 2, 'gpu-2', 80, '[]', '[]', '{}', 'open', 2, '', '', '', 0, 0, '');
 INSERT INTO resources VALUES ('q', 0, 'GPU-1', 80, '["t"]', '[]', '{"k":1}', 'open', 4, '', '', '', 0, 0, '');
+"""
+
+IN_VERSION_3 = """
+INSERT INTO jobs VALUES (0, 'waits', 'red', 't', 'i', 'p', 'r', '{}', -2, 3, 1.5, 'pending', 2, 2, '', '', 0, 2.5, 0,
+                         'e', '', '', '', -1);
+INSERT INTO jobs VALUES (1, 'runs', 'red', 't', 'i', '', '', '{}', 0, 3, 1.5, 'in_progress', 1, 0, 'l1', 'w', 90.5, 2.5,
+                         0, '', '', '', '', -1);
+INSERT INTO jobs VALUES (4, 'done', 'blue', 't', 'i', '', '', '{}', 0, 3, 1.5, 'done', 1, 0, 'l4', 'w', 90.5, 2.5, 3.5,
+                         '', '{"score":1}', 's3://r', 'sha256:0', 6);
+INSERT INTO jobs VALUES (5, 'dead', 'blue', 't', 'i', '', '', '{}', 0, 3, 1.5, 'dead', 3, 3, '', 'w', 0, 2.5, 3.5,
+                         'e', '', '', '', -1);
+INSERT INTO history VALUES (6, 3.5, 'completed', 'done', 1, 'l4', 'w', '', '');
 """
 
 
@@ -80,6 +92,37 @@ def test_a_queue_of_version_1_is_read_by_this_version(sql_place: Place, monkeypa
     assert Ledger(store.own("again"), Instant(0.0, 5.5)).resources() == before
     store.close()
     assert versions_in(sql_place) == [step.version for step in steps_of(sql_place)]
+
+
+def test_jobs_of_version_3_are_as_they_were_and_go_on(sql_place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as earlier:
+        use_steps(earlier, steps_of(sql_place)[:3])
+        old = sql_place.open().own("old")
+        for statement in IN_VERSION_3.split(";\n"):
+            old._db.execute(statement)
+        old.close()
+    store = sql_place.open().own("new")
+    with closing(store.reader()) as reader:
+        assert [(job.job_id, str(job.state), job[6:]) for job in reader.jobs(JobQuery())] == [
+            ("waits", "pending", ("", "", 0.0, 2.5, 0.0, "e", "", "", "")),
+            ("runs", "in_progress", ("l1", "w", 90.5, 2.5, 0.0, "", "", "", "")),
+            ("done", "done", ("l4", "w", 90.5, 2.5, 3.5, "", '{"score":1}', "s3://r", "sha256:0")),
+            ("dead", "dead", ("", "w", 0.0, 2.5, 3.5, "e", "", "", "")),
+        ]
+        assert [found.entry for found in reader.finished(-1, 9)] == [6]
+        ledger, at = Ledger(store, Instant(0.0, 4.5)), Instant(1.0, 5.5)
+        assert ledger.totals() == dict.fromkeys(JobState, 1)
+        ledger.requeue("dead", at)
+        assert isinstance(ledger.claims.complete(LeaseRef("runs", "l1", 1), Completion(), at), Ended)
+        taken = ledger.claims.claim(ClaimRequest("w2", 9, pools=frozenset({""})), at)
+        assert [(job.job_id, job.epoch) for job in taken] == [("dead", 4)]
+        store.commit(ledger.changes)
+        assert [found.job.job_id for found in reader.finished(-1, 9)] == ["done", "runs"]
+        assert [job.job_id for job in reader.jobs(JobQuery(state=JobState.IN_PROGRESS))] == ["dead"]
+    before = store.load()
+    store.close()
+    assert store.own("again").load() == before
+    store.close()
 
 
 def test_steps_that_are_missing_are_taken_once(sql_place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,4 +103,5 @@ def test_storable_texts_are_not_copied() -> None:
 def test_array_literals_keep_texts_and_numbers_apart() -> None:
     rows = [(1, 0.1, 'a"b', ""), (-(2**62), 1e300, "\\", "NULL")]
     assert columns_of(rows) == ["{1,-4611686018427387904}", "{0.1,1e+300}", '{"a\\"b","\\\\"}', '{"","NULL"}']
+    assert columns_of([(1.5, "a,b", None)] * 2) == ["{1.5,1.5}", '{"a,b","a,b"}', "{NULL,NULL}"]
     assert texts([]) == "{}"

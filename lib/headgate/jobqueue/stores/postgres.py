@@ -22,6 +22,7 @@ _LAST_OWNER_GONE_WITHIN_MS: Final = "1000"
 """PostgreSQL takes a moment to see that a killed owner is gone; whoever starts it again need not try twice."""
 
 _READERS_SETTINGS: Final = {
+    **INDEXES_ONLY,
     "default_transaction_read_only": "on",
     # Only a plan made for the very state that is asked for can use the index of that state.
     "plan_cache_mode": "force_custom_plan",

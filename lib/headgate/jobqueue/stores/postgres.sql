@@ -16,22 +16,40 @@ WHERE locks.locktype = 'advisory' AND locks.granted AND locks.classid = 17514745
 -- name: jobs_by_id
 SELECT {job_columns} FROM jobs WHERE job_id = ANY (:job_ids::text[]);
 
+-- name: listed_jobs
+-- The team is that of `submitted`, of which a team's jobs are a range; whichever of the two is read first begins behind
+-- the cursor.
+SELECT {job_columns} FROM submitted JOIN progress AS progress (seq, same_team) USING (seq)
+WHERE seq > :after AND progress.seq > :after {filters} ORDER BY seq LIMIT :limit;
+
 -- name: add_jobs
-INSERT INTO jobs ({job_columns}, completed_entry)
-SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
-  %s::bigint[], %s::bigint[], %s::bigint[], %s::float8[], %s::text[], %s::bigint[], %s::bigint[], %s::text[],
-  %s::text[], %s::float8[], %s::float8[], %s::float8[], %s::text[], %s::text[], %s::text[], %s::text[], %s::bigint[]);
+WITH new (
+  {job_columns}, completed_entry
+) AS MATERIALIZED (
+  SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[],
+    %s::bigint[], %s::bigint[], %s::bigint[], %s::float8[], %s::text[], %s::bigint[], %s::bigint[], %s::text[],
+    %s::text[], %s::float8[], %s::float8[], %s::float8[], %s::text[], %s::text[], %s::text[], %s::text[], %s::bigint[])
+), added AS (
+  INSERT INTO submitted (seq, job_id, team, instance, resource_type, payload, max_attempts, submitted_at)
+  SELECT seq, job_id, team, instance, resource_type, payload, max_attempts, submitted_at FROM new
+)
+INSERT INTO progress (seq, team, pool, task, descending_priority, state, epoch, failures, lease_id, worker, lease_s,
+  claimed_at, finished_at, last_error, result, result_ref, checksum, completed_entry)
+SELECT seq, team, pool, task, descending_priority, state, epoch, failures, lease_id, worker, lease_s, claimed_at,
+  finished_at, last_error, result, result_ref, checksum, completed_entry
+FROM new;
 
 -- name: change_jobs
-UPDATE jobs SET state = n.state, epoch = n.epoch, failures = n.failures, lease_id = n.lease_id, worker = n.worker,
+-- A row whose state becomes one of another table moves there.
+UPDATE progress SET state = n.state, epoch = n.epoch, failures = n.failures, lease_id = n.lease_id, worker = n.worker,
   lease_s = n.lease_s, claimed_at = n.claimed_at, finished_at = n.finished_at, last_error = n.last_error,
   result = n.result, result_ref = n.result_ref, checksum = n.checksum,
-  completed_entry = greatest(jobs.completed_entry, n.completed_entry)
+  completed_entry = greatest(progress.completed_entry, n.completed_entry)
 FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::float8[], %s::float8[],
   %s::float8[], %s::text[], %s::text[], %s::text[], %s::text[], %s::bigint[])
   AS n (seq, state, epoch, failures, lease_id, worker, lease_s, claimed_at, finished_at, last_error, result, result_ref,
         checksum, completed_entry)
-WHERE jobs.seq = n.seq;
+WHERE progress.seq = n.seq;
 
 -- name: add_history
 INSERT INTO history (entry, at, what, job_id, epoch, lease_id, worker, resource_id, note)

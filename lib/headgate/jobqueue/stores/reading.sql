@@ -41,9 +41,6 @@ ORDER BY descending_priority, failures, seq LIMIT :limit;
 -- name: reply
 SELECT key, fingerprint, status, body, at FROM replies WHERE key = :key;
 
--- name: listed_jobs
-SELECT {job_columns} FROM jobs WHERE seq > :after {filters} ORDER BY seq LIMIT :limit;
-
 -- name: finished
 SELECT completed_entry, {job_columns} FROM jobs
 WHERE completed_entry >= 0 AND completed_entry > :after AND state = 'done' {filters}

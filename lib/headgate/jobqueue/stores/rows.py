@@ -24,7 +24,8 @@ NOT_COMPLETED: Final = -1
 SEQ_COLUMN: Final = 9
 """Where `seq` stands in a row of `job_columns`."""
 
-# Looked up, not called: an enum's call takes ten times as long, and a listing has a thousand rows.
+# Looked up, not called: an enum's call takes ten times as long, and a listing has a thousand rows. The other way, `str`
+# takes a third of the time of `value`.
 _JOB_STATES: Final = {state.value: state for state in JobState}
 _HAPPENINGS: Final = {happening.value: happening for happening in Happening}
 
@@ -34,7 +35,7 @@ def row_of_new_job(job: Job, completed_entry: int) -> Row:
     spec = job.spec
     return (
         spec.job_id, spec.team, spec.task, spec.instance, spec.pool, spec.resource_type, spec.payload, -spec.priority,
-        spec.max_attempts, job.seq, job.submitted_at, job.state.value, job.epoch, job.failures, job.lease_id,
+        spec.max_attempts, job.seq, job.submitted_at, str(job.state), job.epoch, job.failures, job.lease_id,
         job.worker, job.lease_s, job.claimed_at, job.finished_at, job.last_error, job.result, job.result_ref,
         job.checksum, completed_entry,
     )  # fmt: skip
@@ -43,7 +44,7 @@ def row_of_new_job(job: Job, completed_entry: int) -> Row:
 def row_of_changed_job(job: Job, completed_entry: int) -> Row:
     """Return what of a job can change, behind its `seq`."""
     return (
-        job.seq, job.state.value, job.epoch, job.failures, job.lease_id, job.worker, job.lease_s, job.claimed_at,
+        job.seq, str(job.state), job.epoch, job.failures, job.lease_id, job.worker, job.lease_s, job.claimed_at,
         job.finished_at, job.last_error, job.result, job.result_ref, job.checksum, completed_entry,
     )  # fmt: skip
 
@@ -51,7 +52,7 @@ def row_of_changed_job(job: Job, completed_entry: int) -> Row:
 def row_of_history(entry: HistoryEntry) -> Row:
     """Return the row of an entry of the history."""
     return (
-        entry.entry, entry.at, entry.what.value, entry.job_id, entry.epoch, entry.lease_id, entry.worker,
+        entry.entry, entry.at, str(entry.what), entry.job_id, entry.epoch, entry.lease_id, entry.worker,
         entry.resource_id, entry.note,
     )  # fmt: skip
 

@@ -6,6 +6,9 @@ SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'migrations';
 -- name: jobs_by_id
 SELECT {job_columns} FROM jobs WHERE job_id IN (SELECT value FROM json_each(:job_ids));
 
+-- name: listed_jobs
+SELECT {job_columns} FROM jobs WHERE seq > :after {filters} ORDER BY seq LIMIT :limit;
+
 -- name: add_jobs
 INSERT INTO jobs ({job_columns}, completed_entry)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);

@@ -1,0 +1,1 @@
+-- Nothing here: in SQLite a claim or a completion changes its job's row in place.
