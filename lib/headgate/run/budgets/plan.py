@@ -125,14 +125,16 @@ def rate_plan(
     stated: dict[tuple[str, ...], list[RateLimits]] = {}
     for model in models:
         account = (model.endpoint, model.api_key.reveal())
-        for scope, limits in (
-            (("model", *account, model.request_name), model.rates.own),
-            (("key", *account), model.rates.key),
-            (("organisation", model.rates.organisation), model.rates.shared),
-        ):
+        scopes: dict[tuple[str, ...], RateLimits] = {
+            ("model", *account, model.request_name): model.rates.own,
+            ("key", *account): model.rates.key,
+            ("organisation", model.rates.organisation): model.rates.shared,
+        }
+        for scope, limits in scopes.items():
             members.setdefault(scope, []).append(model)
             stated.setdefault(scope, []).append(limits)
-    found, unknown = [], []
+    found: list[CapacityLimit] = []
+    unknown: list[str] = []
     for scope, those in members.items():
         name = {"model": f"model {those[0].key}", "key": f"key of {those[0].endpoint}"}.get(scope[0], " ".join(scope))
         known = [(rate, tokens[m.key, e]) for m in those for e, rate in rates.items() if (m.key, e) in tokens]
