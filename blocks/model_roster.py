@@ -4,25 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from prefect.blocks.core import Block
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from blocks.loading import loaded_block
 from blocks.model_endpoint import ModelEndpoint
 from headgate.core import Model, ModelBudget, Price, errors
+from headgate.core.rates import NO_RATES, ModelRates, RateLimits
 from headgate.sampling import Roster, RosterSource, roster_source
 
 
-class RosterEntry(BaseModel):
+class RateFields(BaseModel):
+    """Limits per minute; empty is no limit."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    requests_per_minute: int | None = Field(
+        default=None, ge=1, title="Requests per minute", description="Empty: no limit."
+    )
+    input_tokens_per_minute: int | None = Field(
+        default=None, ge=1, title="Input tokens per minute", description="Empty: no limit."
+    )
+    output_tokens_per_minute: int | None = Field(
+        default=None, ge=1, title="Output tokens per minute", description="Empty: no limit."
+    )
+    tokens_per_minute: int | None = Field(
+        default=None, ge=1, title="Tokens per minute", description="Input and output together. Empty: no limit."
+    )
+
+    @property
+    def limits(self) -> RateLimits:
+        """What they say."""
+        return RateLimits(*(getattr(self, name) for name in RateLimits._fields))
+
+
+class RosterEntry(RateFields):
     """One model of a roster block.
 
     It names its endpoint block rather than holding it: Prefect stores blocks inside of a list as plain text, keys
     included, and would not follow a key that is changed.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     name: str = Field(default=..., title="Name", description="What people call the model.", min_length=1)
     endpoint: str = Field(
@@ -49,6 +72,16 @@ class RosterEntry(BaseModel):
         le=100_000,
         title="Parallel requests",
         description="Requests in flight at most. Empty: what the endpoint block says.",
+    )
+    key_limits: RateFields = Field(
+        default_factory=RateFields,
+        title="Limits of the key",
+        description="Per minute, of all models at the same address with the same key.",
+    )
+    organisation: str = Field(
+        default="",
+        title="Organisation",
+        description="One of the roster's organisations, whose limits per minute the model shares. Empty: none.",
     )
     sample_tokens: int | None = Field(
         default=None,
@@ -154,11 +187,32 @@ class ModelRoster(Block):
         title="Models",
         description='The models to sample, in their order, as in [{"name": "small", "endpoint": "example"}].',
     )
+    organisations: dict[str, RateFields] = Field(
+        default_factory=dict,
+        title="Organisations",
+        description='Limits per minute that models share, as in {"acme": {"tokens_per_minute": 2000000}}.',
+    )
     location: str = Field(
         default="",
         title="File or URL",
         description="A roster file (YAML, JSON) or http(s) URL whose models come before those above.",
     )
+
+    @model_validator(mode="after")
+    def _has_organisations(self) -> Self:
+        for entry in self.models:
+            if entry.organisation and entry.organisation not in self.organisations:
+                known = ", ".join(self.organisations) or "none"
+                raise ValueError(
+                    f"organisation of {entry.name!r} must be one of the roster's organisations "
+                    f"(got {entry.organisation!r}; known: {known})"
+                )
+        return self
+
+    def rates(self, entry: RosterEntry) -> ModelRates:
+        """Return the limits per minute that hold for a model."""
+        shared = self.organisations[entry.organisation].limits if entry.organisation else NO_RATES
+        return ModelRates(entry.limits, entry.key_limits.limits, entry.organisation, shared)
 
     def source(self) -> RosterSource:
         """Return where a campaign reads this roster from; the file, URL and endpoints are read anew each time."""
@@ -201,7 +255,9 @@ class _RosterOfBlock:
             if entry.endpoint and entry.endpoint not in endpoints:
                 endpoints[entry.endpoint] = await loaded_block(ModelEndpoint, entry.endpoint, errors.InvalidRosterError)
             endpoint = endpoints[entry.endpoint] if entry.endpoint else self._block.endpoint
-            models.append(replace(_model(entry, endpoint), uid=uid, budget=entry.budget))
+            models.append(
+                replace(_model(entry, endpoint), uid=uid, budget=entry.budget, rates=self._block.rates(entry))
+            )
         return models
 
 

@@ -77,7 +77,9 @@ def test_gates_show_every_limit_and_draw_the_one_that_is_chosen(address: str, pa
     page.goto(f"{address}/gates?find=simulated")
     page.wait_for_selector("tr.chosen >> text=simulated")
     page.wait_for_selector("#chart canvas", timeout=20_000)
-    assert "2,000,000" in page.goto(f"{address}/gates").text()
+    shown = page.goto(f"{address}/gates").text()
+    assert "2,000,000" in shown
+    assert "7,000,000" in shown
 
 
 def test_gates_show_which_batches_requests_lie_in(address: str, page: Page) -> None:

@@ -17,6 +17,7 @@ from headgate.config import Settings, load_settings
 from headgate.core import Model, Secret
 from headgate.core.errors import NotFoundError
 from headgate.core.events import CapacityPlan, MonitorStarted
+from headgate.core.rates import ModelRates, RateLimits
 from headgate.core.status import CampaignStatus, PairStatus, RequestBatchStatus
 from headgate.elastic.gateway import load_pool_file, running_pool
 from headgate.jobqueue.server import ServerSettings, running_server
@@ -67,7 +68,14 @@ async def small_system(folder: Path, *, workers: int = 12, **further: Any) -> As
             Model(name, base_url=good.base_url) for name in ("baseline-greedy", "baseline-random", "baseline-solver")
         ]
         models += [
-            Model("acme/tight-70b", "step-1200", base_url=tight.base_url, served_name="simulated", max_parallel=8),
+            Model(
+                "acme/tight-70b",
+                "step-1200",
+                base_url=tight.base_url,
+                served_name="simulated",
+                max_parallel=8,
+                rates=ModelRates(own=RateLimits(tokens_per_minute=7_000_000)),
+            ),
             Model("acme/gone-7b", base_url="http://127.0.0.1:9/v1"),
             Model("acme/patient-8b", base_url=tight.base_url, served_name="simulated", lane="batch"),
         ]

@@ -9,9 +9,13 @@ import pytest
 
 from headgate.core import errors
 from headgate.core.events import TaskOpened, TaskStarted
+from headgate.core.status import RateStatus
 from headgate.run import Run
+from headgate.run.inquiry import with_requests
+from headgate.scheduling import Explanation
 from headgate.simulation import LoopClock, ServiceTime
 from tests.run.run_world import World, models
+from tests.telemetry.factories import request_status
 
 RATES = {"affine:sat": 86_400.0}
 
@@ -117,3 +121,16 @@ def test_the_worker_of_a_parked_episode_is_not_busy_with_it(world: World) -> Non
 
     settings = {"num_evaluation_workers": 2, "batch_flush_interval": 0.0}
     world.run(models(4), RATES, during=ask, duration_s=40, service=slow(), settings=settings)
+
+
+def test_a_sample_that_waits_for_a_limit_per_minute_hears_which_one_binds() -> None:
+    free, scarce = (
+        RateStatus(scope, "output_tokens_per_minute", 8_000.0, 1.0, left, 0.0, is_told=False)
+        for scope, left in (("model large at a", 900.0), ("organisation acme", 0.0))
+    )
+    asked = request_status(
+        1, models=("large@main",), pressure="output_tokens_per_minute", cooldown_s=4.0, rates=(free, scarce)
+    )
+    found = with_requests(Explanation("t-1", "running", "none", "it runs"), "large@main", [asked], now=10.0)
+    assert (found.gate, found.until) == ("request_admission", 14.0)
+    assert found.reason.endswith("wait (output_tokens_per_minute of its organisation acme)")

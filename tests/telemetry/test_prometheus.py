@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.core import events
-from headgate.core.status import BudgetStatus
+from headgate.core.status import BudgetStatus, RateStatus
 from headgate.telemetry import METRICS, EventStream, PrometheusSink, new_registry, register_losses
 from headgate.telemetry.metrics import SPECS, STATUS_NAMES
 from headgate.telemetry.prometheus import StatusCollector
@@ -190,6 +190,20 @@ def test_endpoints_above_the_cap_share_a_label_and_are_added_up():
     assert value("headgate_request_breaker_open", other) == 3
 
 
+def test_limits_per_minute_are_told_once_however_many_endpoints_they_hold_for():
+    registry = CollectorRegistry()
+    rates = tuple(
+        RateStatus(scope, "tokens_per_minute", 100.0, share, 30.0, 0.0, is_told=False)
+        for scope, share in (("organisation acme", 0.5), ("key of a", 0.5), ("key of b", 0.25))
+    )
+    requests = (request_status(1, rates=rates[:2]), request_status(2, rates=rates))
+    registry.register(StatusCollector(lambda: status(requests=requests), endpoint_label_cap=1))
+    own, other = ({"scope": scope, "unit": "tokens_per_minute"} for scope in ("organisation acme", "(other)"))
+    names = ("headgate_rate_limit", "headgate_rate_left", "headgate_rate_share")
+    assert [registry.get_sample_value(name, own) for name in names] == [100, 30, 0.5]
+    assert [registry.get_sample_value(name, other) for name in names] == [200, 60, 0.25]
+
+
 def test_registering_the_collector_asks_for_no_status():
     def no_status():
         raise AssertionError("asked for a status")
@@ -226,6 +240,8 @@ def test_names_follow_the_conventions():
         "sink",
         "limit",
         "budget",
+        "scope",
+        "unit",
     }
     for name in METRICS:
         spec = SPECS[name]

@@ -373,6 +373,7 @@ class AccountRates:
                 scope=bucket.scope.name,
                 unit=f"{RATE_UNITS[bucket.unit]}_per_minute",
                 limit=bucket.limit,
+                share=bucket.share,
                 left=max(0.0, bucket.refill(now)),
                 reserved=bucket.reserved,
                 is_told=bucket.told is not None and (bucket.stated is None or bucket.told < bucket.stated),

@@ -17,6 +17,7 @@ from headgate.cli.output import AsJson, console, print_json, print_table, say
 from headgate.config import Settings
 from headgate.core import Model
 from headgate.core.errors import InvalidInputError, StoreError
+from headgate.core.rates import RateLimits
 from headgate.telemetry import json_safe
 
 ASSUMED_EPISODE_S = 30.0
@@ -41,11 +42,14 @@ def plan(
     if episode_s is not None and not episode_s > 0:
         raise InvalidInputError(f"--episode-s must be > 0 (got {episode_s:g})")
     settings = (choices or Choices()).load().settings
-    found, models, unknown, costs = asyncio.run(_plan(settings, ASSUMED_EPISODE_S if episode_s is None else episode_s))
+    found, models, unknown, unknown_rates, costs = asyncio.run(
+        _plan(settings, ASSUMED_EPISODE_S if episode_s is None else episode_s)
+    )
     lanes = _lanes(settings, models)
     if as_json:
         further = {
             "unknown_budgets": unknown,
+            "unknown_rates": unknown_rates,
             "costs": [asdict(cost) for cost in costs],
             "auto_lanes": lanes,
             "capacity": json_safe(runs.capacity_plan(settings, models)),
@@ -54,8 +58,8 @@ def plan(
     else:
         _print(found)
         _print_costs(settings, costs, lanes)
-        for key in unknown[:_UNKNOWN_ROWS]:
-            console().print(f"daily_tokens {key}: unknown what it carries, no sample of it is stored", highlight=False)
+        for name in [*(f"daily_tokens {key}" for key in unknown), *unknown_rates][:_UNKNOWN_ROWS]:
+            console().print(f"{name}: unknown what it carries, no sample of it is stored", highlight=False)
     return 0 if found.fits else 4
 
 
@@ -87,7 +91,7 @@ def _print_costs(settings: Settings, costs: Sequence[runs.budgets.CostPlan], lan
 
 async def _plan(
     settings: Settings, assumed_s: float
-) -> tuple[sampling.CapacityCheck, Sequence[Model], Sequence[str], Sequence[runs.budgets.CostPlan]]:
+) -> tuple[sampling.CapacityCheck, Sequence[Model], Sequence[str], Sequence[str], Sequence[runs.budgets.CostPlan]]:
     models = (await runs.roster_of(settings).load()).models
     environments = runs.sampled_environments(settings)
     pairs = await _stored_pairs(settings)
@@ -97,6 +101,7 @@ async def _plan(
     sums = {pair: sum(parts) for pair, parts in tokens.items()}
     budgets = runs.budgets.budget_plan(models, settings, rates, sums)
     costs = runs.budgets.cost_plan(models, settings, rates, tokens, sampling.read_prices(settings.prices))
+    per_minute = runs.budgets.rate_plan(models, rates, tokens)
     check = sampling.capacity_check(
         models,
         rates,
@@ -104,10 +109,10 @@ async def _plan(
         boost=settings.low_sample_multiplier,
         episode_s={name: measured.get(name, assumed_s) for name in environments},
         is_measured={name: name in measured for name in environments},
-        further=budgets.limits,
+        further=(*budgets.limits, *per_minute.limits),
         outside=runs.outside_executors(settings, environments),
     )
-    return check, models, budgets.unknown, costs
+    return check, models, budgets.unknown, per_minute.unknown, costs
 
 
 async def _stored_pairs(settings: Settings) -> Sequence[storage.PairSummary]:
@@ -151,6 +156,11 @@ def _print(found: sampling.CapacityCheck) -> None:
     for name, seconds in found.episode_s.items():
         kind = "measured" if found.is_measured[name] else "assumed"
         console().print(f"{name}: {seconds:.1f} s per episode ({kind})", highlight=False)
+    if (rate := _binding_rate(found)) is not None:
+        console().print(
+            f"of the limits per minute, {rate.name} binds first: samples of a day take {24 * rate.load:.1f} h by it",
+            highlight=False,
+        )
     verdict = "fits" if found.fits else "does not fit"
     console().print(
         f"{found.demanded_per_day:,.0f} samples a day ({found.boosted_per_day:,.0f} while every model is boosted) "
@@ -161,12 +171,19 @@ def _print(found: sampling.CapacityCheck) -> None:
     )
 
 
+def _binding_rate(found: sampling.CapacityCheck) -> sampling.CapacityLimit | None:
+    """Return the limit per minute with the highest load; None where none is stated."""
+    return next((limit for limit in found.limits if limit.name.partition(" ")[0] in RateLimits._fields), None)
+
+
 def _document(found: sampling.CapacityCheck) -> dict[str, object]:
     of_check = ("fits", "demanded_per_day", "boosted_per_day", "workers_needed")
     of_limit = ("name", "demanded_per_day", "carries_per_day", "load")
+    rate = _binding_rate(found)
     return {
         **{name: getattr(found, name) for name in of_check},
         "binding": found.binding.name,
+        "binding_rate": None if rate is None else {"name": rate.name, "hours": 24 * rate.load},
         "limits": [{name: getattr(limit, name) for name in of_limit} for limit in found.limits],
         "episode_s": dict(found.episode_s),
         "is_measured": dict(found.is_measured),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -81,6 +81,7 @@ def _values(sources: Sources, request: Request) -> dict[str, Any]:
             [(run, key) for key in page.items if run], link("/gates", query, key=None) + f"&page={page.number}"
         ),
         "chosen": chosen,
+        "rates": _rates(keys),
         "budgets": _budgets(said, wanted),
         "batches": [one for one in said.get("batches", ()) if wanted in f"{one['model']} {one['provider']}".lower()],
         "query": query,
@@ -102,6 +103,12 @@ def endpoints_of(
         (run, key, key_of(key), f"{address or f'/gates?run={quote(run.address)}'}&key={quote(key_of(key))}")
         for run, key in keys
     ]
+
+
+def _rates(keys: Iterable[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Return the limits per minute of endpoints, each once, those with the least left first; of many, the first."""
+    found = {(rate["scope"], rate["unit"]): rate for key in keys for rate in key.get("rates", ())}
+    return sorted(found.values(), key=lambda rate: rate["left"] / rate["limit"])[:ROWS]
 
 
 def _budgets(said: Mapping[str, Any], wanted: str) -> Sequence[tuple[str, Mapping[str, Any]]]:

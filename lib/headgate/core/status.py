@@ -135,6 +135,8 @@ class RateStatus:
     """`requests_per_minute`, `input_tokens_per_minute`, `output_tokens_per_minute` or `tokens_per_minute`."""
     limit: float
     """Of this process."""
+    share: float
+    """The part of the whole limit that is this process's; 1 where it has it alone."""
     left: float
     """What may be taken now."""
     reserved: float

@@ -343,7 +343,9 @@ def with_requests(found: Explanation, model: str, requests: Sequence[RequestStat
     if pressed is None:
         return found
     told = f"{pressed.in_flight} of {pressed.limit} requests of its model in flight, {pressed.waiters} wait"
-    closed = f" ({pressed.pressure})" if pressed.pressure else ""
+    scarce = min((rate for rate in pressed.rates if rate.unit == pressed.pressure), key=lambda r: r.left, default=None)
+    whose = f" of its {scarce.scope}" if scarce is not None else ""
+    closed = f" ({pressed.pressure}{whose})" if pressed.pressure else ""
     until = now + pressed.cooldown_s if pressed.cooldown_s else None
     gate = "request_admission" if found.gate == "none" else found.gate
     return replace(found, gate=gate, reason=f"{found.reason}; {told}{closed}", until=found.until or until)

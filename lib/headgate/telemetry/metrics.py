@@ -96,6 +96,12 @@ _OF_STATUS: Final = _metrics(
         "longest under (other).",
         "headgate_request_breaker_open{provider,model,domain}": "1 while the circuit breaker of an endpoint is not "
         "closed, else 0; a count under (other).",
+        "headgate_rate_limit{scope,unit}": "Limit per minute of a model, a key or an organisation, as far as it is "
+        "this process's; unit is requests_per_minute, input_tokens_per_minute, output_tokens_per_minute or "
+        "tokens_per_minute. Scopes above the label cap share the label (other), as a sum.",
+        "headgate_rate_left{scope,unit}": "What may be taken of it now, as above.",
+        "headgate_rate_share{scope,unit}": "The part of the whole limit that is this process's, 1 where it has it "
+        "alone; the smallest under (other).",
         "headgate_budget_used{model,budget}": "What a model spent of a budget in the last 24 h; budget is "
         "daily_tokens, daily_requests or daily_cost. Models above the label cap share the label (other), as a sum.",
         "headgate_budget_held{model,budget}": "What its episodes in progress may still spend, as above.",

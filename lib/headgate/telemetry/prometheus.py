@@ -17,7 +17,7 @@ from prometheus_client.utils import floatToGoString
 
 from headgate.core import events
 from headgate.core import status as campaign_status
-from headgate.core.status import ModelStatus, RequestStatus
+from headgate.core.status import ModelStatus, RateStatus, RequestStatus
 from headgate.telemetry.metrics import EVENT_NAMES, LOSS_NAMES, SPECS, STATUS_NAMES
 from headgate.telemetry.stream import EventStream, Handler, Recorded
 
@@ -48,6 +48,25 @@ def _request_values(requests: Sequence[RequestStatus], label_cap: int) -> dict[s
         for name, (value_of, joined) in _VALUES.items():
             value = float(value_of(request))
             before = found[name].get(labels)
+            found[name][labels] = value if before is None else joined(before, value)
+    return found
+
+
+_RATES: Final[Mapping[str, tuple[Callable[[RateStatus], float], Callable[[float, float], float]]]] = {
+    "headgate_rate_limit": (lambda r: r.limit, float.__add__),
+    "headgate_rate_left": (lambda r: r.left, float.__add__),
+    "headgate_rate_share": (lambda r: r.share, min),
+}
+"""The same of limits per minute, each of which holds for many endpoints."""
+
+
+def _rate_values(requests: Sequence[RequestStatus], label_cap: int) -> dict[str, Series]:
+    found: dict[str, Series] = {name: {} for name in _RATES}
+    rates = {(rate.scope, rate.unit): rate for request in requests for rate in request.rates}
+    for position, (own, rate) in enumerate(rates.items()):
+        labels = own if position < label_cap else (OTHER_MODELS, rate.unit)
+        for name, (value_of, joined) in _RATES.items():
+            value, before = float(value_of(rate)), found[name].get(labels)
             found[name][labels] = value if before is None else joined(before, value)
     return found
 
@@ -318,7 +337,10 @@ class RequestCollector(_Gauges):
     """The gauges of a run's requests, for runs that have no `CampaignStatus`."""
 
     def __init__(self, requests: Callable[[], Sequence[RequestStatus]]) -> None:
-        super().__init__(tuple(_VALUES), lambda: _request_values(requests(), LABEL_CAP))
+        super().__init__(
+            (*_VALUES, *_RATES),
+            lambda: _request_values(found := requests(), LABEL_CAP) | _rate_values(found, LABEL_CAP),
+        )
 
 
 def register_losses(registry: CollectorRegistry, stream: EventStream) -> None:
@@ -378,5 +400,6 @@ def _status_values(
         "headgate_lag_seconds": lag,
         "headgate_tasks_in_flight": running,
         **_request_values(status.requests, endpoint_label_cap),
+        **_rate_values(status.requests, endpoint_label_cap),
         **_budget_values(status.models, model_label_cap),
     }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from headgate.config import Settings
-from headgate.core import Model, ModelBudget
-from headgate.run.budgets import budget_plan
+from headgate.core import Model, ModelBudget, Secret
+from headgate.core.rates import ModelRates, RateLimits
+from headgate.run.budgets import budget_plan, rate_plan
 
 RATES = {"affine:sat": 300.0, "agentgym:babyai": 100.0}
 
@@ -23,3 +24,22 @@ def test_a_budget_of_a_model_without_samples_is_unknown_and_none_is_not_told_of(
     assert budget_plan([Model("a")], Settings(daily_tokens=1_000), RATES, {}).unknown == ("a@main",)
     nothing = budget_plan([Model("a")], Settings(), RATES, {("a@main", "affine:sat"): 10.0})
     assert (nothing.limits, nothing.unknown) == ((), ())
+
+
+def test_limits_per_minute_carry_what_tokens_of_all_who_share_them_allow() -> None:
+    acme = RateLimits(tokens_per_minute=100)
+    first = ModelRates(RateLimits(requests_per_minute=1), RateLimits(output_tokens_per_minute=10), "acme", acme)
+    second = ModelRates(key=RateLimits(output_tokens_per_minute=20), organisation="acme", shared=acme)
+    models = [
+        Model("a", base_url="http://m/v1", rates=first),
+        Model("b", base_url="http://m/v1", rates=second),
+        Model("c", base_url="http://m/v1", api_key=Secret("other"), rates=second),
+    ]
+    means = {("a@main", "affine:sat"): (80.0, 20.0), ("b@main", "agentgym:babyai"): (160.0, 40.0)}
+    plan = rate_plan(models, RATES, means)
+    assert {limit.name: (limit.demanded_per_day, limit.carries_per_day) for limit in plan.limits} == {
+        "requests_per_minute model a@main": (400.0, 1_440.0),
+        "output_tokens_per_minute key of http://m/v1": (800.0, 10 * 1_440 / 25.0),
+        "tokens_per_minute organisation acme": (1_200.0, 100 * 1_440 / 125.0),
+    }
+    assert plan.unknown == ("output_tokens_per_minute key of http://m/v1",)

@@ -4,7 +4,7 @@ from headgate.run.budgets.account import Account, BudgetStop
 from headgate.run.budgets.conversation import ConversationBudget, conversation_budget, reply_length
 from headgate.run.budgets.keeper import Budgets
 from headgate.run.budgets.past import PastSpending
-from headgate.run.budgets.plan import BudgetPlan, CostPlan, budget_plan, cost_plan, restored_budgets
+from headgate.run.budgets.plan import BudgetPlan, CostPlan, budget_plan, cost_plan, rate_plan, restored_budgets
 
 __all__ = [
     "Account",
@@ -17,6 +17,7 @@ __all__ = [
     "budget_plan",
     "conversation_budget",
     "cost_plan",
+    "rate_plan",
     "reply_length",
     "restored_budgets",
 ]

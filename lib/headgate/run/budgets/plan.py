@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headgate.config import Settings, value_for
 from headgate.core import CLOCK_TOLERANCE_S, DAY_S, NO_SPENDING, Model, ModelBudget, Prices
+from headgate.core.rates import RateLimits
 from headgate.run.budgets.keeper import Budgets, with_settings
 from headgate.run.budgets.past import by_minute
 from headgate.sampling import CapacityLimit
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BudgetPlan:
-    """How many samples a day the budgets of tokens have room for.
+    """How many samples a day the budgets of tokens, or the limits per minute, have room for.
 
     Attributes:
         limits: of the models whose samples are known.
-        unknown: keys of the models with a budget, none of whose samples in these environments is known.
+        unknown: what is limited, but none of whose samples in these environments is known: keys of models, or limits.
     """
 
     limits: tuple[CapacityLimit, ...]
@@ -105,6 +106,49 @@ def cost_plan(
         if known:
             found.append(CostPlan(model.key, day.cost_micro / 1e6, known / sum(rates.values())))
     return found
+
+
+def rate_plan(
+    models: Iterable[Model], rates: Mapping[str, float], tokens: Mapping[tuple[str, str], tuple[float, float]]
+) -> BudgetPlan:
+    """Return what limits per minute carry of what the rates ask for, if requests come evenly over the day.
+
+    A sample counts as one request. Samples of which nothing is known count as the mean of the others under the same
+    limit; a limit of tokens under which none is known is unknown.
+
+    Args:
+        models: of the roster.
+        rates: samples per model and day, by environment.
+        tokens: mean prompt and completion tokens of a sample, by model and environment.
+    """
+    members: dict[tuple[str, ...], list[Model]] = {}
+    stated: dict[tuple[str, ...], list[RateLimits]] = {}
+    for model in models:
+        account = (model.endpoint, model.api_key.reveal())
+        scopes: dict[tuple[str, ...], RateLimits] = {
+            ("model", *account, model.request_name): model.rates.own,
+            ("key", *account): model.rates.key,
+            ("organisation", model.rates.organisation): model.rates.shared,
+        }
+        for scope, limits in scopes.items():
+            members.setdefault(scope, []).append(model)
+            stated.setdefault(scope, []).append(limits)
+    found: list[CapacityLimit] = []
+    unknown: list[str] = []
+    for scope, those in members.items():
+        name = {"model": f"model {those[0].key}", "key": f"key of {those[0].endpoint}"}.get(scope[0], " ".join(scope))
+        known = [(rate, tokens[m.key, e]) for m in those for e, rate in rates.items() if (m.key, e) in tokens]
+        weight, demanded = sum(rate for rate, _ in known), sum(rates.values()) * len(those)
+        sent, said = (sum(rate * mean[i] for rate, mean in known) / weight if weight else 0.0 for i in (0, 1))
+        for unit, said_limits, mean in zip(
+            RateLimits._fields, zip(*stated[scope], strict=True), (1.0, sent, said, sent + said), strict=True
+        ):
+            limit = min((each for each in said_limits if each is not None), default=None)
+            if limit is not None and mean:
+                found.append(CapacityLimit(f"{unit} {name}", demanded, limit * DAY_S / 60 / mean))
+            elif limit is not None:
+                unknown.append(f"{unit} {name}")
+    return BudgetPlan(tuple(found), tuple(unknown))
 
 
 async def restored_budgets(budgets: Budgets, journal: JournalThread, store: RunStore, now: float) -> None:
