@@ -38,7 +38,8 @@ async def elastic_report(
     policies on the ramp. The same parameters give the same figures on every worker.
 
     Args:
-        trace: ramp, a generated hour; or a file on the worker: CSV like Azure's traces, or JSON lines like Mooncake's.
+        trace: ramp, smooth, bursty, daily, flash or on-off, generated hours; or a file on the worker: CSV like Azure's
+            traces, or JSON lines like Mooncake's.
         service_times: For a trace: table of the time per token, such as perf_model.csv of splitwise-sim.
         model: Of that table.
         hardware: Of that table.
@@ -50,8 +51,8 @@ async def elastic_report(
         max_workers: Number of workers.
         awake: Workers awake at first. Empty: 1; for a trace, as many as its first minute needs.
         copies: For a trace: factor on the number of users.
-        scale: For the ramp: factor on all its times.
-        seed: Random seed of the ramp and of copies.
+        scale: For a generated hour: factor on all its times.
+        seed: Random seed of a generated hour and of copies.
         reports: Name of a Report Store block. Empty: the folder .headgate/reports.
 
     Returns:

@@ -31,7 +31,10 @@ TINY = {
     ),
     "queue": ("groups=1,32", "tasks=300", "backlog=100", "iterations=2", "rival_cpu_s=0.02"),
     "day": ("models=1", "compared_s=3600"),
-    "elastic": ("scale=0.01", "steady_s=60", "backlog=50", "rivals=verl,clairvoyant", "frontiers=clairvoyant"),
+    "elastic": (
+        "scale=0.01", "steady_s=60", "backlog=50", "rivals=verl,clairvoyant", "frontiers=clairvoyant,predictive",
+        "drawn_shapes=bursty", "drawn_scale=0.01", "drawn_peers=knative",
+    ),
     "environments": ("names=affine:sat", "episodes=5", "turns=50"),
     "scale": (
         "models=4", "environments=3", "samples=300", "workers=16", "demand_per_s=2000", "bare_episodes=64",
@@ -87,6 +90,9 @@ EASY = {
         "bar_worth=0",
         "bar_steady=100",
         "bar_backlog=100",
+        "bar_frontier_cost=1e9",
+        "bar_frontier_wait=1e9",
+        "bar_frontier_operations=1e9",
     ),
     "environments": ("bar_sigmas=100", "bar_turn_ms=1000"),
     "scale": ("bar_us=1e9", "bar_request_us=1e9", "bar_growth=100", "bar_bytes=100000000000"),

@@ -50,6 +50,11 @@ class ElasticParameters:
     hardware: tuple[str, str, int] = ("llama2-70b", "h100-80gb", 8)
     # Policies of others, and ours that is not the default, that run beside.
     rivals: tuple[str, ...] = ("verl", "ray-serve", "ray-serve-5-60", "knative", "fixed", "fixed-need", "clairvoyant")
+    drawn_shapes: tuple[str, ...] = ("bursty", "smooth")  # of drawn loads
+    drawn_seeds: int = 1  # drawn loads of each shape, of odd seeds; their means count
+    drawn_scale: float = 0.25  # of their lengths of time; an hour is 1
+    drawn_starts: tuple[float, ...] = (30.0,)  # seconds that a worker takes to start there
+    drawn_peers: tuple[str, ...] = ("knative", "fixed")  # rules of others, at each setting of their knobs
     frontiers: tuple[str, ...] = ()  # policies whose frontier is drawn, each several replays
     bar_cost_1s: float = 1.65  # cost on the ramp at most, where a worker starts in 1 s
     # Seconds that one request in a hundred waits on the ramp at most, where a worker starts in 1 s.
@@ -58,6 +63,9 @@ class ElasticParameters:
     bar_wait_30s: float = 1.5  # as above, where it starts in 30 s
     bar_operations: int = 45  # workers that are started, drained or turned back at most
     bar_worth: float = 0.99  # share of the active periods of three starts at least
+    bar_frontier_cost: float = 1.05  # on drawn loads, cost by that of the cheapest rule that waits no longer at most
+    bar_frontier_wait: float = 0.0  # and seconds at p99 beyond those of a rule that costs no more
+    bar_frontier_operations: float = 1.2  # and operations by those of the clairvoyant plan
     bar_steady: int = 1  # operations under a constant load at most
     bar_backlog: int = 0  # workers drained while requests of the backlog wait at most
     bar_step: float = 2.0  # starts until a sudden load has its workers

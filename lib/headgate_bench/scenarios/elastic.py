@@ -9,8 +9,9 @@ from typing import Final
 from headgate_bench.artifact import Bar, at_least, at_most
 from headgate_bench.definition import Bench, Outcome, Scenario, Spread, spread_of
 from headgate_bench.elastic.charts import charts_of
+from headgate_bench.elastic.frontier import document, fields, frontier_bars, frontier_charts, replays
 from headgate_bench.elastic.replaying import ElasticParameters, Played, Probes, probes, ramps, traces
-from headgate_replay.elastic import CONTENDERS, OURS, replay_page
+from headgate_replay.elastic import CONTENDERS, OURS, SHAPES, replay_page
 
 
 def measure(parameters: ElasticParameters, bench: Bench) -> Outcome:
@@ -18,18 +19,21 @@ def measure(parameters: ElasticParameters, bench: Bench) -> Outcome:
     tell = _counted(parameters, bench)
     played = [*traces(parameters, bench, tell), *ramps(parameters, bench, tell)]
     short = probes(parameters, tell)
+    on_drawn = fields(parameters, bench.seed, tell)
     return Outcome(
         bars=[
             *(bar for each in played for bar in _bars(parameters, each)),
             _lost(played),
             *_short(parameters, short),
+            *frontier_bars(parameters, on_drawn),
         ],
         samples=[
             *({"load": each.name, "start": each.start} | each.comparison.document() for each in played),
             asdict(short),
+            *(document(each) for each in on_drawn),
         ],
         ratios=_ratios(played),
-        charts=[chart for each in played for chart in charts_of(each)],
+        charts=[*(chart for each in played for chart in charts_of(each)), *frontier_charts(on_drawn)],
         notes=_notes(parameters, played),
         files={"elastic.html": replay_page([each.comparison for each in played])},
     )
@@ -129,7 +133,7 @@ def _notes(parameters: ElasticParameters, played: Iterable[Played]) -> list[str]
 def _counted(parameters: ElasticParameters, bench: Bench) -> Callable[[str], None]:
     """Return what is told of progress, counting how much there is to come."""
     each = len(parameters.rivals) + 1 + 6 * len(parameters.frontiers)
-    total = 2 * (each * (1 + len(bench.traces)) + parameters.seeds - 1) + 1
+    total = 2 * (each * (1 + len(bench.traces)) + parameters.seeds - 1) + 1 + replays(parameters)
     done = 0
 
     def tell(what: str) -> None:
@@ -145,6 +149,11 @@ SCENARIO = Scenario(
     quick=ElasticParameters(),
     full=ElasticParameters(
         seeds=3,
+        drawn_shapes=SHAPES,
+        drawn_seeds=5,
+        drawn_scale=1.0,
+        drawn_starts=(1.0, 10.0, 30.0, 120.0),
+        drawn_peers=("verl", "ray-serve", "ray-serve-5-60", "knative", "fixed"),
         rivals=tuple(name for name in CONTENDERS if name != OURS),
         frontiers=("predictive", "target", "threshold", "verl", "ray-serve-5-60", "knative", "fixed", "clairvoyant"),
     ),

@@ -19,6 +19,7 @@ from headgate_replay.elastic import (
     CONTENDERS,
     DEFINITIONS,
     RAMP_NAME,
+    SHAPES,
     SLOTS,
     Comparison,
     Hardware,
@@ -38,8 +39,9 @@ def replay(
     trace: Annotated[
         str,
         Parameter(
-            help="`ramp`, or a trace: a .csv with TIMESTAMP, ContextTokens and GeneratedTokens (Azure's), or a .jsonl "
-            "with timestamp, input_length and output_length (Mooncake's)."
+            help=f"`ramp`, an hour that is drawn ({', '.join(SHAPES)}), or a trace: a .csv with TIMESTAMP, "
+            "ContextTokens and GeneratedTokens (Azure's), or a .jsonl with timestamp, input_length and output_length "
+            "(Mooncake's)."
         ),
     ] = RAMP_NAME,
     *,
@@ -139,7 +141,9 @@ class Loaded:
 
     slots: Annotated[int | None, Parameter(help=f"Requests that a worker runs at once; {SLOTS} by default.")] = None
     seed: Annotated[int, Parameter(help="Random seed of the generated load.")] = 0
-    scale: Annotated[float, Parameter(help="For the ramp: factor on all its times; 1 is an hour.")] = 1.0
+    scale: Annotated[
+        float, Parameter(help="For the ramp and drawn loads: factor on all their times; 1 is an hour.")
+    ] = 1.0
     copies: Annotated[int, Parameter(help="For a trace: factor on the number of users.")] = 1
     service_times: Annotated[
         Path | None,

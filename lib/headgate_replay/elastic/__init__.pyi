@@ -8,7 +8,14 @@ from .comparison import (
     operations_when_steady as operations_when_steady,
     starts_until_served as starts_until_served,
 )
-from .contenders import CONTENDERS as CONTENDERS, OURS as OURS, contender as contender, terms_of as terms_of
+from .contenders import (
+    CONTENDERS as CONTENDERS,
+    OURS as OURS,
+    Terms as Terms,
+    contender as contender,
+    terms_of as terms_of,
+)
+from .drawn import SHAPES as SHAPES, drawn as drawn
 from .driver import ReplayFailedError as ReplayFailedError, played as played
 from .load import (
     SLOTS as SLOTS,
@@ -24,6 +31,7 @@ from .load import (
 )
 from .order import RAMP_NAME as RAMP_NAME, ReplayOrder as ReplayOrder, roomy_site as roomy_site
 from .outcome import (
+    PROMPT_S as PROMPT_S,
     Measures as Measures,
     asked_course as asked_course,
     awake_course as awake_course,

@@ -52,9 +52,14 @@ class Contender:
     sweep: Callable[[Terms], Sequence[float]]
     make: Callable[[Terms, float], Made]
 
-    def play(self, terms: Terms, value: float | None = None) -> Outcome:
-        """Return what it makes of a load, with its usual setting unless a value is given."""
+    def play(self, terms: Terms, value: float | None = None, *, at_most_every_s: float = 0.0) -> Outcome:
+        """Return what it makes of a load, with its usual setting unless a value is given.
+
+        A rule that is asked more often than `at_most_every_s` by itself is asked so often.
+        """
         config, policy, site = self.make(terms, self.value(terms) if value is None else value)
+        every_s = max(config.monitoring_interval, at_most_every_s)
+        config = config.model_copy(update={"monitoring_interval": every_s})
         return played(terms.load, policy, config, site, name=self.name, says=self.says)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -85,11 +86,18 @@ def load_of(
     Steps are seconds where no `step_s` is given, and the window ends with the last arrival unless `window_s` is later.
 
     Raises:
-        InvalidLoadError: there is no call, or workers have no slots or the wrong number of speeds.
+        InvalidLoadError: there is no call, one never arrives or never ends, or workers have no slots or the wrong
+            number of speeds.
     """
     ordered = tuple(sorted(calls, key=lambda call: call.arrived_s))
     if not ordered:
         raise InvalidLoadError(f"{name} has no request")
+    for call in ordered:
+        if not all(0 <= value < math.inf for value in (call.arrived_s, call.first_s, call.steps)):
+            raise InvalidLoadError(
+                f"{name}: times of a request must be numbers >= 0 (got arrival {call.arrived_s:g} s, first "
+                f"{call.first_s:g} s, steps {call.steps:g})"
+            )
     if slots < 1:
         raise InvalidLoadError(f"slots of a worker must be >= 1 (got {slots})")
     speeds = (1.0,) * slots if step_s is None else tuple(step_s)
@@ -152,7 +160,7 @@ def ramp(*, seed: int = 0, scale: float = 1.0, slots: int = SLOTS) -> Load:
     Raises:
         InvalidLoadError: the scale is not above 0, or so small that nothing arrives.
     """
-    if not scale > 0:
+    if not 0 < scale < math.inf:
         raise InvalidLoadError(f"the scale of a ramp must be > 0 (got {scale:g})")
     chance = random.Random(f"ramp/{seed}")
     calls = [Call(at, 0.0, chance.expovariate(1 / SERVICE_S)) for at in _arrivals(scale, chance)]

@@ -13,6 +13,7 @@ from headgate.elastic import ElasticConfig
 from headgate_replay.elastic.bounds import fewest_fixed
 from headgate_replay.elastic.comparison import USUAL, Comparison, compared
 from headgate_replay.elastic.contenders import contender, terms_of
+from headgate_replay.elastic.drawn import SHAPES, drawn
 from headgate_replay.elastic.load import SLOTS, InvalidLoadError, Load, Site, ramp
 from headgate_replay.elastic.outcome import asked_course
 from headgate_replay.elastic.traces import Hardware, traced_load
@@ -32,15 +33,16 @@ class ReplayOrder:
     """One load under several policies, on a site for each start time.
 
     Attributes:
-        trace: `ramp`, or the file of a trace. A trace tells tokens and not how long they take: it needs the table
-            `service_times`, and a line of it (`model`, `hardware` and `gpus`).
+        trace: `ramp`, one of `SHAPES` (an hour that is drawn by `seed`), or the file of a trace. A trace tells tokens
+            and not how long they take: it needs the table `service_times`, and a line of it (`model`, `hardware` and
+            `gpus`).
         policies: names of contenders; the usual ones and `clairvoyant` without any.
         frontiers: contenders that are replayed over all settings of their knob, too.
         starts_s: seconds that a worker takes to start; each is a comparison of its own.
         slots: requests that a worker answers at once.
         awake: workers awake at first; None for one, for a trace for as many as its first minute fills.
         copies: of each request of a trace.
-        scale: factor on all lengths of time of the ramp.
+        scale: factor on all lengths of time of the ramp, or of a drawn hour.
         config: of the pool; the defaults without.
     """
 
@@ -83,14 +85,16 @@ class ReplayOrder:
             InvalidLoadError: there is no such trace, the table of times is missing, or a number or a file cannot be
                 used.
         """
-        if self.trace == RAMP_NAME:
+        if self.trace == RAMP_NAME or self.trace in SHAPES:
             if not 0 < self.scale <= _LONGEST_SCALE:
                 raise InvalidLoadError(f"scale must be above 0 and at most {_LONGEST_SCALE:g} (got {self.scale:g})")
+            if self.trace in SHAPES:
+                return drawn(self.trace, seed=self.seed, scale=self.scale, slots=self.slots)
             return ramp(seed=self.seed, scale=self.scale, slots=self.slots)
         if not (trace := Path(self.trace)).exists():
             raise InvalidLoadError(
                 f"there is no trace {self.trace!r}",
-                next_step=f"Name a file, or `{RAMP_NAME}` for an hour that is made up.",
+                next_step=f"Name a file, or one of {', '.join((RAMP_NAME, *SHAPES))} for an hour that is made up.",
             )
         if not self.service_times:
             raise InvalidLoadError(
@@ -106,7 +110,7 @@ class ReplayOrder:
         """Return the workers, once for each start time."""
         awake = self.awake
         if awake is None:
-            awake = 1 if self.trace == RAMP_NAME else _first_workers(load, self.max_workers)
+            awake = 1 if self.trace in {RAMP_NAME, *SHAPES} else _first_workers(load, self.max_workers)
         return [Site(workers=self.max_workers, start_s=start_s, awake=awake) for start_s in self.starts_s]
 
     def replays(self, load: Load, sites: Sequence[Site]) -> int:

@@ -109,6 +109,9 @@ class Outcome:
             stay.slept_s = now
 
 
+PROMPT_S: Final = 1.0
+"""A request that waits no longer was served promptly."""
+
 WORTH_STARTS: Final = 3.0
 """A worker that was active for less than so many times its start was hardly worth starting."""
 
@@ -120,6 +123,7 @@ class Measures:
     Attributes:
         cost: `worker_s` awake (starting, draining and going to sleep included) by what the work takes at least.
         p50_s: waiting from arrival to being given to a worker, by quantile, as `p95_s`, `p99_s` and `longest_s`.
+        prompt_share: share of the calls that waited for `PROMPT_S` at most.
         operations: workers that were started, drained, or turned back while they drained.
         decisions: changes of the number that was wanted.
         periods: stretches that workers were active between a start and their end; `shortest_s` is the shortest of them.
@@ -137,6 +141,7 @@ class Measures:
     p95_s: float
     p99_s: float
     longest_s: float
+    prompt_share: float
     operations: int
     decisions: int
     periods: int
@@ -169,6 +174,7 @@ def measured(load: Load, outcome: Outcome) -> Measures:
         p95_s=p95_s,
         p99_s=p99_s,
         longest_s=max(waits),
+        prompt_share=sum(wait_s <= PROMPT_S for wait_s in waits) / len(waits),
         operations=len(outcome.changes),
         decisions=outcome.decisions,
         periods=len(periods),
