@@ -89,7 +89,7 @@ def _flash(chance: random.Random) -> tuple[_Rate, float]:
         since = at - begins
         if since < 0:
             return level
-        return level * (1 + (times - 1) * min(1.0, since / 20.0) * 0.5 ** (since / 240.0))
+        return level * (1 + (times - 1) * min(1.0, since / 20.0) * math.pow(0.5, since / 240.0))
 
     return rate, level * times
 
