@@ -8,7 +8,7 @@ import hashlib
 import uuid
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
@@ -22,6 +22,7 @@ from headgate.environments import Environment
 from headgate.environments.rubric import RubricEnvironment
 from headgate.models import BatchSender, BatchStatus, batch_line, request_body
 from headgate.run.dispatch import JUDGE, ROLLOUT
+from headgate.run.lane_batches import LaneBatch, LaneGroup, LaneRequest, credential_of, leave_group
 from headgate.scheduling import RetryLaterError
 from headgate.storage import BatchedRequest, BatchRecord, JournalThread
 
@@ -52,65 +53,6 @@ _LOST_AFTER: Final = 3
 _SHOWN: Final = 50
 _CHUNK: Final = 200
 _NEVER: Final = frozenset({ErrorKind.BAD_REQUEST, ErrorKind.AUTH})
-
-
-@dataclass(slots=True)
-class _Request(BatchedRequest):
-    """A request of this process, from the first time it is asked until its sample is durable."""
-
-    line: bytes = b""
-    asked_at: float = 0.0
-    until: float = float("inf")
-    group: _Group | None = field(default=None, repr=False)
-
-
-@dataclass(slots=True)
-class _Group:
-    """Requests of one model that wait for their batch."""
-
-    model: Model
-    requests: dict[str, _Request] = field(default_factory=dict)
-    size: int = 0
-    since: float = 0.0
-
-
-@dataclass(slots=True)
-class _Batch:
-    """A batch under way.
-
-    `open` are the requests that have no end yet, by `custom_id`; `model` is asked about it, None until one may be,
-    and `moved_to` where that is which may not.
-    """
-
-    record: BatchRecord
-    model: Model | None = None
-    open: dict[str, _Request] = field(default_factory=dict)
-    moved_to: str = ""
-    data: bytes = b""
-    done: int = 0
-    state: str = ""
-    answered: int = 0
-    left: int = 0
-    ignored: int = 0
-    tokens: tuple[int, int] = (0, 0)
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @property
-    def asked(self) -> Model:
-        """Who is asked about it."""
-        assert self.model is not None, "it is followed as soon as its model is known"
-        return self.model
-
-    def note_model(self, model: Model) -> None:
-        """Ask the model from now on, where the batch was submitted: no key is told to a place that never had it."""
-        record = self.record
-        if record.base_url in ("", model.base_url):
-            self.model = model
-        elif record.credential == _credential(record.key, model):
-            self.model = replace(model, base_url=record.base_url)
-        elif self.model is None:
-            self.moved_to = model.base_url
-        self.wake.set()
 
 
 class _EndedError(Exception):
@@ -152,11 +94,11 @@ class BatchLane:
         self._emit = emit
         self._journal: JournalThread | None = None
         self._models: dict[str, Model] = {}
-        self._requests: dict[str, _Request] = {}
+        self._requests: dict[str, LaneRequest] = {}
         self._of_sample: defaultdict[str, set[str]] = defaultdict(set)
-        self._groups: dict[str, _Group] = {}
-        self._batches: dict[str, _Batch] = {}
-        self._fresh: list[_Batch] = []
+        self._groups: dict[str, LaneGroup] = {}
+        self._batches: dict[str, LaneBatch] = {}
+        self._fresh: list[LaneBatch] = []
         self._refused: dict[str, float] = {}
         self._wake = asyncio.Event()
 
@@ -247,10 +189,12 @@ class BatchLane:
         text = orjson.dumps(asdict(reply)).decode()
         await self._journaled(lambda journal: journal.batches.keep(request, text))
 
-    def _enter(self, model: Model, task: Task, digest: str, line: bytes, until: float, now: float) -> _Request:
-        made = _Request(task.task_id, 1, digest, self.sample_of(task.task_id), "", line=line, asked_at=now, until=until)
+    def _enter(self, model: Model, task: Task, digest: str, line: bytes, until: float, now: float) -> LaneRequest:
+        made = LaneRequest(
+            task.task_id, 1, digest, self.sample_of(task.task_id), "", line=line, asked_at=now, until=until
+        )
         self._know(made)
-        group = self._groups.setdefault(model.key, _Group(model))
+        group = self._groups.setdefault(model.key, LaneGroup(model))
         if not group.requests:
             group.since, group.size = now, 0
         group.model = model
@@ -260,7 +204,7 @@ class BatchLane:
             self._wake.set()
         return made
 
-    def _know(self, request: _Request) -> None:
+    def _know(self, request: LaneRequest) -> None:
         self._requests[request.custom_id] = request
         self._of_sample[request.sample].add(request.custom_id)
 
@@ -271,7 +215,7 @@ class BatchLane:
         """
         for key in [key for sample in samples for key in self._of_sample.pop(sample, ())]:
             request = self._requests.pop(key)
-            _leave_group(request)
+            leave_group(request)
             batch = self._batches.get(request.batch)
             if batch is not None and batch.open.pop(key, None) is not None and not batch.open:
                 batch.wake.set()
@@ -325,14 +269,14 @@ class BatchLane:
         """Take up what the journal knows of batches, those of dead processes included."""
         self._journal = journal
         records, requests = await journal.write(journal.journal.batches.load, self._clock.wall())
-        known: dict[str, _Batch] = {}
+        known: dict[str, LaneBatch] = {}
         for record in records:
             if record.key in self._batches:
                 continue
             if record.stage == "made":  # what it was made of is asked again: it was never submitted
                 await journal.write(journal.journal.batches.undo, record)
                 continue
-            batch = known[record.key] = _Batch(record)
+            batch = known[record.key] = LaneBatch(record)
             if (model := self._models.get(record.model)) is not None:
                 batch.note_model(model)
             if record.stage != "ended":
@@ -340,7 +284,7 @@ class BatchLane:
                 self._fresh.append(batch)
         for one in requests:
             if one.batch in known and one.custom_id not in self._requests:
-                request = _Request(**{each.name: getattr(one, each.name) for each in fields(one)})
+                request = LaneRequest(**{each.name: getattr(one, each.name) for each in fields(one)})
                 request.asked_at = known[one.batch].record.made_at
                 self._know(request)
                 if one.stage == "open":
@@ -370,21 +314,23 @@ class BatchLane:
                         await self._wake.wait()
 
     async def close(self) -> None:
-        """Cancel what nobody wants any more where the end of the run came first; all else stays with its provider."""
-        for batch in [one for one in self._batches.values() if not one.open and one.record.stage == "open"]:
-            if batch.model is not None:
+        """Bring to its end what has no request left where the end of the run came first; all else stays as it is."""
+        for batch in [one for one in self._batches.values() if not one.open]:
+            if batch.outcome is not None:
+                await self._end(batch)
+            elif batch.model is not None and batch.record.stage == "open":
                 with contextlib.suppress(ChatError, TimeoutError):
                     async with asyncio.timeout(CLOSE_S):
                         await self._sender.cancel(batch.model, batch.record.batch_id)
 
-    def _is_due(self, group: _Group, now: float) -> bool:
+    def _is_due(self, group: LaneGroup, now: float) -> bool:
         settings = self._settings
         is_full = len(group.requests) >= settings.lane_batch_requests or group.size >= LANE_BYTES
         return is_full or now >= group.since + settings.lane_batch_wait_s
 
-    async def _make(self, group: _Group, now: float) -> None:
+    async def _make(self, group: LaneGroup, now: float) -> None:
         """Write a batch down before anybody else is told of it."""
-        chosen: dict[str, _Request] = {}
+        chosen: dict[str, LaneRequest] = {}
         size = 0
         for key, request in group.requests.items():
             size += len(request.line) + 1
@@ -393,36 +339,32 @@ class BatchLane:
             chosen[key] = request
         model, key = group.model, f"headgate-{uuid.uuid4().hex}"
         record = BatchRecord(
-            key, model.key, now, len(chosen), base_url=model.base_url, credential=_credential(key, model)
+            key, model.key, now, len(chosen), base_url=model.base_url, credential=credential_of(key, model)
         )
         data = b"\n".join(request.line for request in chosen.values()) + b"\n"
         group.since = now
         for request in chosen.values():
-            _leave_group(request)
+            leave_group(request)
             request.batch = record.key
-        batch = self._batches[record.key] = _Batch(record, model, dict(chosen), data=data)
+        batch = self._batches[record.key] = LaneBatch(record, model, dict(chosen), data=data)
         self._fresh.append(batch)
         await self._journaled(lambda journal: journal.batches.add(record, list(chosen.values())))
 
-    async def _follow(self, batch: _Batch) -> None:
+    async def _follow(self, batch: LaneBatch) -> None:
         """Bring a batch to its end; what has no reply then is asked at once."""
-        status, reason = "", ""
         try:
             await self._model_known(batch)
             if not batch.record.batch_id:
                 await self._submit(batch)
             found = await self._awaited(batch)
+            batch.outcome = found.status, found.problem
             if batch.open:
                 await self._collect(batch, found)
-            status, reason = found.status, found.problem
         except _EndedError as ended:
-            status, reason = ended.status, str(ended)
+            batch.outcome = ended.status, str(ended)
         await self._end(batch)
-        record = batch.record
-        counts = (record.requests, batch.answered, batch.left, batch.ignored, self._clock.wall() - record.made_at)
-        self._emit(BatchEnded(record.model, record.batch_id or record.key, status, *counts, reason, *batch.tokens))
 
-    async def _model_known(self, batch: _Batch) -> None:
+    async def _model_known(self, batch: LaneBatch) -> None:
         """Wait until there is somebody to ask about a batch: a model may come back to the roster.
 
         Raises:
@@ -435,7 +377,7 @@ class BatchLane:
             batch.wake.clear()
             await batch.wake.wait()
 
-    async def _submit(self, batch: _Batch) -> None:
+    async def _submit(self, batch: LaneBatch) -> None:
         """Have the provider know a batch.
 
         Raises:
@@ -484,7 +426,7 @@ class BatchLane:
     def _grown(self, pause_s: float) -> float:
         return min(pause_s * 1.5, self._settings.lane_poll_s * LONGEST_POLLS)
 
-    async def _awaited(self, batch: _Batch) -> BatchStatus:
+    async def _awaited(self, batch: LaneBatch) -> BatchStatus:
         """Return a batch that has ended; it is cancelled where nobody wants anything of it any more.
 
         Raises:
@@ -519,19 +461,19 @@ class BatchLane:
                     await batch.wake.wait()
             pause_s = self._grown(pause_s)
 
-    def _give_late_ones_up(self, batch: _Batch, now: float) -> None:
+    def _give_late_ones_up(self, batch: LaneBatch, now: float) -> None:
         """Have requests asked at once whose due day ends before their batch may."""
         late = [request for request in batch.open.values() if request.until <= now]
         for request in late:
             self._settled(request)
 
-    async def _collect(self, batch: _Batch, found: BatchStatus) -> None:
+    async def _collect(self, batch: LaneBatch, found: BatchStatus) -> None:
         """Keep what came back, and have its tasks go on as it is durable; results that break off are read again."""
         seen: set[str] = set()
 
         async def read() -> None:
             before, batch.ignored = frozenset(seen), 0
-            kept: list[tuple[_Request, ChatReply | None]] = []
+            kept: list[tuple[LaneRequest, ChatReply | None]] = []
             try:
                 async for custom_id, reply in self._sender.results(batch.asked, found):
                     request = batch.open.get(custom_id)
@@ -553,7 +495,7 @@ class BatchLane:
         except ChatError as error:
             raise _EndedError("given_up", f"its results cannot be read: {error}") from None
 
-    async def _keep(self, batch: _Batch, kept: list[tuple[_Request, ChatReply | None]]) -> None:
+    async def _keep(self, batch: LaneBatch, kept: list[tuple[LaneRequest, ChatReply | None]]) -> None:
         replies = {one.custom_id: orjson.dumps(asdict(reply)).decode() for one, reply in kept if reply is not None}
         ended = [
             BatchedRequest(one.task_id, one.number, "", one.sample, one.batch, "now" if reply is None else "done")
@@ -571,8 +513,9 @@ class BatchLane:
                 batch.open.pop(request.custom_id, None)
                 self.go_on(request.task_id)
 
-    async def _end(self, batch: _Batch) -> None:
-        """Write down that nothing more comes of a batch."""
+    async def _end(self, batch: LaneBatch) -> None:
+        """Write down that nothing more comes of a batch, and tell so."""
+        assert batch.outcome is not None, "it has ended"
         record, record.stage = batch.record, "ended"
         left = list(batch.open.values())
         for request in left:
@@ -581,12 +524,16 @@ class BatchLane:
         await self._journaled(lambda journal: journal.batches.reached(record))
         for request in left:
             self._settled(request)
-        del self._batches[record.key]
+        if self._batches.pop(record.key, None) is None:
+            return  # somebody else has told it, at the end of the run
+        status, reason = batch.outcome
+        counts = (record.requests, batch.answered, batch.left, batch.ignored, self._clock.wall() - record.made_at)
+        self._emit(BatchEnded(record.model, record.batch_id or record.key, status, *counts, reason, *batch.tokens))
 
-    def _settled(self, request: _Request) -> None:
+    def _settled(self, request: LaneRequest) -> None:
         """Have a request asked the ordinary way."""
         request.stage = "now"
-        _leave_group(request)
+        leave_group(request)
         batch = self._batches.get(request.batch)
         if batch is not None and batch.open.pop(request.custom_id, None) is not None:
             batch.left += 1
@@ -598,21 +545,8 @@ class BatchLane:
         return await thread.write(lambda: change(thread.journal))
 
 
-def _leave_group(request: _Request) -> None:
-    """Have a request wait for no batch; nothing where it is in one."""
-    if (group := request.group) is not None:
-        del group.requests[request.custom_id]
-        group.size -= len(request.line) + 1
-        request.group, request.line = None, b""
-
-
 def _digest(model: Model, messages: Sequence[Message]) -> str:
     return hashlib.blake2b(request_body(model, messages, dict(model.options), streams=False)).hexdigest()[:32]
-
-
-def _credential(key: str, model: Model) -> str:
-    """Return by what the key of a model is known again: another text for each batch."""
-    return hashlib.blake2b(model.api_key.reveal().encode(), key=key.encode(), digest_size=16).hexdigest()
 
 
 def single_reply(environments: Mapping[str, Environment]) -> frozenset[str]:

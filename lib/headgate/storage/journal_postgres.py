@@ -214,7 +214,10 @@ class PostgresJournal:
         self._is_changing = False
         while True:
             with contextlib.suppress(DatabaseAwayError):
-                status = self.value("was_committed", {"xid": xid})
+                try:
+                    status = self.value("was_committed", {"xid": xid})
+                except psycopg.errors.InvalidParameterValue:  # the server crashed before it had written its number down
+                    return False
                 if status != "in progress":
                     return bool(status == "committed")
             if self._interrupted.wait(_AGAIN_S):
