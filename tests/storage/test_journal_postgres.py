@@ -171,6 +171,13 @@ def test_a_commit_whose_answer_is_lost_counts_as_what_it_was(
     assert (journal.open_count(), journal.spool_count()) == (0, 1)
 
 
+def test_a_commit_whose_number_a_crashed_server_has_forgotten_was_none(journal: Journal) -> None:
+    opened(journal, opening(0))
+    database: Any = journal._db
+    assert not database._was_committed("9000000000000000000")
+    assert journal.open_count() == 1, "and it goes on"
+
+
 def test_nothing_is_lost_and_nobody_is_dead_when_the_server_crashes_and_starts_again(
     postgres_server: PrivatePostgres,
 ) -> None:
