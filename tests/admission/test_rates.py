@@ -256,6 +256,34 @@ def test_a_shared_limit_that_has_room_presses_on_none_of_its_models() -> None:
     assert [effect for effect in made.effects.drain() if isinstance(effect, PressureChanged)] == []
 
 
+def test_who_begins_to_watch_while_a_shared_limit_is_reached_hears_when_it_has_room() -> None:
+    shared = ModelRates(organisation="acme", shared=RateLimits(requests_per_minute=6))
+    made = controller((ONE, shared), (OTHER, shared))
+    (lease,) = granted(made, 0.0, item(ONE))
+    made.release(lease, answered(1, 1), 0.0)
+    made.watch(0.0)
+    assert [change.pressure is None for change in changes(made)] == [False]
+    made.tick(made.changes_at)
+    assert [change.pressure is None for change in changes(made)] == [True]
+
+
+def test_an_organisation_is_shared_out_by_the_provider_that_most_processes_use() -> None:
+    shared = ModelRates(organisation="acme", shared=RateLimits(requests_per_minute=600))
+    made = controller((ONE, shared), (OTHER, shared))
+    granted(made, 0.0, item(ONE))
+    for provider, share in (("p", 0.25), ("q", 0.5)):
+        made.set_rate_share(provider, share, 0.0)
+    assert [rate.limit for rate in made.accounts.statuses(0.0)[0].rates] == [150.0]
+    made.unregister(ONE, "m", 1.0)
+    granted(made, 1.0, item(OTHER))
+    made.tick(2.0)
+    made.validate(2.0)
+
+
+def changes(made: AdmissionController) -> list[PressureChanged]:
+    return [effect for effect in made.effects.drain() if isinstance(effect, PressureChanged)]
+
+
 def test_groups_share_tokens_where_tokens_are_scarce() -> None:
     """One group's replies are ten times as long, and twice as long as expected: it gets a tenth of the turns."""
     made = controller((ONE, ModelRates(own=RateLimits(output_tokens_per_minute=6_000))), cap=5)

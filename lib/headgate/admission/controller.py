@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -219,6 +219,8 @@ class AdmissionController:
             self._watch.note_provider(provider, now)
             for account in provider.accounts.values():
                 self._limits.schedule(account, now)
+                for scope in self._shared(account.name):
+                    self._moved(scope, now)
 
     # Time.
 
@@ -372,7 +374,7 @@ class AdmissionController:
             if key.waiting and key.admits(now):
                 account.provider.waiters.open(key)
 
-    def _hand_over_all(self, accounts: Iterable[Account], scopes: tuple[RateScope, ...], now: float) -> None:
+    def _hand_over_all(self, accounts: Sequence[Account], scopes: tuple[RateScope, ...], now: float) -> None:
         """Do so for accounts, and for all who take from limits per minute: one gives back what another one waits for.
 
         Providers that share an organisation's limits are served in turns, the one that waits longest first.

@@ -226,8 +226,9 @@ class RateScope:
         before, self.bound = self.bound, tuple(bucket for bucket in self.buckets if bucket.limit < math.inf)
         return self.bound != before
 
-    def share_out(self, share: float, now: float) -> None:
-        """Have a part of every limit."""
+    def share_out(self, now: float) -> None:
+        """Have a part of every limit: that of the provider which most processes use."""
+        share = min((provider.rate_share for provider in self.providers), default=1.0)
         for bucket in self.buckets:
             bucket.share_out(share, now)
 
@@ -276,9 +277,11 @@ class AccountRates:
         owed: what groups took more than they were charged for when their turn came, in mean requests.
     """
 
-    __slots__ = ("_counted", "_means", "binding", "buckets", "owed", "scopes", "shared")
+    __slots__ = ("_counted", "_means", "_own", "binding", "buckets", "owed", "scopes", "shared")
 
-    def __init__(self) -> None:
+    def __init__(self, own: str) -> None:
+        """Begin without limits; `own` is the name of the model's scope."""
+        self._own = own
         self.scopes: dict[str, RateScope] = {}
         self.buckets: tuple[Bucket, ...] = ()
         self.shared: tuple[RateScope, ...] = ()
@@ -287,10 +290,10 @@ class AccountRates:
         self._means = [1.0, 0.0, 0.0, 0.0]
         self._counted = 0
 
-    def collect(self, own: str) -> None:
-        """Find the buckets that have a limit, after one was stated, told or forgotten; `own` names the model's."""
+    def collect(self) -> None:
+        """Find the buckets that have a limit, after one was stated, told or forgotten."""
         self.buckets = tuple(bucket for scope in self.scopes.values() for bucket in scope.bound)
-        self.shared = tuple(scope for name, scope in self.scopes.items() if name != own and scope.bound)
+        self.shared = tuple(scope for name, scope in self.scopes.items() if name != self._own and scope.bound)
 
     def opens_alone_at(self, now: float) -> float:
         """Return when the buckets have room that no other account takes from; `now` or earlier where they have."""
@@ -458,14 +461,14 @@ class RateScopes:
                 was_rate = True
                 bucket.refused(note.reset_s if outcome.retry_after_s is None else outcome.retry_after_s, now)
         if scope.collect():
-            account.rates.collect(own)
+            account.rates.collect()
         return was_rate
 
     def share(self, provider: Provider, now: float) -> None:
         """Have its part of every limit that holds for a provider."""
         shared = {s: None for a in provider.accounts.values() if a.rates is not None for s in a.rates.scopes.values()}
         for scope in shared:
-            scope.share_out(provider.rate_share, now)
+            scope.share_out(now)
 
     def leave(self, account: Account, now: float) -> None:
         """Forget an account."""
@@ -477,19 +480,19 @@ class RateScopes:
         scope = self._by_name.get(name)
         if scope is None:
             scope = self._by_name[name] = RateScope(name, now)
-        rates = account.rates = account.rates or AccountRates()
+        rates = account.rates = account.rates or AccountRates(_own_scope(account))
         scope.state(account, alias, limits, now)
-        if account not in scope.members:
-            rates.scopes.pop(name, None)
-        elif name not in rates.scopes:
+        if account in scope.members:
             rates.scopes[name] = scope
-            scope.share_out(account.provider.rate_share, now)
+        else:
+            rates.scopes.pop(name, None)
+        scope.share_out(now)
         has_changed = scope.collect()
-        rates.collect(_own_scope(account))
+        rates.collect()
         if has_changed:
             for member in scope.members:
                 assert member.rates is not None
-                member.rates.collect(_own_scope(member))
+                member.rates.collect()
         if not scope.members:
             del self._by_name[name]
 
