@@ -15,7 +15,7 @@ from headgate import run as runs
 from headgate.cli.options import Choices
 from headgate.cli.output import AsJson, console, print_json, print_table, say
 from headgate.config import Settings
-from headgate.core import Model
+from headgate.core import Model, Prices
 from headgate.core.errors import InvalidInputError, StoreError
 from headgate.core.rates import RateLimits
 from headgate.telemetry import json_safe
@@ -42,10 +42,11 @@ def plan(
     if episode_s is not None and not episode_s > 0:
         raise InvalidInputError(f"--episode-s must be > 0 (got {episode_s:g})")
     settings = (choices or Choices()).load().settings
+    prices = sampling.read_prices(settings.prices)
     found, models, unknown, unknown_rates, costs = asyncio.run(
-        _plan(settings, ASSUMED_EPISODE_S if episode_s is None else episode_s)
+        _plan(settings, prices, ASSUMED_EPISODE_S if episode_s is None else episode_s)
     )
-    lanes = _lanes(settings, models)
+    lanes = _lanes(settings, models, prices)
     if as_json:
         further = {
             "unknown_budgets": unknown,
@@ -57,15 +58,14 @@ def plan(
         print_json(_document(found) | further)
     else:
         _print(found)
-        _print_costs(settings, costs, lanes)
+        _print_costs(prices, costs, lanes)
         for name in [*(f"daily_tokens {key}" for key in unknown), *unknown_rates][:_UNKNOWN_ROWS]:
             console().print(f"{name}: unknown what it carries, no sample of it is stored", highlight=False)
     return 0 if found.fits else 4
 
 
-def _lanes(settings: Settings, models: Sequence[Model]) -> dict[str, str]:
+def _lanes(settings: Settings, models: Sequence[Model], prices: Prices) -> dict[str, str]:
     """Return how requests that can wait go of the models whose lane is `auto`, and why."""
-    prices = sampling.read_prices(settings.prices)
     asked = "auto" in settings.lanes.values()
     return {
         model.key: "in batches, which cost less"
@@ -76,21 +76,21 @@ def _lanes(settings: Settings, models: Sequence[Model]) -> dict[str, str]:
     }
 
 
-def _print_costs(settings: Settings, costs: Sequence[runs.budgets.CostPlan], lanes: Mapping[str, str]) -> None:
+def _print_costs(prices: Prices, costs: Sequence[runs.budgets.CostPlan], lanes: Mapping[str, str]) -> None:
     told = [
         f"{cost.model}: {reports.money(cost.per_day)} a day"
         + ("" if cost.share == 1 else f" for the {cost.share:.0%} of its samples whose tokens are known")
         for cost in costs
     ]
     told += [f"lane auto, {model}: what can wait is asked {how}" for model, how in lanes.items()]
-    if settings.prices:
-        told.append(f"prices: {sampling.read_prices(settings.prices).told}")
+    if prices.told:
+        told.append(f"prices: {prices.told}")
     for line in told:
         say(line)
 
 
 async def _plan(
-    settings: Settings, assumed_s: float
+    settings: Settings, prices: Prices, assumed_s: float
 ) -> tuple[sampling.CapacityCheck, Sequence[Model], Sequence[str], Sequence[str], Sequence[runs.budgets.CostPlan]]:
     models = (await runs.roster_of(settings).load()).models
     environments = runs.sampled_environments(settings)
@@ -100,7 +100,7 @@ async def _plan(
     tokens = _tokens_per_sample(pairs)
     sums = {pair: sum(parts) for pair, parts in tokens.items()}
     budgets = runs.budgets.budget_plan(models, settings, rates, sums)
-    costs = runs.budgets.cost_plan(models, settings, rates, tokens, sampling.read_prices(settings.prices))
+    costs = runs.budgets.cost_plan(models, settings, rates, tokens, prices)
     per_minute = runs.budgets.rate_plan(models, rates, tokens)
     check = sampling.capacity_check(
         models,
