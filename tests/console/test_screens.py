@@ -45,6 +45,16 @@ def test_now_says_what_is_wrong_since_when_what_holds_it_and_what_to_do(address:
     assert page.locator("h1").inner_text().endswith("need attention")
 
 
+def test_a_duration_goes_on_while_the_page_stands_open(address: str, page: Page) -> None:
+    page.goto(address)
+    page.evaluate("""
+        const time = document.querySelector("time[data-runs=since]").cloneNode();
+        time.dateTime = new Date(Date.now() - 50 * 3600 * 1000).toISOString();
+        document.querySelector("main").append(time);  // where no news of the page replaces it
+    """)
+    page.wait_for_selector("main > time:text('2d 02h')")
+
+
 def test_a_page_follows_by_itself(address: str, page: Page) -> None:
     page.goto(address)
     page.wait_for_selector("#link.on")

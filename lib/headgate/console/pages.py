@@ -51,8 +51,9 @@ class Pages:
             lstrip_blocks=True,
         )
         self._templates.filters.update(
-            ago=lambda then: "" if then is None else f"{duration(time.time() - then)} ago",
             at=_moment,
+            since=lambda then: _running("since", then, time.time() - then),
+            until=lambda then: _running("until", then, then - time.time()),
             money=money,
             count=lambda value: "" if value is None else f"{value:,.0f}",
             duration=lambda seconds: "" if seconds is None else duration(seconds),
@@ -124,6 +125,12 @@ def _moment(then: float | None) -> Markup:
     return Markup('<time datetime="{}">{} UTC</time>').format(
         moment.isoformat(timespec="seconds"), moment.strftime("%Y-%m-%d %H:%M:%S")
     )
+
+
+def _running(side: str, then: float, seconds: float) -> Markup:
+    """Return the time since a moment, or until it; the page's script goes on counting, however old a kept page is."""
+    moment = datetime.fromtimestamp(then, UTC).isoformat(timespec="milliseconds")
+    return Markup('<time data-runs="{}" datetime="{}">{}</time>').format(side, moment, duration(seconds))
 
 
 def spark(values: Sequence[float | None], label: str = "") -> Markup:

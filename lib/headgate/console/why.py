@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +17,6 @@ from headgate.console.listing import link
 from headgate.console.matrix import run_of
 from headgate.console.sources import Source, Sources
 from headgate.core.errors import HeadgateError
-from headgate.telemetry import duration
 
 if TYPE_CHECKING:
     from headgate.console.app import Console
@@ -71,7 +69,7 @@ class Answer:
         asked: who said so.
         until: when that ends by itself (wall time), where it is known.
         chain: gates on its way, in order.
-        facts: further figures, by name.
+        facts: further figures, by name, or by the wall time that they are of.
     """
 
     what: str
@@ -81,7 +79,7 @@ class Answer:
     asked: str
     until: float | None = None
     chain: Sequence[Step] = ()
-    facts: Sequence[tuple[str, str]] = ()
+    facts: Sequence[tuple[str | float, str]] = ()
 
 
 def add_routes(app: FastAPI, console: Console) -> None:
@@ -220,12 +218,8 @@ async def _of_job(queue: QueueSource, wanted: str) -> Answer:
         Step("Worker", f"{queue.said['waiting_claims']} workers ask for jobs", "open" if job["worker"] else "busy"),
     )
     facts = [("team", job["team"]), ("task", job["task"]), ("failures", f"{job['failures']} of {job['max_attempts']}")]
-    facts += [(_moment(entry), f"{entry['what']} {entry['note']}") for entry in reversed(entries[-8:])]
+    facts += [(entry["at"] or "", f"{entry['what']} {entry['note']}") for entry in reversed(entries[-8:])]
     return Answer("job", wanted, job["state"], says, queue.address, None, chain, facts)
-
-
-def _moment(entry: Mapping[str, Any]) -> str:
-    return f"{duration(time.time() - entry['at'])} ago" if entry.get("at") else ""
 
 
 def _of_placement(source: Source, one: Mapping[str, Any]) -> Answer:

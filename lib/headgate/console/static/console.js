@@ -32,7 +32,7 @@
   // Times.
   function localTimes() {
     const today = new Date().toDateString();
-    for (const time of document.querySelectorAll("time[datetime]:not([title])")) {
+    for (const time of document.querySelectorAll("time[datetime]:not([title], [data-runs])")) {
       const moment = new Date(time.dateTime);
       time.title = time.textContent;
       time.textContent = moment.toDateString() === today ? moment.toLocaleTimeString() : moment.toLocaleString();
@@ -40,6 +40,22 @@
   }
   localTimes();
   document.addEventListener("htmx:after:swap", localTimes);
+
+  // Durations go on: a page may have been made a while ago, and stand open for hours.
+  function duration(seconds) {
+    const [large, small, names] = seconds < 60 ? [seconds, null, "s"] : seconds < 3600 ? [seconds / 60, seconds % 60, "ms"] :
+      seconds < 86400 ? [seconds / 3600, (seconds % 3600) / 60, "hm"] : [seconds / 86400, (seconds % 86400) / 3600, "dh"];
+    return `${Math.floor(large)}${names[0]}` + (small === null ? "" : ` ${String(Math.floor(small)).padStart(2, "0")}${names[1]}`);
+  }
+  function count() {
+    for (const time of document.querySelectorAll("time[data-runs]")) {
+      const passed = Date.now() - Date.parse(time.dateTime);
+      time.textContent = duration(Math.max(0, time.dataset.runs === "since" ? passed : -passed) / 1000);
+    }
+  }
+  count();
+  setInterval(count, 1000);
+  document.addEventListener("htmx:after:swap", count);
 
   // Dialogs: a link or form that acts shows its answer in one; what the answer holds does so again.
   async function show(address, options = {}) {
