@@ -408,6 +408,6 @@ def _steps(record: LoadRecord, seconds: float) -> list[tuple[float | str, float]
 SCENARIO = Scenario(
     name="limit",
     quick=LimitParameters(),
-    full=LimitParameters(rival_seeds=5, variants=("all",)),
+    full=LimitParameters(rival_seeds=5, variants=("all",), rated_seeds=5),
     measure=measure,
 )
