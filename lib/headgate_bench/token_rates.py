@@ -57,7 +57,8 @@ class RatedCase:
         limits: in force from a time on, in order; the first from 0.
         groups: who asks, at equal weights.
         scarce: place of the unit that runs out in `RATE_UNITS`; groups are to share it evenly.
-        tells: whether answers tell of the limits, and nothing else does; otherwise the first are stated.
+        states: whether the roster states the first limits.
+        tells: whether answers tell of the limits in force; where nothing is stated either, only bare 429s show them.
         seconds: simulated.
         tokens_per_s: at which a reply is written.
         first_s: until it begins.
@@ -66,6 +67,7 @@ class RatedCase:
     limits: tuple[tuple[float, RateLimits], ...]
     groups: tuple[Group, ...]
     scarce: int
+    states: bool = True
     tells: bool = False
     seconds: float = 1_800.0
     tokens_per_s: float = 50.0
@@ -77,7 +79,7 @@ class RatedCase:
 
 
 def rated_case(name: str, seconds: float) -> RatedCase:
-    """Return case S6, S7 or S8."""
+    """Return case S6, S7, S8 or S9."""
     one = (Group("one", 500, 400),)
     full, cut = RateLimits(tokens_per_minute=60_000), RateLimits(tokens_per_minute=15_000)
     match name:
@@ -86,9 +88,12 @@ def rated_case(name: str, seconds: float) -> RatedCase:
         case "S7":
             groups = (Group("long prompts", 1_000, 100), Group("long replies", 200, 800), Group("both", 400, 400))
             return RatedCase(((0.0, RateLimits(240, 200_000, 40_000)),), groups, 2, seconds=seconds)
-        case _:
+        case "S8":
             changes = ((0.0, full), (seconds / 3, cut), (2 * seconds / 3, full))
-            return RatedCase(changes, one, 3, tells=True, seconds=seconds)
+            return RatedCase(changes, one, 3, states=False, tells=True, seconds=seconds)
+        case _:
+            limits = RateLimits(output_tokens_per_minute=40_000)
+            return RatedCase(((0.0, limits),), one, 2, states=False, seconds=seconds)
 
 
 @dataclass(slots=True, eq=False)
@@ -214,12 +219,14 @@ class ControllerRule:
         return max(now, self._controller.changes_at)
 
 
-class MinuteRule:
-    """Counters of each minute of the clock, as routers keep them that do not reserve what a reply will take.
+class LiteLLMRule:
+    """The rule of LiteLLM's usage-based routing (`lowest_tpm_rpm_v2` in its source), for one deployment.
 
-    A request counts when it is sent, its tokens when it has been answered; while the counters of the minute are below
-    the limits, and the prompt fits, anything is sent. `most` requests run at once. What may not be sent waits for the
-    next minute; in turns between groups.
+    Counters of each minute of the clock: a request counts when it is sent, its tokens in the minute in which its answer
+    comes, and nothing is reserved for a reply. While the counters are below the limits, and the prompt fits, anything
+    is sent. It is treated kindly here: it has a counter for each unit where LiteLLM has one for requests and one for
+    all tokens, and what does not fit waits for the next minute, in turns between groups, where LiteLLM fails it with
+    Retry-After 60. `most` requests run at once.
     """
 
     def __init__(self, case: RatedCase, most: int) -> None:
@@ -417,5 +424,5 @@ def play_rated(
 
 
 def stated_rates(case: RatedCase) -> ModelRates:
-    """Return what a roster states of a case: its limits, unless only answers tell them."""
-    return UNLIMITED if case.tells else ModelRates(own=case.limits[0][1])
+    """Return what a roster states of a case."""
+    return ModelRates(own=case.limits[0][1]) if case.states else UNLIMITED

@@ -17,7 +17,7 @@ from headgate_bench.minute_buckets import MinuteBuckets
 from headgate_bench.rivals.limit_rules import FixedRule, InspectRule, OracleRule
 from headgate_bench.token_rates import (
     ControllerRule,
-    MinuteRule,
+    LiteLLMRule,
     RatedCase,
     Rule,
     play_rated,
@@ -128,10 +128,10 @@ class LimitParameters:
     bar_p95: float = 1.3  # 95th percentile of latency in S5 at most, relative to the oracle's
     bar_down: float = 5.0  # service times until a cap cut to a quarter is followed within 10 %
     bar_up_s: float = 60.0  # seconds until 90 % of a doubled cap are used
-    rated_seconds: float = 1_800.0  # simulated time of a run of S6 to S8
-    rated_seeds: int = 2  # runs of every contender in S6 to S8
-    bar_rated: float = 95.0  # percent of what the oracle gets at least, in S6 to S8
-    bar_rated_refused: float = 2.0  # percent of attempts answered 429 at most, in S6 to S8
+    rated_seconds: float = 1_800.0  # simulated time of a run of S6 to S9
+    rated_seeds: int = 2  # runs of every contender in S6 to S9
+    bar_rated: float = 95.0  # percent of what the oracle gets at least, in S6 to S9
+    bar_rated_refused: float = 2.0  # percent of attempts answered 429 at most, in S6 to S9
     bar_unfair: float = 5.0  # percent that a group of S7 is from its share of the scarce tokens at most
     bar_storm_s: float = 60.0  # seconds from the end of a storm of 429s until 90 % of the capacity are used
 
@@ -269,18 +269,19 @@ def _recovers_s(record: LoadRecord, since: float, per_s: float) -> float:
 
 # Providers that count per minute.
 
-RATED: Final = ("S6", "S7", "S8")
-_COUNTERS: Final = "counters of a minute"
+RATED: Final = ("S6", "S7", "S8", "S9")
 
 
 def _rated_rules(case: RatedCase, most: int) -> dict[str, Callable[[MinuteBuckets], Rule]]:
-    return {
+    rules: dict[str, Callable[[MinuteBuckets], Rule]] = {
         OURS.name: lambda _: ControllerRule(AdaptiveLaw, most, stated_rates(case), heeds=True),
         "requests in flight only": lambda _: ControllerRule(AdaptiveLaw, most, UNLIMITED, heeds=False),
         INSPECT.name: lambda _: ControllerRule(InspectRule, most, UNLIMITED, heeds=False),
-        _COUNTERS: lambda _: MinuteRule(case, most),
         "oracle": lambda buckets: RatedOracle(case, buckets),
     }
+    if case.states or case.tells:
+        rules["LiteLLM's router rule"] = lambda _: LiteLLMRule(case, most)
+    return rules
 
 
 def _rated(parameters: LimitParameters, seed: int) -> Iterator[dict[str, Any]]:
@@ -303,7 +304,7 @@ def _rated(parameters: LimitParameters, seed: int) -> Iterator[dict[str, Any]]:
 
 def _rated_bars(rated: Sequence[dict[str, Any]], parameters: LimitParameters) -> Iterator[Bar]:
     def split(figure: str, case: str) -> tuple[float, dict[str, float | str]]:
-        laws = dict.fromkeys(row["law"] for row in rated)
+        laws = dict.fromkeys(row["law"] for row in rated if row["case"] == case)
         found: dict[str, float | str] = {law: fmean(_values(rated, figure, case=case, law=law)) for law in laws}
         return float(found.pop(OURS.name)), found
 
@@ -408,6 +409,6 @@ def _steps(record: LoadRecord, seconds: float) -> list[tuple[float | str, float]
 SCENARIO = Scenario(
     name="limit",
     quick=LimitParameters(),
-    full=LimitParameters(rival_seeds=5, variants=("all",)),
+    full=LimitParameters(rival_seeds=5, variants=("all",), rated_seeds=5),
     measure=measure,
 )

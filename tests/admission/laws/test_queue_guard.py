@@ -22,8 +22,10 @@ class Providing:
         self.knee = math.inf
         self.mean_s = 2.0
         self.first_token_share: float | None = None
+        self.lengths: tuple[int, ...] = ()
+        """Mean tokens of each kind of answer; the time of one goes with its tokens. Empty: they are not told."""
         self._rng = random.Random(seed)
-        self._ends: list[tuple[float, int, Admitted]] = []
+        self._ends: list[tuple[float, int, int, Admitted]] = []
         self._number = 0
 
     def run(self, seconds: float) -> list[int]:
@@ -32,10 +34,10 @@ class Providing:
         while self.now < until:
             while len(self._ends) < self.law.limit:
                 self._send()
-            self.now, _, admitted = heapq.heappop(self._ends)
+            self.now, _, tokens, admitted = heapq.heappop(self._ends)
             took_s = self.now - admitted.at
             first_s = None if self.first_token_share is None else took_s * self.first_token_share
-            outcome = RequestOutcome(OutcomeKind.SUCCESS, latency_s=took_s, first_token_s=first_s)
+            outcome = RequestOutcome(OutcomeKind.SUCCESS, latency_s=took_s, first_token_s=first_s, tokens=tokens)
             self.law.observe(admitted, outcome, len(self._ends) + 1, self.now)
             self.law.validate()
             limits.append(self.law.limit)
@@ -45,8 +47,12 @@ class Providing:
         self._number += 1
         in_flight = len(self._ends) + 1
         slower = max(1.0, in_flight / self.knee)
-        took_s = slower * self.mean_s * self._rng.lognormvariate(-0.11, 0.47)
-        heapq.heappush(self._ends, (self.now + took_s, self._number, self.law.admitted(in_flight, self.now)))
+        if self.lengths:
+            tokens = round(self._rng.choice(self.lengths) * self._rng.lognormvariate(-0.59, 1.09))
+            took_s = slower * (0.5 + tokens / 50)
+        else:
+            tokens, took_s = 0, slower * self.mean_s * self._rng.lognormvariate(-0.11, 0.47)
+        heapq.heappush(self._ends, (self.now + took_s, self._number, tokens, self.law.admitted(in_flight, self.now)))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -96,3 +102,21 @@ def test_a_held_limit_follows_a_provider_that_loses_servers(seed: int) -> None:
     record = load(script, AdaptiveLaw(200), seed=seed, seconds=500.0)
     assert 54.0 < record.limit_over(120.0, 200.0)[1] < 78.0
     assert 26.0 < record.limit_over(350.0, 500.0)[1] < 42.0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_another_mixture_of_short_and_long_answers_is_not_taken_for_a_queue(seed: int) -> None:
+    providing = Providing(AdaptiveLaw(60), seed)
+    providing.lengths = (100, 100, 400)
+    assert providing.run(120.0)[-1] == 60
+    providing.lengths = (100, 800, 800)
+    assert min(providing.run(400.0)) == 60
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_queue_is_found_behind_short_and_long_answers(seed: int) -> None:
+    providing = Providing(AdaptiveLaw(200), seed)
+    providing.knee, providing.lengths = 40.0, (100, 400, 800)
+    providing.run(600.0)
+    limits = providing.run(600.0)
+    assert 34.0 < sum(limits) / len(limits) < 56.0

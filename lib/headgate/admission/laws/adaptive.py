@@ -144,7 +144,7 @@ class AdaptiveLaw:
     def observe(self, admitted: Admitted, outcome: RequestOutcome, in_flight: int, now: float) -> list[LimitChange]:
         """Take the outcome of an attempt; failures and timeouts of the provider, and our own, do not move the limit."""
         self._sent -= 1
-        change, latency_s = None, None
+        change, latency_s, tokens = None, None, 0
         changes: list[LimitChange] = []
         if outcome.kind is OutcomeKind.SUCCESS:
             if self._rest:
@@ -152,10 +152,11 @@ class AdaptiveLaw:
             change = self._succeeded(admitted, in_flight, now)
             latency_s = outcome.first_token_s
             if latency_s is None:
+                tokens = outcome.tokens
                 latency_s = now - admitted.at if outcome.latency_s is None else outcome.latency_s
         elif outcome.kind is OutcomeKind.RATE_LIMITED:
             change = self._refused(admitted, outcome.retry_after_s, now)
-        proposal = self._guard.ended(admitted.cohort, latency_s, self.limit)
+        proposal = self._guard.ended(admitted.cohort, latency_s, tokens, self.limit)
         if change is not None:
             changes += self._told(change)
         if proposal is not None:

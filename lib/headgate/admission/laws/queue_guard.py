@@ -13,6 +13,12 @@ _PRIOR: Final = 20
 _MEMORY: Final = 400
 _LEAST_S: Final = 1e-6
 
+_HEAD_TOKENS: Final = 32
+"""What comes before the first token of an answer takes about as long as so many tokens do."""
+
+_LENGTHS_ALIKE: Final = 0.05
+"""Variance of the logarithm of tokens below which they explain little of the latency: chance would set the slope."""
+
 _CV_HALF_VARIANCE = 0.22
 """Variance of the logarithm of service times with a coefficient of variation of 0.5, for which cohorts are sized."""
 
@@ -108,9 +114,46 @@ class LatencyCohorts:
         assert self.variance > 0
 
 
-def level_of(latency_s: float) -> float:
-    """Return the logarithm of a latency."""
-    return math.log(max(_LEAST_S, latency_s))
+class AnswerLevels:
+    """The level of each answer: the logarithm of its latency, without what its length in tokens explains of it.
+
+    Requests of several environments share a limit, and answers of one may have ten times the tokens of another's: a
+    mixture that changes would look like a queue. How far latency goes with length is learnt by regression, between not
+    at all (0) and in proportion (1); the level of an answer is that of one as long as those of the first cohort.
+
+    Owned by a `QueueGuard`. Invariant: 0 <= slope <= 1.
+    """
+
+    __slots__ = ("_common", "_count", "_length", "_level", "_reference", "_spread")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._length = self._level = self._spread = self._common = 0.0
+        self._reference: float | None = None
+
+    @property
+    def slope(self) -> float:
+        """By how much the logarithm of latency rises with that of the length."""
+        return max(0.0, min(1.0, self._common / (self._spread + _LENGTHS_ALIKE)))
+
+    def begin(self) -> None:
+        """Take the answers so far, whose lengths were not looked at, as the ones that others are compared with."""
+        self._reference = self._length
+
+    def of(self, latency_s: float, tokens: int) -> float:
+        """Return the level of an answer of so many tokens; 0 where they are not known."""
+        level = math.log(max(_LEAST_S, latency_s))
+        if tokens <= 0:
+            return level
+        length = math.log(tokens + _HEAD_TOKENS)
+        self._count += 1
+        weight = max(1 / self._count, 1 / _MEMORY)
+        longer, slower = length - self._length, level - self._level
+        self._length += weight * longer
+        self._level += weight * slower
+        self._spread += weight * ((1 - weight) * longer * longer - self._spread)
+        self._common += weight * ((1 - weight) * longer * slower - self._common)
+        return level if self._reference is None else level - self.slope * (length - self._reference)
 
 
 class Proposal(NamedTuple):
@@ -138,13 +181,15 @@ class QueueGuard:
     become longer, and the limit goes back to where it was. From then on it *holds* the limit where a little of a queue
     is left, and *dips* below the knee now and then to measure again how long answers take without one.
 
-    Pure; owned by an `AdaptiveLaw`. A level is a mean logarithm of latency: differences of levels are ratios.
+    Pure; owned by an `AdaptiveLaw`. A level is a mean logarithm of latency, answers being equally long: differences of
+    levels are ratios.
     """
 
     def __init__(self, settings: QueueGuardSettings) -> None:
         self._settings = settings
         self._phase = _Phase.WATCHING
         self._cohorts = LatencyCohorts(settings.first_cohort, settings.answered_share)
+        self._levels = AnswerLevels()
         self._base: float | None = None
         """Level without a queue, measured at `_base_limit` from `_base_count` answers."""
         self._base_limit = 0
@@ -177,9 +222,12 @@ class QueueGuard:
         if self._phase is not _Phase.WATCHING:
             self._watch(limit)
 
-    def ended(self, cohort: int, latency_s: float | None, limit: int) -> Proposal | None:
-        """Note the end of an attempt of a cohort, with its latency if it was answered; return what follows from it."""
-        level = None if latency_s is None else level_of(latency_s)
+    def ended(self, cohort: int, latency_s: float | None, tokens: int, limit: int) -> Proposal | None:
+        """Note the end of an attempt of a cohort, with its latency if it was answered; return what follows from it.
+
+        `tokens` are those of the answer whose latency it is; 0 where they are not known, or do not matter.
+        """
+        level = None if latency_s is None else self._levels.of(latency_s, tokens)
         if level is not None and self._phase is _Phase.WATCHING and self._base is not None:
             self._recent += (level - self._recent) / self._settings.recent
             # Only above the limit of the base: while a limit is drained to, the last to end are the longest.
@@ -211,6 +259,7 @@ class QueueGuard:
 
     def _judged(self, measured: Measured, limit: int) -> Proposal | None:
         if self._base is None:
+            self._levels.begin()
             self._recent = measured.level
             self._set_base(measured, limit)
             return None
@@ -343,5 +392,6 @@ class QueueGuard:
     def validate(self) -> None:
         """Assert the invariants of the class."""
         self._cohorts.validate()
+        assert 0 <= self._levels.slope <= 1
         assert self._base is not None or self._phase is _Phase.WATCHING, "a limit is held without a base"
         assert math.isfinite(self._recent)
