@@ -21,7 +21,7 @@ from headgate.storage import open_store
 from tests.chaos.campaign_process import Place
 from tests.chaos.test_runner_kills import endpoint
 from tests.house.tree import ROOT
-from tests.run.hosts.site import Cluster, cluster, commands_of, left_in
+from tests.run.hosts.site import Cluster, Head, cluster, commands_of, head, left_in
 
 __all__ = ["endpoint"]
 
@@ -40,7 +40,7 @@ def there() -> Iterator[Cluster]:
         yield made
 
 
-def _place(there: Cluster, folder: Path, engine: str, environment: str) -> Place:
+def _place(there: Cluster | Head, folder: Path, engine: str, environment: str) -> Place:
     serve = SERVED + (
         f"engine: command, command: '{TINY}'}}"
         if engine == "tiny"
@@ -63,11 +63,11 @@ def _place(there: Cluster, folder: Path, engine: str, environment: str) -> Place
     )
 
 
-def _processes(there: Cluster, engine: str) -> list[int]:
+def _processes(there: Cluster | Head, engine: str) -> list[int]:
     return sorted(commands_of(there, "tiny_engine.py" if engine == "tiny" else "serve-model"))
 
 
-def _until_quiet(there: Cluster, engine: str) -> None:
+def _until_quiet(there: Cluster | Head, engine: str) -> None:
     """Return when no process of an engine or a host is left, and no placement group that would hold a GPU."""
     until = time.monotonic() + 60
     while left := (_processes(there, engine), commands_of(there, "environments.apart"), left_in(there)[1]):
@@ -130,3 +130,24 @@ async def test_a_run_whose_ray_head_dies_goes_on_with_what_is_elsewhere_and_ends
         assert run.wait() == 0, run.tail
         assert [line for line in run.tail if "campaign_stopped" in line]
         place.assert_nothing_lost_or_doubled((await open_store(place.store).scan()).frame)
+
+
+@pytest.mark.parametrize("away_s", [0.0, 75.0])
+async def test_a_run_places_its_engines_and_hosts_anew_when_another_cluster_answers_at_the_same_address(
+    tmp_path: Path, away_s: float
+) -> None:
+    with head() as there:
+        place = _place(there, tmp_path, "tiny", "affine:sat")
+        run = place.start()
+        run.wait_for_samples(180, at_least=4)
+        there.kill()
+        await asyncio.sleep(away_s)
+        there.start()
+        run.wait_for_samples(300, at_least=run.count + 10)
+        run.process.send_signal(signal.SIGTERM)
+        assert run.wait() == 0, run.tail
+        assert place.drain(15) == 0
+        frame = (await open_store(place.store).scan()).frame
+        place.assert_nothing_lost_or_doubled(frame)
+        assert frame["score"].null_count() == 0
+        _until_quiet(there, "tiny")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -12,7 +12,7 @@ from headgate.core import Clock, Serving
 from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.core.events import Emit, Event, PoolNotOpened, WorkerChanged
 from headgate.core.status import EngineStatus
-from headgate.elastic import ElasticConfig, WorkerState
+from headgate.elastic import ElasticConfig, EngineError, WorkerState
 from headgate.elastic.policies import ForDue, policy_of
 from headgate.elastic.service import ElasticService, EnginesAtHand, WorkerView
 
@@ -117,6 +117,7 @@ class ServedPool:
             try:
                 await self._open()
             except (HeadgateError, OSError) as error:
+                times = times if self.failures else 0  # it was open since the last one
                 retry_s = self._rules.retry_s * min(2.0**times, _LONGEST_RETRIES)
                 times += 1
                 # What breaks a rule breaks it again, unless somebody adds to the machine or the cluster.
@@ -125,7 +126,7 @@ class ServedPool:
                 self._retry_at = self._clock.monotonic() + retry_s
                 self._emit(PoolNotOpened(self.key, self._fault, getattr(error, "next_step", ""), retry_s))
                 self._look()
-                await self._left_within(retry_s)
+                await self._left_or(self._clock.sleep(retry_s))
 
     def look(self) -> None:
         """Have an engine wake at once where samples are due and none is awake."""
@@ -197,11 +198,13 @@ class ServedPool:
             self.service, self._ahead, self._fault, self.failures = service, at_hand.ahead, "", 0
             try:
                 self._look()
-                await self._has_left.wait()
+                await self._left_or(at_hand.gone)
                 await service.stop(drain_s=0)
             finally:
                 self.service, self.is_ready = None, False
                 self._lose_patience()
+        if not self._has_left.is_set():
+            raise EngineError(at_hand.gone.result(), next_step="Its engines are placed again.")
 
     def _heard(self, event: Event) -> None:
         self._emit(event)
@@ -226,8 +229,9 @@ class ServedPool:
             if not limit.expired():
                 limit.reschedule(asyncio.get_running_loop().time())
 
-    async def _left_within(self, seconds: float) -> None:
-        waits = [asyncio.ensure_future(self._has_left.wait()), asyncio.ensure_future(self._clock.sleep(seconds))]
+    async def _left_or(self, other: Awaitable[Any]) -> None:
+        """Return when the model has left, or the other is done, which is cancelled otherwise."""
+        waits = [asyncio.ensure_future(self._has_left.wait()), asyncio.ensure_future(other)]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from headgate.config import Settings
 from headgate.core import ChatReply, Model
@@ -84,6 +88,54 @@ def cluster(nodes: int, **of_each: Any) -> Iterator[Cluster]:
         shutil.rmtree(folder, ignore_errors=True)
         for name, value in kept.items():
             os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+
+
+class Head:
+    """A cluster of one node, in processes of its own that are killed together; at the same address each time anew."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.folder = folder
+        self.address = f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        command = [
+            *(str(Path(sys.executable).with_name("ray")), "start", "--head", f"--port={self.port}"),
+            *("--num-cpus=2", "--num-gpus=1", f"--object-store-memory={STORE_BYTES}", "--include-dashboard=false"),
+            *("--min-worker-port=0", "--max-worker-port=0", f"--temp-dir={self.folder}"),
+        ]
+        for attempt in (1, 2, 3):
+            started = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+            if not started.returncode:
+                return
+            self.kill()  # Ray gives its agents 15 s, of which a busy machine may take more
+            assert attempt < 3, started.stderr
+
+    def kill(self) -> None:
+        for word in ("site-packages/ray/", "ray::"):
+            for process in commands_of(self, word):
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+
+
+@contextmanager
+def head() -> Iterator[Head]:
+    """Such a cluster, which is there."""
+    folder = tempfile.mkdtemp(prefix="hgh", dir="/tmp")
+    given = {"RAY_TMPDIR": folder, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+    given["RAY_raylet_start_wait_time_s"] = "120"
+    made = Head(Path(folder))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("RAY_ADDRESS", raising=False)
+        for name, value in given.items():
+            patch.setenv(name, value)
+        try:
+            made.start()
+            yield made
+        finally:
+            made.kill()
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class SaysHi:

@@ -29,11 +29,13 @@ class EnginesAtHand:
         engines: for `ElasticService`.
         leases: likewise.
         ahead: says what stands before the pool's engines in line; empty where nothing does.
+        gone: done with the reason when none of them can be started here any more, and the pool has to open again.
     """
 
     engines: Sequence[Engine]
     leases: WorkerLeases
     ahead: Callable[[], Coroutine[Any, Any, str]]
+    gone: asyncio.Future[str] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 @dataclass(eq=False, slots=True)

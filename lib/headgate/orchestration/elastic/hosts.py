@@ -50,14 +50,20 @@ class RayHosts:
             placement = await self._connected()
             async with placed_engines(config, place, [engine]) as placed:
                 workers = [each.name for each in placed.engines]
-                yield EnginesAtHand(placed.engines, placed.leases, lambda: _ahead(placement, pool, workers))
+                yield EnginesAtHand(
+                    placed.engines,
+                    placed.leases,
+                    lambda: _ahead(placement, pool, workers),
+                    asyncio.shield(asyncio.wrap_future(placement.lost)),  # whose cancellation is one pool's alone
+                )
         finally:
             take_signals_back()  # Ray's core leaves the default where it ends, as when its head was away for long
 
     async def _connected(self) -> Placement:
-        """Return the connection, which is made anew where Ray has given the former up."""
+        """Return the connection, which is made anew where Ray has given the former up, or its cluster is gone."""
         async with self._turn:
             if self._placement is None or not self._placement.is_connected:
+                await self.close()
                 address, journal = self._cluster.address or None, self._cluster.journal or None
                 self._placement = await asyncio.to_thread(connect, address, journal=journal)
                 take_signals_back()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -108,8 +109,16 @@ class Placement:
 
     @property
     def is_connected(self) -> bool:
-        """Whether this process is still in the Ray session that it connected in; `ray.shutdown` ends one."""
+        """Whether this process is still in the Ray session that it connected in, and that cluster is there.
+
+        `ray.shutdown` ends a session, and a head that is started anew a cluster.
+        """
         return self._link.is_connected
+
+    @property
+    def lost(self) -> Future[str]:
+        """Done with the reason when the connection has ended without `close`."""
+        return self._heartbeat.lost
 
     @property
     def says(self) -> str:
@@ -303,7 +312,7 @@ class Placement:
             self._leave()
 
     def _leave(self) -> None:
-        if self.connection.found is not Found.ATTACHED and self.is_connected:
+        if self.connection.found is not Found.ATTACHED and self._link.has_session:
             ray.shutdown()
 
     def __enter__(self) -> Self:

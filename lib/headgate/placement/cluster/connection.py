@@ -15,6 +15,8 @@ import ray
 from ray._private import ray_constants
 from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
 from ray._private.services import find_bootstrap_address
+from ray._raylet import GcsClient  # type: ignore[attr-defined]
+from ray.exceptions import RayError
 
 from headgate.placement.cluster.tuning import LocalCluster
 from headgate.placement.errors import ClusterMismatchError, ClusterUnreachableError
@@ -102,6 +104,17 @@ def connect_ray(
 def node_address() -> str:
     """Return the address of this machine in the cluster that this process is connected to, or works for."""
     return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+
+
+def cluster_id(address: str) -> str:
+    """Return the id of the cluster whose head answers at `host:port`; empty where none does.
+
+    A head that is started anew has another one, unless it goes on from a store of its own.
+    """
+    try:
+        return str(GcsClient(address=address).cluster_id.hex()) if _answers(address) else ""
+    except (RayError, RuntimeError):  # it ends at this moment, or begins
+        return ""
 
 
 def _answers(address: str) -> bool:

@@ -6,7 +6,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 import ray
@@ -14,9 +16,10 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
 
 from headgate.core.errors import HeadgateError
 from headgate.placement.cluster.actor import ledger_actor
-from headgate.placement.cluster.connection import LEDGER_NAME, NAMESPACE
+from headgate.placement.cluster.connection import LEDGER_NAME, NAMESPACE, cluster_id
 from headgate.placement.errors import LedgerUnreachableError
 from headgate.placement.outcomes import LedgerSettings
+from headgate.placement.request import Stage
 from headgate.placement.service.protocol import Beat, WorkView
 
 PATIENCE_S: Final = 30.0
@@ -24,23 +27,36 @@ PATIENCE_S: Final = 30.0
 
 _PAUSE_S: Final = 0.1
 
+_PROBE_EVERY_S: Final = 1.0
+"""How often it is looked, while the ledger does not answer, whether the cluster is still the same."""
+
 
 class LedgerLink:
     """Calls of the ledger from any thread. Every call may be made twice: the ledger's are idempotent.
 
     Attributes:
         was_there: whether the ledger ran before this link was made, which starts one where there is none.
+        replaced: says that another cluster answers at the address of the one of this link, which is gone; else empty.
     """
 
     def __init__(self, journal: str, settings: LedgerSettings) -> None:
         self.was_there = has_ledger()
         self._actor = ledger_actor(journal, settings)
         self._session = _session()
+        self._address = str(ray.get_runtime_context().gcs_address)
+        self._cluster = cluster_id(self._address)
+        self._probe_at = 0.0
+        self.replaced = ""
+
+    @property
+    def has_session(self) -> bool:
+        """Whether this process is still in the Ray session in which the link was made."""
+        return ray.is_initialized() and _session() == self._session
 
     @property
     def is_connected(self) -> bool:
-        """Whether this process is still in the Ray session in which the link was made."""
-        return ray.is_initialized() and _session() == self._session
+        """Whether it is, and the cluster of that session is there, as far as is known."""
+        return not self.replaced and self.has_session
 
     def ask(self, name: str, *args: Any, patience_s: float = PATIENCE_S) -> Any:
         """Return the ledger's answer.
@@ -52,13 +68,13 @@ class LedgerLink:
         until = time.monotonic() + patience_s
         while True:
             if not self.is_connected:  # Ray would start or join some cluster by itself
-                raise LedgerUnreachableError(
-                    f"This connection is closed and cannot ask for {name}", next_step="Connect again with connect()."
-                )
+                why = self.replaced or f"This connection is closed and cannot ask for {name}"
+                raise LedgerUnreachableError(why, next_step="Connect again with connect().")
             try:
                 # Not by `ray.get`: a thread in it brings the process down when another one calls `ray.shutdown`.
                 accepted, answer = self._actor.ask.remote(name, args).future().result(patience_s)
             except (ActorUnavailableError, RayActorError, TimeoutError) as error:
+                self._probe()
                 if time.monotonic() >= until:
                     raise LedgerUnreachableError(
                         f"The placement ledger did not answer {name} within {patience_s:g} s: {type(error).__name__}"
@@ -73,6 +89,15 @@ class LedgerLink:
                     return answer
                 refusal: HeadgateError = answer
                 raise refusal
+
+    def _probe(self) -> None:
+        """Look whether the head was started anew: Ray itself goes on asking for actors that nobody knows any more."""
+        now = time.monotonic()
+        if now >= self._probe_at:
+            self._probe_at = now + _PROBE_EVERY_S
+            found = cluster_id(self._address)
+            if found and found != self._cluster:
+                self.replaced = f"The head of the Ray cluster at {self._address} was started anew, and knows nothing"
 
     def kill(self) -> None:
         """End the ledger for good; what it held must be gone before."""
@@ -120,6 +145,9 @@ class Heartbeat:
 
     However many threads of the driver wait for however many requests, the ledger sees this one call. Once `is_closed`,
     nothing is told any more.
+
+    Attributes:
+        lost: done with the reason when the connection has ended and nobody closed it.
     """
 
     def __init__(self, link: LedgerLink, driver: str) -> None:
@@ -132,6 +160,7 @@ class Heartbeat:
         self._unsaid: set[str] = set()  # of these, those that the ledger does not know of yet
         self._changed = threading.Condition()  # of everything above
         self.is_closed = False
+        self.lost: Future[str] = Future()
         self._thread = threading.Thread(target=self._beat_on, name="headgate-placement-heartbeat", daemon=True)
         self._thread.start()
 
@@ -212,6 +241,17 @@ class Heartbeat:
             self.is_closed = True
             self._changed.notify_all()
 
+    def _lose(self, why: str) -> None:
+        """End, and tell those who hold something of a cluster that is gone that they have lost it."""
+        with self._changed:
+            was_closed = self.is_closed
+            open_views = [view for view in self._views.values() if self._link.replaced and not view.stage.has_ended]
+            calls = [call for view in open_views for call in self._mirror(replace(view, stage=Stage.FAILED, note=why))]
+        self._end()
+        _tell(calls)
+        if not was_closed:
+            self.lost.set_result(why)
+
     def _beat_on(self) -> None:
         generation = number = 0
         is_reported = False
@@ -222,7 +262,7 @@ class Heartbeat:
                 beat: Beat = self._link.ask("beat", self.driver, generation, number, watched, BEAT_S)
             except HeadgateError as error:
                 if not self._link.is_connected:
-                    self._end()
+                    self._lose(error.message)
                     return
                 if not is_reported and not self.is_closed:
                     _log.warning("The placement ledger does not answer; trying again: %s", error)

@@ -40,8 +40,12 @@ def main() -> int:
     except HeadgateError as error:
         tell(failed=error.message, next_step=error.next_step)
         return error.exit_code
+    broker.lost.add_done_callback(lambda lost: commands.put({"failed": lost.result()}))
     try:
         while "end" not in (command := commands.get()):
+            if "failed" in command:
+                tell(**command)
+                break
             if "ask" in command:
                 broker.ask(command["ask"])
             else:

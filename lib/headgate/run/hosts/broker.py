@@ -33,7 +33,11 @@ class PlacedHost(apart.EnvironmentHost):
 
 
 class Broker:
-    """The run's driver of placement. Its calls block; each host has a thread while it is wanted."""
+    """The run's driver of placement. Its calls block; each host has a thread while it is wanted.
+
+    Attributes:
+        lost: done with the reason when the cluster is gone.
+    """
 
     def __init__(self, order: HostOrder, tell: Callable[..., None]) -> None:
         """Connect to the cluster; `tell` sends keyword arguments to the run.
@@ -51,6 +55,7 @@ class Broker:
             log_to_driver=False,
         )
         is_new = all(pool.name != self._cluster.pool for pool in self._placement.pools())
+        self.lost = self._placement.lost
         self._owns_pool = order.owns_pool or is_new
         self._owns_ledger = order.owns_ledger or not self._placement.found_ledger
         pool = self._pool()
@@ -70,11 +75,13 @@ class Broker:
         """Give everything back, and what was made for this run alone."""
         placement, name = self._placement, self._cluster.pool
         with suppress(HeadgateError):
-            for view in placement.requests(name):
-                if view.holder == self._order.driver and not view.stage.has_ended:
-                    placement.work(view.request_id).cancel("the run has ended")
-                    with suppress(TimeoutError):
-                        placement.work(view.request_id).wait(_GIVEN_BACK_S)
+            mine = [view for view in placement.requests(name) if view.holder == self._order.driver]
+            works = [placement.work(view.request_id) for view in mine if not view.stage.has_ended]
+            for work in works:  # all of them before the first is waited for, whose place the next would get
+                work.cancel("the run has ended")
+            for work in works:
+                with suppress(TimeoutError):
+                    work.wait(_GIVEN_BACK_S)
             is_idle = all(view.stage.has_ended for view in placement.requests(name))
             if self._owns_pool and is_idle:
                 placement.close_pool(name)
