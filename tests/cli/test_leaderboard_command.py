@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,15 @@ def test_a_table_shows_ranks_groups_and_differences(headgate: Command, store: No
     assert "-0.600" in said.out
     assert "pass@2" in said.out
     assert "clustered wilson" in said.out
+    assert "1 of 1 neighbours in the order are ranked" in " ".join(said.out.split())
+    assert "is better than" in said.out
+
+
+@pytest.mark.parametrize("indifference", ["0", "1", "nan"])
+def test_an_indifference_that_means_nothing_is_refused(headgate: Command, store: None, indifference: str) -> None:
+    said = headgate("leaderboard", f"--indifference={indifference}")
+    assert said.status == 2
+    assert f"--indifference must be above 0 and below 1 (got {indifference})" in said.err
 
 
 def test_the_document_has_clustered_intervals_pairs_and_pass_at_k(headgate: Command, store: None) -> None:
@@ -55,6 +65,8 @@ def test_the_document_has_clustered_intervals_pairs_and_pass_at_k(headgate: Comm
     assert strong["pass_at_k"]["2"]["mean"] == pytest.approx(0.9)
     assert document["pairs"][0]["difference"] == pytest.approx(0.6)
     assert document["pairs"][0]["is_told_apart"] is True
+    (verdict,) = document["neighbours"]["pairs"]
+    assert (verdict["first"], verdict["second"], verdict["tasks"]) == ("strong@main", "weak@main", 20)
     assert all(cell["design_effect"] == pytest.approx(2, abs=0.15) for cell in document["cells"])
 
 
@@ -73,7 +85,8 @@ def test_it_can_be_narrowed_to_environments_and_to_a_time(headgate: Command, sto
 def test_names_stay_whole_in_a_narrow_terminal_and_the_columns_left_out_are_named(
     headgate: Command, store: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "console", lambda **_: Console(width=72, soft_wrap=False))
+    for module in (output, importlib.import_module("headgate.cli.leaderboard")):
+        monkeypatch.setattr(module, "console", lambda **_: Console(width=72, soft_wrap=False))
     said = headgate("leaderboard").out
     assert "strong@main" in said
     assert "columns that do not fit: samples, tasks" in said

@@ -108,7 +108,8 @@ def test_a_difference_over_fewer_tasks_is_marked_though_no_environment_is_left_o
 def test_a_difference_over_all_tasks_of_both_has_no_mark() -> None:
     board = build_leaderboard(_samples((A, "test:one", [1.0] * 20), (B, "test:one", [0.0] * 20)))
     assert standing_rows(board)[1]["difference"] == "-1.000"
-    assert leaderboard_notes(board) == ()
+    (said,) = leaderboard_notes(board)
+    assert said.startswith("1 of 1 neighbours")
 
 
 def test_a_mean_over_fewer_environments_is_marked_and_the_note_names_them() -> None:

@@ -173,3 +173,35 @@ def test_what_cannot_be_ranked_is_said_in_a_sentence(shape: tuple[int, int], ind
 def test_a_score_off_the_scale_is_refused() -> None:
     with pytest.raises(ValueError, match="must be in"):
         PairwiseRanking(np.full((2, 5), np.nan), 0.1).add(0, 0, 1.5)
+
+
+def test_verdicts_about_tasks_without_end_are_right_hold_the_mean_and_only_get_stronger() -> None:
+    rng, wrong, held, told, decided = np.random.default_rng(9), 0, 0, 0, 0
+    for _ in range(20):
+        difficulty, ability = rng.normal(0, 1.5, 5_000), rng.normal(0, 0.4, 3)
+        chances = 1 / (1 + np.exp(difficulty - ability[:, None]))
+        scores = (rng.random((3, 300)) < chances[:, rng.integers(5_000, size=300)]).astype(np.float64)
+        chosen = [(0, 1), (1, 2)]
+        ranking = PairwiseRanking(scores, INDIFFERENCE, pairs=chosen, family=3, is_endless=True)
+        ranking.validate()
+        for one, (first, second) in zip(ranking.decisions(), chosen, strict=True):
+            difference = float(chances[first].mean() - chances[second].mean())
+            wrong += one.verdict in {"better", "not worse"} and difference < -INDIFFERENCE
+            wrong += one.verdict in {"worse", "not better"} and difference > INDIFFERENCE
+            held += one.low <= difference <= one.high
+            decided += one.verdict != "open"
+            told += one.rows == 300
+        assert ranking.open_pairs + len(ranking.decided()) == 2
+    assert (wrong, told) == (0, 40)
+    assert held >= 0.95 * told
+    assert decided > told / 3
+
+
+def test_an_endless_table_is_never_known_for_certain_and_a_verdict_becomes_stronger_with_more_rows() -> None:
+    scores = drawn(np.random.default_rng(10), (0.5, 0), 1_500)
+    found = []
+    for rows in (60, 250, 1_500):
+        (decision,) = PairwiseRanking(scores[:, :rows], 0.05, is_endless=True).decisions()
+        found.append(decision)
+    assert [one.verdict for one in found] == ["open", "not worse", "better"]
+    assert all(one.certainty < 1 and one.rows == rows for one, rows in zip(found, (60, 250, 1_500), strict=True))

@@ -12,13 +12,13 @@ from headgate import reports
 from headgate.cli.options import NOT_SCORED, MissingChoice, ScoreChoices
 from headgate.cli.output import AsJson, console, counted, print_json, print_rows, say, write_page
 from headgate.cli.stored import chosen_samples, existing_store, no_samples
-from headgate.core.errors import NoSamplesError
+from headgate.core.errors import InvalidInputError, NoSamplesError
 from headgate.telemetry import safe_text
 
 _PROBLEMS: Final = 10
 """Sentences about what could not be told that are printed at most."""
 
-_TEXT: Final = frozenset({"model", "environment", "method", "group"})
+_TEXT: Final = frozenset({"model", "next", "verdict", "environment", "method", "group"})
 
 _SPARE: Final = ("samples", "tasks", "p", "environments", "group", "worst case", "missing", "cost")
 _SPARE_VERSUS: Final = ("gain", "correlation", "p", "environments", "common tasks", "means on these tasks")
@@ -34,13 +34,16 @@ def leaderboard(
         tuple[int, ...], Parameter(name="--k", negative="", help="Add pass@k and maj@k for this k; may be repeated.")
     ] = (),
     missing: MissingChoice = "bound",
+    indifference: Annotated[
+        float, Parameter(help="Either of two neighbours may come first when their means differ by this at most.")
+    ] = reports.INDIFFERENCE,
     output: Annotated[
         Path | None, Parameter(name=("--output", "-o"), help="Also write a self-contained page to this file.")
     ] = None,
     title: Annotated[str, Parameter(help="Title of the page.")] = "Leaderboard",
     as_json: AsJson = False,
 ) -> int:
-    """Compare models: means with intervals by task, ranks, paired differences, pass@k and maj@k.
+    """Compare models: means with intervals by task, ranks, paired differences, verdicts, pass@k and maj@k.
 
     A task that was sampled several times counts as one task in every interval. Models that share a rank are tied;
     models that share a group letter cannot be told apart. See `docs/explanation/statistics.md` for what is computed
@@ -48,13 +51,17 @@ def leaderboard(
 
     Exit status 3 when there are no samples, 4 when none of them has a score.
     """
+    if not 0 < indifference < 1:
+        raise InvalidInputError(f"--indifference must be above 0 and below 1 (got {indifference:g})")
     given = choices or ScoreChoices()
     settings = given.load().settings
     store = existing_store(settings)
     frame, problems = asyncio.run(chosen_samples(store, given.chosen(), list(reports.LEADERBOARD_COLUMNS)))
     for problem in problems:
         say(f"left out {problem.path}: {problem.reason}", stderr=True)
-    board = reports.build_leaderboard(frame, against=against, ks=tuple(dict.fromkeys(k)), missing=missing)
+    board = reports.build_leaderboard(
+        frame, against=against, ks=tuple(dict.fromkeys(k)), missing=missing, indifference=indifference
+    )
     if not board.standings:
         output = None  # a page of nothing would be taken for one of something
     if output is not None:
@@ -75,6 +82,9 @@ def _show(board: reports.Leaderboard, html: Path | None) -> None:
     print_rows(f"{counted(len(rows), 'model')}, means with intervals by task", rows, names=_TEXT, spare=_SPARE)
     for note in reports.leaderboard_notes(board):
         console().print(safe_text(note), style="dim", highlight=False, markup=False)
+    print_rows(
+        "neighbours in this order", reports.neighbour_rows(board.neighbours), names=_TEXT, spare=("tasks", "certainty")
+    )
     print_rows(
         f"differences from {board.against} on the same tasks",
         reports.versus_rows(board),

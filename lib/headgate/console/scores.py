@@ -57,7 +57,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
 
         def make(index: SampleIndex) -> tuple[Leaderboard, tuple[str, ...]]:
             rows = _of_models(index, models, chosen)
-            board = build_leaderboard(rows, against=against, most_compared=MOST_COMPARED)
+            board = build_leaderboard(rows, against=against, most_compared=MOST_COMPARED, indifference=0)
             return board, leaderboard_notes(board, of_differences=bool(board.pairs))
 
         key = ("leaderboard", chosen, models, against)

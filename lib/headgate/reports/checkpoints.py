@@ -111,7 +111,7 @@ def build_curve(samples: pl.DataFrame, steps: Mapping[str, int]) -> CheckpointCu
         InvalidInputError: if a column is missing.
     """
     ours = samples.filter(pl.col("model").is_in(list(steps)))
-    board = build_leaderboard(ours, most_compared=0)  # each is compared with one other, below
+    board = build_leaderboard(ours, most_compared=0, indifference=0)  # each is compared with one other, below
     means = {one.model: one for one in board.standings}
     counted = distinct(ours).filter(
         pl.col("model").is_in(list(means)), pl.col("environment").is_in({cell.environment for cell in board.cells})

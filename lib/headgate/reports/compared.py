@@ -29,6 +29,10 @@ RANKING: Final[Mapping[str, str]] = {
     "of one rank are tied, which does not prove them equal. † where the order by mean would be another, had the "
     "missing scores of one model been 0 and those of another 1.",
     "group": "Two models that share a letter have not been told apart. That is no proof that they are equal.",
+    "neighbours": "What is decided between each model and the next one by the test of `headgate rank`, on so many "
+    "tasks of each environment, about tasks like these: all verdicts are right with a probability of 95 %, though one "
+    "looks again and again. They are corrected for every two models, since scores made the order; those that are not "
+    "neighbours are not compared. One that comes before is not worse by more than the indifference.",
     "difference": "Mean over the tasks that both models did of the difference of their means of a task. Environments "
     f"with fewer than {MIN_COMMON_TASKS} common tasks are left out. * where the means rest on more than these tasks.",
 }

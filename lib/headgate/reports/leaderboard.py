@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from typing import Final, Literal, get_args
@@ -12,6 +12,7 @@ import polars as pl
 
 from headgate.core import errors
 from headgate.reports.costs import COST_COLUMNS, Cost, costs_by
+from headgate.reports.ranking import INDIFFERENCE, neighbours_of
 from headgate.reports.statistics import (
     Comparison,
     TaskScores,
@@ -23,6 +24,7 @@ from headgate.reports.statistics import (
     ranks_of,
     versus_reference,
 )
+from headgate.sampling import RankingReport
 from headgate.statistics import (
     MeanEstimate,
     TooFewSamples,
@@ -193,6 +195,7 @@ class Leaderboard:
         unscored: models without any score, and how many samples they have.
         pairs: every two models, the one that stands higher first, with p-values corrected for all of them.
         most_compared: none are where there are more models than this.
+        neighbours: what is decided between each model and the next one, in the order of `standings`.
     """
 
     environments: tuple[str, ...]
@@ -206,6 +209,7 @@ class Leaderboard:
     pairs: tuple[Comparison, ...]
     missing: MissingRule
     most_compared: int = MAX_MODELS
+    neighbours: RankingReport = field(default_factory=RankingReport)
 
     def left_out(self, model: str) -> tuple[str, ...]:
         """Return the environments that its mean leaves out, since it has no score there."""
@@ -252,6 +256,7 @@ def build_leaderboard(
     ks: Sequence[int] = (),
     missing: MissingRule = "bound",
     most_compared: int = MAX_MODELS,
+    indifference: float = INDIFFERENCE,
 ) -> Leaderboard:
     """Return the leaderboard of `samples`.
 
@@ -264,6 +269,8 @@ def build_leaderboard(
             compared and ranked, so that no model gains by failing; 0 and 1 at the ends of an interval. `zero`: 0
             everywhere. `exclude`: nothing anywhere.
         most_compared: more models than this are not compared with each other, and have no rank.
+        indifference: of the verdicts on neighbours: either may come first when their means differ by this at most. In
+            (0, 1); 0 for no verdicts.
 
     Raises:
         InvalidInputError: if a column is missing, there is no such model or rule, or a k is below 1.
@@ -327,6 +334,7 @@ def build_leaderboard(
         pairs=tuple(pairs),
         missing=missing,
         most_compared=most_compared,
+        neighbours=neighbours_of(at_worst, order, indifference) if indifference else RankingReport(),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from headgate.reports.compared import count, interval, percent, score
 from headgate.reports.costs import money
 from headgate.reports.leaderboard import Cell, Leaderboard, MissingRule, NoAnswers, Standing
+from headgate.reports.ranking import neighbours_said, ranking_document
 from headgate.reports.statistics import Comparison
 from headgate.statistics import MIN_COMMON_TASKS, MeanEstimate, TooFewSamples
 
@@ -38,6 +39,7 @@ def leaderboard_notes(board: Leaderboard, *, of_differences: bool = True) -> tup
         *(_differences(board) if of_differences else ()),
         *_missing(board),
         *_ranks(board),
+        *filter(None, [neighbours_said(board.neighbours)]),
         *_costs(board),
     )
 
@@ -179,6 +181,7 @@ def leaderboard_document(board: Leaderboard) -> dict[str, Any]:
             for cell in board.cells
         ],
         "pairs": [_comparison_document(pair) for pair in board.pairs],
+        "neighbours": ranking_document(board.neighbours),
         "unscored": dict(board.unscored),
         "without_scores": list(board.without_scores),
         "notes": list(leaderboard_notes(board)),

@@ -15,6 +15,7 @@ from rich.text import Text
 from headgate.reports.compared import DRAWN, RANKING, Compared
 from headgate.reports.leaderboard import Leaderboard, Standing
 from headgate.reports.leaderboard_rows import cell_rows, leaderboard_notes, standing_rows, versus_rows
+from headgate.reports.ranking import neighbour_rows
 from headgate.reports.svg import COLOURS, INK, blank_figure, draw_intervals, drawing, name_rows, short_name
 from headgate.telemetry import printable, safe_text
 
@@ -129,6 +130,7 @@ def leaderboard_view(board: Leaderboard, *, title: str = "Leaderboard", period: 
         period=period,
         tables=[
             ("Models", standing_rows(board) if board.standings else []),
+            ("Neighbours", neighbour_rows(board.neighbours)),
             (f"Differences from the reference, {against}", versus_rows(board)),
             ("Environments", cell_rows(board)),
         ],
@@ -136,7 +138,7 @@ def leaderboard_view(board: Leaderboard, *, title: str = "Leaderboard", period: 
         problems=board.problems(),
         problems_title="What could not be told",
         nothing="There are no scored samples to compare.",
-        names=frozenset({"model", "environment", "method", "group"}),
+        names=frozenset({"model", "next", "verdict", "environment", "method", "group"}),
         definitions=DEFINITIONS,
         figure_name="leaderboard",
         caption=_CAPTION.format(against=against),

@@ -1,15 +1,101 @@
-"""What a ranking decided, in sentences."""
+"""What a ranking decided, in sentences and rows; and what stored samples decide between neighbours of an order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
 
 from headgate.sampling import NEXT_SAMPLES, RankedPair, RankingReport
+from headgate.statistics import MIN_COMMON_TASKS, PairwiseRanking
+
+INDIFFERENCE: Final = 0.02
+"""Of verdicts on stored samples, where none is stated."""
 
 _MOST_LINES: Final = 45
+_MOST_TASKS: Final = 4_000
+"""Tasks of an environment that a verdict on stored samples rests on, the first ones: seconds for a thousand models."""
+
 _WORDS: Final = {"better": "is better than", "not worse": "comes before", "alike": "is as good as"}
 _MIRRORED: Final = {"worse": "better", "not better": "not worse"}
+
+
+def neighbours_of(scored: pl.DataFrame, order: Sequence[str], indifference: float) -> RankingReport:
+    """Return what stored samples decide between each model and the next one of an order.
+
+    It is the test of `headgate rank` on a table without an end: verdicts are about tasks like these. A row is a task
+    of each environment that both models have `MIN_COMMON_TASKS` tasks of; tasks come in the order in which any model
+    first ended them, so that samples to come are added at the end, and verdicts may be looked at at any time. They are
+    corrected for every two models, since scores made the order.
+
+    Args:
+        scored: `model`, `environment`, `index`, `score` and `finished_at`; a task counts with the mean of its samples.
+        order: of models; others are passed over.
+        indifference: in (0, 1).
+
+    Raises:
+        InvalidInputError: if `indifference` is not between 0 and 1.
+    """
+    count = len(order) - 1
+    if count < 1:
+        return RankingReport()
+    rows = _rows(scored, order)
+    pair, row = rows["pair"].to_numpy(), rows["row"].to_numpy()
+    length = 1 + int(row.max(initial=0)) + NEXT_SAMPLES // 2
+    sides = np.full((2 * count, length), np.nan)  # both models of each pair
+    sides[2 * pair, row], sides[2 * pair + 1, row] = rows["first"].to_numpy(), rows["second"].to_numpy()
+    ranking = PairwiseRanking(
+        sides,
+        indifference,
+        pairs=[(2 * place, 2 * place + 1) for place in range(count)],
+        family=count * (count + 1) // 2,
+        is_endless=True,
+    )
+    found = ranking.decisions()
+    is_open = [one.verdict == "open" and one.rows > 0 for one in found]
+    for place, one in enumerate(found):
+        if not one.rows:
+            ranking.drop(2 * place)  # no sample of one of the two can be foreseen
+    models = sum(is_open[max(0, place - 1) : place + 1].count(True) > 0 for place in range(count + 1))
+    foreseen = 0.0
+    if models:  # a model with two open pairs is sampled once for both
+        environments = float(rows["environments"].to_numpy().mean())
+        samples = round(NEXT_SAMPLES / environments * 2 * sum(is_open) / models)
+        foreseen = ranking.forecast(samples, np.random.default_rng(0))
+    return RankingReport(
+        tuple(
+            RankedPair(order[n], order[n + 1], one.verdict, one.certainty, one.rows, one.difference, one.low, one.high)
+            for n, one in enumerate(found)
+        ),
+        foreseen,
+    )
+
+
+def _rows(scored: pl.DataFrame, order: Sequence[str]) -> pl.DataFrame:
+    """Return by pair and row the two models' scores, means over environments, and how many environments these are."""
+    places = pl.DataFrame({"model": order, "pair": range(len(order))}, schema={"model": pl.String, "pair": pl.Int64})
+    task, within = ["environment", "index"], ("pair", "environment")
+    when = scored.group_by(task).agg(pl.col("finished_at").min()).sort("finished_at", *task).with_row_index("turn")
+    tasks = (
+        scored.group_by("model", *task)
+        .agg(pl.col("score").mean().alias("first"))
+        .join(places, on="model")
+        .join(when.with_columns(of=pl.col("environment").rank("dense")), on=task)
+        .select("pair", "turn", "first", environment="of")
+    )
+    return (
+        tasks.join(tasks.select(pl.col("pair") - 1, "turn", second="first"), on=["pair", "turn"])
+        .sort(*within, "turn")
+        .with_columns(row=pl.int_range(pl.len()).over(within), count=pl.len().over(within))
+        .filter(pl.col("count") >= MIN_COMMON_TASKS)
+        .filter(pl.col("row") < pl.col("count").min().over("pair").clip(upper_bound=_MOST_TASKS))
+        .sort("pair", "row", "environment")  # the order of a sum is in its last digit
+        .group_by("pair", "row", maintain_order=True)
+        .agg(pl.col("first", "second").mean(), environments=pl.len())
+    )
 
 
 def ranking_lines(report: RankingReport) -> list[str]:
@@ -19,11 +105,45 @@ def ranking_lines(report: RankingReport) -> list[str]:
     decided = [pair for pair in report.pairs if pair.verdict != "open"]
     lines += _shown(decided)
     if report.open:
-        lines.append(
-            f"{report.open} not ranked yet; the next {NEXT_SAMPLES} samples would rank about {report.next_decides:.0f}"
-        )
+        lines.append(f"{report.open} not ranked yet; {_foreseen(report)}")
         lines += _shown([pair for pair in report.pairs if pair.verdict == "open"])
     return lines
+
+
+def neighbours_said(report: RankingReport) -> str:
+    """Return how many neighbours are ranked, how surely, and what more samples would decide; empty without any."""
+    if not report.pairs:
+        return ""
+    pairs = len(report.pairs)
+    left = f"; {_foreseen(report)} more" if report.open else ""
+    return (
+        f"{pairs - report.open} of {pairs} neighbours in the order are ranked on tasks like these, all rightly with a "
+        f"probability of 95 %, whenever one looks{left}."
+    )
+
+
+def neighbour_rows(report: RankingReport) -> list[dict[str, str]]:
+    """Return one row per two neighbours: which comes first, by how much, how surely and on how many tasks."""
+    return [
+        {
+            "model": pair.first,
+            "verdict": _WORDS.get(pair.verdict, "is not told from"),
+            "next": pair.second,
+            "difference (95 %)": f"{pair.difference:+.3f} ({pair.low:+.3f} to {pair.high:+.3f})",
+            "certainty": f"{pair.certainty:.1%}" if pair.certainty else "–",
+            "tasks": f"{pair.tasks:,}",
+        }
+        for pair in map(_forward, report.pairs)
+    ]
+
+
+def ranking_document(report: RankingReport) -> dict[str, Any]:
+    """Return a report as JSON values."""
+    return asdict(report) | {"open": report.open, "next_samples": NEXT_SAMPLES}
+
+
+def _foreseen(report: RankingReport) -> str:
+    return f"the next {NEXT_SAMPLES} samples would rank about {report.next_decides:.0f}"
 
 
 def _shown(pairs: list[RankedPair]) -> Iterator[str]:
@@ -32,12 +152,18 @@ def _shown(pairs: list[RankedPair]) -> Iterator[str]:
         yield f"and {len(pairs) - _MOST_LINES} more: --json has them all"
 
 
+def _forward(pair: RankedPair) -> RankedPair:
+    """Return a pair with the model first that comes first."""
+    if pair.verdict in _MIRRORED or (pair.verdict not in _WORDS and pair.difference < 0):
+        verdict = _MIRRORED.get(pair.verdict, pair.verdict)
+        turned = pair.second, pair.first, verdict, pair.certainty, pair.tasks, -pair.difference, -pair.high, -pair.low
+        return RankedPair(*turned)  # type: ignore[arg-type]  # a mirrored verdict is one
+    return pair
+
+
 def _line(pair: RankedPair) -> str:
-    first, second, difference, low, high = pair.first, pair.second, pair.difference, pair.low, pair.high
-    verdict: str = pair.verdict
-    if verdict in _MIRRORED or (verdict not in _WORDS and difference < 0):
-        first, second, difference, low, high = second, first, -difference, -high, -low
-        verdict = _MIRRORED.get(verdict, verdict)
-    words = _WORDS.get(verdict, "and")
+    pair = _forward(pair)
+    words = _WORDS.get(pair.verdict, "and")
     sure = f", {pair.certainty:.1%} sure" if pair.certainty else ""
-    return f"{first} {words} {second}: {difference:+.3f} [{low:+.3f}, {high:+.3f}] on {pair.tasks} tasks{sure}"
+    limits = f"[{pair.low:+.3f}, {pair.high:+.3f}]"
+    return f"{pair.first} {words} {pair.second}: {pair.difference:+.3f} {limits} on {pair.tasks} tasks{sure}"

@@ -13,6 +13,7 @@ from headgate.reports.compared import DEFINITIONS, Compared, count, interval, mo
 from headgate.reports.figures import activity_figure, errors_figure, latency_figure, samples_figure, scores_figure
 from headgate.reports.leaderboard import Leaderboard, MissingRule, build_leaderboard
 from headgate.reports.leaderboard_rows import leaderboard_notes, standing_rows
+from headgate.reports.ranking import neighbour_rows
 from headgate.reports.svg import inline_svg, png_of
 from headgate.reports.tables import (
     checked_samples,
@@ -28,7 +29,7 @@ from headgate.telemetry import safe_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NAMES: Final = frozenset({"model", "environment", "group", "kind", "where", "last message"})
+NAMES: Final = frozenset({"model", "next", "verdict", "environment", "group", "kind", "where", "last message"})
 """Columns of words and not of numbers."""
 
 MAX_SCORE_ROWS: Final = 1_000
@@ -52,7 +53,7 @@ def rows_of(tables: dict[str, pl.DataFrame], board: Leaderboard) -> dict[str, li
     made = {"Scores": ("summary", _scores), "Missing scores": ("missing", _missing), "Errors": ("errors", _error)}
     ranked = [{name: row[name] for name in row if name not in {"p", "tasks"}} for row in standing_rows(board)]
     ranked = [{name.replace("samples", "scored samples"): cell for name, cell in row.items()} for row in ranked]
-    return {"Leaderboard": ranked} | {
+    return {"Leaderboard": ranked, "Neighbours": neighbour_rows(board.neighbours)} | {
         heading: [row_of(row) for row in tables[name].iter_rows(named=True)] for heading, (name, row_of) in made.items()
     }
 

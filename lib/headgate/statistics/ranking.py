@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -18,6 +19,9 @@ Verdict = Literal["better", "worse", "alike", "not worse", "not better", "open"]
 _LEVEL: Final = 0.05
 _STAKES: Final = (2.5, 5.0)
 """Differences of full means that bettors believe in, in standard errors of a full run; chosen on drawn tables."""
+
+_ENDLESS_STAKES: Final = (0.4, 0.2, 0.1, 0.05, 0.025)
+"""Likewise where there is no full run, in standard deviations of a row."""
 
 _RISK: Final = 0.9
 """Share of its capital that a bet risks at most."""
@@ -92,6 +96,10 @@ class PairwiseRanking:
     Strictly, a pair is decided when its models are told apart or shown to be alike, which takes up to four times as
     many rows.
 
+    Rows may also be endless: the first of a source of rows like them. Then a limit is of the mean of that source, does
+    not move, and nothing is ever known for certain. All rows count, also after a verdict, which may become a stronger
+    one; each pair is decided at `level` divided by all pairs.
+
     Models that are complete from the beginning are known. They predict the others' scores (a ridge regression on the
     mean and two principal components of what they scored), and only what differs from the prediction is staked on, as
     in the doubly robust estimators: a bad prediction costs rows, not validity.
@@ -102,7 +110,15 @@ class PairwiseRanking:
     """
 
     def __init__(
-        self, scores: ArrayLike, indifference: float, *, is_strict: bool = False, level: float = _LEVEL
+        self,
+        scores: ArrayLike,
+        indifference: float,
+        *,
+        is_strict: bool = False,
+        level: float = _LEVEL,
+        pairs: Sequence[tuple[int, int]] | None = None,
+        family: int = 0,
+        is_endless: bool = False,
     ) -> None:
         """Begin with a table.
 
@@ -111,6 +127,9 @@ class PairwiseRanking:
             indifference: in (0, 1).
             is_strict: decide a pair only when its models differ for sure, or are alike.
             level: probability that any verdict is wrong.
+            pairs: of models that are compared; every two by default.
+            family: of how many pairs these were chosen, if scores had a say in it: endless ones are corrected for it.
+            is_endless: verdicts are about all tasks of the kind, and not about the rows of the table.
 
         Raises:
             InvalidInputError: if there are fewer than two models, no rows, or `indifference` is not between 0 and 1.
@@ -128,23 +147,25 @@ class PairwiseRanking:
             raise InvalidInputError("the models have no task in common: there is nothing to rank them by")
         self._verdicts = _ORDER[:_STRICT] if is_strict else _ORDER
         self.rows, self.indifference, self._level = table.shape[1], indifference, level
-        self._scores = np.full_like(table, np.nan)
+        self._is_endless = is_endless
+        self._stakes = np.array(_ENDLESS_STAKES if is_endless else _STAKES)
+        self._scores = np.where(np.isfinite(table), table, np.nan)
         self._filled = np.zeros(len(table), dtype=np.int64)
-        self._first, self._second = np.triu_indices(len(table), 1)
-        pairs = self._first.size
-        self._seen = np.zeros(pairs, dtype=np.int64)
-        self._sum = np.zeros(pairs)
-        self._apart, self._square = np.zeros(pairs), np.full(pairs, _PRIOR_SQUARE)
+        every = np.triu_indices(len(table), 1) if pairs is None else zip(*pairs, strict=True)
+        self._first, self._second = (np.array(side, dtype=np.int64) for side in every)
+        count = self._first.size
+        self._family = max(family, count)
+        self._seen = np.zeros(count, dtype=np.int64)
+        self._sum = np.zeros(count)
+        self._apart, self._square = np.zeros(count), np.full(count, _PRIOR_SQUARE)
         self._limits = np.array([0.0, 0.0, indifference, -indifference])
-        self._capital = np.zeros((pairs, _SIGNS.size, len(_STAKES)))
-        self._evidence = np.zeros((pairs, _SIGNS.size))
-        self._verdict = np.full(pairs, _OPEN)
-        self._certainty = np.zeros(pairs)
-        self._dropped = np.zeros(pairs, dtype=np.bool_)
+        self._capital = np.zeros((count, _SIGNS.size, self._stakes.size))
+        self._evidence = np.zeros((count, _SIGNS.size))
+        self._verdict = np.full(count, _OPEN)
+        self._certainty = np.zeros(count)
+        self._dropped = np.zeros(count, dtype=np.bool_)
         self._expected, self._to_come = np.zeros_like(table), np.zeros_like(table)
-        self._features = self._known(table)
-        for model, row in np.argwhere(np.isfinite(table)):
-            self._scores[model, row] = table[model, row]
+        self._features = None if is_endless else self._known(table)
         self.advance()
 
     @property
@@ -171,10 +192,13 @@ class PairwiseRanking:
         for model in range(self.models):
             self._fill(model)
         reach = np.minimum(self._filled[self._first], self._filled[self._second])
-        while (ready := self._is_open & (self._seen < reach)).any():
+        while (ready := (self._is_open | (self._is_endless & ~self._dropped)) & (self._seen < reach)).any():
             row = int(self._seen[ready].min())
             self._play(np.flatnonzero(ready & (self._seen == row)), row)
-            self._decide()
+            if not self._is_endless:
+                self._decide()
+        if self._is_endless:
+            self._decide_endless()
 
     @property
     def _is_open(self) -> NDArray[np.bool_]:
@@ -219,16 +243,18 @@ class PairwiseRanking:
 
         Rows to come are drawn from those that were taken: 10 times, all open models of a row together.
         """
-        needed = self.open_models()
-        seen = int(self._filled[needed].min()) if needed.any() else 0
-        if not seen:
+        is_open = self._is_open
+        seen = np.full(self.models, self.rows)  # by the shortest of a model's open pairs
+        for side in (self._first, self._second):
+            np.minimum.at(seen, side[is_open], self._seen[is_open])
+        if not is_open.any() or not seen.all():
             return 0.0
         return sum(self._replayed(samples, seen, rng) for _ in range(_REPLAYS)) / _REPLAYS
 
     def validate(self) -> None:
         """Assert that no pair is ahead of its models, and that what is complete is decided."""
         assert (self._seen <= np.minimum(self._filled[self._first], self._filled[self._second])).all()
-        assert not (self._is_open & (self._seen == self.rows)).any()
+        assert self._is_endless or not (self._is_open & (self._seen == self.rows)).any()
         assert ((self._certainty >= 1 - self._level) | (self._verdict == _OPEN)).all()
 
     # What known models predict.
@@ -250,8 +276,12 @@ class PairwiseRanking:
     def _fill(self, model: int) -> None:
         """Note how far a model's rows are complete, and what is expected of the rows that follow."""
         filled, scores = int(self._filled[model]), self._scores[model]
+        if self._features is None:
+            missing = np.isnan(scores[filled:])
+            self._filled[model] = filled + int(missing.argmax() if missing.any() else missing.size)
+            return
         while filled < self.rows and np.isfinite(scores[filled]):
-            if self._features is not None and filled % _BLOCK == 0 and not self._is_known(model):
+            if filled % _BLOCK == 0 and not self._is_known(model):
                 self._predict(model, filled, self._features)
             filled += 1
         self._filled[model] = filled
@@ -275,16 +305,29 @@ class PairwiseRanking:
         apart = self._scores[first, row] - self._scores[second, row]
         surprise = apart - (self._expected[first, row] - self._expected[second, row])
         to_come = self._to_come[first, row] - self._to_come[second, row]
-        required = (self.rows * self._limits - self._sum[pairs, None] - to_come[:, None]) / left
+        required = self._required(self._limits, self._sum[pairs, None] + to_come[:, None], left)
         spread = self._spread(self._apart[pairs], self._square[pairs], row)
         self._capital[pairs] += self._gain(surprise[:, None], required, _SIGNS, spread[:, None], left)
         self._sum[pairs] += apart
         self._apart[pairs] += surprise
         self._square[pairs] += surprise**2
         self._seen[pairs] += 1
+        capital = np.logaddexp.reduce(self._capital[pairs], axis=-1) - math.log(self._stakes.size)
+        if self._is_endless:
+            self._evidence[pairs] = np.maximum(self._evidence[pairs], capital)
+            return
         out = (self.rows * self._limits - self._sum[pairs, None]) * _SIGNS < 1 - left - _ROUNDING
-        capital = np.logaddexp.reduce(self._capital[pairs], axis=-1) - math.log(len(_STAKES))
         self._evidence[pairs] = np.where(out, np.inf, capital)
+
+    def _required(self, limits: Floats, told: Floats, left: int | Floats) -> Floats:
+        """Return what rows to come bring on average if limits hold, beyond what is expected of them.
+
+        Args:
+            limits: of the difference.
+            told: what rows have brought so far, and what is expected of those to come, in all.
+            left: rows to come.
+        """
+        return limits if self._is_endless else (self.rows * limits - told) / left
 
     def _spread(self, total: Floats, square: Floats, rows: int | Floats) -> Floats:
         """Return the standard deviation of surprises after so many rows."""
@@ -303,8 +346,8 @@ class PairwiseRanking:
             left: rows to come, this one included.
         """
         most = _RISK / (np.abs(required) + (1.0 if self._features is None else 2.0))
-        scale = math.sqrt(self.rows) / (left * spread)
-        stake = np.minimum(np.asarray(_STAKES) * scale[..., None], most[..., None])
+        scale = (1.0 if self._is_endless else math.sqrt(self.rows) / left) / spread
+        stake = np.minimum(self._stakes * scale[..., None], most[..., None])
         gain: Floats = np.log1p(stake * (sign * (surprise - required))[..., None])
         return gain
 
@@ -315,18 +358,24 @@ class PairwiseRanking:
         alike = np.abs(mean) <= self.indifference + _ROUNDING
         self._verdict[whole] = np.where(alike, 0, np.sign(mean)).astype(np.int64)
         self._certainty[whole] = 1.0
-        while count := self.open_pairs:
-            above, below, not_above, not_below = self._evidence.T
-            alike = np.minimum(not_above, not_below)
-            claims = np.stack(
-                [np.minimum(above, not_below), np.minimum(below, not_above), alike, not_below, not_above]
-            )[: self._verdicts.size]
-            enough = claims >= math.log(count / self._level)
-            hit, place = self._is_open & enough.any(axis=0), enough.argmax(axis=0)  # the first of them says most
-            if not hit.any():
-                return
-            self._verdict[hit] = self._verdicts[place[hit]]
-            self._certainty[hit] = 1 - count * np.exp(-claims[place[hit], np.flatnonzero(hit)])
+        while (count := self.open_pairs) and self._decided_at(count, self._is_open):
+            pass
+
+    def _decide_endless(self) -> None:
+        self._decided_at(self._family, ~self._dropped)
+
+    def _decided_at(self, count: int, asked: NDArray[np.bool_]) -> bool:
+        """Decide those pairs that are asked at `level` divided by `count`; return whether there are any."""
+        above, below, not_above, not_below = self._evidence.T
+        alike = np.minimum(not_above, not_below)
+        claims = np.stack([np.minimum(above, not_below), np.minimum(below, not_above), alike, not_below, not_above])[
+            : self._verdicts.size
+        ]
+        enough = claims >= math.log(count / self._level)
+        hit, place = asked & enough.any(axis=0), enough.argmax(axis=0)  # the first of them says most
+        self._verdict[hit] = self._verdicts[place[hit]]
+        self._certainty[hit] = 1 - count * np.exp(-claims[place[hit], np.flatnonzero(hit)])
+        return bool(hit.any())
 
     # What is told.
 
@@ -335,24 +384,27 @@ class PairwiseRanking:
         rows = int(self._seen[pair])
         if not rows:
             return -1.0, 1.0
-        apart, surprise, to_come = (
+        apart, expected, to_come = (
             (table[self._first[pair], :rows] - table[self._second[pair], :rows])[:, None]
-            for table in (self._scores, self._scores - self._expected, self._to_come)
+            for table in (self._scores, self._expected, self._to_come)
         )
+        surprise = apart - expected
         before = np.arange(rows, dtype=np.float64)[:, None]
         left = self.rows - before
         total, sums, squares = (np.cumsum(values, axis=0) - values for values in (apart, surprise, surprise**2))
         spread = self._spread(sums, squares + _PRIOR_SQUARE, before)
         mean = float(apart.mean())
-        reach = (mean * rows + np.array([-1.0, 1.0]) * (self.rows - rows)) / self.rows
+        reach = np.array([-1.0, 1.0])
+        if not self._is_endless:
+            reach = (mean * rows + reach * (self.rows - rows)) / self.rows
 
         def outermost(end: float, sign: float) -> float:
             inside = mean
             for _ in range(_ROUNDS):
                 limits = np.linspace(end, inside, _CANDIDATES)
-                required = (self.rows * limits - total - to_come) / left
+                required = self._required(limits, total + to_come, left)
                 gains = self._gain(surprise, required, np.array(sign), spread, left)
-                capital = np.logaddexp.reduce(np.cumsum(gains, axis=0), axis=-1) - math.log(len(_STAKES))
+                capital = np.logaddexp.reduce(np.cumsum(gains, axis=0), axis=-1) - math.log(self._stakes.size)
                 is_in = (capital < math.log(2 / self._level)).all(axis=0)
                 is_in[-1] = True
                 place = max(1, int(is_in.argmax()))
@@ -362,13 +414,13 @@ class PairwiseRanking:
         low, high = outermost(float(reach[0]), 1.0), outermost(float(reach[1]), -1.0)
         return max(-1.0, low), min(1.0, high)
 
-    def _replayed(self, samples: int, seen: int, rng: np.random.Generator) -> int:
+    def _replayed(self, samples: int, seen: NDArray[np.int64], rng: np.random.Generator) -> int:
         other = copy.deepcopy(self)
         before = other.open_pairs
         while samples > 0 and (cells := other.next(min(samples, int(4 * other.open_models().sum())))):
-            drawn = {row: int(rng.integers(seen)) for row in sorted({row for _, row in cells})}
+            drawn = {row: rng.random() for row in sorted({row for _, row in cells})}
             for model, row in cells:
-                other.add(model, row, self._drawn(model, row, drawn[row]))
+                other.add(model, row, self._drawn(model, row, int(drawn[row] * seen[model])))
             samples -= len(cells)
             other.advance()
         return before - other.open_pairs
