@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Final
@@ -384,12 +385,18 @@ class AdmissionController:
             if account.provider.waiters.count:
                 self._open(account, now)
                 providers[account.provider] = None
-        for provider in {each: None for scope in scopes if scope.opens_at(now) <= now for each in scope.providers}:
+        waiting = {
+            each: None
+            for scope in scopes
+            for each in scope.providers
+            if each.waiters.count and scope.opens_at(now) <= now
+        }
+        for provider in waiting:
             for key in provider.waiters.keys:
                 if not key.is_open and key.admits(now):
                     provider.waiters.open(key)
             providers[provider] = None
-        for provider in sorted(providers, key=attrgetter("served")):
+        for provider in sorted(providers, key=attrgetter("served")) if providers else ():
             self._pump(provider, now)
         for account in accounts:
             self._limits.schedule(account, now)
@@ -401,6 +408,8 @@ class AdmissionController:
     def _moved(self, scope: RateScope, now: float) -> None:
         """Look at a limit per minute again when it has room, and tell its members if that has moved."""
         opens_at = scope.opens_at(now)
+        if opens_at <= now and scope.due_at == math.inf and not scope.is_told:
+            return
         if self._watch.is_on and scope.has_moved(opens_at, now):
             for member in scope.members:
                 self._watch.note(member, now)

@@ -201,6 +201,8 @@ class PressureWatch:
     def note_key(self, key: KeyState, now: float) -> None:
         """Tell if the pressure on a key has changed."""
         pressure = key.pressure(now)
+        if pressure is None and key.told is None:
+            return
         if pressure is not None and pressure.reason is PressureReason.NO_SLOTS and not key.account.provider.is_short:
             pressure = None
         if pressure is not None and pressure.reason in REASONS and (pressure.until or now) - now < MOVED_S:

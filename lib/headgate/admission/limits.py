@@ -226,17 +226,22 @@ class Limits:
     def schedule(self, account: Account, now: float) -> None:
         """Have an account looked at when time alone changes it, if anybody would know the difference."""
         due_at = math.inf
-        keys = [key for key in account.keys.values() if key.waiting or self.is_watched]
-        if keys:
-            ends = (account.blocked_until, math.inf if account.breaker.is_closed else account.breaker.until)
-            due_at = min((end for end in ends if end > now), default=math.inf)
-            for key in keys:
+        is_noted = False
+        for key in account.keys.values():
+            if key.waiting or self.is_watched:
+                is_noted = True
                 at = key.law.next_change_at(now)
                 if at is not None:
                     due_at = min(due_at, max(at, now + _LEAST_TICK_S))
+        if is_noted:
+            if now < account.blocked_until < due_at:
+                due_at = account.blocked_until
+            if not account.breaker.is_closed and now < account.breaker.until < due_at:
+                due_at = account.breaker.until
             if account.rates is not None and now < (opens_at := account.rates.opens_alone_at(now)) < due_at:
                 due_at = opens_at
-        self.agenda.set_due(account, due_at)
+        if due_at != account.due_at:
+            self.agenda.set_due(account, due_at)
 
     def schedule_scope(self, scope: RateScope, opens_at: float, now: float) -> None:
         """Have a limit per minute looked at when it has room again, if anybody would know the difference."""

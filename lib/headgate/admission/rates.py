@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from headgate.admission.classify import OutcomeKind, RequestOutcome
@@ -35,6 +35,9 @@ _LEAST_S: Final = 1e-6
 _WEIGHT: Final = 0.002
 """Of the newest request in a running mean, at least: groups are charged by it, and a faster one would favour those
 whose large requests have just moved it."""
+
+_OF_PROMPTS: Final = (1, 3)
+"""The units in which a prompt alone may be more than a minute's."""
 
 _MOST_OWED: Final = 4_096
 """Groups whose debts are remembered."""
@@ -71,11 +74,13 @@ class Bucket:
         level: what is left at `at`; below 0 it is owed.
         reserved: of it, what attempts in flight have taken and may give back.
         closed_until: when the provider said that it has room again.
+        opens: when it has room by itself, in the past where it has: time alone does not move it. It is looked at far
+            more often than anything is taken.
     """
 
     __slots__ = (
-        "_most", "at", "closed_until", "level", "limit", "reserved", "scope", "share", "stated", "told", "told_at",
-        "unit",
+        "_most", "at", "closed_until", "level", "limit", "opens", "reserved", "scope", "share", "stated", "told",
+        "told_at", "unit",
     )  # fmt: skip
 
     def __init__(self, scope: RateScope, unit: int, now: float) -> None:
@@ -88,7 +93,7 @@ class Bucket:
         self.limit = self._most = self.level = math.inf
         self.at = now
         self.reserved = 0.0
-        self.closed_until = -math.inf
+        self.closed_until = self.opens = -math.inf
 
     def refill(self, now: float) -> float:
         """Let time pass; return what is left."""
@@ -103,29 +108,41 @@ class Bucket:
     def _fill(self, now: float) -> None:
         if self.limit < math.inf:
             filled = self.level + (now - self.at) * self.limit / 60
-            self.level = min(filled, self._most)
+            self.level = min(self._most, filled)
         self.at = now
 
     def opens_at(self, now: float) -> float:
         """Return when there is room by itself; `now` or earlier where there is."""
-        level = self.level if now == self.at and self.told is None else self.refill(now)
+        if self.told is not None:
+            self.refill(now)
+        return self.opens
+
+    def _set_level(self, level: float) -> None:
+        """Take a level, at the time up to which it was refilled, and find out when there is room."""
+        self.level = level
         opens = self.closed_until
         if level < _LEAST:
-            opens = max(opens, now + max((1.0 - level) * 60 / self.limit, _LEAST_S))
+            by_itself = self.at + max((1.0 - level) * 60 / self.limit, _LEAST_S)
+            opens = max(opens, by_itself)
             if self.told is not None:
                 opens = min(opens, self.told_at + NOTE_LASTS_S + _LEAST_S)
-        return opens
+        self.opens = opens
 
     def take(self, amount: float, now: float) -> None:
         """Take what an attempt is expected to need."""
-        self.level = self.refill(now) - amount
+        level = self.refill(now) - amount
         self.reserved += amount
+        if level < _LEAST:
+            self._set_level(level)
+        else:
+            self.level = level
 
     def settle(self, taken: float, used: float, now: float) -> None:
         """Take what an attempt used in place of what it was expected to."""
-        self.reserved = max(0.0, self.reserved - taken)
+        reserved = self.reserved - taken
+        self.reserved = max(0.0, reserved)
         left = self.refill(now) + taken - used
-        self.level = min(self._most, left)
+        self._set_level(min(self._most, left))
 
     def state(self, per_minute: float | None, now: float) -> None:
         """Take the limit that the roster states."""
@@ -146,19 +163,19 @@ class Bucket:
             self.told, self.told_at = note.limit, now
             self._moved()
         if note.remaining is not None:
-            self.level = min(self.level, note.remaining)
+            self._set_level(min(self.level, note.remaining))
 
     def refused(self, wait_s: float | None, now: float) -> None:
         """Take that the provider had no room: none is left, until it says there is or enough has come."""
-        self.level = min(self.refill(now), 0.0)
         if wait_s is not None:
             self.closed_until = max(self.closed_until, now + min(wait_s, LONGEST_BLOCK_S))
+        self._set_level(min(self.refill(now), 0.0))
 
     def _moved(self) -> None:
         told = math.inf if self.told is None else self.told
         self.limit = self.share * (told if self.stated is None else min(told, self.stated))
         self._most = burst_of(self.limit)
-        self.level = min(self.level, self._most) if self.limit < math.inf else math.inf
+        self._set_level(min(self.level, self._most) if self.limit < math.inf else math.inf)
 
     def validate(self) -> None:
         """Assert what holds of every bucket."""
@@ -170,6 +187,15 @@ class Bucket:
 def burst_of(limit: float) -> float:
     """Return what a bucket of a limit per minute holds at most: one request, or one token, at least."""
     return max(1.0, limit * BURST_S / 60)
+
+
+def _opens_at(buckets: Iterable[Bucket], now: float) -> float:
+    """Return when all of some buckets have room; `now` or earlier where they have."""
+    opens = -math.inf
+    for bucket in buckets:
+        at = bucket.opens if bucket.told is None else bucket.opens_at(now)
+        opens = max(opens, at)
+    return opens
 
 
 class RateScope:
@@ -234,10 +260,7 @@ class RateScope:
 
     def opens_at(self, now: float) -> float:
         """Return when all buckets have room; `now` or earlier where they have."""
-        opens = -math.inf
-        for bucket in self.bound:
-            opens = max(opens, bucket.opens_at(now))
-        return opens
+        return _opens_at(self.bound, now)
 
     def has_moved(self, opens_at: float, now: float) -> bool:
         """Return whether its members are to hear when it has room again; they are taken to hear it with that."""
@@ -277,7 +300,7 @@ class AccountRates:
         owed: what groups took more than they were charged for when their turn came, in mean requests.
     """
 
-    __slots__ = ("_counted", "_means", "_own", "binding", "buckets", "owed", "scopes", "shared")
+    __slots__ = ("_alone", "_counted", "_means", "_own", "binding", "buckets", "owed", "scopes", "shared")
 
     def __init__(self, own: str) -> None:
         """Begin without limits; `own` is the name of the model's scope."""
@@ -285,6 +308,7 @@ class AccountRates:
         self.scopes: dict[str, RateScope] = {}
         self.buckets: tuple[Bucket, ...] = ()
         self.shared: tuple[RateScope, ...] = ()
+        self._alone: tuple[Bucket, ...] = ()
         self.binding = 0
         self.owed: dict[str, float] = {}
         self._means = [1.0, 0.0, 0.0, 0.0]
@@ -294,16 +318,17 @@ class AccountRates:
         """Find the buckets that have a limit, after one was stated, told or forgotten."""
         self.buckets = tuple(bucket for scope in self.scopes.values() for bucket in scope.bound)
         self.shared = tuple(scope for name, scope in self.scopes.items() if name != self._own and scope.bound)
+        self._alone = tuple(bucket for bucket in self.buckets if bucket.scope not in self.shared)
 
     def opens_alone_at(self, now: float) -> float:
         """Return when the buckets have room that no other account takes from; `now` or earlier where they have."""
-        return max((b.opens_at(now) for b in self.buckets if b.scope not in self.shared), default=-math.inf)
+        return _opens_at(self._alone, now)
 
     def opens_at(self, now: float) -> float:
         """Return when all buckets have room; `now` or earlier where they have."""
         opens = -math.inf
         for bucket in self.buckets:
-            at = bucket.opens_at(now)
+            at = bucket.opens if bucket.told is None else bucket.opens_at(now)
             if at > opens:
                 opens = at
                 if at > now:
@@ -359,14 +384,13 @@ class AccountRates:
 
     def too_large(self, item: RequestItem) -> str | None:
         """Return why a request can never be sent: its prompt alone is more than a minute's tokens as stated."""
-        for scope in self.scopes.values():
-            for unit in (1, 3):
-                stated = scope.buckets[unit].stated
-                if stated is not None and item.input_tokens > stated:
-                    return (
-                        f"a prompt of about {item.input_tokens} tokens is more than the {stated:g} "
-                        f"{RATE_UNITS[unit].replace('_', ' ')} that its {scope.name} may take in a minute"
-                    )
+        tokens = item.input_tokens
+        for bucket in self.buckets if tokens else ():
+            if bucket.unit in _OF_PROMPTS and bucket.stated is not None and tokens > bucket.stated:
+                return (
+                    f"a prompt of about {tokens} tokens is more than the {bucket.stated:g} "
+                    f"{RATE_UNITS[bucket.unit].replace('_', ' ')} that its {bucket.scope.name} may take in a minute"
+                )
         return None
 
     def statuses(self, now: float) -> tuple[RateStatus, ...]:
@@ -393,15 +417,15 @@ def _used(need: Need, outcome: RequestOutcome) -> Need:
     its reply where it may have been written.
     """
     _, sent, said, _ = need
-    match outcome.kind:
-        case OutcomeKind.SUCCESS if outcome.prompt_tokens or outcome.tokens:
-            sent, said = float(outcome.prompt_tokens), float(outcome.tokens)
-        case OutcomeKind.RATE_LIMITED:
-            sent = said = 0.0
-        case OutcomeKind.PROVIDER_FAILURE:
-            said = 0.0
-        case _:
-            return need
+    kind = outcome.kind
+    if kind is OutcomeKind.SUCCESS and (outcome.prompt_tokens or outcome.tokens):
+        sent, said = float(outcome.prompt_tokens), float(outcome.tokens)
+    elif kind is OutcomeKind.RATE_LIMITED:
+        sent = said = 0.0
+    elif kind is OutcomeKind.PROVIDER_FAILURE:
+        said = 0.0
+    else:
+        return need
     return (1.0, sent, said, sent + said)
 
 

@@ -134,7 +134,8 @@ class AnswerLevels:
     @property
     def slope(self) -> float:
         """By how much the logarithm of latency rises with that of the length."""
-        return max(0.0, min(1.0, self._common / (self._spread + _LENGTHS_ALIKE)))
+        slope = self._common / (self._spread + _LENGTHS_ALIKE)
+        return 0.0 if slope < 0.0 else min(1.0, slope)
 
     def begin(self) -> None:
         """Take the answers so far, whose lengths were not looked at, as the ones that others are compared with."""
@@ -146,8 +147,8 @@ class AnswerLevels:
         if tokens <= 0:
             return level
         length = math.log(tokens + _HEAD_TOKENS)
-        self._count += 1
-        weight = max(1 / self._count, 1 / _MEMORY)
+        self._count = min(self._count + 1, _MEMORY)
+        weight = 1 / self._count
         longer, slower = length - self._length, level - self._level
         self._length += weight * longer
         self._level += weight * slower
