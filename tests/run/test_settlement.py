@@ -16,7 +16,7 @@ from headgate.environments import Environment
 from headgate.run import Run, RunPlan, RunResult
 from headgate.run.matrix import MatrixTaskProvider
 from headgate.sampling import StaticRoster
-from headgate.simulation import LoopClock, ScriptedChats, free_environments, run_virtual
+from headgate.simulation import LoopClock, MemoryStore, ScriptedChats, free_environments, run_virtual
 from tests.run.run_world import World, models
 
 SURE, UNSURE = "m000@main", "m001@main"
@@ -211,3 +211,47 @@ def test_what_cannot_be_ranked_does_not_begin(world: World, count: int, instance
     with pytest.raises(InvalidInputError, match=message):
         ranked(world, count, instances)
     assert world.counts() == {}
+
+
+def test_a_ranking_of_a_running_process_follows_what_was_invalidated(world: World) -> None:
+    """Samples that the store does not count any more are taken out, those that it does not have yet stay in."""
+
+    class Invalidated(MemoryStore):
+        gone = 0
+
+        async def task_scores(self, campaign: str) -> list[tuple[str, str, int, float]]:
+            return (await super().task_scores(campaign))[: None if not self.gone else 0]
+
+        async def invalid(self, campaign: str, since: float) -> list[tuple[str, str, float, float, int]]:
+            first = self.samples[: self.gone]
+            return [(s.model, s.environment, s.finished_at, s.score or 0.0, s.index) for s in first]
+
+    async def main() -> tuple[int, int, int]:
+        clock = LoopClock(1_767_225_600.0)
+        store = Invalidated()
+        provider = MatrixTaskProvider(["test:one"], 400, is_shuffled=True)
+        settings = world.settings(num_evaluation_workers=4, indifference=0.01, sink_max_wait=1, sink_batch_size=4)
+        environments = free_environments({"test:one": 100.0})
+        made = (settings, StaticRoster(models(3)), environments, store, Graded(clock))
+        run = Run(RunPlan(*made, provider=provider, stop_when_idle=True), clock=clock, emit=lambda _: None, inline=True)
+        running = asyncio.ensure_future(run.run())
+        while len(store.samples) < 150:  # noqa: ASYNC110 - of virtual time
+            await asyncio.sleep(1)
+
+        def tasks() -> int:
+            report = run._settling.report()
+            assert report is not None
+            return max(pair.tasks for pair in report.pairs)
+
+        before = tasks()
+        store.gone = 60
+        await run._recount()
+        after = tasks()
+        run.stop("seen enough")
+        await running
+        return before, after, len(store.samples)
+
+    before, after, stored = run_virtual(main())
+    assert before > 20
+    assert after < before / 2, "the first tasks of all models have to be taken again"
+    assert stored >= 150

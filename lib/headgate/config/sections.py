@@ -295,6 +295,14 @@ class SchedulingSettings(Section):
         "first, wherever their means over all instances differ by more than this; 0 takes all of them. Instances are "
         "then taken in random order.",
     )
+    allocation: Literal["rates", "ranking"] = Field(
+        "rates",
+        description="Who gets an environment's samples of a day: every model its rate, or more those whose samples are "
+        "expected to rank most pairs of models by `indifference`, per token; all together as many as by rates.",
+    )
+    allocation_uniform: float = Field(
+        0.25, gt=0, le=1, description="Share of its rate that every model gets in any case with `allocation: ranking`."
+    )
     early_stop: bool = Field(
         True, description="Stop a campaign when the share of samples that fail for good reaches `shutdown_error_rate`."
     )

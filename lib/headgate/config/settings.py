@@ -268,6 +268,8 @@ class Settings(
                 f"a run stops by indifference or by target_half_width (got {self.indifference:g}, "
                 f"{self.target_half_width:g}): a model whose mean is known may still have to be compared"
             )
+        if self.allocation == "ranking" and not self.indifference:
+            raise ValueError("allocation: ranking needs an indifference, a difference of means such as 0.02 (got 0)")
         if self.error_pause_s > self.max_pause_s:
             raise ValueError(f"error_pause_s must be <= max_pause_s (got {self.error_pause_s:g}, {self.max_pause_s:g})")
         return self

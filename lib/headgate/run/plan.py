@@ -116,7 +116,8 @@ class RunPlan:
         if self.stop_when_idle:
             pause_s, max_pause_s = min(pause_s, ONE_SHOT_PAUSE_S), min(max_pause_s, ONE_SHOT_MAX_PAUSE_S)
         return SamplingRules(
-            low_sample_threshold=settings.low_sample_threshold,
+            # A ranking gives new models more by itself, and a boost would undo what it takes from others.
+            low_sample_threshold=settings.low_sample_threshold if settings.allocation == "rates" else 0,
             low_sample_multiplier=settings.low_sample_multiplier,
             catch_up_horizon_s=settings.catch_up_horizon_s,
             error_threshold=settings.error_threshold,

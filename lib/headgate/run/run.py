@@ -267,6 +267,7 @@ class Run:
                 sink = group.create_task(self._sink.run())
                 beside = [self._demand.run(), self._membership.keep(), self._report(), self._stop_in_time()]
                 beside += [self._journal.keep(), self._learning.keep(), self._scores.keep()]
+                beside.append(self._settling.allotment.keep())
                 beside.append(self.steering.keep(LOOK_EVERY_SIMULATED_S if self._is_simulated else LOOK_EVERY_S))
                 if self.plan.notices is not None:
                     beside.append(self.plan.notices.keep(self._told))

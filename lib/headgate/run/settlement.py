@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 
 from headgate.core import Sample, Task
 from headgate.core.errors import InvalidInputError, StoreError
 from headgate.core.events import ModelsRanked, PairSettled, TaskReturned
+from headgate.run.allotment import RankingAllotment
 from headgate.run.dispatch import ROLLOUT
 from headgate.run.matrix import MatrixTaskProvider
 from headgate.run.parts import Parts
 from headgate.run.plan import RunPlan, RunStore
 from headgate.sampling import Demand, Known, PrecisionStop, RankingReport, RankingStop
+
+_MOST_TAKEN = 20_000
+"""Samples of this run that a ranking is made of again beside the stored ones: the store may not have them yet."""
 
 _WHY = "its mean is known well enough"
 _RANKED = "its rank is known"
@@ -33,15 +37,15 @@ def settling_of(parts: Parts, plan: RunPlan) -> Settling:
         stop = PrecisionStop(settings.target_half_width, settings.target_min_tasks)
     if isinstance(provider, MatrixTaskProvider) and provider.is_shuffled:
         ranking = RankingStop(settings.indifference, provider.rows()) if settings.indifference else None
-        return Settling(parts, stop, list(plan.environments), provider.place, ranking)
-    if settings.indifference:
+        return Settling(parts, stop, list(plan.environments), provider.place, plan.store, ranking)
+    if settings.indifference and (provider is not None or settings.allocation == "rates"):
         raise InvalidInputError(
             f"models are ranked on a fixed number of tasks, and none is stated (got indifference "
             f"{settings.indifference:g})",
-            next_step="State how many with --instances.",
+            next_step="State how many with --instances, or set allocation=ranking to share the samples of a day by it.",
         )
     drawn = [name for name, environment in plan.environments.items() if environment.spec.tasks_are_drawn]
-    return Settling(parts, stop, drawn if provider is None else (), float)
+    return Settling(parts, stop, drawn if provider is None else (), float, plan.store)
 
 
 class Settling:
@@ -53,6 +57,7 @@ class Settling:
 
     Attributes:
         given_up: why each model was given up, by its key.
+        allotment: shares the samples of a day among the models.
     """
 
     def __init__(
@@ -61,6 +66,7 @@ class Settling:
         stop: PrecisionStop | None,
         environments: Collection[str],
         place: Callable[[int], float],
+        store: RunStore,
         ranking: RankingStop | None = None,
     ) -> None:
         """Prepare it; pairs in `environments` can be settled, whose tasks are opened in the order of `place`."""
@@ -69,10 +75,12 @@ class Settling:
         self._environments = frozenset(environments)
         self._place = place
         self._ranking = ranking
+        self._taken: deque[tuple[str, str, float, int, float | None]] = deque(maxlen=_MOST_TAKEN)
         self._ranked: set[str] = set()
         self._open_pairs = -1
         self._leaving: dict[tuple[str, str], str] = {}
         self.given_up: dict[str, str] = {}
+        self.allotment = RankingAllotment(parts, store)
 
     async def restore(self, store: RunStore) -> None:
         """Take up the scores that the store has of this campaign.
@@ -91,12 +99,22 @@ class Settling:
                 self._stop.past(model, environment, index, score)
 
     async def recount(self, store: RunStore) -> None:
-        """Rest on what the store counts now; pairs that have settled stay so until the next run."""
-        if self._stop is None:
+        """Rest on what the store counts now; pairs that have settled, and models that are ranked, stay so here."""
+        self.allotment.recount()
+        if self._stop is None and self._ranking is None:
             return
         with contextlib.suppress(StoreError):  # as it was, until somebody invalidates again
-            scores = self._by_index(await store.task_scores(self._parts.settings.campaign))
+            rows = await store.task_scores(self._parts.settings.campaign)
             gone = await store.invalid(self._parts.settings.campaign, 0.0)
+            if self._ranking is not None:
+                left_out = {one[:3] for one in gone}
+                taken = [(*one[:2], *one[3:]) for one in self._taken if one[:3] not in left_out]
+                self._ranking.recount([*rows, *taken])
+                self._open_pairs = -1
+                self._rank()
+            if self._stop is None:
+                return
+            scores = self._by_index(rows)
             counted: defaultdict[tuple[str, str], dict[int, float]] = defaultdict(dict)
             for model, environment, index, score in scores:
                 counted[model, environment].setdefault(index, score)
@@ -146,6 +164,7 @@ class Settling:
         """Note how a task ended; when that settles its pair, tell so and take it out."""
         self._ended(sample.model, sample.environment, sample.task_id, sample.score)
         if self._ranking is not None:
+            self._taken.append((sample.model, sample.environment, sample.finished_at, sample.sequence, sample.score))
             self._ranking.ended(sample.model, sample.environment, sample.sequence, sample.score)
             self._rank()
 

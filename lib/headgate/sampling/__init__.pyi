@@ -26,6 +26,7 @@ from .ranking import (
     RankedPair as RankedPair,
     RankingReport as RankingReport,
     RankingStop as RankingStop,
+    ranking_shares as ranking_shares,
 )
 from .roster import (
     BASELINE_ROSTER as BASELINE_ROSTER,

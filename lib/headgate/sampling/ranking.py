@@ -1,8 +1,8 @@
-"""When a model has been sampled enough to be ranked: it has been compared with every other one."""
+"""When a model has been sampled enough to be ranked, and whose samples rank most: by comparison with the others."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +13,12 @@ from headgate.statistics import PairDecision, PairwiseRanking, Verdict
 
 NEXT_SAMPLES: Final = 1_000
 """Samples whose decisions are foreseen."""
+
+_MOST_ROWS: Final = 4_000
+_ROWS_AT_ONCE: Final = 32
+_REACH: Final = 10
+_NEW: Final = 20
+_ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +120,14 @@ class RankingStop:
         for model in self._left:
             self._ranking.drop(self._models.index(model))
 
+    def recount(self, cells: Iterable[tuple[str, str, int, float | None]]) -> None:
+        """Rest on what counts now: model, environment, sequence and score of tasks that have ended."""
+        self._sums, self._ended, self._seen = {}, {}, set()
+        for cell in cells:
+            self.past(*cell)
+        if self._models:
+            self.join(())
+
     def leave(self, model: str) -> None:
         """Rank the others without this one."""
         if self._ranking is not None and model in self._models:
@@ -158,3 +172,72 @@ class RankingStop:
     def _named(self, one: PairDecision) -> RankedPair:
         first, second = self._models[one.first], self._models[one.second]
         return RankedPair(first, second, one.verdict, one.certainty, one.rows, one.difference, one.low, one.high)
+
+
+def ranking_shares(
+    scores: Sequence[Mapping[str, Mapping[int, float]]],
+    tokens: Sequence[float],
+    *,
+    indifference: float,
+    uniform: float,
+    most: float,
+) -> Iterator[NDArray[np.float64] | None]:
+    """Yield None while it counts, and at last each model's share of an even part of every environment's samples.
+
+    Shares are 1 on average. What is above `uniform` goes to models by how many pairs their next task of each
+    environment is expected to rank, per token, on tasks like these. The model with the highest mean so far, and models
+    with fewer than 20 such tasks, get 1 at least. Each model is compared with those at most 10 places away in the order
+    of their means, on its first 4 000 tasks.
+
+    Args:
+        scores: of each model by environment and sequence; what is missing before its last counts as 0.
+        tokens: of a sample of each.
+        indifference: in (0, 1).
+        uniform: least share, in (0, 1].
+        most: largest share.
+    """
+    tables = [_rows_of(one, {name for other in scores for name in other}) for one in scores]
+    order = sorted(range(len(scores)), key=lambda n: -float(tables[n].mean()) if tables[n].size else 0.0)
+    length = max((table.size for table in tables), default=0)
+    if len(scores) < 2 or not length:
+        yield np.ones(len(scores))
+        return
+    pairs = [(m, n) for place, m in enumerate(order) for n in order[place + 1 : place + 1 + _REACH]]
+    ranking = PairwiseRanking(np.full((len(scores), length), np.nan), indifference, pairs=pairs, is_endless=True)
+    for start in range(0, length, _ROWS_AT_ONCE):
+        for model, table in enumerate(tables):
+            for row, score in enumerate(table[start : start + _ROWS_AT_ONCE], start):
+                ranking.add(model, row, float(score))
+        ranking.advance()
+        yield None
+    sizes = np.array([table.size for table in tables])
+    least = np.where(sizes < _NEW, 1.0, uniform)
+    least[order[0]] = 1.0
+    worth = ranking.worth() / np.asarray(tokens)
+    yield _filled_up(least, worth, max(1.0, most)) if worth.any() else np.ones(len(scores))
+
+
+def _rows_of(scores: Mapping[str, Mapping[int, float]], environments: Collection[str]) -> NDArray[np.float64]:
+    """Return a model's mean over environments of each sequence that it has come to in all of them."""
+    lengths = [1 + max(scores.get(name) or {-1: 0.0}) for name in environments]
+    count = min(min(lengths, default=0), _MOST_ROWS)
+    found = np.zeros(count)
+    for name in environments:
+        found += [scores[name].get(row, 0.0) for row in range(count)] if count else 0.0
+    return found / max(1, len(lengths))
+
+
+def _filled_up(least: NDArray[np.float64], worth: NDArray[np.float64], most: float) -> NDArray[np.float64]:
+    """Return shares from `least` to `most`, 1 on average, what is above the least by worth as far as that goes."""
+    shares = least.copy()
+    for _ in range(2 * least.size):
+        room, left = most - shares, least.size - shares.sum()
+        if left < _ROUNDING:
+            break
+        wanted = np.where(room > _ROUNDING, worth, 0.0)
+        if not wanted.any():
+            wanted = (room > _ROUNDING).astype(np.float64)
+        if not wanted.any():
+            break
+        shares += np.minimum(room, left * wanted / wanted.sum())
+    return shares

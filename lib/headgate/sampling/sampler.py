@@ -269,6 +269,7 @@ class ModelSampler:
         self.last_error: tuple[float, str] | None = None
         self.is_held = False
         """Whether nothing falls due: its model has used up a budget of 24 h, or enough waits for its engine already."""
+        self._share = 1.0
         self._held: frozenset[str] = frozenset()
         self._paused: frozenset[str] = frozenset()
         past = history or {}
@@ -375,6 +376,14 @@ class ModelSampler:
                 line.cadence.rescale(now, line.rate, rate)
                 line.cadence.daily_rate *= rate / line.rate
                 line.rate = rate
+        self._rebuild()
+
+    def allot(self, share: float, now: float) -> None:
+        """Sample at this share of the rates, above 0, until told otherwise; what has passed of an interval is kept."""
+        for line in self._lines.values():
+            line.cadence.rescale(now, self._share, share)
+            line.cadence.daily_rate *= share / self._share
+        self._share = share
         self._rebuild()
 
     def end_pause(self, now: float) -> list[Event]:

@@ -222,6 +222,24 @@ class PairwiseRanking:
         missing = np.argwhere(np.isnan(self._scores[needed]).T)
         return [(int(needed[place]), int(row)) for row, place in missing[:count]]
 
+    def worth(self) -> Floats:
+        """Return of each model how many pairs its next row is expected to decide, hoping for the best of each pair.
+
+        A pair needs rows by how far its difference may lie, a standard error beyond what was seen, from the nearest
+        limit that a verdict denies. Of two models the one that has fewer rows gets what the pair is worth.
+        """
+        is_open, found = self._is_open, np.zeros(self.models)
+        first, second, seen = self._first[is_open], self._second[is_open], self._seen[is_open]
+        spread = self._spread(self._apart[is_open], self._square[is_open], seen)
+        gap = np.abs(self._sum[is_open]) / np.maximum(1, seen) + self.indifference + spread / np.sqrt(seen + 1)
+        missing = math.log(self._family / self._level) - np.maximum(0.0, self._evidence[is_open, 2:].max(axis=1))
+        each = np.minimum(1.0, gap**2 / (2 * spread**2 * np.maximum(1.0, missing)))
+        lead = self._filled[second] - self._filled[first]
+        behind = np.clip(0.5 + lead / np.maximum(8.0, 0.1 * self._filled[first]), 0.0, 1.0)
+        np.add.at(found, first, each * behind)
+        np.add.at(found, second, each * (1 - behind))
+        return found
+
     def decisions(self) -> list[PairDecision]:
         """Return what is known of each two models."""
         return [self.decision(pair) for pair in range(self._first.size)]
@@ -329,7 +347,7 @@ class PairwiseRanking:
         """
         return limits if self._is_endless else (self.rows * limits - told) / left
 
-    def _spread(self, total: Floats, square: Floats, rows: int | Floats) -> Floats:
+    def _spread(self, total: Floats, square: Floats, rows: int | Floats | NDArray[np.int64]) -> Floats:
         """Return the standard deviation of surprises after so many rows."""
         count = np.asarray(rows) + 1.0
         variance = np.maximum(square / count - (total / count) ** 2, 1 / (count + 20))
