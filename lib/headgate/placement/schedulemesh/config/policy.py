@@ -32,7 +32,9 @@ WITHOUT_EFFECT: Final = frozenset({"remaining_time_weight", "min_preempt_score"}
 
 PROTECTED_POOLS: Final = "protected_pools"
 
-SCHEDULEMESH_RULES: Final = PreemptionRules(min_runtime_s=0.0, patience_s=0.0, budget_share=1.0, budget_interval_s=0.0)
+SCHEDULEMESH_RULES: Final = PreemptionRules(
+    min_runtime_s=0.0, patience_s=0.0, short_first=0.0, budget_share=1.0, budget_interval_s=0.0
+)
 """What ScheduleMesh does not know is off: minimum run time, patience with work that ends soon, budgets."""
 
 _OFF: Final = ("patience_s", "budget_share", "budget_interval_s")
