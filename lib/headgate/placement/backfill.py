@@ -8,7 +8,7 @@ from typing import Final
 
 from headgate.core import events
 from headgate.placement.amounts import NOTHING, Amounts
-from headgate.placement.durations import level
+from headgate.placement.durations import Durations, level
 from headgate.placement.ladder import LOAN, RESERVED, WIDE, Search, by_right, footprint, make_room, shape_of
 from headgate.placement.lifecycle import Lifecycle
 from headgate.placement.outcomes import Offer, Rejected, Why
@@ -86,7 +86,7 @@ class Backfill:
             found.append(preempting)
         until = min((each.until for each in found if each.until is not None), default=None)
         says = found[-1].says
-        if cast(self.life.holdings, request, pool, shape_of(request), now) is None:
+        if cast(self.life.holdings, request, pool, shape_of(request), now, self._guesses(request, now)) is None:
             says = "it would not fit beside the reserved groups even if all other work ended"
         return Why(request.stage, says, until, ahead, tuple(found))
 
@@ -244,9 +244,14 @@ class Backfill:
     def _shadows_of_others(self, request: Occupancy) -> list[Shadow]:
         return [shadow for shadow in self.shadows.values() if shadow.request_id != request.request_id]
 
+    def _guesses(self, request: Occupancy, now: float) -> Durations | None:
+        """Return what a shadow goes by beside what it was told, until its request has let others go first so long."""
+        lets_s = self.life.rules.short_first * request.left_s
+        return self.life.durations if now < request.submitted_at + lets_s else None
+
     def _shade(self, request: Occupancy, pool: Pool, now: float) -> None:
         if pool.name not in self.shadows:
-            shadow = cast(self.life.holdings, request, pool, shape_of(request), now)
+            shadow = cast(self.life.holdings, request, pool, shape_of(request), now, self._guesses(request, now))
             if shadow is not None:
                 self.shadows[pool.name] = shadow
 

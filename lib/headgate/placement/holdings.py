@@ -151,6 +151,8 @@ class Holdings:
         held: pool -> what its placed requests hold, promises included.
         placed: pool -> request ids that hold a group or are promised one.
         freed: request ids that are being stopped for others: their pool is charged for them no more.
+        possible: kinds of request that an empty cluster of these nodes carries.
+        cluster: what all nodes have together.
     """
 
     nodes: dict[str, NodeView] = field(default_factory=dict)
@@ -162,12 +164,14 @@ class Holdings:
     placed: dict[str, set[str]] = field(default_factory=dict)
     leaving: set[str] = field(default_factory=set)
     freed: set[str] = field(default_factory=set)
+    possible: set[tuple[object, ...]] = field(default_factory=set)
     cluster: Amounts = NOTHING
 
     def see(self, nodes: Iterable[NodeView]) -> None:
         """Take over the whole list of living nodes."""
         self.nodes = {node.node_id: node for node in nodes}
         self.cluster = total(node.total for node in self.nodes.values())
+        self.possible.clear()
         self.room = {node_id: dict(node.usable.units) for node_id, node in self.nodes.items()}
         for group in self.groups.values():
             if group.group_id not in self.leaving:

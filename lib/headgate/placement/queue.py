@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from headgate.placement.amounts import NOTHING, Amounts
-from headgate.placement.durations import level
+from headgate.placement.durations import Durations, level
 from headgate.placement.holdings import Holdings, Room, fits, give, place, take
 from headgate.placement.pool import GroupShape, Pool
 from headgate.placement.request import Occupancy, PlacementRequest
@@ -130,6 +130,7 @@ class Shadow:
         begins_at: monotonic seconds; infinite when nobody knows how long the others run.
         spare: node id -> what others may still take beyond `begins_at`, for the nodes of the shadow.
         quota_spare: the same for the quota of the pool.
+        guesses: whether work that was told nothing counts as likely to run as long as work like it did.
     """
 
     request_id: str
@@ -137,10 +138,11 @@ class Shadow:
     begins_at: float
     spare: Room
     quota_spare: dict[str, int]
+    guesses: bool = False
 
     def outlasts(self, other: Occupancy, now: float) -> bool:
-        """Tell whether `other` will have ended when this begins, if it starts now."""
-        duration = other.request.estimated_duration_s
+        """Tell whether `other` is likely to have ended when this begins, if it starts now."""
+        duration = other.left_s if self.guesses else other.request.estimated_duration_s
         return duration > 0 and now + duration <= self.begins_at
 
     def allows(self, other: Occupancy, nodes: Mapping[str, Amounts], size: Amounts, now: float) -> bool:
@@ -162,8 +164,13 @@ class Shadow:
                 take(self.spare[node], amounts)
 
 
-def ends_at(running: Occupancy, now: float) -> float:
-    """Return when a request should end: now if it is overdue, infinity where nobody knows."""
+def ends_at(running: Occupancy, now: float, durations: Durations | None) -> float:
+    """Return when a request should end: now if it is overdue, infinity where nobody knows.
+
+    With `durations` what was told nothing should end when work like it did.
+    """
+    if durations is not None:
+        return now + durations.left_s(running, now)
     if running.request.estimated_duration_s <= 0:
         return math.inf
     began = now if running.started_at is None else running.started_at
@@ -178,10 +185,15 @@ def amounts_by_node(shape: GroupShape, nodes: tuple[str, ...]) -> dict[str, Amou
     return taken
 
 
-def cast(holdings: Holdings, waiting: Occupancy, pool: Pool, shape: GroupShape, now: float) -> Shadow | None:
-    """Return the shadow of a request that cannot be placed now; None if it would not fit even with all others gone."""
+def cast(
+    holdings: Holdings, waiting: Occupancy, pool: Pool, shape: GroupShape, now: float, durations: Durations | None
+) -> Shadow | None:
+    """Return the shadow of a request that cannot be placed now; None if it would not fit even with all others gone.
+
+    `durations` are given where work that was told nothing may go around it, too.
+    """
     idle = [group for group in holdings.groups.values() if group.holder is None]  # can be removed at any time
-    leaving = sorted((ends_at(each, now), each.order, each) for each in holdings.placed_requests())
+    leaving = sorted((ends_at(each, now, durations), each.order, each) for each in holdings.placed_requests())
     moments = sorted({now, *(end for end, _, _ in leaving)})  # those that end together are all counted as gone
 
     def gone_by(at: float) -> tuple[tuple[str, ...] | None, Room, dict[str, int]]:
@@ -205,4 +217,4 @@ def cast(holdings: Holdings, waiting: Occupancy, pool: Pool, shape: GroupShape, 
         spare[node] = room[node]
         take(spare[node], amounts)
     take(quota, shape.size)
-    return Shadow(waiting.request_id, pool.name, begins_at, spare, quota)
+    return Shadow(waiting.request_id, pool.name, begins_at, spare, quota, durations is not None)

@@ -87,6 +87,11 @@ class Measures:
     took_s: float
     cpu_ms: float
 
+    @property
+    def high_p95_s(self) -> float:
+        """Waiting of the highest band at p95; 0 where none of it was done."""
+        return next(iter(self.bands.values())).p95_s or 0.0
+
 
 def measured(trace: Trace, cluster: Cluster, outcome: Outcome) -> Measures:
     """Return the figures of an outcome."""

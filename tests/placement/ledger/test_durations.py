@@ -138,3 +138,14 @@ def test_what_was_learnt_outlives_the_ledger() -> None:
     before = dict(world.ledger.durations.counts)
     world.restart()
     assert dict(world.ledger.durations.counts) == before != {}
+
+
+def test_work_that_was_told_nothing_goes_around_a_gang_for_as_long_as_the_gang_lets_others_go_first() -> None:
+    world = World(preemption=rules(same_pool_threshold=100, cross_pool_threshold=100))
+    world.submit("runs", 6, estimated_duration_s=100_000.0)
+    world.submit("gang", 4, members=2, priority=9, estimated_duration_s=100.0)
+    world.submit("early", 1, priority=1)
+    assert "early" in world.running()
+    world.wait(1_001.0)
+    world.submit("late", 1, priority=1)
+    assert "late" not in world.running()
