@@ -57,7 +57,7 @@ TINY = {
     ),
     "placement": (
         "nodes=1", "starts=3", "rival_starts=1", "stops=1", "stuck_stops=1", "cycles=1", "hours=1",
-        "cancel_timeout_s=0.1",
+        "cancel_timeout_s=0.1", "trace_jobs=30", "waiting=40",
     ),
     "prefect": (
         "window_s=2", "models=2", "samples_per_s=20", "slots=8", "mean_s=0.02", "requests=200", "rival_requests=2",
@@ -117,7 +117,13 @@ EASY = {
         "bar_unfair=1000",
     ),
     "neighbours": ("bar_ratio=1e9",),
-    "placement": ("bar_start_ms=1e9", "bar_stop_more_ms=1e9", "bar_lost=1e9", "bar_wait=1e9"),
+    "placement": (
+        "bar_start_ms=1e9",
+        "bar_stop_more_ms=1e9",
+        "bar_lost=1e9",
+        "bar_wait=1e9",
+        *(f"bar_trace_{name}=1e9" for name in ("wait", "wide", "high_s", "slowdown", "cpu_ms")),
+    ),
     "prefect": ("bar_share=1e9", "bar_calls=1e9", "bar_admission=1000"),
     "ranking": ("bar_tokens=1", "bar_error=1", "bar_held=0"),
     "scaleout": ("bar_us=1e9",),

@@ -8,12 +8,13 @@ from typing import Final
 
 from headgate.core import events
 from headgate.placement.amounts import NOTHING, Amounts
+from headgate.placement.durations import Durations, level
 from headgate.placement.ladder import LOAN, RESERVED, WIDE, Search, by_right, footprint, make_room, shape_of
 from headgate.placement.lifecycle import Lifecycle
 from headgate.placement.outcomes import Offer, Rejected, Why
 from headgate.placement.pool import GroupState, Pool
 from headgate.placement.preemption import Preemption, Prospect, prospect_of
-from headgate.placement.queue import Shadow, cast
+from headgate.placement.queue import Shadow, cast, ranking_labels
 from headgate.placement.request import Occupancy, Stage
 
 
@@ -32,6 +33,7 @@ class Backfill:
     _told: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
     _missed: set[int] = field(default_factory=set)
     _missed_beside: set[tuple[int, tuple[bool, ...]]] = field(default_factory=set)
+    _hopeless: dict[tuple[object, ...], list[tuple[float, int]]] = field(default_factory=dict)
     _prospects: dict[tuple[object, ...], Prospect] = field(default_factory=dict)
 
     def run(self, now: float) -> None:
@@ -84,7 +86,7 @@ class Backfill:
             found.append(preempting)
         until = min((each.until for each in found if each.until is not None), default=None)
         says = found[-1].says
-        if cast(self.life.holdings, request, pool, shape_of(request), now) is None:
+        if cast(self.life.holdings, request, pool, shape_of(request), now, self._guesses(request, now)) is None:
             says = "it would not fit beside the reserved groups even if all other work ended"
         return Why(request.stage, says, until, ahead, tuple(found))
 
@@ -124,7 +126,7 @@ class Backfill:
         self._reconsider(now)
         self._rebuild(now)
         self.shadows = {}
-        self._missed, self._missed_beside = set(), set()
+        self._missed, self._missed_beside, self._hopeless = set(), set(), {}
         self._prospects.clear()
         missed = 0
         for request_id, number in life.queue.walk():
@@ -133,6 +135,10 @@ class Backfill:
             if missed >= life.settings.backfill_depth:
                 break
             missed += self._look_at(request_id, number, now) is False
+        if life.queue and life.rules.short_first:
+            self._later(
+                min((life.durations.changes_at(each, now) for each in life.holdings.placed_requests()), default=inf)
+            )
         life.outbox.joined.clear()
         self._seen = life.outbox.version
 
@@ -193,7 +199,9 @@ class Backfill:
         name, pool = request.request_id, request.request.pool
         if isinstance(outcome, Offer):
             self.life.outbox.tell(
-                events.PreemptionPlanned(name, pool, outcome.victims, outcome.lost_work_s, outcome.reason)
+                events.PreemptionPlanned(
+                    name, pool, tuple(outcome.victims), outcome.lost_work_s, next(iter(outcome.victims.values()))
+                )
             )
             return outcome
         told = self._told.setdefault(name, set())
@@ -209,13 +217,21 @@ class Backfill:
     def _is_hopeless(self, request: Occupancy, pool: Pool, now: float) -> bool:
         """Tell whether a request finds no place even without shadows, budgets of a set, and the best of victims."""
         wanted = request.request
-        key = (wanted.pool, wanted.priority, tuple(sorted(wanted.labels.items())))
+        labels = ranking_labels(wanted, self.life.rules)
+        on = tuple(sorted(wanted.node_labels.items()))
+        shape = (wanted.pool, labels, wanted.preemptible, wanted.bundles, wanted.strategy, on)
+        known = self._hopeless.setdefault(shape, [])
+        length = level(request.left_s)
+        if any(wanted.priority <= priority and length >= shorter for priority, shorter in known):
+            return True
+        key = (wanted.pool, wanted.priority, labels, length)
         if key not in self._prospects:
             self._prospects[key] = prospect_of(self._preempting(request, pool, now))
         prospect = self._prospects[key]
         if prospect.allows(shape_of(request), self.life.holdings.nodes):
             return False
         self._later(prospect.until)
+        known.append((wanted.priority, length))
         return True
 
     def _search(self, request: Occupancy, pool: Pool, now: float) -> Search:
@@ -223,14 +239,19 @@ class Backfill:
 
     def _preempting(self, request: Occupancy, pool: Pool, now: float) -> Preemption:
         shadows = self._shadows_of_others(request)
-        return Preemption(self.life.holdings, request, pool, self.life.budgets, shadows, now)
+        return Preemption(self.life.holdings, request, pool, self.life.budgets, self.life.durations, shadows, now)
 
     def _shadows_of_others(self, request: Occupancy) -> list[Shadow]:
         return [shadow for shadow in self.shadows.values() if shadow.request_id != request.request_id]
 
+    def _guesses(self, request: Occupancy, now: float) -> Durations | None:
+        """Return what a shadow goes by beside what it was told, until its request has let others go first so long."""
+        lets_s = self.life.rules.short_first * request.left_s
+        return self.life.durations if now < request.submitted_at + lets_s else None
+
     def _shade(self, request: Occupancy, pool: Pool, now: float) -> None:
         if pool.name not in self.shadows:
-            shadow = cast(self.life.holdings, request, pool, shape_of(request), now)
+            shadow = cast(self.life.holdings, request, pool, shape_of(request), now, self._guesses(request, now))
             if shadow is not None:
                 self.shadows[pool.name] = shadow
 

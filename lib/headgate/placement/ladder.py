@@ -200,8 +200,10 @@ def must_fit(holdings: Holdings, pool: Pool, request: PlacementRequest) -> None:
     waiting = Occupancy(request, "", 0.0, 0)
     shape = shape_of(waiting)
     empty = {node_id: dict(node.total.units) for node_id, node in holdings.nodes.items()}
-    if place(shape, empty, holdings.nodes) is None:
+    kind = (request.bundles, request.strategy, tuple(sorted(request.node_labels.items())))
+    if kind not in holdings.possible and place(shape, empty, holdings.nodes) is None:
         raise CannotFitError(_too_large(request, shape, holdings))
+    holdings.possible.add(kind)
     reserved = [
         group
         for group in holdings.groups.values()
@@ -218,7 +220,7 @@ def must_fit(holdings: Holdings, pool: Pool, request: PlacementRequest) -> None:
         for node, bundle in zip(group.nodes, group.shape.bundles, strict=True):
             if node in empty:
                 take(empty[node], bundle)
-    if place(shape, empty, holdings.nodes) is None:
+    if reserved and place(shape, empty, holdings.nodes) is None:
         raise CannotFitError(
             f"{request.request_id} takes {request.size}, which does not fit beside the {len(reserved)} reserved "
             f"groups, and none of them is for it"

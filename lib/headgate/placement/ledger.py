@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from types import MappingProxyType
 
@@ -100,6 +100,7 @@ class PlacementLedger(Lifecycle):
     def set_rules(self, rules: PreemptionRules) -> None:
         """Put other rules of preemption in force, for what is decided from now on."""
         self.budgets.rules = rules
+        self.queue.sort((self.holdings.requests[each] for each, _ in list(self.queue.walk())), rules)
         self.outbox.changed()
 
     # Demand
@@ -202,6 +203,7 @@ class PlacementLedger(Lifecycle):
         """Assert the invariants of the class."""
         self.holdings.validate()
         self.budgets.validate()
+        self.durations.validate()
         for group in self.groups.values():
             if group.state in {GroupState.FREE, GroupState.REMOVING}:
                 assert group.holder is None, f"{group.group_id} is {group.state} and held by {group.holder}"
@@ -235,9 +237,10 @@ class PlacementLedger(Lifecycle):
         pools: Iterable[Pool],
         groups: Iterable[Group],
         requests: Iterable[Occupancy],
+        durations: Mapping[str, list[float]] = MappingProxyType({}),
         now: float,
     ) -> PlacementLedger:
-        """Return a ledger of journalled pools, groups and requests.
+        """Return a ledger of journalled pools, groups, requests and durations.
 
         What was being prepared is prepared anew: requests that waited for room stand in line again, and groups that
         were being made are forgotten (whoever restores removes what Ray has of them). Running work is taken to run,
@@ -245,6 +248,7 @@ class PlacementLedger(Lifecycle):
         for again.
         """
         ledger = cls(settings, rules, generation=generation)
+        ledger.durations.counts.update(durations)
         ledger.holdings.pools.update({pool.name: pool for pool in pools})
         for group in groups:
             if group.state is GroupState.CREATING:

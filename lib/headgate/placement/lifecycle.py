@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headgate.core import events
 from headgate.placement.budgets import Budgets
+from headgate.placement.durations import Durations
 from headgate.placement.holdings import Holdings
 from headgate.placement.ladder import shape_of
 from headgate.placement.outbox import CreateGroup, Outbox, RemoveGroup, StartWork, StopWork
@@ -30,6 +31,7 @@ class Lifecycle:
         holdings: groups and requests, with what they take.
         queue: who waits.
         budgets: what was stopped lately.
+        durations: how long work of each kind ran.
         outbox: commands, events and changes that nobody has taken yet.
         closing: pools that go when their last group is gone.
         clearing: reserved group that is to be made -> groups that must be gone before.
@@ -43,6 +45,7 @@ class Lifecycle:
         self.holdings = Holdings()
         self.queue = Queue(settings.ageing_per_s)
         self.budgets = Budgets(rules)
+        self.durations = Durations()
         self.outbox = Outbox()
         self.closing: set[str] = set()
         self.clearing: dict[str, set[str]] = {}
@@ -63,6 +66,7 @@ class Lifecycle:
         request.stage = Stage.WAITING
         request.waiting_since = now
         request.started_at = None
+        request.left_s = self.durations.left_s(request, now)
         request.stop_reason = request.stopped_for = ""
         request.on_loan = request.begun = False
         self.queue.add(request, self.rules)
@@ -206,7 +210,7 @@ class Lifecycle:
         elif reason == "node_lost":
             self._lose(request, now, "a node of its group died")
         else:
-            request.preemptions += 1
+            request.preemptions += reason != "shorter_work"
             pool = request.request.pool
             self.outbox.tell(
                 events.WorkPreempted(request_id, pool, by, reason, ran_s, lost_s, saved, took_s, answered=answered)
@@ -347,12 +351,11 @@ class Lifecycle:
 
     def _stop_victims(self, request: Occupancy, offer: Offer, now: float) -> None:
         by_pool: dict[str, list[Occupancy]] = {}
-        for victim_id in offer.victims:
+        for victim_id, reason in offer.victims.items():
             victim = self.holdings.requests[victim_id]
-            reason = "reclaimed" if victim_id in offer.reclaimed else offer.reason
             self.stop(victim, reason, now, stopped_for=request.request_id)
             self.holdings.free_quota(victim)
-            if victim_id not in offer.reclaimed:
+            if reason != "reclaimed":
                 by_pool.setdefault(victim.request.pool, []).append(victim)
         for pool, victims in by_pool.items():
             self.budgets.record(self.holdings.pools[pool], victims, request.request_id, now)
@@ -387,6 +390,8 @@ class Lifecycle:
     def _leave(self, request: Occupancy, now: float) -> None:
         """Take a request out of its group, which goes to whoever is next."""
         group = self.holdings.groups[request.group_id]
+        if request.request.checkpoints:
+            request.served_s += _ran_s(request, now)
         self.holdings.let_go(request)
         self._release(group, now)
 
@@ -449,6 +454,8 @@ class Lifecycle:
 
     def _end(self, request: Occupancy, stage: Stage, now: float) -> None:
         ran_s = _ran_s(request, now)
+        if stage is Stage.DONE and request.started_at is not None:
+            self.outbox.changes.durations.update(self.durations.learn(request, max(request.served_s, ran_s)))
         request.stage = stage
         self.outbox.touch(request)
         self.outbox.tell(events.WorkEnded(request.request_id, request.request.pool, stage.value, request.note, ran_s))

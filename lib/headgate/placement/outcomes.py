@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headgate.placement.pool import Pool
@@ -72,22 +73,18 @@ class Offer:
         group_id: the group to take; empty where one is to be made.
         nodes: where the new group is to lie.
         evict: groups that must be removed first: idle ones, and those of victims whose room is needed.
-        victims: request ids that must be stopped first.
-        reclaimed: those of them that only give back what they have on loan.
+        victims: request ids that must be stopped first, and by which rule.
         on_loan: it is a reserved group that the request has no right to.
         lost_work_s: what stopping the victims loses, in seconds of the whole cluster.
-        reason: by which rule the victims are stopped.
     """
 
     step: str
     group_id: str = ""
     nodes: tuple[str, ...] = ()
     evict: tuple[str, ...] = ()
-    victims: tuple[str, ...] = ()
-    reclaimed: frozenset[str] = frozenset()
+    victims: Mapping[str, str] = field(default_factory=dict)
     on_loan: bool = False
     lost_work_s: float = 0.0
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +113,7 @@ class Changes:
     pools: set[str] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
     requests: set[str] = field(default_factory=set)
+    durations: set[str] = field(default_factory=set)
 
     def __bool__(self) -> bool:
-        return bool(self.pools or self.groups or self.requests)
+        return bool(self.pools or self.groups or self.requests or self.durations)

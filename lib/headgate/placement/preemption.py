@@ -12,6 +12,7 @@ from math import fsum, inf
 
 from headgate.placement.amounts import NOTHING, Amounts, total
 from headgate.placement.budgets import Budgets
+from headgate.placement.durations import Durations, level
 from headgate.placement.holdings import Holdings, Room, covers, fits, give, place, take
 from headgate.placement.ladder import by_right, footprint, make_room, shape_of
 from headgate.placement.outcomes import Offer, Rejected
@@ -20,12 +21,15 @@ from headgate.placement.queue import Shadow
 from headgate.placement.request import Occupancy, Stage
 from headgate.placement.victims import (
     Candidate,
+    Reason,
     Refusal,
     cheapest_set,
+    is_shorter,
     lost_work,
     promoted_band,
     reason,
     refusal,
+    too_close,
 )
 
 Worth = tuple[int, float, int, float]
@@ -58,12 +62,14 @@ class Preemption:
     waiting: Occupancy
     pool: Pool
     budgets: Budgets
+    durations: Durations
     shadows: Sequence[Shadow]
     now: float
     until: float | None = None
     is_personal: bool = False
-    _reclaimed: set[str] = field(default_factory=set)
-    _refusals: dict[str, Refusal] = field(default_factory=dict)
+    _reasons: dict[str, Reason] = field(default_factory=dict)
+    _refusals: list[Refusal] = field(default_factory=list)
+    _never: list[tuple[Occupancy, bool]] = field(default_factory=list)
 
     def search(self) -> Offer | Rejected:
         """Return a place with its victims, or why nobody is stopped."""
@@ -85,34 +91,34 @@ class Preemption:
         if delayed or not victims:
             ahead = delayed[0].request_id if delayed else "the first in the queue"
             return Rejected(PREEMPT, f"it would delay {ahead}", self.until)
-        first = self.holdings.requests[chosen[0].request_id]
         return replace(
             offer,
-            victims=tuple(each.request_id for each in chosen),
-            reclaimed=victims & self._reclaimed,
+            victims={each.request_id: self._reasons[each.request_id] for each in chosen},
             lost_work_s=sum(each.cost for each in chosen),
-            reason=reason(
-                self.waiting.request, first.request, self.budgets.rules, reclaim=first.request_id in self._reclaimed
-            ),
         )
 
     def candidates(self) -> list[Candidate]:
         """Return what may be stopped for the request, one by one; budgets of a whole set are asked later."""
         candidates = []
-        entitled = by_right(self.waiting, self.pool)
+        entitled, rules = by_right(self.waiting, self.pool), self.budgets.rules
         for victim in self.holdings.placed_requests():
             if victim.stage is Stage.CLEARING:
                 continue
             victim_pool = self.holdings.pools[victim.request.pool]
             reclaim = victim.on_loan and entitled and victim.request.pool == self.pool.name
-            held = self._held(victim, victim_pool, reclaim=reclaim)
+            shorter = is_shorter(self.waiting, victim, self.durations, rules, self.now)
+            if not reclaim and too_close(self.waiting.request, victim.request, rules, shorter=shorter):
+                self._never.append((victim, shorter))
+                continue
+            held = self._held(victim, victim_pool, reclaim=reclaim, shorter=shorter)
             if held is not None:
-                self._refusals[victim.request_id] = held
+                self._refusals.append(held)
                 self._sooner(held.until)
                 continue
-            if reclaim:
-                self._reclaimed.add(victim.request_id)
-            band = _ON_LOAN_BAND if reclaim else promoted_band(victim, self.budgets.rules)
+            self._reasons[victim.request_id] = reason(
+                self.waiting.request, victim.request, self.budgets.rules, reclaim=reclaim, shorter=shorter
+            )
+            band = _ON_LOAN_BAND if reclaim else promoted_band(victim, rules)
             cost = lost_work(victim, self.holdings.cluster, self.now)
             started_at = self.now if victim.started_at is None else victim.started_at
             candidates.append(Candidate(victim.request_id, band, cost, started_at))
@@ -184,12 +190,13 @@ class Preemption:
     def _is_enough(self, gone: frozenset[str]) -> bool:
         return self._place(gone) is not None
 
-    def _held(self, victim: Occupancy, victim_pool: Pool, *, reclaim: bool) -> Refusal | None:
+    def _held(self, victim: Occupancy, victim_pool: Pool, *, reclaim: bool, shorter: bool) -> Refusal | None:
         """Return why a victim is spared; what spares it for ever comes before what spares it for now."""
         wanted = self.waiting.request
-        held = refusal(wanted, victim, victim_pool, self.budgets.rules, self.now, reclaim=reclaim)
+        rules = self.budgets.rules
+        held = refusal(wanted, victim, victim_pool, rules, self.now, reclaim=reclaim, shorter=shorter)
         if held is not None and held.until is not None:
-            later = refusal(wanted, victim, victim_pool, self.budgets.rules, held.until, reclaim=reclaim)
+            later = refusal(wanted, victim, victim_pool, rules, held.until, reclaim=reclaim, shorter=shorter)
             return later if later is not None and later.until is None else held
         if held is None and not reclaim:
             held = self.budgets.allows(victim_pool, [victim], wanted.request_id, self._running(victim_pool), self.now)
@@ -200,7 +207,7 @@ class Preemption:
         return [self.holdings.requests[each] for each in self.holdings.placed.get(pool.name, ())]
 
     def _over_budget(self, victims: frozenset[str]) -> Refusal | None:
-        charged = [self.holdings.requests[each] for each in victims if each not in self._reclaimed]
+        charged = [self.holdings.requests[each] for each in victims if self._reasons[each] != "reclaimed"]
         for name in {victim.request.pool for victim in charged}:
             pool, of_pool = self.holdings.pools[name], [each for each in charged if each.request.pool == name]
             held = self.budgets.allows(pool, of_pool, self.waiting.request_id, self._running(pool), self.now)
@@ -239,7 +246,11 @@ class Preemption:
     def _rejected(self, says: str) -> Rejected:
         """Name the refusals by rule with one example each, so that people see what to change."""
         by_rule: dict[str, list[str]] = {}
-        for held in self._refusals.values():
+        for victim, shorter in self._never:
+            held = self._held(victim, self.holdings.pools[victim.request.pool], reclaim=False, shorter=shorter)
+            if held is not None:
+                self._refusals.append(held)
+        for held in self._refusals:
             by_rule.setdefault(held.rule, []).append(held.says)
         reasons = "; ".join(f"{len(all_)} x {rule} ({all_[0]})" for rule, all_ in sorted(by_rule.items()))
         return Rejected(PREEMPT, f"{says}: {reasons}" if reasons else says, self.until)
@@ -279,7 +290,15 @@ def prospect_of(preempting: Preemption) -> Prospect:
     a prospect too good at most.
     """
     holdings, pool, waiting = preempting.holdings, preempting.pool, preempting.waiting
-    anybody = replace(preempting, waiting=replace(waiting, request=replace(waiting.request, request_id="")))
+    anybody = replace(
+        preempting,
+        waiting=replace(
+            waiting,
+            request=replace(waiting.request, request_id=""),
+            submitted_at=-inf,
+            left_s=2.0 ** level(waiting.left_s),
+        ),
+    )
     victims = [holdings.requests[each.request_id] for each in anybody.candidates()]
     going = [*holdings.free_groups(), *(holdings.groups[each.group_id] for each in victims)]
     quota = dict(holdings.quota_left(pool).units)

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from headgate.placement.amounts import NOTHING, Amounts
+from headgate.placement.durations import Durations, level
 from headgate.placement.holdings import Holdings, Room, fits, give, place, take
 from headgate.placement.pool import GroupShape, Pool
-from headgate.placement.request import Occupancy
+from headgate.placement.request import Occupancy, PlacementRequest
 from headgate.placement.rules import PreemptionRules
 from headgate.placement.victims import promoted_band
 
@@ -26,7 +27,12 @@ Key = tuple[int, float, int]
 Kind = tuple[object, ...]
 
 
-def kind_of(waiting: Occupancy) -> Kind:
+def ranking_labels(wanted: PlacementRequest, rules: PreemptionRules) -> tuple[tuple[str, str | None], ...]:
+    """Return those labels of a request that rules of preemption look at."""
+    return tuple((key, wanted.labels.get(key)) for key in rules.order.below)
+
+
+def kind_of(waiting: Occupancy, rules: PreemptionRules) -> Kind:
     """Return what two requests must share for the one to find no place where the other found none."""
     wanted = waiting.request
     return (
@@ -34,9 +40,10 @@ def kind_of(waiting: Occupancy) -> Kind:
         wanted.bundles,
         wanted.strategy,
         tuple(sorted(wanted.node_labels.items())),
-        tuple(sorted(wanted.labels.items())),
+        ranking_labels(wanted, rules),
         wanted.priority,
         wanted.preemptible,
+        level(waiting.left_s),
     )
 
 
@@ -57,12 +64,13 @@ class Queue:
 
     def key(self, waiting: Occupancy, rules: PreemptionRules) -> Key:
         """Return what orders a request: band, aged priority, order of arrival; smallest first."""
-        aged = waiting.request.priority - self.ageing_per_s * waiting.submitted_at
+        since = waiting.submitted_at + rules.short_first * waiting.left_s
+        aged = waiting.request.priority - self.ageing_per_s * since
         return (-promoted_band(waiting, rules), -aged, waiting.order)
 
     def add(self, waiting: Occupancy, rules: PreemptionRules) -> None:
         """Let a request stand in line."""
-        key, kind = self.key(waiting, rules), kind_of(waiting)
+        key, kind = self.key(waiting, rules), kind_of(waiting, rules)
         if kind not in self._numbers:
             self._last_number += 1
             self._numbers[kind] = self._last_number
@@ -79,6 +87,14 @@ class Queue:
         self._counts[kind] -= 1
         if not self._counts[kind]:
             del self._counts[kind], self._numbers[kind]
+
+    def sort(self, waiting: Iterable[Occupancy], rules: PreemptionRules) -> None:
+        """Have everybody who waits stand as other rules have it."""
+        everybody = list(waiting)
+        for each in everybody:
+            self.discard(each.request_id)
+        for each in everybody:
+            self.add(each, rules)
 
     def ahead_of(self, request_id: str) -> int:
         """Return how many stand before a request that waits."""
@@ -114,6 +130,7 @@ class Shadow:
         begins_at: monotonic seconds; infinite when nobody knows how long the others run.
         spare: node id -> what others may still take beyond `begins_at`, for the nodes of the shadow.
         quota_spare: the same for the quota of the pool.
+        guesses: whether work that was told nothing counts as likely to run as long as work like it did.
     """
 
     request_id: str
@@ -121,10 +138,11 @@ class Shadow:
     begins_at: float
     spare: Room
     quota_spare: dict[str, int]
+    guesses: bool = False
 
     def outlasts(self, other: Occupancy, now: float) -> bool:
-        """Tell whether `other` will have ended when this begins, if it starts now."""
-        duration = other.request.estimated_duration_s
+        """Tell whether `other` is likely to have ended when this begins, if it starts now."""
+        duration = other.left_s if self.guesses else other.request.estimated_duration_s
         return duration > 0 and now + duration <= self.begins_at
 
     def allows(self, other: Occupancy, nodes: Mapping[str, Amounts], size: Amounts, now: float) -> bool:
@@ -146,8 +164,13 @@ class Shadow:
                 take(self.spare[node], amounts)
 
 
-def ends_at(running: Occupancy, now: float) -> float:
-    """Return when a request should end: now if it is overdue, infinity where nobody knows."""
+def ends_at(running: Occupancy, now: float, durations: Durations | None) -> float:
+    """Return when a request should end: now if it is overdue, infinity where nobody knows.
+
+    With `durations` what was told nothing should end when work like it did.
+    """
+    if durations is not None:
+        return now + durations.left_s(running, now)
     if running.request.estimated_duration_s <= 0:
         return math.inf
     began = now if running.started_at is None else running.started_at
@@ -162,24 +185,31 @@ def amounts_by_node(shape: GroupShape, nodes: tuple[str, ...]) -> dict[str, Amou
     return taken
 
 
-def cast(holdings: Holdings, waiting: Occupancy, pool: Pool, shape: GroupShape, now: float) -> Shadow | None:
-    """Return the shadow of a request that cannot be placed now; None if it would not fit even with all others gone."""
+def cast(
+    holdings: Holdings, waiting: Occupancy, pool: Pool, shape: GroupShape, now: float, durations: Durations | None
+) -> Shadow | None:
+    """Return the shadow of a request that cannot be placed now; None if it would not fit even with all others gone.
+
+    `durations` are given where work that was told nothing may go around it, too.
+    """
     idle = [group for group in holdings.groups.values() if group.holder is None]  # can be removed at any time
-    room = holdings.room_without(idle)
-    quota = dict(holdings.quota_left(pool).units)
-    begins_at = now
-    found = place(shape, room, holdings.nodes) if fits(quota, shape.size) else None
-    for running in sorted(holdings.placed_requests(), key=lambda each: (ends_at(each, now), each.order)):
-        end = ends_at(running, now)
-        if found is not None and end > begins_at:
-            break  # those that end together are all counted as gone
-        begins_at = end
-        group = holdings.groups[running.group_id]
-        holdings.count_out(group, room)
-        if running.request.pool == pool.name and running.request_id not in holdings.freed:
-            give(quota, group.size)
-        if found is None and fits(quota, shape.size):
-            found = place(shape, room, holdings.nodes)
+    leaving = sorted((ends_at(each, now, durations), each.order, each) for each in holdings.placed_requests())
+    moments = sorted({now, *(end for end, _, _ in leaving)})  # those that end together are all counted as gone
+
+    def gone_by(at: float) -> tuple[tuple[str, ...] | None, Room, dict[str, int]]:
+        """Return where the shape lies with all gone that ends until then, and the room and the quota that leaves."""
+        room, quota = holdings.room_without(idle), dict(holdings.quota_left(pool).units)
+        for end, _, each in leaving:
+            if end > at:
+                break
+            group = holdings.groups[each.group_id]
+            holdings.count_out(group, room)
+            if each.request.pool == pool.name and each.request_id not in holdings.freed:
+                give(quota, group.size)
+        return place(shape, room, holdings.nodes) if fits(quota, shape.size) else None, room, quota
+
+    begins_at = moments[bisect_left(moments, True, hi=len(moments) - 1, key=lambda at: gone_by(at)[0] is not None)]
+    found, room, quota = gone_by(begins_at)
     if found is None:
         return None
     spare: Room = {}
@@ -187,4 +217,4 @@ def cast(holdings: Holdings, waiting: Occupancy, pool: Pool, shape: GroupShape, 
         spare[node] = room[node]
         take(spare[node], amounts)
     take(quota, shape.size)
-    return Shadow(waiting.request_id, pool.name, begins_at, spare, quota)
+    return Shadow(waiting.request_id, pool.name, begins_at, spare, quota, durations is not None)

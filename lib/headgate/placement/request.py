@@ -88,7 +88,9 @@ class Occupancy:
         group_id: where it runs or will run; empty when it waits.
         started_at: monotonic seconds of the current start, None when it does not run.
         saved_at: monotonic seconds of the last checkpoint of this start (or its start).
-        preemptions: how often it was stopped for others.
+        served_s: seconds that it ran in all before this start; 0 where a stop left nothing of them.
+        left_s: how much longer it was likely to run when it began to wait; see `Durations`.
+        preemptions: how often it was stopped for others that outrank it.
         losses: how often its node or process was lost.
         stop_reason: why it is being stopped.
         victims: request ids that must be gone before it is placed.
@@ -112,6 +114,8 @@ class Occupancy:
     group_id: str = ""
     started_at: float | None = None
     saved_at: float = 0.0
+    served_s: float = 0.0
+    left_s: float = 0.0
     preemptions: int = 0
     losses: int = 0
     stop_reason: str = ""

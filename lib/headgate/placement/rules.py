@@ -125,6 +125,8 @@ class PreemptionRules:
         budget_share: share of a pool's quota that may be preempted in one interval.
         budget_interval_s: the interval of `budget_share`.
         pair_interval_s: two requests preempt each other at most once in this time.
+        short_first: how many times as long as it is likely to run work lets others of its band go first that are
+            shorter and came later; 0 has who came first go first, and stops nobody for work of the same band.
         patience_s: work expected to end within this time is not preempted.
         order: what `label_rules` mean together.
     """
@@ -142,6 +144,7 @@ class PreemptionRules:
     budget_interval_s: float = 10.0
     pair_interval_s: float = 300.0
     patience_s: float = 1.0
+    short_first: float = 10.0
     order: LabelOrder = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -9,12 +9,16 @@ from math import floor, fsum
 from typing import Final, Literal
 
 from headgate.placement.amounts import Amounts
+from headgate.placement.durations import Durations, level, ran_s
 from headgate.placement.pool import Pool
 from headgate.placement.request import Occupancy, PlacementRequest, Stage
 from headgate.placement.rules import PreemptionRules
 
-Reason = Literal["label_based_preemption", "same_pool_preemption", "cross_pool_preemption", "reclaimed"]
+Reason = Literal["label_based_preemption", "same_pool_preemption", "cross_pool_preemption", "reclaimed", "shorter_work"]
 """Why work was preempted; the first three are ScheduleMesh's words."""
+
+MUCH_SHORTER: Final = 4.0
+"""So many times as long has to be what is left of work that stops for shorter work of its band."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +44,13 @@ def refusal(
     now: float,
     *,
     reclaim: bool = False,
+    shorter: bool = False,
 ) -> Refusal | None:
     """Return why `victim`, which runs, may not be stopped for `preemptor`, which waits, or None if it may.
 
-    With `reclaim` the victim runs in a reserved group on loan, and the preemptor is entitled to it: then it may be
-    stopped unless it already stops.
+    `shorter` tells that the preemptor goes before it for being so much shorter, as `is_shorter` has it. With `reclaim`
+    the victim runs in a reserved group on loan, and the preemptor is entitled to it: then it may be stopped unless it
+    already stops.
     """
     if victim.stage is Stage.STOPPING:
         return Refusal("already_stopping", f"{victim.request_id} is being stopped already")
@@ -59,15 +65,49 @@ def refusal(
             return Refusal("other_pool", f"{victim.request_id} is in pool {victim_pool.name}, and cross_pool is off")
         if victim_pool.protected:
             return Refusal("protected_pool", f"{victim.request_id} is in pool {victim_pool.name}, which is protected")
-    return _too_close(preemptor, victim, rules)
+    return _told_too_close(preemptor, victim.request, rules, shorter=shorter)
+
+
+def is_shorter(
+    preemptor: Occupancy, victim: Occupancy, durations: Durations, rules: PreemptionRules, now: float
+) -> bool:
+    """Tell whether waiting work goes before running work of its band for its length.
+
+    It does where the victim would stand behind it if it waited, and is likely to run four times as long as the
+    preemptor and what stopping the victim undoes. So two of them cannot go on stopping each other without having run
+    for four times as long in between, what is lost is a small part of what the preemptor would have waited, and work
+    that never saves itself is spared.
+    """
+    mine, theirs = preemptor.request, victim.request
+    if (
+        not rules.short_first
+        or mine.priority < theirs.priority
+        or mine.pool != theirs.pool
+        or promoted_band(victim, rules) != promoted_band(preemptor, rules)
+    ):
+        return False
+    left_s = durations.left_s(victim, now)
+    before = preemptor.submitted_at + rules.short_first * preemptor.left_s
+    after = victim.submitted_at + rules.short_first * left_s
+    undone = undone_s(victim, now)
+    # Lengths count by powers of two, so that what holds for one request holds for all of its kind.
+    costs_s = 2.0 ** level(preemptor.left_s) + undone + theirs.restart_s
+    return before < after and left_s >= MUCH_SHORTER * costs_s and ran_s(victim, now) >= MUCH_SHORTER * undone
 
 
 def reason(
-    preemptor: PlacementRequest, victim: PlacementRequest, rules: PreemptionRules, *, reclaim: bool = False
+    preemptor: PlacementRequest,
+    victim: PlacementRequest,
+    rules: PreemptionRules,
+    *,
+    reclaim: bool = False,
+    shorter: bool = False,
 ) -> Reason:
     """Return by which rule `victim` is stopped for `preemptor`."""
     if reclaim:
         return "reclaimed"
+    if shorter:
+        return "shorter_work"
     if rules.outranks(preemptor.labels, victim.labels):
         return "label_based_preemption"
     return "same_pool_preemption" if preemptor.pool == victim.pool else "cross_pool_preemption"
@@ -78,12 +118,15 @@ def lost_work(victim: Occupancy, cluster: Amounts, now: float) -> float:
 
     Lost is what was done since the last checkpoint, or since the start of work that makes none, and a new start.
     """
-    request = victim.request
-    undone = 0.0
-    if victim.started_at is not None:
-        since = max(victim.saved_at, victim.started_at) if request.checkpoints else victim.started_at
-        undone = max(0.0, now - since)
-    return request.size.share_of(cluster) * (undone + request.restart_s)
+    return victim.request.size.share_of(cluster) * (undone_s(victim, now) + victim.request.restart_s)
+
+
+def undone_s(victim: Occupancy, now: float) -> float:
+    """Return how much of its run a stop would undo, in seconds."""
+    if victim.started_at is None:
+        return 0.0
+    since = max(victim.saved_at, victim.started_at) if victim.request.checkpoints else victim.started_at
+    return max(0.0, now - since)
 
 
 def promoted_band(occupancy: Occupancy, rules: PreemptionRules) -> int:
@@ -116,30 +159,51 @@ def _spared(victim: Occupancy, rules: PreemptionRules, now: float) -> Refusal | 
     return None
 
 
-def _too_close(preemptor: PlacementRequest, victim: Occupancy, rules: PreemptionRules) -> Refusal | None:
-    """Return why labels and priorities do not allow it, compared in whole thousandths."""
-    mine, theirs = preemptor.priority, victim.request.priority
-    ahead = _milli(mine) - _milli(theirs)
-    if rules.outranks(victim.request.labels, preemptor.labels):
-        return Refusal("outranked_by_label", f"{victim.request_id} outranks {preemptor.request_id} by its labels")
-    if rules.outranks(preemptor.labels, victim.request.labels):
-        # A whole chain of label preemptions must climb less than one by priority falls, or it could close a cycle.
-        chain_bound = (_milli(rules.same_pool_threshold) - 1) // rules.order.longest_chain
-        most = min(_milli(rules.label_threshold), chain_bound)
-        if -ahead <= most:
+def too_close(preemptor: PlacementRequest, victim: PlacementRequest, rules: PreemptionRules, *, shorter: bool) -> str:
+    """Return by which rule labels and priorities, compared in whole thousandths, spare a victim; empty if they do not.
+
+    Neither changes, so what it answers holds for ever, but for `shorter`.
+    """
+    if rules.outranks(victim.labels, preemptor.labels):
+        return "outranked_by_label"
+    if shorter:
+        return ""
+    ahead = _milli(preemptor.priority) - _milli(victim.priority)
+    if rules.outranks(preemptor.labels, victim.labels):
+        return "" if -ahead <= _most_above(rules) else "label_difference"
+    return "" if ahead >= _milli(getattr(rules, _threshold(preemptor, victim))) else "priority_difference"
+
+
+def _threshold(preemptor: PlacementRequest, victim: PlacementRequest) -> str:
+    return "same_pool_threshold" if preemptor.pool == victim.pool else "cross_pool_threshold"
+
+
+def _most_above(rules: PreemptionRules) -> int:
+    """Return how much more priority a victim of a label rule may have, in thousandths.
+
+    A whole chain of label preemptions must climb less than one by priority falls, or it could close a cycle.
+    """
+    return min(_milli(rules.label_threshold), (_milli(rules.same_pool_threshold) - 1) // rules.order.longest_chain)
+
+
+def _told_too_close(
+    preemptor: PlacementRequest, victim: PlacementRequest, rules: PreemptionRules, *, shorter: bool
+) -> Refusal | None:
+    """Return why labels and priorities do not allow it."""
+    rule = too_close(preemptor, victim, rules, shorter=shorter)
+    mine, theirs, name = preemptor.priority, victim.priority, victim.request_id
+    match rule:
+        case "":
             return None
-        return Refusal(
-            "label_difference",
-            f"{victim.request_id} has priority {theirs:g}; a label rule lets {mine:g} preempt {most / 1_000:g} above",
-        )
-    name = "same_pool_threshold" if preemptor.pool == victim.request.pool else "cross_pool_threshold"
-    threshold: float = getattr(rules, name)
-    if ahead >= _milli(threshold):
-        return None
-    return Refusal(
-        "priority_difference",
-        f"{victim.request_id} has priority {theirs:g}; {mine:g} is not {name} {threshold:g} above it",
-    )
+        case "outranked_by_label":
+            return Refusal(rule, f"{name} outranks {preemptor.request_id} by its labels")
+        case "label_difference":
+            most = _most_above(rules) / 1_000
+            return Refusal(rule, f"{name} has priority {theirs:g}; a label rule lets {mine:g} preempt {most:g} above")
+        case _:
+            threshold = _threshold(preemptor, victim)
+            says = f"{name} has priority {theirs:g}; {mine:g} is not {threshold} {getattr(rules, threshold):g} above it"
+            return Refusal(rule, says)
 
 
 def _milli(number: float) -> int:

@@ -11,11 +11,15 @@ import numpy as np
 from headgate.placement.rules import checked_rules
 from headgate_bench.artifact import Bar, at_least, at_most
 from headgate_bench.definition import Bench, Chart, Outcome, Scenario
+from headgate_bench.placement.heavy_tails import cpu_ms_of_waiting, heavy_bars, heavy_notes, played
 from headgate_bench.placement.site import PlainRay, plain_ray, site
 from headgate_bench.placement.stops import Cycles, Stops, cycles, starts, stops
 from headgate_replay.placement import Comparison, Measures, cluster_of, compared, generated
 
 POLICIES: Final = ("headgate", "ray", "fifo", "single-victim-requeued", "clairvoyant")
+
+_EVENTS: Final = 200
+"""Reports over which CPU is counted while requests wait."""
 
 _LABELS: Final = {"role": {"train": ["reward", "rollout"], "reward": ["rollout"]}}
 
@@ -33,10 +37,20 @@ class PlacementParameters:
     cancel_timeout_s: float = 0.5  # that stopped work has
     hours: float = 3.0  # of each generated mix that is replayed
     mixes: tuple[str, ...] = ("rlhf",)  # that are replayed
+    trace_jobs: int = 100  # of each drawn trace with heavy tails
+    trace_loads: tuple[float, ...] = (0.9,)  # of drawn traces
+    trace_seeds: tuple[int, ...] = (1,)  # that are reported; those from 10 on chose the defaults
+    trace_settings: tuple[float, ...] = (0.0, 10.0)  # of `short_first`, along the frontier; the default among them
+    waiting: int = 1_000  # requests that wait while CPU is counted
     bar_start_ms: float = 10.0  # from submit to running at p95
     bar_stop_more_ms: float = 100.0  # that a stop may take beyond `cancel_timeout_s`
     bar_wait: float = 1.0  # waiting of high-priority work at p95, as a share of what it is under FIFO
     bar_lost: float = 1.2  # lost work over the least that could have been lost, of victims of the same bands
+    bar_trace_wait: float = 1.0  # mean waiting of drawn traces over that of the best peer
+    bar_trace_wide: float = 1.0  # waiting of the widest work at p95 over that under priority + EASY
+    bar_trace_high_s: float = 1.0  # waiting of the highest band at p95
+    bar_trace_slowdown: float = 0.5  # bounded slowdown at p95 over that of the best peer
+    bar_trace_cpu_ms: float = 1.0  # CPU per event
 
 
 def measure(parameters: PlacementParameters, bench: Bench) -> Outcome:
@@ -52,18 +66,23 @@ def measure(parameters: PlacementParameters, bench: Bench) -> Outcome:
         bench.progress(0.7, "plain Ray")
         rival = plain_ray(p.rival_starts, there.gpus)
     replays = {mix: _replayed(p, mix, bench) for mix in p.mixes}
+    drawn = played(p.trace_loads, p.trace_seeds, p.trace_jobs, p.trace_settings, _drawing(bench))
+    bench.progress(0.95, f"{p.waiting} requests wait")
+    cpu_ms = cpu_ms_of_waiting(p.waiting, _EVENTS)
     return Outcome(
         bars=[
             *_ray_bars(p, started, willing, stuck, cycled, rival),
             *(bar for mix, comparison in replays.items() for bar in _replay_bars(p, mix, comparison)),
+            *heavy_bars(drawn, cpu_ms, p.waiting, p),
         ],
         samples=[
             {"starts_ms": started},
             *(asdict(each) for each in (willing, stuck, cycled, rival)),
             *(each.document() for each in replays.values()),
+            *(each.document() for each in drawn),
         ],
         charts=[_waiting_chart(mix, comparison) for mix, comparison in replays.items()],
-        notes=_notes(p, stuck, replays),
+        notes=[*_notes(p, stuck, replays), *heavy_notes(drawn)],
     )
 
 
@@ -77,6 +96,10 @@ def _replayed(parameters: PlacementParameters, mix: str, bench: Bench) -> Compar
         bench.progress(0.8, f"replaying {mix} under {policy}")
 
     return compared(trace, cluster, rules, POLICIES, tell=tell)
+
+
+def _drawing(bench: Bench) -> Callable[[str], None]:
+    return lambda name: bench.progress(0.9, f"replaying heavy tails, {name}")
 
 
 def _ray_bars(
@@ -205,6 +228,11 @@ SCENARIO = Scenario(
         cycles=1_000,
         hours=12.0,
         mixes=("rlhf", "gangs", "storm"),
+        trace_jobs=400,
+        trace_loads=(0.7, 0.9, 1.1),
+        trace_seeds=(1, 2, 3, 4, 5),
+        trace_settings=(0.0, 1.0, 3.0, 10.0, 30.0),
+        waiting=5_000,
     ),
     measure=measure,
 )

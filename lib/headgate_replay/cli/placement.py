@@ -12,6 +12,7 @@ from headgate.placement import GroupShape, PreemptionRules, amounts, rules_from
 from headgate_replay.cli import replaying
 from headgate_replay.files import yaml_settings
 from headgate_replay.placement import (
+    HEAVY,
     MIXES,
     POLICIES,
     Comparison,
@@ -22,9 +23,11 @@ from headgate_replay.placement import (
     cluster_of,
     compared,
     generated,
+    heavy_tailed,
     read_json_lines,
     read_openb,
     timeline_svg,
+    without_durations,
 )
 
 _LABEL_RULES: Final = {"role": {"train": ("reward", "rollout"), "reward": ("rollout",), "urgent": ("batch",)}}
@@ -46,10 +49,16 @@ def simulate(
         ),
     ] = None,
     *,
-    mix: Annotated[str | None, Parameter(help=f"A generated mix in place of a file: {', '.join(MIXES)}.")] = None,
+    mix: Annotated[
+        str | None, Parameter(help=f"A generated mix in place of a file: {', '.join((*MIXES, HEAVY))}.")
+    ] = None,
     hours: Annotated[float, Parameter(help="For a mix: hours in which jobs arrive.")] = 24.0,
     load: Annotated[float, Parameter(help="For a mix: demand, as a share of the cluster's GPUs.")] = 0.9,
     seed: Annotated[int, Parameter(help="Random seed of a mix.")] = 0,
+    job_count: Annotated[
+        int, Parameter(name="--jobs", help=f"For the mix {HEAVY}: how many jobs; the load gives the hours.")
+    ] = 400,
+    untold: Annotated[bool, Parameter(negative="", help="Tell no policy how long jobs take.")] = False,
     nodes: Annotated[int, Parameter(help="Nodes of the simulated cluster.")] = 4,
     gpus: Annotated[int, Parameter(help="GPUs of each node.")] = 8,
     cpus: Annotated[float, Parameter(help="CPUs of each node.")] = 128,
@@ -85,18 +94,22 @@ def simulate(
             raise InvalidTraceError(f"--{name} must be a number >= 0 (got {number:g})")
     if (trace is None) == (mix is None):
         raise InvalidTraceError("give either a file of jobs or --mix", next_step="For example: --mix rlhf.")
-    if trace is None:
-        jobs = generated(mix or "", cluster, hours=hours, load=load, seed=seed)
+    if trace is not None:
+        played = _read(trace, longest_hours, checkpoint_every_s, restart_s)
+    elif mix == HEAVY:
+        played = heavy_tailed(cluster, jobs=job_count, load=load, seed=seed)
     else:
-        jobs = _read(trace, longest_hours, checkpoint_every_s, restart_s)
+        played = generated(mix or "", cluster, hours=hours, load=load, seed=seed)
+    if untold:
+        played = without_durations(played)
     in_force = (
         PreemptionRules(label_rules=_LABEL_RULES)
         if rules is None
         else rules_from(yaml_settings(rules, "rules", "preemption"))
     )
     policies = policy or tuple(POLICIES)
-    with replaying(jobs.name, len(policies)) as tell:
-        made = compared(jobs, cluster, in_force, policies, tell=tell)
+    with replaying(played.name, len(policies)) as tell:
+        made = compared(played, cluster, in_force, policies, tell=tell)
     if output is not None:
         write_page(output, timeline_svg(made))
     if as_json:
@@ -149,6 +162,20 @@ def _print(made: Comparison, figure: Path | None) -> None:
         right=tuple(range(1, len(_COLUMNS))),
     )
     bands = sorted({band for each in made.measures for band in each.bands}, reverse=True)
+    print_table(
+        "Waiting of all work and of the widest, bounded slowdown, and CPU per event",
+        ("policy", "mean", "p95", "widest p95", "slowdown p95", "CPU"),
+        [
+            (
+                each.policy,
+                *(_span(value) for value in (each.all.mean_s, each.all.p95_s, each.widest.p95_s)),
+                "–" if each.slowdown_p95 is None else f"{each.slowdown_p95:.1f}",
+                f"{each.cpu_ms:.2f} ms",
+            )
+            for each in made.measures
+        ],
+        right=(1, 2, 3, 4, 5),
+    )
     print_table(
         "Waiting by band: p50 / p95",
         ("policy", *(f"band {band}" for band in bands), "never done"),

@@ -10,6 +10,7 @@ from .comparison import (
 )
 from .engine import Decision as Decision, Outcome as Outcome, OvercommittedError as OvercommittedError
 from .figure import timeline_svg as timeline_svg
+from .heavy import HEAVY as HEAVY, heavy_tailed as heavy_tailed
 from .jobs import (
     HIGH_FROM as HIGH_FROM,
     MIXES as MIXES,
@@ -21,6 +22,7 @@ from .jobs import (
     cluster_of as cluster_of,
     generated as generated,
     trace_of as trace_of,
+    without_durations as without_durations,
 )
 from .ledger_driver import through_ledger as through_ledger
 from .traces import read_json_lines as read_json_lines, read_openb as read_openb

@@ -14,13 +14,17 @@ from headgate.placement.errors import CannotFitError
 from headgate.placement.rules import PreemptionRules
 from headgate_replay.placement.bounds import least_waiting_s
 from headgate_replay.placement.engine import Decision, Outcome, Room, Shape, replayed
-from headgate_replay.placement.jobs import HIGH_FROM, Cluster, InvalidTraceError, Trace
+from headgate_replay.placement.jobs import HIGH_FROM, Cluster, InvalidTraceError, Job, Trace
 from headgate_replay.placement.ledger_driver import through_ledger
 from headgate_replay.placement.peers import Easy, PlainRay, StrictFifo, clairvoyant
+from headgate_replay.placement.preemptive import LeastAttained, LeastRemaining
 from headgate_replay.placement.single_victim import SingleVictim
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
 """Of waiting, in every table."""
+
+_SHORT_S: Final = 10.0
+"""Shorter work counts as this long in its slowdown (bounded slowdown, Feitelson 1997)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,9 @@ class Measures:
     """One row of the comparison.
 
     Attributes:
+        all: waiting of all work.
+        widest: waiting of the work that takes as much of the cluster as any of the trace does.
+        slowdown_p95: 95th percentile of bounded slowdown; None where nothing was done.
         high: waiting of high-priority work.
         bands: waiting by band, highest first.
         utilisation: share of the cluster's GPUs that ran work, from the first arrival to the last.
@@ -55,9 +62,13 @@ class Measures:
         lost_over_least_in_band: the same beside the least among victims of no higher band.
         exact_share: share of those decisions whose least was found by complete search.
         took_s: real seconds of the replay.
+        cpu_ms: CPU of the policy and the simulated cluster, per event: an arrival, a start, a stop, an end.
     """
 
     policy: str
+    all: Waiting
+    widest: Waiting
+    slowdown_p95: float | None
     high: Waiting
     bands: dict[int, Waiting]
     utilisation: float
@@ -74,6 +85,12 @@ class Measures:
     lost_over_least_in_band: float | None
     exact_share: float
     took_s: float
+    cpu_ms: float
+
+    @property
+    def high_p95_s(self) -> float:
+        """Waiting of the highest band at p95; 0 where none of it was done."""
+        return next(iter(self.bands.values())).p95_s or 0.0
 
 
 def measured(trace: Trace, cluster: Cluster, outcome: Outcome) -> Measures:
@@ -84,8 +101,12 @@ def measured(trace: Trace, cluster: Cluster, outcome: Outcome) -> Measures:
     first = trace.jobs[0].arrived_s
     bands = sorted({job.band for job in trace.jobs}, reverse=True)
     waits = list(zip(trace.jobs, waited_s(trace, outcome), strict=True))
+    widest = max(job.size.share_of(cluster.total) for job in trace.jobs)
     return Measures(
         policy=outcome.policy,
+        all=_waiting(wait for _, wait in waits),
+        widest=_waiting(wait for job, wait in waits if job.size.share_of(cluster.total) >= widest),
+        slowdown_p95=_slowdown_p95(waits),
         high=_waiting(wait for job, wait in waits if job.priority >= HIGH_FROM),
         bands={band: _waiting(wait for job, wait in waits if job.band == band) for band in bands},
         utilisation=_use(trace, cluster, outcome, is_useful=False),
@@ -102,6 +123,7 @@ def measured(trace: Trace, cluster: Cluster, outcome: Outcome) -> Measures:
         lost_over_least_in_band=_ratio(decisions, sum(each.least_in_band_share_s for each in decisions)),
         exact_share=sum(each.is_exact for each in decisions) / max(1, len(decisions)),
         took_s=outcome.took_s,
+        cpu_ms=1_000 * outcome.cpu_s / (len(trace.jobs) + 2 * len(outcome.attempts)),
     )
 
 
@@ -118,6 +140,16 @@ def _waiting(waits_s: Iterable[float | None]) -> Waiting:
     if not done:
         return Waiting(0, None, None, None, None)
     return Waiting(len(done), float(np.mean(done)), *np.quantile(done, QUANTILES, method="inverted_cdf").tolist())
+
+
+def _slowdown_p95(waits: Iterable[tuple[Job, float | None]]) -> float | None:
+    """Return the 95th percentile of time in the system over duration, of which ten seconds count at least."""
+    slowdowns = [
+        max(1.0, (wait_s + job.duration_s) / max(job.duration_s, _SHORT_S))
+        for job, wait_s in waits
+        if wait_s is not None
+    ]
+    return float(np.quantile(slowdowns, 0.95, method="inverted_cdf")) if slowdowns else None
 
 
 def _use(trace: Trace, cluster: Cluster, outcome: Outcome, *, is_useful: bool) -> float:
@@ -157,6 +189,8 @@ POLICIES: Final[dict[str, Play]] = {
     "single-victim-requeued": lambda trace, cluster, rules: replayed(
         trace, cluster, SingleVictim(rules.label_rules, victims_return=True)
     ),
+    "least-attained": lambda trace, cluster, _rules: replayed(trace, cluster, LeastAttained()),
+    "least-remaining": lambda trace, cluster, _rules: replayed(trace, cluster, LeastRemaining()),
     "clairvoyant": lambda trace, cluster, _rules: clairvoyant(trace, cluster),
 }
 """Name on the command line -> what replays a trace under it."""

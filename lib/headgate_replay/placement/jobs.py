@@ -6,7 +6,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from headgate.placement.amounts import CPU, GPU, MEBIBYTE, MEMORY, MILLI, Amounts, amounts, total
@@ -114,6 +114,12 @@ def trace_of(name: str, jobs: Iterable[Job], notes: Sequence[str] = ()) -> Trace
     if count > 1:
         raise InvalidTraceError(f"{name}: two jobs have the id {job_id!r}")
     return Trace(name, ordered, tuple(notes))
+
+
+def without_durations(trace: Trace) -> Trace:
+    """Return the same jobs, of which no scheduler is told how long they take."""
+    notes = (*trace.notes, "No policy is told how long jobs take.")
+    return replace(trace, jobs=tuple(replace(job, estimated_s=0.0) for job in trace.jobs), notes=notes)
 
 
 @dataclass(frozen=True, slots=True)

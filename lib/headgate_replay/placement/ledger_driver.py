@@ -17,7 +17,7 @@ from headgate.placement.outcomes import LedgerSettings
 from headgate.placement.pool import Pool
 from headgate.placement.request import Occupancy, Stage
 from headgate.placement.rules import PreemptionRules
-from headgate.placement.victims import lost_work, refusal
+from headgate.placement.victims import is_shorter, lost_work, refusal
 from headgate_replay.placement.bounds import Stoppable, judged
 from headgate_replay.placement.engine import Engine, Free, Outcome, OvercommittedError, Policy, Shape, replayed
 from headgate_replay.placement.jobs import Cluster, Trace
@@ -184,7 +184,10 @@ class LedgerDriver(Policy):
         is_reserved = self._ledger.groups[self._starts[job].group_id].reserved is not None
         on_loan = is_reserved and victim.request.priority < entitled <= preemptor.request.priority
         now = self.engine.now
-        return refusal(preemptor.request, victim, self._pool, self._rules, now, reclaim=on_loan) is None
+        shorter = is_shorter(preemptor, victim, self._ledger.durations, self._rules, now)
+        return (
+            refusal(preemptor.request, victim, self._pool, self._rules, now, reclaim=on_loan, shorter=shorter) is None
+        )
 
     def _stoppable(self, job: int, occupancy: Occupancy) -> Stoppable:
         shape, nodes = self._groups[self._starts[job].group_id]

@@ -27,7 +27,9 @@ POOLS = {
 """Whatever fits an empty cluster beside both reserved groups fits the quotas as well."""
 
 LABELS_STOP = {"train": {"reward", "rollout"}, "reward": {"rollout"}}
-STOPPED_FOR_OTHERS = {"label_based_preemption", "same_pool_preemption", "cross_pool_preemption", "reclaimed"}
+STOPPED_FOR_OTHERS = {
+    *("label_based_preemption", "same_pool_preemption", "cross_pool_preemption", "reclaimed", "shorter_work"),
+}
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -131,7 +133,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert request.stage is Stage.WAITING, "who is stopped for others waits again"
             assert (request.submitted_at, request.order) == self.first_seen[request.request_id], "in its old place"
             assert request.losses == before.losses, "and is not charged"
-            assert request.preemptions == before.preemptions + 1
+            assert request.preemptions == before.preemptions + (reason != "shorter_work")
 
     @staticmethod
     def _stops(command: StopWork, request: Occupancy) -> bool:
@@ -247,13 +249,20 @@ class LedgerMachine(RuleBasedStateMachine):
             assert mine.priority >= pools[mine.pool].reserved_from_priority > theirs.priority
             return
         assert theirs.preemptible
+        if command.reason == "shorter_work":
+            assert in_force.short_first > 0
+            assert mine.pool == theirs.pool
+            assert mine.priority >= theirs.priority
+            left_s = self.world.ledger.durations.left_s(victim, self.world.now)
+            assert left_s >= 4 * preemptor.left_s / 2, "what is left of it is much longer, by powers of two"
         assert victim.preemptions < in_force.max_preemptions
         assert victim.started_at is not None
         assert self.world.now - victim.started_at >= in_force.min_runtime_s
         assert mine.pool == theirs.pool or in_force.cross_pool
         by_label = theirs.labels.get("role") in LABELS_STOP.get(mine.labels.get("role", ""), set())
         threshold = in_force.same_pool_threshold if mine.pool == theirs.pool else in_force.cross_pool_threshold
-        assert by_label or mine.priority - theirs.priority >= threshold
+        by_length = command.reason == "shorter_work"
+        assert by_label or by_length or mine.priority - theirs.priority >= threshold
 
     @invariant()
     def nothing_is_overcommitted(self) -> None:

@@ -11,7 +11,7 @@ from headgate.placement.request import Stage
 from tests.placement.ledger.world import World, pool, reserved, rules
 
 TWO = {"n0": amounts(cpu=8), "n1": amounts(cpu=8)}
-NOBODY_IS_STOPPED = rules(same_pool_threshold=100, cross_pool_threshold=100)
+NOBODY_IS_STOPPED = rules(same_pool_threshold=100, cross_pool_threshold=100, short_first=0)
 
 
 def test_higher_bands_go_first_and_then_who_came_first() -> None:

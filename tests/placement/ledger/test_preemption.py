@@ -47,7 +47,7 @@ def test_young_work_is_spared_until_it_ran_long_enough() -> None:
 
 
 def test_a_victim_stands_again_where_it_stood_and_runs_again() -> None:
-    world = World()
+    world = World(preemption=rules(short_first=0))
     before = world.submit("low", 8, priority=3).order
     world.now = 10
     world.submit("later", 8, priority=3)

@@ -157,6 +157,7 @@ class World:
             pools=copy.deepcopy(list(old.pools.values())),
             groups=copy.deepcopy(list(old.groups.values())),
             requests=copy.deepcopy(list(old.requests.values())),
+            durations=copy.deepcopy(dict(old.durations.counts)),
             now=self.now,
         )
         self.ledger.validate()

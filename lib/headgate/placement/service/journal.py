@@ -28,6 +28,7 @@ _LONGEST_RETRY_S: Final = 3_600.0
 _POOLS: Final = TypeAdapter(Pool)
 _GROUPS: Final = TypeAdapter(Group)
 _REQUESTS: Final = TypeAdapter(Occupancy)
+_COUNTS: Final = TypeAdapter(list[float])
 R = TypeVar("R")
 
 _TABLES: Final = """
@@ -35,6 +36,7 @@ CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WIT
 CREATE TABLE IF NOT EXISTS pools (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS groups (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS requests (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS durations (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS payloads (name TEXT PRIMARY KEY, kind TEXT NOT NULL, body BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS states (name TEXT PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS results (name TEXT PRIMARY KEY, kind TEXT NOT NULL, body BLOB NOT NULL, why TEXT NOT NULL);
@@ -49,6 +51,7 @@ class Writes:
         pools: name -> pool.
         groups: group id -> group.
         requests: request id -> request; None drops its payload, state and result, too.
+        durations: kind of work -> how many runs of it ended in each bin.
         payloads: request id -> how it runs and its payload.
         states: request id -> state that its work has saved.
         results: request id -> how it ended.
@@ -59,6 +62,7 @@ class Writes:
     pools: Mapping[str, Pool | None] = field(default_factory=dict)
     groups: Mapping[str, Group | None] = field(default_factory=dict)
     requests: Mapping[str, Occupancy | None] = field(default_factory=dict)
+    durations: Mapping[str, list[float] | None] = field(default_factory=dict)
     payloads: Mapping[str, tuple[WorkKind, bytes]] = field(default_factory=dict)
     states: Mapping[str, bytes] = field(default_factory=dict)
     results: Mapping[str, Outcome] = field(default_factory=dict)
@@ -73,6 +77,7 @@ class Journalled:
     pools: list[Pool]
     groups: list[Group]
     requests: list[Occupancy]
+    durations: dict[str, list[float]] = field(default_factory=dict)
 
 
 class Journal:
@@ -115,7 +120,10 @@ class Journal:
         self.commit(Writes(meta={"clock": offset}))
         groups = [replace(each, since=min(each.since + shift, now)) for each in self._read("groups", _GROUPS)]
         requests = [_moved(each, shift, now) for each in self._read("requests", _REQUESTS)]
-        return Journalled(list(self._read("pools", _POOLS)), groups, requests)
+        with self._failing("read"):
+            counted = self._connection().execute("SELECT name, body FROM durations").fetchall()
+        durations = {name: _COUNTS.validate_json(body) for name, body in counted}
+        return Journalled(list(self._read("pools", _POOLS)), groups, requests, durations)
 
     def commit(self, writes: Writes) -> None:
         """Write a step.
@@ -243,10 +251,16 @@ def read_journal(path: Path) -> tuple[Journalled, float]:
 
 
 def _write(db: sqlite3.Connection, writes: Writes) -> None:
-    for table, rows in (("pools", writes.pools), ("groups", writes.groups), ("requests", writes.requests)):
+    tables: tuple[tuple[str, Mapping[str, object]], ...] = (
+        ("pools", writes.pools),
+        ("groups", writes.groups),
+        ("requests", writes.requests),
+        ("durations", writes.durations),
+    )
+    for table, rows in tables:
         for name, row in rows.items():
             if row is None:
-                db.execute(f"DELETE FROM {table} WHERE name = ?", (name,))  # noqa: S608 - one of the three above
+                db.execute(f"DELETE FROM {table} WHERE name = ?", (name,))  # noqa: S608 - one of the four above
             else:
                 body = orjson.dumps(row, default=list)  # sets
                 db.execute(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", (name, body))  # noqa: S608 - as above

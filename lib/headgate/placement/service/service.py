@@ -74,6 +74,7 @@ class PlacementService:
             pools=held.pools,
             groups=held.groups,
             requests=held.requests,
+            durations=held.durations,
             now=now,
         )
         self._steps = Steps(ledger, journal, clock, emit, self._carry_out, on_fatal)

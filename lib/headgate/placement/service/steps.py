@@ -270,6 +270,7 @@ class Steps:
                     pools={name: self.ledger.pools.get(name) for name in changes.pools},
                     groups={name: self.ledger.groups.get(name) for name in changes.groups},
                     requests=requests,
+                    durations={name: self.ledger.durations.counts.get(name) for name in changes.durations},
                     spent=spent,
                 )
             )

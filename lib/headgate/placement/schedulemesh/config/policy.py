@@ -32,10 +32,13 @@ WITHOUT_EFFECT: Final = frozenset({"remaining_time_weight", "min_preempt_score"}
 
 PROTECTED_POOLS: Final = "protected_pools"
 
-SCHEDULEMESH_RULES: Final = PreemptionRules(min_runtime_s=0.0, patience_s=0.0, budget_share=1.0, budget_interval_s=0.0)
-"""What ScheduleMesh does not know is off: minimum run time, patience with work that ends soon, budgets."""
+SCHEDULEMESH_RULES: Final = PreemptionRules(
+    min_runtime_s=0.0, patience_s=0.0, short_first=0.0, budget_share=1.0, budget_interval_s=0.0
+)
+"""What ScheduleMesh does not know is off: minimum run time, patience with work that ends soon, shorter work first,
+budgets."""
 
-_OFF: Final = ("patience_s", "budget_share", "budget_interval_s")
+_OFF: Final = ("patience_s", "short_first", "budget_share", "budget_interval_s")
 """What stays off unless it is set; the minimum run time is each request's own."""
 
 _RULES: Final = frozenset(each.name for each in fields(PreemptionRules) if each.init)
@@ -44,7 +47,7 @@ _RULES: Final = frozenset(each.name for each in fields(PreemptionRules) if each.
 def changed_rules(before: PreemptionRules, settings: Mapping[str, object]) -> PreemptionRules:
     """Return rules in which settings, under ScheduleMesh's names or Headgate's, have replaced earlier ones.
 
-    Patience with work that ends soon, and budgets, are off unless they are set.
+    Patience with work that ends soon, shorter work first, and budgets are off unless they are set.
 
     Raises:
         InvalidPlacementError: a setting is unknown, given under both names, or impossible.

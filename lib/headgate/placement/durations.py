@@ -1,0 +1,117 @@
+"""How much longer work is likely to run: as it was told, or as work like it ran before.
+
+What matters for the order of work is not how long it runs on average but how little more it may need: the Gittins
+index (1979), the least over all horizons of the expected run time within a horizon by the chance to end within it.
+For work that was told it is what is left. Where nothing is known it grows with what the work has run, which is
+least attained service; every run of its kind bends it to what such work takes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from math import frexp, inf
+from typing import Final
+
+from headgate.placement.request import Occupancy
+
+BINS: Final = 24
+"""Durations are counted by powers of two, from a second to half a year."""
+
+MOST_KINDS: Final = 1_000
+"""Kinds of work that are remembered; beyond, the one that ended least recently is forgotten."""
+
+_ENOUGH: Final = 256.0
+"""With so many counted runs of a kind, all of its counts are halved: what such work took long ago matters less."""
+
+_PRIOR: Final = tuple(0.5 * 0.75**each for each in range(BINS))
+"""Two runs that are taken for granted of every kind: a quarter of what has run for a time ends before it has run twice
+that. So heavy a tail is what work is taken to have until its runs say otherwise."""
+
+
+def level(seconds: float) -> int:
+    """Return the power of two that a duration belongs to, as a bin."""
+    return min(BINS - 1, max(0, frexp(seconds)[1] - 1))
+
+
+def ran_s(request: Occupancy, now: float) -> float:
+    """Return how long work has run in all, its current start included."""
+    return request.served_s + (0.0 if request.started_at is None else max(0.0, now - request.started_at))
+
+
+def kind_of_work(request: Occupancy) -> str:
+    """Return what runs are counted by: pool and labels; without labels the driver."""
+    wanted = request.request
+    labels = ",".join(f"{key}={value}" for key, value in sorted(wanted.labels.items()))
+    return f"{wanted.pool}|{labels or '|' + request.holder}"
+
+
+@dataclass(slots=True)
+class Durations:
+    """Counted runs by kind of work. Owned by the ledger, journalled kind by kind.
+
+    Attributes:
+        counts: kind -> how many runs ended in each bin, latest kind last.
+    """
+
+    counts: OrderedDict[str, list[float]] = field(default_factory=OrderedDict)
+    _left: dict[str, list[float]] = field(default_factory=dict)
+
+    def learn(self, request: Occupancy, took_s: float) -> list[str]:
+        """Count a run that ended by itself; return the kinds that have changed, one that was forgotten for it too."""
+        kind = kind_of_work(request)
+        counts = self.counts.setdefault(kind, [0.0] * BINS)
+        self.counts.move_to_end(kind)
+        counts[level(took_s)] += 1.0
+        if sum(counts) > _ENOUGH:
+            counts[:] = [each / 2 for each in counts]
+        changed = [kind]
+        if len(self.counts) > MOST_KINDS:
+            changed.append(self.counts.popitem(last=False)[0])
+        for each in changed:
+            self._left.pop(each, None)
+        return changed
+
+    def left_s(self, request: Occupancy, now: float) -> float:
+        """Return how much longer work is likely to run: less where it may end soon."""
+        served_s = ran_s(request, now)
+        told_s = request.request.estimated_duration_s
+        if told_s > 0:
+            return max(1.0, told_s - served_s, served_s - told_s)  # overdue work as long as it is overdue
+        kind = kind_of_work(request) if self.counts else ""
+        if kind not in self._left:
+            self._left[kind] = _indices(self.counts.get(kind))
+        return self._left[kind][level(served_s)]
+
+    def changes_at(self, running: Occupancy, now: float) -> float:
+        """Return when running work will be likely to run much longer than it is now; infinite where that is never."""
+        if running.started_at is None:
+            return inf
+        served_s = ran_s(running, now)
+        if served_s < running.request.estimated_duration_s:
+            return now + running.request.estimated_duration_s - served_s
+        return now + 2.0 ** (level(served_s) + 1) - served_s
+
+    def validate(self) -> None:
+        """Assert that what is remembered is bounded."""
+        assert len(self.counts) <= MOST_KINDS, "kinds are forgotten"
+        for counts in self.counts.values():
+            assert len(counts) == BINS, "a count for each bin"
+            assert sum(counts) <= _ENOUGH, "counts are halved"
+
+
+def _indices(counts: list[float] | None) -> list[float]:
+    """Return the Gittins index of work that has run into each bin."""
+    weights = [prior + each for prior, each in zip(_PRIOR, counts or [0.0] * BINS, strict=True)]
+    found = []
+    for begin in range(BINS):
+        begins_s = 2.0**begin if begin else 0.0
+        alive = sum(weights[begin:])
+        ended, spent, best = 0.0, 0.0, inf
+        for end in range(begin, BINS):
+            middle_s = max(1.5 * 2.0**end - begins_s, 0.0)
+            ended += weights[end]
+            spent += weights[end] * middle_s
+            best = min(best, (spent + (alive - ended) * (2.0 ** (end + 1) - begins_s)) / ended)
+        found.append(best)
+    return found

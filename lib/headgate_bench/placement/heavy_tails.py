@@ -1,0 +1,192 @@
+"""Drawn jobs with heavy tails through the ledger and its peers, and what a decision takes while thousands wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from math import inf
+from typing import Any, Final
+
+from headgate.placement.ledger import PlacementLedger
+from headgate.placement.outbox import CreateGroup, RemoveGroup, StartWork, StopWork
+from headgate.placement.outcomes import LedgerSettings
+from headgate.placement.pool import Pool
+from headgate.placement.rules import PreemptionRules
+from headgate_bench.artifact import Bar, at_most
+from headgate_replay.placement import POLICIES, Cluster, Measures, cluster_of, heavy_tailed, measured, without_durations
+
+PEERS: Final = ("ray", "fifo", "easy", "priority-easy", "single-victim-requeued", "least-attained")
+"""What is to be equalled; shortest remaining time knows the truth, and is a bound beside them."""
+
+_BOUND: Final = "least-remaining"
+_NODES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One drawn trace: the ledger by its setting `short_first`, its peers, and the bound."""
+
+    name: str
+    ours: dict[float, Measures]
+    peers: dict[str, Measures]
+    bound: Measures
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {
+            "trace": self.name,
+            "short_first": {f"{setting:g}": asdict(each) for setting, each in self.ours.items()},
+            "peers": {name: asdict(each) for name, each in (*self.peers.items(), (_BOUND, self.bound))},
+        }
+
+
+def played(
+    loads: Sequence[float], seeds: Iterable[int], jobs: int, settings: Sequence[float], tell: Callable[[str], None]
+) -> list[Played]:
+    """Return every drawn trace with durations told and not told, under each setting and each peer."""
+    cluster, found = cluster_of(_NODES), []
+    for load in loads:
+        for seed in seeds:
+            drawn = heavy_tailed(cluster, jobs=jobs, load=load, seed=seed)
+            for is_told, trace in ((True, drawn), (False, without_durations(drawn))):
+                name = f"load {load:.0%}, seed {seed}, durations {'told' if is_told else 'not told'}"
+                tell(name)
+
+                def play(policy: str, setting: float = 0.0, trace: Any = trace) -> Measures:
+                    outcome = POLICIES[policy](trace, cluster, PreemptionRules(short_first=setting))
+                    return measured(trace, cluster, outcome)
+
+                ours = {setting: play("headgate", setting) for setting in settings}
+                found.append(Played(name, ours, {each: play(each) for each in PEERS}, play(_BOUND)))
+    return found
+
+
+def heavy_bars(traces: Sequence[Played], cpu_ms: float, waiting: int, limits: Any) -> list[Bar]:
+    """Return the bars of drawn traces: the worst trace of each counts, under the default setting."""
+    default = PreemptionRules().short_first
+    worst: dict[str, tuple[float, str]] = {}
+    for each in traces:
+        ours = each.ours[default]
+        easy = each.peers["priority-easy"]
+        for name, value in {
+            "wait": _over(ours.all.mean_s, min(peer.all.mean_s or 0.0 for peer in each.peers.values())),
+            "wide": _over(ours.widest.p95_s, easy.widest.p95_s),
+            "high": ours.high_p95_s,
+            "slowdown": _over(ours.slowdown_p95, min(peer.slowdown_p95 or 1.0 for peer in each.peers.values())),
+            "lost": inf if ours.lost_over_least_in_band is None else ours.lost_over_least_in_band,
+        }.items():
+            worst[name] = max(worst.get(name, (-inf, "")), (value, each.name))
+    bars = [
+        at_most(f"P7.trace_{name}", f"{what}, worst of {len(traces)} drawn traces", value, bar, unit, {"on": where})
+        for (name, (value, where)), (what, bar, unit) in zip(
+            worst.items(),
+            (
+                ("mean waiting over that of the best peer", limits.bar_trace_wait, "x"),
+                ("waiting of the widest work at p95 over that under priority + EASY", limits.bar_trace_wide, "x"),
+                ("waiting of the highest band at p95", limits.bar_trace_high_s, "s"),
+                ("bounded slowdown at p95 over that of the best peer", limits.bar_trace_slowdown, "x"),
+                ("lost work over the least of the same bands", limits.bar_lost, "x"),
+            ),
+            strict=True,
+        )
+    ]
+    what = f"CPU of the ledger per event while {waiting:,} requests wait for 240 GPUs"
+    return [*bars, at_most("P7.trace_cpu", what, cpu_ms, limits.bar_trace_cpu_ms, "ms")]
+
+
+def heavy_notes(traces: Sequence[Played]) -> list[str]:
+    """Return the frontier along `short_first`, and the peers: means over the traces."""
+    rows: dict[str, list[Measures]] = {}
+    for each in traces:
+        for setting, ours in each.ours.items():
+            rows.setdefault(f"headgate, short_first {setting:g}", []).append(ours)
+        for peer in (*each.peers.values(), each.bound):
+            rows.setdefault(peer.policy, []).append(peer)
+    return [
+        f"heavy tails, {name}: mean waiting {_mean(each.all.mean_s for each in found):,.0f} s, p95 of the widest "
+        f"{_mean(each.widest.p95_s for each in found):,.0f} s, of the highest band "
+        f"{_mean(each.high_p95_s for each in found):,.1f} s, bounded slowdown at p95 "
+        f"{_mean(each.slowdown_p95 for each in found):.1f}, "
+        f"{_mean(each.lost_gpu_s / 3600 for each in found):.1f} GPU-h lost, "
+        f"{_mean(each.cpu_ms for each in found):.2f} ms of CPU per event; means of {len(found)} drawn traces."
+        for name, found in rows.items()
+    ]
+
+
+def _over(value: float | None, other: float | None) -> float:
+    """Return how many times the other a value is; seconds and slowdowns below one count as one."""
+    return max(1.0, value or 0.0) / max(1.0, other or 0.0)
+
+
+def _mean(values: Iterable[float | None]) -> float:
+    found = [value for value in values if value is not None]
+    return sum(found) / max(1, len(found))
+
+
+def cpu_ms_of_waiting(waiting: int, events: int) -> float:
+    """Return CPU milliseconds per report while so many wait: work ends, other work starts and is handed in."""
+    cluster = cluster_of(30)
+    ledger = _Crowd(cluster, waiting + events)
+    while len(ledger.ledger.queue) < waiting:
+        ledger.hand_in()
+    ledger.settle()
+    began, ledger.reports = time.process_time(), 0
+    while ledger.reports < events:
+        ledger.end_one()
+        ledger.hand_in()
+        ledger.settle()
+    return 1_000 * (time.process_time() - began) / ledger.reports
+
+
+class _Crowd:
+    """A ledger whose commands are carried out at once; owned by one measurement."""
+
+    def __init__(self, cluster: Cluster, jobs: int) -> None:
+        self.ledger = PlacementLedger(LedgerSettings(driver_lease_s=inf), PreemptionRules())
+        self.reports = 0
+        self._now = 0.0
+        self._jobs = iter(without_durations(heavy_tailed(cluster, jobs=2 * jobs, load=1.0)).jobs)
+        self._running: dict[str, int] = {}
+        self.ledger.see_nodes(cluster.nodes, 0.0)
+        self.ledger.open_pool(Pool("p", cluster.total, max_dynamic=None), 0.0)
+
+    def hand_in(self) -> None:
+        """Hand the next job in; the ledger decides with what comes next."""
+        self.ledger.submit(next(self._jobs).request("p"), "bench", self._now)
+        self._report()
+
+    def end_one(self) -> None:
+        """End the work that runs longest."""
+        name = next(iter(self._running))
+        self.ledger.work_ended(name, self._running.pop(name), self._now)
+        self.ledger.forget(name)
+        self._report()
+
+    def settle(self) -> None:
+        """Decide, and carry out what was decided, until there is nothing more to do."""
+        self._now += 10.0
+        commands = self.ledger.decide(self._now)
+        while commands:
+            for command in commands:
+                self._carry_out(command)
+                self._report()
+            commands = self.ledger.decide(self._now)
+        self.ledger.take_events()
+        self.ledger.take_changes()
+
+    def _carry_out(self, command: CreateGroup | RemoveGroup | StartWork | StopWork) -> None:
+        match command:
+            case CreateGroup():
+                self.ledger.group_created(command.group_id, command.epoch, command.nodes, self._now)
+            case RemoveGroup():
+                self.ledger.group_gone(command.group_id, command.epoch, self._now)
+            case StartWork():
+                self._running[command.request_id] = command.epoch
+                self.ledger.work_started(command.request_id, command.epoch, self._now)
+            case StopWork():
+                self._running.pop(command.request_id, None)
+                self.ledger.work_stopped(command.request_id, command.epoch, self._now, saved=True, dead=True)
+
+    def _report(self) -> None:
+        self.reports += 1
