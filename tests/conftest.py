@@ -8,7 +8,7 @@ import contextvars
 import gc
 import os
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,9 +23,14 @@ if TYPE_CHECKING:
     from headgate_bench.postgres import PrivatePostgres
 
 # Laws are checked by what they say and not by the clock: tests share their machine.
-hypothesis.settings.register_profile(
-    "house", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
-)
+for _profile, _examples in (("house", 25), ("thorough", 100)):
+    hypothesis.settings.register_profile(
+        _profile,
+        max_examples=_examples,
+        deadline=None,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+        print_blob=True,
+    )
 hypothesis.settings.load_profile("house")
 
 # In memory, where there is room for them and programs may run there, the files of a thousand journals wait for no disk.
@@ -42,6 +47,9 @@ if (
 NO_AUTHORITY: Final = str(Path(__file__).with_name("no_authority.pem"))
 os.environ |= dict.fromkeys(("SSL_CERT_FILE", "PREFECT_API_SSL_CERT_FILE", "AWS_CA_BUNDLE"), NO_AUTHORITY)
 
+# Nobody extends pydantic here. To find out, each process would read what all installed packages declare.
+os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
+
 # Read when Prefect is imported: no test starts a server without asking for one, or tells anybody about it.
 os.environ["PREFECT_SERVER_ALLOW_EPHEMERAL_MODE"] = "false"
 os.environ["DO_NOT_TRACK"] = "1"
@@ -57,6 +65,8 @@ end of the run names it with its traceback. What is named there time and again i
 
 SHARED_SERVERS: Final = ("prefect_worker", "prefect_server", "ray_cluster")
 """Fixtures of the session that only the tests of one group of `tests/spreading.py` ask for."""
+
+TESTS: Final = Path(__file__).parent
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -110,6 +120,21 @@ def pytest_collection() -> Iterator[object]:
         return (yield)
     finally:
         gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Begin with another folder in each process, so that each finds compiled what the others have read before it.
+
+    In a fresh checkout to compile the tests takes longer than to import them.
+    """
+    report = yield
+    if getattr(collector, "path", None) == TESTS and (worker := os.environ.get("PYTEST_XDIST_WORKER")):
+        share = len(report.result) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"]) * int(worker.removeprefix("gw"))
+        report.result[:] = report.result[share:] + report.result[:share]
+    return report
 
 
 def pytest_collection_finish() -> None:

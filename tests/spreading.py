@@ -43,11 +43,14 @@ def group(nodeid: str) -> str:
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """Put the groups that take longest first, so that none is left alone with one process at the end."""
+    """Put the groups that take longest first, so that none is left alone with one process at the end.
+
+    The order is the same in whatever order the files were collected.
+    """
     weights: Counter[str] = Counter()
     for item in items:
         weights[group(item.nodeid)] += _expected_s(item)
-    items.sort(key=lambda item: -weights[group(item.nodeid)])
+    items.sort(key=lambda item: (-weights[group(item.nodeid)], group(item.nodeid), item.location[0]))
 
 
 def _expected_s(item: pytest.Item) -> float:

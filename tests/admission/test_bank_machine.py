@@ -12,6 +12,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from headgate.admission.bank import BankCall, BankRules, Peer, SlotBank
 from tests.admission.slot_world import LimitServer, Process
+from tests.examples import examples
 
 Pending = tuple[int, BankCall, float]
 Answer = tuple[int, BankCall, float, Callable[..., Any]]
@@ -130,5 +131,5 @@ class Banks(RuleBasedStateMachine):
         assert self.server.active() == 0
 
 
-Banks.TestCase.settings = settings(max_examples=60, stateful_step_count=60)
+Banks.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=60)
 TestBanks = Banks.TestCase

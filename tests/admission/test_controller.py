@@ -16,6 +16,7 @@ from headgate.core import ReleaseOutcome, events
 from headgate.core.errors import InvalidSettingError
 from tests.admission.admission_world import CHAT, EMBEDDING, OTHER, REFUSED, A, B, World
 from tests.admission.toy_laws import ToyLaw
+from tests.examples import examples
 
 # Limits.
 
@@ -359,7 +360,7 @@ def test_models_that_come_and_go_leave_nothing_behind() -> None:
     assert len(world.controller._keys) == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     weights=st.lists(st.floats(0.25, 4.0), min_size=2, max_size=6),
     slots=st.integers(1, 4),

@@ -31,6 +31,7 @@ from headgate.admission.rates import MOVED_S, REASONS
 from headgate.core import ReleaseOutcome
 from headgate.core.rates import UNLIMITED, ModelRates, RateLimits, RateNote
 from tests.admission.toy_laws import FixedLaw, ToyLaw
+from tests.examples import examples
 
 ACCOUNTS = [ProviderModel("one", "a"), ProviderModel("one", "b"), ProviderModel("two", "a")]
 KEYS = [RequestKey(account, domain) for account in ACCOUNTS for domain in (Domain.CHAT, Domain.EMBEDDING)]
@@ -258,4 +259,4 @@ class Admission(RuleBasedStateMachine):
 
 
 TestAdmission = Admission.TestCase
-TestAdmission.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
+TestAdmission.settings = settings(max_examples=examples(100), stateful_step_count=60, deadline=None)

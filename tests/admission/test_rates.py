@@ -25,6 +25,7 @@ from headgate.admission.leases import Ticket
 from headgate.admission.rates import BURST_S
 from headgate.core.rates import ModelRates, RateLimits, RateNote
 from tests.admission.toy_laws import FixedLaw
+from tests.examples import examples
 
 ONE, TWO = ProviderModel("p", "one"), ProviderModel("p", "two")
 OTHER = ProviderModel("q", "one")
@@ -65,7 +66,7 @@ def granted(made: AdmissionController, now: float, *items: RequestItem) -> list[
         max_size=60,
     ),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_what_is_admitted_in_any_time_is_within_what_is_stated_whatever_answers_tell(
     limits: RateLimits, steps: list[tuple[float, tuple[int, int], OutcomeKind, list[RateNote]]]
 ) -> None:

@@ -11,6 +11,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from headgate.core import Denied, HolderId, Lease, LeaseBook, ReleaseOutcome
 from headgate.core.ids import LeaseId
+from tests.examples import examples
 
 ME = HolderId("h-me")
 NAMES = ("workers", "gpu", "policy")
@@ -191,7 +192,7 @@ class Leasing(RuleBasedStateMachine):
 
 
 TestLeasing = Leasing.TestCase
-TestLeasing.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestLeasing.settings = settings(max_examples=examples(80), stateful_step_count=40, deadline=None)
 
 
 def test_a_parked_lease_lends_its_units_and_takes_them_back_even_above_the_limit() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from headgate.environments import environment
 from headgate.environments.measurement import baseline_episode
 from headgate_environments.affine.sat import Formula, planted_formula, read_assignment
+from tests.examples import examples
 
 SHAPES = {"affine:sat": (15, 10), "affine:sat-hard": (20, 3)}
 
@@ -22,7 +23,7 @@ def test_the_published_shape_has_63_clauses_of_10_literals():
 
 
 @given(index=st.integers(0, 10**9), shape=st.sampled_from(list(SHAPES.values())))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_the_planted_solution_satisfies_every_clause(index, shape):
     formula = planted_formula(index, *shape)
     assert formula.first_unsatisfied(formula.planted) is None

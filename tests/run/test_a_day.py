@@ -12,6 +12,11 @@ from headgate.sampling import NEW_PAIRS_PER_S
 from headgate.simulation import ServiceTime
 from tests.run.run_world import EIGHT, World, models
 
+pytestmark = pytest.mark.usefixtures("day_long")
+
+RARELY = {"batch_flush_interval": 60, "status_interval_s": 600}
+"""What happens on the side in a day, which is not looked at here."""
+
 
 def test_every_model_gets_its_daily_rate_in_every_environment(world: World) -> None:
     world.run(
@@ -19,7 +24,7 @@ def test_every_model_gets_its_daily_rate_in_every_environment(world: World) -> N
         EIGHT,
         duration_s=DAY_S,
         service=ServiceTime(20.0, 0.5),
-        settings={"low_sample_threshold": 0, "num_evaluation_workers": 64},
+        settings={"low_sample_threshold": 0, "num_evaluation_workers": 64} | RARELY,
     )
     for environment, rate in EIGHT.items():
         for model, count in world.counts()[environment].items():
@@ -35,7 +40,7 @@ def test_95_new_models_have_a_sample_in_every_environment_within_a_minute_and_no
 
 
 def test_a_model_with_few_samples_is_sampled_three_times_as_fast_until_it_has_two_hundred(world: World) -> None:
-    world.run(models(1), EIGHT, duration_s=DAY_S, settings={"num_evaluation_workers": 64})
+    world.run(models(1), EIGHT, duration_s=DAY_S, settings={"num_evaluation_workers": 64} | RARELY)
     (change,) = world.of(BoostChanged)
     assert change.multiplier == 1.0
     assert change.samples_24h == 200
@@ -49,7 +54,7 @@ def test_a_model_with_few_samples_is_sampled_three_times_as_fast_until_it_has_tw
 @pytest.mark.parametrize("cut_s", [1.0, 3_333.3, 40_000.0])
 def test_a_restart_in_the_middle_changes_no_count(world: World, cut_s: float) -> None:
     rates = {"affine:sat": 240.0, "agentgym:babyai": 480.0}
-    half_day = {"duration_s": DAY_S / 2, "settings": {"low_sample_threshold": 0}}
+    half_day = {"duration_s": DAY_S / 2, "settings": {"low_sample_threshold": 0} | RARELY}
     world.run(models(3), rates, **{**half_day, "duration_s": cut_s})
     world.run(models(3), rates, start_s=cut_s, **{**half_day, "duration_s": DAY_S / 2 - cut_s})
     for environment, rate in rates.items():

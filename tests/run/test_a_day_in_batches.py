@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import pytest
+
 from headgate.config import Settings
 from headgate.core import DAY_S, ChatError, ChatReply, ErrorKind, Message, Model, Spending, events
 from headgate.models import BatchStatus
@@ -16,6 +18,8 @@ from headgate.run.batch_lane import BatchLane
 from headgate.sampling import StaticRoster
 from headgate.simulation import LoopClock, MemoryStore, free_environments, run_virtual
 from headgate.storage import Journal
+
+pytestmark = pytest.mark.usefixtures("day_long")
 
 START = 1_767_225_600.0
 RATES = {"test:a": 96.0, "test:b": 192.0}
@@ -101,6 +105,7 @@ def day(
             lane_batch_wait_s=1_800,
             lane_poll_s=120,
             early_stop=False,
+            status_interval_s=600,
         )
         batches = BatchLane(settings, provider, clock=clock, emit=told.append)
         requests = RequestSide(settings, clock=clock, emit=told.append, batches=batches)

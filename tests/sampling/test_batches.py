@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from headgate.core import Task, sample_task
 from headgate.sampling import FairBatches
+from tests.examples import examples
 
 
 def _task(number: int) -> Task:
@@ -120,4 +121,4 @@ class Buffering(RuleBasedStateMachine):
 
 
 TestBuffering = Buffering.TestCase
-TestBuffering.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestBuffering.settings = settings(max_examples=examples(40), stateful_step_count=30, deadline=None)

@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from headgate.sampling import Health
 from headgate.sampling.sampler import ErrorPause
+from tests.examples import examples
 
 
 def _pause() -> ErrorPause:
@@ -159,7 +160,7 @@ class Pausing(RuleBasedStateMachine):
 
 
 TestPausing = Pausing.TestCase
-TestPausing.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestPausing.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)
 
 
 @given(st.lists(st.sampled_from(["answered", "neutral"]), max_size=50))

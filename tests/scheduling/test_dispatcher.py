@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from headgate.core import HolderId, ReleaseOutcome, Task, TaskId
 from headgate.scheduling import Dispatch, Dispatcher, Explanation, Held
+from tests.examples import examples
 from tests.scheduling.queued import task
 
 
@@ -415,4 +416,4 @@ class Dispatching(RuleBasedStateMachine):
 
 
 TestDispatching = Dispatching.TestCase
-TestDispatching.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+TestDispatching.settings = settings(max_examples=examples(60), stateful_step_count=50, deadline=None)

@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headgate.core import HolderId, ReleaseOutcome, Task, TaskId
 from headgate.scheduling import BoundedBorrow, Dispatch, Dispatcher, Held, PressureRules, StrictFair, TaskPolicy
+from tests.examples import examples
 from tests.scheduling.queued import task
 
 MODELS = ("a", "b", "c")
@@ -176,4 +177,4 @@ class Dispatching(RuleBasedStateMachine):
 
 
 TestDispatchingWithPressure = Dispatching.TestCase
-TestDispatchingWithPressure.settings = settings(max_examples=70, stateful_step_count=50, deadline=None)
+TestDispatchingWithPressure.settings = settings(max_examples=examples(70), stateful_step_count=50, deadline=None)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from headgate.core import Task
 from headgate.scheduling import Selection, StaleSelection, fair_queue
+from tests.examples import examples
 from tests.scheduling.queued import ReadyQueue, task
 
 
@@ -130,7 +131,7 @@ def test_a_selection_does_not_outlive_its_group() -> None:
 # Shares.
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     weights=st.lists(st.floats(0.1, 10.0), min_size=2, max_size=6),
     passers=st.integers(0, 4),
@@ -285,7 +286,7 @@ def test_a_group_that_leaves_a_closed_lane_holds_nobody_back_where_it_goes() -> 
     _assert_even(queue, "mover", "native", "far")
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(seed=st.integers(0, 2**32))
 def test_nobody_starves_while_lanes_open_and_close_and_groups_move_between_them(seed: int) -> None:
     """An open group waits for at most two turns of each other group, however lanes toggle meanwhile."""

@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from headgate.core import Task
 from headgate.scheduling import Selection, StaleSelection
+from tests.examples import examples
 from tests.scheduling.queued import ReadyQueue, Reference, task
 
 GROUPS = st.sampled_from(["a", "b", "c", "d"])
@@ -139,4 +140,4 @@ class Queueing(RuleBasedStateMachine):
 
 
 TestQueueing = Queueing.TestCase
-TestQueueing.settings = settings(max_examples=80, stateful_step_count=60, deadline=None)
+TestQueueing.settings = settings(max_examples=examples(80), stateful_step_count=60, deadline=None)

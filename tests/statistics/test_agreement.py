@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.statistics import krippendorff
+from tests.examples import examples
 
 
 def by_definition(units: list[list[float]]) -> float:
@@ -24,7 +25,7 @@ def by_definition(units: list[list[float]]) -> float:
     return 1 - observed / expected
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.lists(st.integers(0, 10).map(lambda v: v / 10), min_size=1, max_size=5), min_size=3, max_size=12))
 def test_alpha_is_that_of_the_definition(units: list[list[float]]) -> None:
     made = krippendorff(units)

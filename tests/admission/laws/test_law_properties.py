@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.admission import SUCCESS, OutcomeKind, RequestOutcome
 from headgate.admission.laws import AdaptiveLaw, AdaptiveSettings, Admitted, AimdLaw, AimdSettings, LimitLaw
+from tests.examples import examples
 
 MakeLaw = Callable[[int], LimitLaw]
 
@@ -46,7 +47,7 @@ actions = st.lists(
 
 
 @every_law
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(cap=st.integers(1, 200), history=actions)
 def test_the_limit_stays_in_its_bounds_and_every_change_is_told(make: MakeLaw, cap: int, history: list) -> None:
     law = make(cap)
@@ -78,7 +79,7 @@ def test_the_limit_stays_in_its_bounds_and_every_change_is_told(make: MakeLaw, c
 
 @every_law
 @given(cap=st.integers(2, 200), size=st.integers(1, 200), order=st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_one_congestion_episode_cuts_once(make: MakeLaw, cap: int, size: int, order: object) -> None:
     law = make(cap)
     law.tick(0.0)
@@ -95,7 +96,7 @@ def test_one_congestion_episode_cuts_once(make: MakeLaw, cap: int, size: int, or
 
 @every_law
 @given(pauses=st.lists(st.tuples(st.floats(0, 5), st.one_of(st.none(), st.floats(0, 1e9))), min_size=1, max_size=40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_cooldown_is_never_shortened(make: MakeLaw, pauses: list[tuple[float, float | None]]) -> None:
     law, now = make(1), 0.0
     for pause, asked in pauses:

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.elastic.gateway.completions import MOST_HELD_BYTES, WholeEvents
+from tests.examples import examples
 
 ENDS = (b"\n\n", b"\r\n\r\n")
 
@@ -31,7 +32,7 @@ def test_an_event_without_end_is_passed_on_in_parts() -> None:
     assert events.cut(long) == long
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.lists(
         st.tuples(st.binary(max_size=8).filter(lambda b: b"\n" not in b and b"\r" not in b), st.sampled_from(ENDS))

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.elastic.policies.history import Highest, Total
+from tests.examples import examples
 
 STEPS = st.lists(st.tuples(st.floats(0.1, 50.0), st.floats(0.0, 100.0)), min_size=1, max_size=40)
 
@@ -37,7 +38,7 @@ def test_the_last_of_two_readings_at_one_time_counts() -> None:
     assert total.rate(1.0) == 2.0
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(STEPS)
 def test_what_a_total_has_forgotten_changes_nothing_within_what_it_keeps(steps: list[tuple[float, float]]) -> None:
     short, long = Total(20.0), Total(1e9)
@@ -51,7 +52,7 @@ def test_what_a_total_has_forgotten_changes_nothing_within_what_it_keeps(steps: 
         assert short.grown(reach_s) == pytest.approx(long.grown(reach_s))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(STEPS)
 def test_the_highest_is_the_largest_of_the_window(steps: list[tuple[float, float]]) -> None:
     highest = Highest(30.0)

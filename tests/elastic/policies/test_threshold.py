@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from headgate.elastic.policies import Threshold
 from tests.elastic.policies.conftest import config, demand, wanted
+from tests.examples import examples
 
 
 def asked(policy: Threshold, every_s: float, times: int, *, start: float = 0.0, **told: object) -> list[int]:
@@ -65,7 +66,7 @@ def test_starting_workers_are_capacity_already() -> None:
     assert wanted(Threshold(config()), demand(running=8, waiting=8, starting=2), 0.0) == 3
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 4), st.integers(1, 6)), min_size=1, max_size=60))
 @pytest.mark.parametrize("period_s", [0.0, 10.0])
 def test_no_step_down_is_one_that_the_next_step_would_undo(period_s: float, steps: list[tuple[int, int, int]]) -> None:

@@ -15,6 +15,7 @@ from headgate.elastic.queue import Accepted, ElasticRequest
 from headgate.elastic.settings import ElasticConfig
 from headgate.elastic.worker import EngineLoad, Pin
 from tests.elastic.hands import Wanted
+from tests.examples import examples
 
 NAMES = ("w0", "w1", "w2", "w3")
 WORKERS = st.sampled_from(NAMES)
@@ -240,5 +241,5 @@ class Engines(RuleBasedStateMachine):
         self._decide()
 
 
-Engines.TestCase.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+Engines.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=50, deadline=None)
 TestAnyHistory = Engines.TestCase

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.jobqueue.deadlines import Deadlines
+from tests.examples import examples
 
 KEYS = st.sampled_from("abcde")
 STEPS = st.one_of(
@@ -16,7 +17,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(STEPS, min_size=20, max_size=80))  # without the lower bound, lists of five are usual
 def test_deadlines_are_those_of_a_plain_table(steps: list[tuple[str, str, int]]) -> None:
     deadlines: Deadlines[str] = Deadlines()

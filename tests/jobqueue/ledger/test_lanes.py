@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from headgate.jobqueue import Job, JobState, working_set
 from headgate.jobqueue.job import Lane, Place
 from headgate.jobqueue.working_set import Fetched, Lanes
+from tests.examples import examples
 from tests.jobqueue.ledger.queue import Queue, ref, spec
 
 LANE = Lane("team", "", "task")
@@ -32,7 +33,7 @@ def small_readings() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("small_readings")
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(STEPS, min_size=15, max_size=60))  # without the lower bound, lists of five are usual
 def test_the_next_job_is_the_first_of_all_that_wait(steps: list[tuple[str, object]]) -> None:  # noqa: C901, PLR0912 - one branch a step
     queue = Queue()

@@ -28,6 +28,7 @@ from headgate.jobqueue.policy import (
     run_episode,
 )
 from headgate.jobqueue.policy.simulator import AGENT, FORWARD, LEFT, RIGHT, SUBGOAL, WALL, distances, draw_grid
+from tests.examples import examples
 
 NAMES = st.text(min_size=1, max_size=20)
 
@@ -50,7 +51,7 @@ class Saying:
 
 
 @given(NAMES, NAMES)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_every_subgoal_of_every_grid_can_be_reached(task: str, instance: str) -> None:
     grid = draw_grid(task, instance)
     assert {grid.start, *grid.subgoals} <= set(distances(grid.walls, grid.start))

@@ -17,9 +17,10 @@ from headgate.jobqueue.stores import MemoryStore
 from headgate.net.authority import Authority
 from headgate.net.token_stores import MemoryTokens
 from headgate.net.tokens import Scope, new_token
+from tests.examples import examples
 from tests.jobqueue.server.conftest import JOB, SERVER
 
-_PER_ROUTE = 8
+_PER_ROUTE = examples(12)
 _ROUTES = sorted({(route.method, route.pattern.replace(":path", "")) for route in v1.ROUTES} | set(legacy.ROUTES))
 _BEYOND_SCHEMAS = {"invalid_job", "idempotency_conflict"}
 """Refusals of what no schema can say: two jobs of one id, an address that must not be called, a key used before."""
@@ -78,6 +79,7 @@ def _as_clients_write(value: Any) -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("mode", list(schemathesis.GenerationMode), ids=lambda mode: mode.value)
 @pytest.mark.parametrize(("method", "path"), _ROUTES, ids=lambda value: value)
 def test_every_route_keeps_to_its_description(

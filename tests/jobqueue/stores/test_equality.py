@@ -27,6 +27,7 @@ from headgate.jobqueue.job import Lane
 from headgate.jobqueue.records import Reply
 from headgate.jobqueue.resource import Resource, ResourceState
 from headgate.jobqueue.stores import MemoryStore, open_store
+from tests.examples import examples
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=5)
 TEAMS = st.sampled_from(["red", "blue", "ü"])
@@ -125,7 +126,7 @@ def outcome(store: Store, changes: Changes) -> str:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(groups=histories())
 def test_postgres_answers_as_sqlite_does(groups: list[Changes], postgres_url: str) -> None:
     with ExitStack() as stack:

@@ -17,6 +17,7 @@ from headgate.placement.outbox import Command, CreateGroup, StartWork, StopWork
 from headgate.placement.outcomes import LedgerSettings
 from headgate.placement.pool import GroupState
 from headgate.placement.request import Occupancy, Stage
+from tests.examples import examples
 from tests.placement.ledger.world import World, pool, reserved, rules
 
 NODES = {name: amounts(cpu=8, gpu=4) for name in ("n0", "n1")}
@@ -329,5 +330,5 @@ class LedgerMachine(RuleBasedStateMachine):
 
 TestLedgerMachine = LedgerMachine.TestCase
 TestLedgerMachine.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(60), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )

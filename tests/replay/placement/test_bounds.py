@@ -12,6 +12,7 @@ from headgate_replay.placement.bounds import must_wait
 from headgate_replay.placement.engine import replayed
 from headgate_replay.placement.peers import Easy, PlainRay, StrictFifo, clairvoyant
 from headgate_replay.placement.single_victim import SingleVictim
+from tests.examples import examples
 from tests.replay.placement.conftest import job, small, trace, waits_of
 
 JOBS = st.lists(
@@ -43,7 +44,7 @@ def test_the_clairvoyant_takes_all_nodes_as_one() -> None:
 
 
 @given(JOBS)
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_the_clairvoyant_finishes_all_work_within_the_capacity(jobs: Trace) -> None:
     outcome = clairvoyant(jobs, small())
     assert None not in outcome.finished_s
@@ -78,7 +79,7 @@ def test_no_job_must_wait_in_an_empty_list() -> None:
 
 
 @given(JOBS, st.sampled_from([0.5, 0.9, 0.95]))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_no_policy_falls_below_the_bound(jobs: Trace, quantile: float) -> None:
     bound = least_waiting_s(jobs, small(), quantile, HIGH_FROM)
     rivals = [replayed(jobs, small(), policy) for policy in _policies()]
@@ -103,7 +104,7 @@ def _policies() -> list[PlainRay | StrictFifo | Easy | SingleVictim]:
 
 
 @given(JOBS)
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_every_rival_finishes_everything_and_starts_nothing_early(jobs: Trace) -> None:
     for policy in _policies():
         outcome = replayed(jobs, small(), policy)

@@ -13,6 +13,7 @@ from headgate.placement.request import Strategy
 from headgate_replay.placement import bounds as module
 from headgate_replay.placement.bounds import Stoppable, fractional_bound, least_lost
 from headgate_replay.placement.engine import Room, Shape, place_in
+from tests.examples import examples
 from tests.replay.placement.conftest import small
 
 ROOM = Room(small(nodes=3, gpus=4).nodes)
@@ -77,7 +78,7 @@ WANTED = st.one_of(
 
 
 @given(CANDIDATES, WANTED)
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_it_is_what_brute_force_finds(candidates: list[Stoppable], wanted: Shape) -> None:
     expected = brute_force(NOTHING_FREE, wanted, candidates)
     found = least_lost(NOTHING_FREE, wanted, candidates)
@@ -87,7 +88,7 @@ def test_it_is_what_brute_force_finds(candidates: list[Stoppable], wanted: Shape
 
 
 @given(CANDIDATES, WANTED)
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(50))
 def test_a_search_that_is_cut_short_gives_a_lower_bound(candidates: list[Stoppable], wanted: Shape) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_MAX_STEPS", 2)

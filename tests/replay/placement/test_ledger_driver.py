@@ -15,6 +15,7 @@ from headgate_replay.placement import Cluster, Outcome, Trace, cluster_of, gener
 from headgate_replay.placement.engine import replayed
 from headgate_replay.placement.peers import Easy
 from headgate_replay.placement.single_victim import SingleVictim
+from tests.examples import examples
 from tests.replay.placement.conftest import job, small, trace, waits_of
 
 ROLES = {"role": {"train": ("reward", "rollout"), "reward": ("rollout",), "urgent": ("batch",)}}
@@ -126,7 +127,7 @@ JOBS = st.lists(
 
 
 @given(JOBS)
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 def test_every_job_is_done_and_no_node_is_overcommitted(jobs: Trace) -> None:
     cluster = cluster_of(nodes=2, gpus=4, cpus=64, memory_gib=64)
     outcome = played(jobs, cluster)

@@ -116,7 +116,8 @@ class BudgetWorld:
     ) -> Run:
         chosen = Settings(
             journal=self.folder,
-            batch_flush_interval=1,
+            batch_flush_interval=60,
+            status_interval_s=600,
             low_sample_threshold=0,
             drain_timeout_s=60,
             early_stop=False,
@@ -140,7 +141,7 @@ class BudgetWorld:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> BudgetWorld:
+def world(tmp_path: Path, day_long: None) -> BudgetWorld:
     return BudgetWorld(tmp_path / "journal")
 
 
@@ -237,10 +238,10 @@ def test_requests_that_fail_count_as_requests_and_hold_nothing(world: BudgetWorl
     seen: list[Any] = []
 
     async def look(campaign: Run, clock: LoopClock) -> None:
-        await clock.sleep(20 * HOUR_S)
+        await clock.sleep(5 * HOUR_S)
         seen.extend(campaign.status().models[0].budgets)
 
-    world.run([only_requests], provider, duration_s=21 * HOUR_S, during=look)
+    world.run([only_requests], provider, duration_s=6 * HOUR_S, during=look)
     assert len(provider.sent) == 50
     assert [(b.name, b.used, b.held) for b in seen] == [("daily_requests", 50, 0)]
 
@@ -248,7 +249,7 @@ def test_requests_that_fail_count_as_requests_and_hold_nothing(world: BudgetWorl
 def test_cost_is_a_budget_by_the_prices_of_the_roster(world: BudgetWorld) -> None:
     provider = Metered()
     priced = model(budget=ModelBudget(price=Price.of(5.0, 20.0)))
-    world.run([priced], provider, duration_s=DAY_S, daily_cost=0.08)
+    world.run([priced], provider, duration_s=6 * HOUR_S, daily_cost=0.08)
     assert 90 <= len(provider.sent) <= 100, "80 tokens at 5 and 20 at 20 per million are 0.0008 a request"
     assert world.of(DailyBudgetSpent)[0].limit == "daily_cost"
 
@@ -273,7 +274,7 @@ def test_a_request_that_no_day_allows_is_recorded_without_a_score_and_stops_noth
 
 def test_an_endpoint_that_counts_nothing_is_counted_by_the_estimate_and_told_once(world: BudgetWorld) -> None:
     provider = Metered(reports_usage=False)
-    world.run([limited(tokens=2_000)], provider, duration_s=DAY_S)
+    world.run([limited(tokens=2_000)], provider, duration_s=6 * HOUR_S)
     assert [event.model for event in world.of(UsageMissing)] == ["alpha@main"]
     per_request = world.of(UsageMissing)[0].estimated_tokens
     assert 0 < len(provider.sent) <= 2_000 // per_request

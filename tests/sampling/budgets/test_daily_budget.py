@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from headgate.core import NO_SPENDING, ModelBudget, Price, Spending
 from headgate.sampling.budgets import DailyBudget, DailyLimits, Exhausted
+from tests.examples import examples
 
 KEYS = st.sampled_from(["a", "b", "c", "d"])
 AMOUNTS = st.builds(Spending, st.integers(0, 600), st.integers(0, 3), st.integers(0, 900))
@@ -79,7 +80,7 @@ class Episodes(RuleBasedStateMachine):
 
 
 TestEpisodes = Episodes.TestCase
-TestEpisodes.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestEpisodes.settings = settings(max_examples=examples(40), stateful_step_count=30, deadline=None)
 
 
 def test_a_refusal_says_which_limit_how_much_is_used_and_when_there_is_room() -> None:
