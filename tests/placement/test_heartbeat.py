@@ -28,6 +28,7 @@ class SaidLink:
         self.watched: list[tuple[str, ...]] = []
         self.answered = threading.Semaphore(0)
         self.is_connected = True
+        self.replaced = ""
 
     def ask(self, name: str, *args: Any, patience_s: float = 0.0) -> Any:
         del patience_s
@@ -135,3 +136,16 @@ def test_who_waits_for_a_lease_is_told_when_the_connection_is_closed(heartbeat: 
     heartbeat.close()
     with pytest.raises(PlacementLostError, match="connection was closed"):
         lease.wait()
+
+
+def test_who_holds_a_place_of_a_cluster_that_was_started_anew_is_told_that_it_is_lost(
+    heartbeat: Heartbeat, link: SaidLink
+) -> None:
+    told: list[str] = []
+    heartbeat.listen("mine", lambda each: told.append(f"{each.stage} {each.note}"))
+    link.tell(view("mine", Stage.RUNNING), view("done", Stage.DONE))
+    link.replaced, link.is_connected = "it was started anew", False
+    link.said.put(())
+    assert heartbeat.lost.result(SOON_S) == "this connection is closed"
+    assert told == ["running ", "failed this connection is closed"]
+    assert heartbeat.is_closed
