@@ -1,4 +1,4 @@
-"""How often processes are killed: a few times in CI, as often as the guarantee says by `make chaos`."""
+"""How often processes are killed: once in CI, as often as the guarantee says by `make chaos`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--kills", type=int, default=2, help="kills per chaos test (make chaos: 30)")
+    parser.addoption("--kills", type=int, default=1, help="kills per chaos test (make chaos: 30)")
     parser.addoption("--chaos-seed", type=int, default=0, help="seed of the random points")
 
 

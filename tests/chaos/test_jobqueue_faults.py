@@ -68,7 +68,7 @@ def test_setting_the_wall_clock_ends_no_lease(sqlite_place: QueuePlace, kills: i
     place.submit(60, max_attempts=1)
     for _ in range(4):
         place.start_worker()
-    for step in (HOUR_S, -HOUR_S, 0) * min(kills, 5):
+    for step in (HOUR_S, -HOUR_S, 0) * min(max(kills, 2), 5):
         before = place.amount_told()
         place.steps.write_text(str(step))
         place.keep_fed(20)

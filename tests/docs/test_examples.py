@@ -84,6 +84,7 @@ async def test_the_program_of_the_how_to_reads_what_it_is_given() -> None:
     assert told == "<tool_response>\n12\n\n</tool_response>"
 
 
+@pytest.mark.long
 async def test_the_notebook_of_the_readme_scores_the_baselines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

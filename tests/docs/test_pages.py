@@ -10,6 +10,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
+import pytest
 import yaml
 from cyclopts import App, CycloptsError, MissingArgumentError
 
@@ -18,6 +19,7 @@ from tests.docs.pages import DOCS, blocks, commands, headings
 from tests.house.tree import ROOT
 
 
+@pytest.mark.long  # `make check` builds it strictly, too
 def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     # Without --quiet, under which no warning is one.
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]

@@ -27,9 +27,6 @@ from tests.docs.walks import (
 QUICK: Final = frozenset(
     {
         "README.md: Evaluate your models",
-        "docs/how-to/jobqueue-server.md: Create tokens",
-        "docs/how-to/own-environment.md",
-        "docs/how-to/challenge.md: Serve and call policies",
     }
 )
 """What `make test` follows; `make test-long` follows the others, which take longer."""
