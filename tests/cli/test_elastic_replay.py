@@ -56,12 +56,12 @@ def test_each_start_time_is_a_comparison_of_its_own(headgate: Command) -> None:
 
 
 def test_the_settings_of_a_pools_file_are_those_of_our_policies(headgate: Command, tmp_path: Path) -> None:
-    settings = {"headroom": 8, "requests_per_worker_capacity": 4, "max_workers": 6}
+    settings = {"min_workers": 6, "requests_per_worker_capacity": 4, "max_workers": 6}
     (tmp_path / "pool.yaml").write_text(json.dumps({"pool": {"engines": []}, "elastic_config": settings}))
     bare = headgate(*RAMP, "--slots", "4", "--max-workers", "6", "--json").document["comparisons"][0]
     ours = headgate(*RAMP, "--settings", "pool.yaml", "--json").document["comparisons"][0]
     assert (ours["slots"], ours["site"]["workers"]) == (4, 6)
-    assert ours["policies"][0]["cost"] > 1.05 * bare["policies"][0]["cost"], "so much headroom costs more"
+    assert ours["policies"][0]["cost"] > 1.05 * bare["policies"][0]["cost"], "workers that are always awake cost more"
 
 
 def test_a_trace_is_replayed_with_measured_service_times(headgate: Command, trace: Path, times: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_page_figures_and_json_are_written(headgate: Command, tmp_path: Path) 
         (("--scale", "inf"), "scale must be above 0 and at most 168 (got inf)"),
         (("--settings", "nowhere.yaml"), "nowhere.yaml cannot be read: No such file or directory"),
         (("--settings", "list.yaml"), "holds no settings of an elastic pool (got list)"),
-        (("--settings", "wrong.yaml"), "there is no setting headrom; did you mean 'headroom'?"),
+        (("--settings", "wrong.yaml"), "there is no setting wait_prise; did you mean 'wait_price'?"),
     ],
     ids=lambda value: "_".join(value) if isinstance(value, tuple) else "",
 )
@@ -105,7 +105,7 @@ def test_what_cannot_be_replayed_is_said(
 ) -> None:
     assert trace.exists()
     (tmp_path / "list.yaml").write_text("[1]")
-    (tmp_path / "wrong.yaml").write_text("headrom: 1")
+    (tmp_path / "wrong.yaml").write_text("wait_prise: 1")
     said = headgate("elastic", "replay", *line)
     assert said.status == 2
     assert says in " ".join(said.err.split())

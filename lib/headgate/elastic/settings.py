@@ -19,9 +19,13 @@ PolicyName = Literal["threshold", "target", "predictive"]
 SMALLEST_GAP = 0.05
 """Thresholds that are closer than this to each other would take every small change for a reason to scale."""
 
+_MOST_HEADROOM = 20
+
 
 class ElasticConfig(BaseModel):
     """How a pool follows its load. Names and defaults of the first block are those of verl's elastic scheduler.
+
+    `headroom`, which `wait_price` replaces, is still read: 1 is a price of 2, and each further one four times as much.
 
     Attributes:
         scale_down_threshold: load per capacity below which workers are put to sleep.
@@ -38,11 +42,12 @@ class ElasticConfig(BaseModel):
             worker that was woken is left awake.
         enable_elastic: follow the load; otherwise the workers stay as they are.
         policy: `threshold` (verl's rule, repaired), `target` (proportional, with a panic window), `predictive`
-            (staffs for the load that is forecast for when a worker woken now would be ready).
+            (follows the rule that would have cost least on the load so far, waiting counted at `wait_price`).
         target_load: share of a worker's capacity that `target` aims at.
         stable_window: load is looked at over so long before workers are put to sleep (`target`, `predictive`).
         panic_window: load is looked at over so long before workers are woken (`target`, `predictive`).
-        headroom: slots kept free by `predictive`, in standard deviations of the load; more costs more and waits less.
+        wait_price: what a second of a request's waiting is worth to `predictive`, in seconds of a worker; more costs
+            more and waits less.
         urgent_interval: a request that has to wait is a reason to decide at once, but not more often than this.
         confirm_interval: between the two readings that have to find a worker idle before it is put to sleep.
         stream_drain_timeout: how long a draining worker may go on with answers that have begun to arrive.
@@ -74,7 +79,7 @@ class ElasticConfig(BaseModel):
     target_load: Ratio = 0.7
     stable_window: Seconds = 20.0
     panic_window: Seconds = 6.0
-    headroom: Pause = 1.0
+    wait_price: Pause = 2.0
     urgent_interval: Seconds = 0.25
     confirm_interval: Seconds = 1.0
     stream_drain_timeout: Seconds = 120.0
@@ -103,6 +108,11 @@ class ElasticConfig(BaseModel):
         return self
 
     def __init__(self, **written: Any) -> None:
+        headroom = written.pop("headroom", None)
+        if isinstance(headroom, int | float) and 0 <= headroom <= _MOST_HEADROOM:
+            written.setdefault("wait_price", 2 * 4 ** (headroom - 1))
+        elif headroom is not None:
+            raise InvalidElasticError(f"headroom must be between 0 and {_MOST_HEADROOM} (got {headroom!r:.80})")
         try:
             super().__init__(**written)
         except ValidationError as error:

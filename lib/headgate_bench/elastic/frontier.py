@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from headgate_bench.artifact import Bar, at_most
 from headgate_bench.definition import Chart
-from headgate_bench.elastic.replaying import ElasticParameters, Tell
-from headgate_replay.elastic import OURS, PROMPT_S, Load, Site, Terms, contender, drawn, measured, terms_of
+from headgate_bench.elastic.replaying import EVERY_S, ElasticParameters, Tell
+from headgate_replay.elastic import OURS, PROMPT_S, Load, Terms, contender, drawn, measured, roomy_site, terms_of
 
 _PLAN: Final = "clairvoyant"
 
@@ -94,8 +94,8 @@ def replays(parameters: ElasticParameters) -> int:
 
 
 def _field(parameters: ElasticParameters, shape: str, loads: Sequence[Load], start_s: float, tell: Tell) -> Field:
-    site = Site(workers=parameters.workers, start_s=start_s)
-    terms = [terms_of(load, site) for load in loads]
+    terms = [terms_of(*roomy_site(load, workers=parameters.workers, start_s=start_s)) for load in loads]
+    site = terms[0].site
 
     def at(policy: str, values: Iterable[float]) -> tuple[Setting, ...]:
         tell(f"{shape}, {site.start_text}: {policy}")
@@ -112,7 +112,7 @@ def _field(parameters: ElasticParameters, shape: str, loads: Sequence[Load], sta
 
 
 def _setting(policy: str, value: float, terms: Sequence[Terms]) -> Setting:
-    made = [measured(each.load, contender(policy).play(each, value, at_most_every_s=_EVERY_S)) for each in terms]
+    made = [measured(each.load, contender(policy).play(each, value, at_most_every_s=EVERY_S)) for each in terms]
     return Setting(
         policy,
         float(value),
@@ -123,10 +123,6 @@ def _setting(policy: str, value: float, terms: Sequence[Terms]) -> Setting:
         fmean(each.worker_s for each in made) / 3600,
     )
 
-
-_EVERY_S: Final = 1.0
-"""Ray Serve's rule looks ten times a second: with its delays of seconds it finds the same once a second, in a quarter
-of the time. A request that has to wait makes it look at once in any case."""
 
 _HELD: Final = (
     ("cost", "cost by that of the cheapest rule of others that waits no longer at p99", "x"),

@@ -157,11 +157,13 @@ def compared(
     config: ElasticConfig | None = None,
     policies: Sequence[str] = (*USUAL, "clairvoyant"),
     frontiers: Sequence[str] = (),
+    at_most_every_s: float = 0.0,
     tell: Callable[[str], None] = lambda _what: None,
 ) -> Comparison:
     """Replay a load under each of these contenders, and over the sweeps of those whose frontiers are wanted.
 
-    The policy of `config` is called by its name like any other. `tell` is called with what is being replayed.
+    The policy of `config` is called by its name like any other. `tell` is called with what is being replayed. Rules
+    that are asked more often than `at_most_every_s` are asked so often.
 
     Raises:
         InvalidLoadError: an unknown policy.
@@ -173,7 +175,7 @@ def compared(
     outcomes = []
     for name in policies:
         tell(f"{site.start_text}: {name}")
-        outcomes.append(contender(name).play(terms))
+        outcomes.append(contender(name).play(terms, at_most_every_s=at_most_every_s))
     return Comparison(
         load,
         site,

@@ -155,9 +155,9 @@ _PER_SLOT: Final = 0.75
 _ALL: Final = (
     _own(
         "predictive",
-        "staffs for the load that is forecast for when a worker woken now is ready, with headroom for chance",
-        "headroom",
-        (0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0),
+        "follows the rule of staffing that would have cost least on the load so far, waiting counted at its price",
+        "wait_price",
+        (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0),
     ),
     _own(
         "target",

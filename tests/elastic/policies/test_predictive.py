@@ -1,4 +1,4 @@
-"""The predictive policy: forecast, headroom, queue, and when it lets workers sleep."""
+"""The predictive policy: what it learns, queue, and when it lets workers sleep."""
 
 from __future__ import annotations
 
@@ -9,34 +9,42 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.elastic.errors import InvalidElasticError
 from headgate.elastic.policies import Predictive
 from tests.elastic.policies.conftest import Flow, config, demand, wanted
 
 
-def settled(headroom: float, rate: float = 16.0, start_s: float = 1.0) -> int:
-    flow = Flow(Predictive(config(headroom=headroom)), start_s=start_s)
-    return flow.run(rate, 400.0)[-1]
+def settled(wait_price: float, rate: float = 16.0, start_s: float = 1.0) -> int:
+    flow = Flow(Predictive(config(wait_price=wait_price)), awake=8, start_s=start_s)
+    return flow.run(rate, 1800.0)[-1]
 
 
-def test_without_headroom_there_are_as_many_slots_as_requests_under_way() -> None:
-    assert settled(0.0) == 4  # 16 per second x 2 s = 32 slots
+@pytest.mark.parametrize("start_s", [1.0, 30.0])
+def test_caution_that_buys_nothing_is_learnt_away(start_s: float) -> None:
+    assert settled(2.0, start_s=start_s) <= 5  # 16 per second x 2 s = 32 slots, and no chance in when they come
 
 
-def test_headroom_is_in_standard_deviations_of_the_load() -> None:
-    # 64 slots; a start of 1 s is short against a request of 2 s, so that chance counts 1 + 1.1 x 2 / 3 times.
-    deviation = math.sqrt(64 * (1 + 1.1 * 2 / 3))
-    assert settled(0.0, rate=32.0) == 8
-    assert settled(1.0, rate=32.0) == math.ceil((64 + deviation) / 8)
-    assert settled(3.0, rate=32.0) >= math.ceil((64 + 3 * deviation) / 8)
+def test_the_dearer_waiting_is_the_longer_workers_are_held() -> None:
+    def awake(wait_price: float) -> int:
+        flow = Flow(Predictive(config(wait_price=wait_price)), start_s=30.0)
+        for _ in range(10):
+            flow.run(2.0, 120.0)
+            flow.run(24.0, 40.0)
+        return min(flow.run(2.0, 120.0))
+
+    assert awake(0.0) < awake(8.0)
 
 
-def test_a_pool_whose_workers_start_slowly_keeps_more_of_them() -> None:
-    assert settled(2.0, start_s=30.0) > settled(2.0, start_s=1.0)
+def test_headroom_is_read_as_a_price() -> None:
+    assert [config(headroom=each).wait_price for each in (0, 1, 2.0)] == [0.5, 2.0, 8.0]
+    assert config(headroom=3, wait_price=1.0).wait_price == 1.0
+    with pytest.raises(InvalidElasticError, match=r"headroom must be between 0 and 20 \(got 'much'\)"):
+        config(headroom="much")
 
 
 def test_requests_of_others_get_slots_beside_those_that_are_forecast() -> None:
-    policy = Predictive(config(headroom=0.0))
-    assert wanted(policy, demand(running=20, foreign=20, arrived=0, service_s=2.0), 1.0) == 3
+    policy = Predictive(config())
+    assert wanted(policy, demand(running=20, foreign=20, arrived=0, service_s=2.0), 1.0) == 4
 
 
 def test_before_any_request_has_ended_there_is_a_slot_for_each() -> None:
@@ -45,13 +53,13 @@ def test_before_any_request_has_ended_there_is_a_slot_for_each() -> None:
 
 
 def test_each_request_of_a_backlog_gets_a_slot_where_a_start_is_shorter_than_a_request() -> None:
-    policy = Predictive(config(headroom=0.0))
+    policy = Predictive(config(wait_price=0.0))
     policy.decide(demand(), 0.0)
     assert wanted(policy, demand(running=8, waiting=48, arrived=0, service_s=20.0), 100.0) >= 5
 
 
 def test_a_queue_that_will_be_gone_before_a_worker_has_started_wakes_none() -> None:
-    policy = Predictive(config(headroom=0.0))
+    policy = Predictive(config(wait_price=0.0))
     assert wanted(policy, demand(running=16, waiting=3, active=2, start_s=30.0), 0.0) == 2
 
 
@@ -72,7 +80,7 @@ def test_a_step_to_four_workers_is_answered_at_the_next_decision() -> None:
 
 
 def test_a_rise_is_met_before_it_is_there() -> None:
-    flow = Flow(Predictive(config(headroom=0.0)), start_s=30.0)
+    flow = Flow(Predictive(config()), start_s=30.0)
     for second in range(0, 300, 5):
         now_and_here = flow.run(2.0 + second * 0.1, 5.0)[-1]
     assert now_and_here * 8 >= (2.0 + 295 * 0.1 + 25 * 0.1) * 2.0
@@ -113,7 +121,7 @@ def test_it_says_why() -> None:
     flow = Flow(Predictive(config()))
     flow.run(2.0, 60.0)
     said = flow.policy.decide(demand(running=8, waiting=30, arrived=200), flow.now + 1).because
-    assert "in 1 s" in said
+    assert "by the trend, in 1 s" in said
     assert "of the 8 slots" in said
     assert "for the queue" in said
 
@@ -133,9 +141,9 @@ def test_it_says_why() -> None:
         max_size=30,
     )
 )
-@pytest.mark.parametrize("headroom", [0.0, 2.0])
-def test_whatever_happens_workers_that_are_needed_now_stay(headroom: float, steps: list[tuple[float, ...]]) -> None:
-    policy = Predictive(config(headroom=headroom))
+@pytest.mark.parametrize("wait_price", [0.0, 8.0])
+def test_whatever_happens_workers_that_are_needed_now_stay(wait_price: float, steps: list[tuple[float, ...]]) -> None:
+    policy = Predictive(config(wait_price=wait_price))
     now, arrived = 0.0, 0
     for gap_s, more, running, waiting, active, starting, service_s, start_s in steps:
         now, arrived = now + gap_s, arrived + int(more)

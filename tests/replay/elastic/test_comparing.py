@@ -55,10 +55,10 @@ def test_a_comparison_has_a_row_for_each_policy_and_can_be_written_as_json() -> 
 
 
 def test_the_settings_of_a_pool_are_those_of_our_policies() -> None:
-    calm = ElasticConfig(max_workers=4, headroom=0.0, monitoring_interval=1.0)
+    calm = ElasticConfig(max_workers=4, wait_price=0.0, monitoring_interval=1.0)
     comparison = compared(SHORT, Site(workers=8), config=calm, policies=[OURS])
     assert comparison.of(OURS).peak <= 4
-    assert comparison.config.headroom == 0.0
+    assert comparison.config.wait_price == 0.0
 
 
 def test_a_site_that_starts_slower_than_a_pool_would_wait_for_serves_everybody_all_the_same() -> None:

@@ -70,7 +70,7 @@ class Highest:
     """
 
     def __init__(self, window_s: float) -> None:
-        self._window_s = window_s
+        self.window_s = window_s
         self._kept: deque[tuple[float, float]] = deque()
 
     @property
@@ -83,8 +83,13 @@ class Highest:
         while self._kept and self._kept[-1][1] <= value:
             self._kept.pop()
         self._kept.append((now, value))
-        while self._kept[0][0] < now - self._window_s:
+        while self._kept[0][0] < now - self.window_s:
             self._kept.popleft()
+        return self._kept[0][1]
+
+    @property
+    def value(self) -> float:
+        """The largest value of the window as it was when the last was taken."""
         return self._kept[0][1]
 
     def validate(self) -> None:

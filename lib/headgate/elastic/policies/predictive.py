@@ -1,26 +1,23 @@
-"""Staffs for the load that is forecast for when a worker that is woken now would be ready."""
+"""Follows the rule of staffing that would have cost least on the arrivals that the pool has seen."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from headgate.elastic.demand import Demand, Desired, whole
-from headgate.elastic.policies.history import Highest, Total
+from headgate.elastic.policies.history import Total
+from headgate.elastic.policies.rehearsal import Outlook, Rehearsal, Spread, Staffing, Tick, queue_slots
 from headgate.elastic.settings import ElasticConfig
 
 _DRIFT: Final = 0.07
 """Nobody knows how far a rate will wander: 7 % in a second are assumed, and by the square root of time 38 % in half a
-minute. So a pool whose workers start slowly keeps more of them."""
+minute. Where less would do, rules of a smaller share are cheaper, and followed."""
 
 _SHORT_START: Final = 1.1
 """So much more chance counts where a start is short against a request. A chance peak lasts about as long as a request:
 a worker that starts sooner than that can still meet it, one that starts later comes when it is over."""
-
-_REST: Final = 0.5
-"""A worker is put to sleep when so many more standard deviations are free than one is woken for; a load between two
-numbers of workers would go back and forth else."""
 
 _OPENING_S: Final = 60.0
 """So long a policy that has just begun lets nobody sleep: the first requests to end are the short ones, by which a load
@@ -117,93 +114,154 @@ class Arrivals:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class _Forecast:
-    """What will be there when a worker that is woken now is ready, in slots.
+_MEMORIES_S: Final = (100.0, 400.0, 1600.0)
+_SHARES: Final = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
+_HOLDS: Final = (1.0, 3.0, 9.0)
+"""In `stable_window`."""
 
-    Attributes:
-        load: requests that will be under way if none waits.
-        deviation: standard deviation of it.
-        queue: slots to work off in time what will wait by then.
-    """
+_FORGETS_S: Final = 1800.0
+"""What a rule cost so long ago counts for a third."""
 
-    load: float
-    deviation: float = 0.0
-    queue: float = 0.0
+_BETTER: Final = 0.03
+"""A rule has to be cheaper by so much before it is followed."""
+
+_CARE: Final = 0.1
+"""And a more careful one by so much of what it costs to be without a worker for a start; a leaner one by all of it."""
+
+_EVERY_S: Final = 1.0
+"""Rules are rehearsed no more often: a queue makes the pool decide four times a second."""
+
+_OTHER_START: Final = 1.5
+"""When starts are found to take so many times as long, or as short, all that was learnt of the rules is void."""
+
+_LONG_S: Final = 60.0
+"""A pool where a worker's absence costs more than so many worker-seconds begins with what was enough in the past."""
 
 
 class Predictive:
-    """Slots for the load that is forecast, for its chance ups and downs, and for the queue that will be there.
+    """Follows the rule of staffing that would have cost least: worker-seconds, and waiting at its price.
 
-    The load is arrivals per second times how long one takes (Little's law): a full pool hides demand from who counts
-    what runs, but not from who counts what arrives. On top, `headroom` standard deviations stay free: square-root
-    staffing. The variance has three parts: that of a Poisson load, more of it where starts are short; that of the rate
-    as it was counted; and how far the rate may wander while a worker starts. The constants were chosen on the ramp and
-    on two public traces.
+    Rules staff by the trend of arrivals per second times how long a request takes (Little's law), by the present load,
+    or by what was enough before; for a share of the time, and holding workers for a time. Each is rehearsed beside the
+    pool, with the arrivals, ends and starts that there were. So caution that buys nothing is learnt away, and how long
+    a worker is held comes from what it costs to be without it.
 
-    Fewer workers are asked for once the most of the last `stable_window` would fit into them with room to spare.
+    A leaner rule is followed when it would have saved what a worker's absence for a start costs; a more careful one as
+    soon as waiting has cost more.
 
-    Source: Jennings, Mandelbaum, Massey and Whitt, "Server staffing to meet time-varying demand" (1996); Whitt,
-    "Staffing a call center with uncertain arrival rate and absenteeism" (2006).
+    Source: Herbster and Warmuth, "Tracking the best expert" (1998); Gandhi, Harchol-Balter, Raghunathan and Kozuch,
+    "AutoScale" (2012) on holding workers; for guesses, Jennings, Mandelbaum, Massey and Whitt, "Server staffing to meet
+    time-varying demand" (1996).
     """
 
     def __init__(self, config: ElasticConfig) -> None:
         self._opened_at = math.inf
-        self._headroom = config.headroom
+        self._price = config.wait_price
         self._arrivals = Arrivals(config.panic_window)
-        self._most = Highest(config.stable_window)
+        self._past = {memory_s: Spread(memory_s, _SHARES) for memory_s in _MEMORIES_S}
+        window_s = config.stable_window
+        moving: tuple[Literal["trend", "present"], ...] = ("trend", "present")
+        rules = [Staffing(by, share, window_s * hold) for by in moving for share in _SHARES for hold in _HOLDS]
+        rules += [Staffing("past", share, window_s, memory_s) for share in _SHARES for memory_s in _MEMORIES_S]
+        self._rehearsals = [Rehearsal(rule) for rule in rules]
+        self._lead = self._rehearsals[0]
+        self._start_s = -1.0
+        self._before: tuple[float, int, int, int] | None = None
+        self._free = 0.0
 
     def decide(self, demand: Demand, now: float) -> Desired:
         """Return how many workers there should be."""
         self._opened_at = min(self._opened_at, now)
         self._arrivals.note(demand.arrived, now)
-        forecast = self._forecast(demand)
-        need = forecast.load + self._headroom * forecast.deviation + forecast.queue
-        most = self._most.note(need + _REST * forecast.deviation, now)
+        if not demand.service_s:  # nothing has ended yet: what is there is all that is known
+            return Desired(max(demand.awake, whole(demand.worth)), "the load is not known yet")
+        outlook = self._learn(demand, now)
+        queue = queue_slots(demand.waiting, outlook.trend, demand.awake, demand)
+        need = outlook.need(self._lead.rule) + queue
         wanted = whole(need / demand.slots)
         if wanted >= demand.awake:
-            return Desired(wanted, self._because(forecast, demand))
+            return Desired(wanted, self._because(need, queue, demand))
         if now - self._opened_at < _OPENING_S:
             return Desired(demand.awake, f"no worker sleeps in the first {_OPENING_S:.0f} s: the load is not known yet")
-        used = demand.worth * demand.slots + self._headroom * forecast.deviation
-        kept = min(demand.awake, whole(max(most, used) / demand.slots))
-        return Desired(kept, self._because(forecast, demand))
+        kept = whole(max(need, self._lead.most, demand.worth * demand.slots) / demand.slots)
+        return Desired(min(demand.awake, kept), self._because(need, queue, demand))
 
     def validate(self) -> None:
         """Assert the invariants of what it keeps."""
         self._arrivals.validate()
-        self._most.validate()
+        assert self._lead in self._rehearsals
 
-    def _forecast(self, demand: Demand) -> _Forecast:
-        service_s, ahead_s = demand.service_s, demand.start_s
-        if not service_s:  # nothing has ended yet: what is there is all that is known
-            return _Forecast(demand.worth * demand.slots)
-        stream = self._arrivals.stream()
+    def _learn(self, demand: Demand, now: float) -> Outlook:
+        """Rehearse all rules for what passed since the last decision, follow the best, and return what is ahead."""
+        if not demand.start_s / _OTHER_START <= self._start_s <= demand.start_s * _OTHER_START:
+            self._begin(demand, now)
+        if self._before is None:
+            self._free = float(demand.running)
+        at, arrived, inside, running = self._before or (now, demand.arrived, demand.running + demand.waiting, 0)
+        if self._before is not None and now - at < _EVERY_S:
+            return self._ahead(demand)
+        tick = _tick(demand, now - at, arrived, inside, running)
+        self._before = now, demand.arrived, tick.after, demand.running
+        self._free = tick.inside(self._free, math.inf)
+        for each in self._past.values():
+            each.note(self._free, tick.lasted_s)
+        outlook = self._ahead(demand)
+        keep = math.exp(-tick.lasted_s / _FORGETS_S)
+        for rehearsal in self._rehearsals:
+            rehearsal.go_on(tick, outlook, demand, keep, now)
+        self._follow(demand)
+        return outlook
+
+    def _ahead(self, demand: Demand) -> Outlook:
+        service_s, start_s, stream = demand.service_s, demand.start_s, self._arrivals.stream()
         # What others send to the engines is only seen while it is there.
-        load = stream.rate_in(ahead_s) * service_s + demand.foreign
+        trend = stream.rate_in(start_s) * service_s + demand.foreign
+        chance = trend * (1 + _SHORT_START * service_s / (service_s + start_s))
         counted = stream.rate_error * service_s
-        wandering = _DRIFT * math.sqrt(ahead_s) * load
-        chance = load * (1 + _SHORT_START * service_s / (service_s + ahead_s))
+        wandering = _DRIFT * math.sqrt(start_s) * trend
         deviation = math.sqrt(chance + counted * counted + wandering * wandering)
-        return _Forecast(load, deviation, self._for_queue(demand, load))
+        return Outlook(trend, deviation, stream.rate * service_s + demand.foreign, self._free, self._past)
 
-    @staticmethod
-    def _for_queue(demand: Demand, load: float) -> float:
-        """Return the slots that work off what will wait, in the time of a start or of one request if that is longer.
+    def _begin(self, demand: Demand, now: float) -> None:
+        """Begin to learn, by what was enough before where it is dear to be without a worker."""
+        self._start_s = demand.start_s
+        for each in self._rehearsals:
+            each.begin(demand, now)
+        absence = self._absence(demand)
+        memory_s = min(_MEMORIES_S, key=lambda memory_s: abs(math.log(memory_s / max(1.0, absence))))
+        first = ("past", 0.95, memory_s) if absence > _LONG_S else ("trend", 0.9, 0.0)
+        self._lead = next(
+            each for each in self._rehearsals if (each.rule.by, each.rule.share, each.rule.memory_s) == first
+        )
 
-        Those that are awake or starting are enough for a short queue: it will be gone before another could help.
-        """
-        if not demand.waiting:
-            return 0.0
-        gains = (load - demand.awake * demand.slots) * demand.start_s / demand.service_s
-        return max(0.0, demand.waiting + gains) * min(1.0, demand.service_s / max(demand.start_s, demand.service_s))
+    def _absence(self, demand: Demand) -> float:
+        """Return what it costs, in worker-seconds, to be without a worker for a start when it is needed."""
+        return demand.start_s * (1 + self._price * demand.slots)
 
-    @staticmethod
-    def _because(forecast: _Forecast, demand: Demand) -> str:
+    def _follow(self, demand: Demand) -> None:
+        best, lead = min(self._rehearsals, key=lambda each: each.cost(self._price)), self._lead
+        saved = lead.cost(self._price) * (1 - _BETTER) - best.cost(self._price)
+        if saved > self._absence(demand) * (1.0 if best.worker_s < lead.worker_s else _CARE):
+            self._lead = best
+
+    def _because(self, need: float, queue: float, demand: Demand) -> str:
         if not demand.awake:
             return "the load is not known yet"
-        queue = f", and {forecast.queue:.0f} are needed for the queue" if forecast.queue else ""
+        rule = self._lead.rule
+        by = {
+            "trend": f"by the trend, in {demand.start_s:.0f} s",
+            "present": "by the present load",
+            "past": f"by the last {rule.memory_s:.0f} s",
+        }[rule.by]
+        for_queue = f", {queue:.0f} of them for the queue" if queue else ""
         return (
-            f"in {demand.start_s:.0f} s about {forecast.load:.1f} of the {demand.slots * demand.awake:.0f} slots awake "
-            f"will be in use (give or take {forecast.deviation:.1f}){queue}"
+            f"{by} {need:.1f} of the {demand.slots * demand.awake:.0f} slots awake are needed for {rule.share:.0%} of "
+            f"the time{for_queue}"
         )
+
+
+def _tick(demand: Demand, lasted_s: float, arrived: int, inside: int, running: int) -> Tick:
+    came, after = demand.arrived - arrived, demand.running + demand.waiting
+    served = (running + demand.running) / 2
+    ended = max(0.0, came + inside - after) / served if served else 0.0
+    return Tick(lasted_s, came, ended, inside, after, inside > running or demand.waiting > 0)
