@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any, Final
 
-from headgate.placement.ledger import PlacementLedger
+from headgate.placement import PlacementLedger
 from headgate.placement.outbox import CreateGroup, RemoveGroup, StartWork, StopWork
 from headgate.placement.outcomes import LedgerSettings
 from headgate.placement.pool import Pool
