@@ -18,7 +18,11 @@ Floats = NDArray[np.float64]
 _LEVEL: Final = 0.05
 _ROUNDING: Final = 1e-9
 _ROWS_AT_ONCE: Final = 4
-_KINDS: Final[tuple[BaselineKind, ...]] = ("greedy", "solver")
+_KINDS: Final[tuple[BaselineKind, ...]] = ("random", "greedy", "solver")
+_FAQ_ACTIVE: Final = 0.5
+"""Share of the budget over which FAQ moves from learning the model's factors to the least variance."""
+
+_FAQ_UNIFORM: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +88,12 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """Tables of real tasks: eight models, each of which plays a share of its own as the solver does, else as `greedy`.
+    """Tables of real tasks: eight models of graded strength, each of which plays a task as one of the baselines does.
+
+    A model of strength *s* plays a task as the solver with *s*², as the random one with (1 - *s*)², else as the greedy.
 
     Attributes:
-        scores: baselines (greedy, solver) × environments × tasks.
+        scores: baselines (random, greedy, solver) × environments × tasks.
     """
 
     scores: Floats
@@ -115,8 +121,8 @@ class Played:
         """Draw models and the order of the tasks; a row is one of each environment."""
         _, environments, tasks = self.scores.shape
         skill = rng.uniform(0.1, 0.9, (8, 1, 1))
-        chosen = (rng.random((8, environments, tasks)) < skill).astype(np.int64)
-        scores = np.where(chosen, self.scores[1], self.scores[0]).mean(axis=1)
+        chosen = rng.binomial(len(_KINDS) - 1, skill, (8, environments, tasks))
+        scores = np.take_along_axis(self.scores, chosen, axis=0).mean(axis=1)
         scores = scores[:, rng.permutation(tasks)[: max(8, round(tasks * rows))]]
         return Table(scores, _tokens(rng, scores))
 
@@ -255,11 +261,65 @@ def ucb_e(table: Table, indifference: float, taken: NDArray[np.int64]) -> Ranked
     return _by_means(table, indifference, cells)
 
 
+def faq(table: Table, indifference: float, taken: NDArray[np.int64]) -> Ranked:
+    """Estimate each new model from as many tasks as the first rule took, chosen actively (FAQ, Wu et al. 2026).
+
+    The published rule: tasks are drawn with replacement, by a mixture of their predicted standard deviation and of how
+    much they tell of the model's factors, tempered and mixed with a uniform share; the estimate is the mean of AIPW
+    terms. Factors are those of the known models' scores. Its settings, which the paper tunes for each budget, are
+    in the middle of its grid. It has no rule to stop. A task that is drawn again costs nothing.
+    """
+    rows, full = table.scores.shape[1], table.scores.mean(axis=1)
+    items, start, spread = _factors(table.scores[: table.known])
+    rng, found, costs = np.random.default_rng(rows), full.copy(), 0.0
+    cells = np.full(len(full), rows)
+    for model in range(table.known, len(full)):
+        budget, ability, known = max(1, int(taken[model])), start.copy(), spread.copy()
+        terms, seen = np.zeros(budget), np.zeros(rows, dtype=np.bool_)
+        for step in range(budget):
+            expected = 1.0 / (1.0 + np.exp(-np.clip(items @ ability, -30.0, 30.0)))
+            weight = np.maximum(expected * (1.0 - expected), _ROUNDING)
+            told = items @ known @ (items.T @ weight) / rows
+            variance = np.einsum("ij,jk,ik->i", items, known, items)
+            gain = weight * told**2 / (1.0 + weight * variance) + _ROUNDING**2
+            active = max(0.0, 1.0 - (step + 1) / (_FAQ_ACTIVE * budget))
+            chosen = (1.0 - active) * np.sqrt(weight) / np.sqrt(weight).sum() + active * gain / gain.sum()
+            chances = (1.0 - _FAQ_UNIFORM) * chosen / chosen.sum() + _FAQ_UNIFORM / rows
+            row = int(rng.choice(rows, p=chances))
+            surprise = table.scores[model, row] - expected[row]
+            terms[step], seen[row] = expected.mean() + surprise / (chances[row] * rows), True
+            moved = known @ items[row]
+            known = known - weight[row] * np.outer(moved, moved) / (1.0 + weight[row] * items[row] @ moved)
+            ability = ability + known @ items[row] * surprise
+        found[model], cells[model] = terms.mean(), int(seen.sum())
+        costs += float(table.tokens[model, seen].sum())
+    return _compared(found, table, indifference, cells, costs / float(table.tokens[table.known :].sum()))
+
+
+def _factors(scores: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return rows × factors, and mean and covariance of what known models make of them, in logits."""
+    models, _ = scores.shape
+    mean = np.clip(scores.mean(axis=0), 0.5 / models, 1.0 - 0.5 / models)
+    parts = np.linalg.svd(scores - mean - (scores - mean).mean(axis=1, keepdims=True), full_matrices=False)[2][:2]
+    items = np.column_stack([np.ones(mean.size), np.log(mean / (1.0 - mean)), *(parts * math.sqrt(mean.size))])
+    abilities = np.zeros((models, items.shape[1]))
+    for _ in range(8):  # Newton's steps of a ridge regression
+        expected = 1.0 / (1.0 + np.exp(-np.clip(abilities @ items.T, -30.0, 30.0)))
+        for model, slope in enumerate((scores - expected) @ items - abilities):
+            weight = expected[model] * (1.0 - expected[model])
+            abilities[model] += np.linalg.solve((items.T * weight) @ items + np.eye(items.shape[1]), slope)
+    return items, abilities.mean(axis=0), np.cov(abilities.T)
+
+
 def _by_means(table: Table, indifference: float, cells: NDArray[np.int64]) -> Ranked:
     """Return what the means of the first so many cells of each model say."""
     cells = cells.copy()
     cells[: table.known] = table.scores.shape[1]
     found = np.array([scores[: max(1, count)].mean() for scores, count in zip(table.scores, cells, strict=True)])
+    return _compared(found, table, indifference, cells, _share(table, cells))
+
+
+def _compared(found: Floats, table: Table, indifference: float, cells: NDArray[np.int64], share: float) -> Ranked:
     full, wrong, pairs = table.scores.mean(axis=1), 0, 0
     for second in range(table.known or 1, len(cells)):
         for first in range(second):
@@ -267,7 +327,7 @@ def _by_means(table: Table, indifference: float, cells: NDArray[np.int64]) -> Ra
             verdict: Verdict = "not worse" if apart >= 0 else "not better"
             wrong += contradicts(float(full[first] - full[second]), verdict, indifference)
             pairs += 1
-    return Ranked(_share(table, cells), wrong, pairs, cells)
+    return Ranked(share, wrong, pairs, cells)
 
 
 def contradicts(full: float, verdict: Verdict, indifference: float) -> bool:

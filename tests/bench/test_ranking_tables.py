@@ -1,0 +1,34 @@
+"""Tables of the ranking benchmark, and the rival that chooses tasks."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+
+from headgate_bench.ranking_tables import Played, Setting, faq
+
+NEW = Setting("a new one", 13, 400, known=12)
+
+
+def test_faq_ranks_a_new_model_from_a_part_of_the_tasks_and_pays_for_each_once() -> None:
+    wrong = 0
+    for seed in range(5):
+        table = NEW.table(np.random.default_rng(seed))
+        taken = np.full(13, 150)
+        found = faq(table, 0.1, taken)
+        assert found.pairs == 12
+        assert 0 < found.cells[12] <= 150
+        assert found.share < 0.6
+        wrong += found.wrong
+    assert wrong <= 3
+
+
+def test_played_models_have_scores_between_those_of_the_weakest_and_the_strongest_baseline() -> None:
+    played = asyncio.run(Played.of(["affine:sat-hard"], 12))
+    weakest, greedy, solver = played.scores.mean(axis=(1, 2))
+    assert weakest <= greedy <= solver == 1
+    table = played.table(np.random.default_rng(0))
+    assert table.scores.shape == (8, 12)
+    means = table.scores.mean(axis=1)
+    assert weakest <= means.min() < means.max() <= solver
