@@ -11,9 +11,9 @@ from headgate.config import Settings
 from headgate.run import EngineHosts, HostCluster
 
 _PATIENCE: Final = "RAY_gcs_rpc_server_reconnect_timeout_s"
-"""Ray ends a process whose cluster's head is gone for so long, a minute by default; read when Ray is imported."""
+"""Ray ends a process whose cluster's head is gone for so long, by default a minute; it reads this when it begins."""
 
-_PATIENCE_S: Final = 7 * 86_400
+_PATIENCE_S: Final = 86_400
 
 
 @asynccontextmanager
@@ -30,11 +30,9 @@ async def engine_hosts(settings: Settings, cluster: HostCluster | None = None) -
     if settings.engine_hosts == "local":
         yield None
         return
-    is_ours = os.environ.setdefault(_PATIENCE, str(_PATIENCE_S)) == str(_PATIENCE_S)
+    os.environ.setdefault(_PATIENCE, str(_PATIENCE_S))
     from headgate.orchestration.elastic.hosts import RayHosts  # noqa: PLC0415 - Ray takes a second to import
 
-    if is_ours:  # it is for this process, and for no node that it starts
-        os.environ.pop(_PATIENCE, None)
     hosts = RayHosts(cluster or HostCluster(settings.ray_address, settings.ray_pool))
     try:
         yield hosts

@@ -14,6 +14,7 @@ from headgate.placement.errors import LedgerUnreachableError
 
 def test_a_closed_connection_says_so_and_starts_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     link = object.__new__(LedgerLink)
+    link.replaced = ""
     monkeypatch.setattr("headgate.placement.cluster.link.ray.is_initialized", lambda: False)
     with pytest.raises(LedgerUnreachableError, match="connection is closed and cannot ask for stats"):
         link.ask("stats")
@@ -26,6 +27,7 @@ def test_a_ledger_that_was_ended_is_not_waited_for_when_another_has_its_name(mon
     monkeypatch.setattr("headgate.placement.cluster.link.ray", ray)
     monkeypatch.setattr(LedgerLink, "is_connected", True)
     link = object.__new__(LedgerLink)
+    link.replaced, link._address, link._cluster, link._probe_at = "", "127.0.0.1:1", "", 0.0
     asked = SimpleNamespace(future=lambda: died)
     link._actor = SimpleNamespace(_actor_id="old", ask=SimpleNamespace(remote=lambda *_: asked))
     with pytest.raises(LedgerUnreachableError, match="was ended"):

@@ -97,7 +97,8 @@ class LedgerLink:
             self._probe_at = now + _PROBE_EVERY_S
             found = cluster_id(self._address)
             if found and found != self._cluster:
-                self.replaced = f"The head of the Ray cluster at {self._address} was started anew, and knows nothing"
+                where = f"the Ray cluster at {self._address}"
+                self.replaced = f"The head of {where} was started anew; what was placed there is gone"
 
     def kill(self) -> None:
         """End the ledger for good; what it held must be gone before."""
