@@ -101,6 +101,22 @@ def test_workers_that_are_there_at_the_start_stay_for_a_minute(panic_window: flo
     assert flow.run(1.0, 10.0)[-1] == 1
 
 
+def test_a_pool_that_nobody_asks_sleeps_after_the_first_minute() -> None:
+    policy = Predictive(config(min_workers=0))
+    assert [wanted(policy, demand(active=4, service_s=0.0, lowest=0), now) for now in (0.0, 30.0, 61.0)] == [4, 4, 0]
+
+
+@pytest.mark.parametrize("start_s", [1.0, 30.0])
+def test_a_load_that_has_ended_keeps_no_worker_for_ever(start_s: float) -> None:
+    policy = Predictive(config(min_workers=0))
+    awake = 4
+    for turn in range(1200):
+        arrived, running = min(turn, 60) * 8, 8 if turn < 60 else 0
+        told = demand(running=running, arrived=arrived, active=awake, start_s=start_s, lowest=0, service_s=5.0)
+        awake = wanted(policy, told, 5.0 * turn)
+    assert awake == 0
+
+
 def test_a_load_between_two_numbers_of_workers_does_not_go_back_and_forth() -> None:
     flow = Flow(Predictive(config(stable_window=10.0)))
     found = []

@@ -174,7 +174,8 @@ class Predictive:
         self._opened_at = min(self._opened_at, now)
         self._arrivals.note(demand.arrived, now)
         if not demand.service_s:  # nothing has ended yet: what is there is all that is known
-            return Desired(max(demand.awake, whole(demand.worth)), "the load is not known yet")
+            kept = demand.awake if now - self._opened_at < _OPENING_S else 0
+            return Desired(max(kept, whole(demand.worth)), "the load is not known yet")
         outlook = self._learn(demand, now)
         queue = queue_slots(demand.waiting, outlook.trend, demand.awake, demand)
         need = outlook.need(self._lead.rule) + queue

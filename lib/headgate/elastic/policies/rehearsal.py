@@ -138,7 +138,7 @@ class Outlook:
 
     def rest(self, rule: Staffing) -> float:
         """Return the slots that have to be free beyond that before a worker is given up."""
-        return _NO_REST if rule.by == "past" else _REST * self.deviation
+        return min(_NO_REST, self.need(rule)) if rule.by == "past" else _REST * self.deviation
 
 
 class Rehearsal:
