@@ -80,10 +80,10 @@ def test_a_step_to_four_workers_is_answered_at_the_next_decision() -> None:
 
 
 def test_a_rise_is_met_before_it_is_there() -> None:
-    flow = Flow(Predictive(config()), start_s=30.0)
+    flow = Flow(Predictive(config()), start_s=3.0)
     for second in range(0, 300, 5):
         now_and_here = flow.run(2.0 + second * 0.1, 5.0)[-1]
-    assert now_and_here * 8 >= (2.0 + 295 * 0.1 + 25 * 0.1) * 2.0
+    assert now_and_here * 8 >= (2.0 + 300 * 0.1 + 3 * 0.1) * 2.0
 
 
 def test_workers_sleep_only_when_the_most_of_the_stable_window_needed_none_of_them() -> None:

@@ -115,7 +115,7 @@ class Arrivals:
 
 
 _MEMORIES_S: Final = (100.0, 400.0, 1600.0)
-_SHARES: Final = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
+_SHARES: Final = (0.5, 0.7, 0.84, 0.9, 0.95, 0.98)
 _HOLDS: Final = (1.0, 3.0, 9.0)
 """In `stable_window`."""
 
@@ -133,6 +133,9 @@ _EVERY_S: Final = 1.0
 
 _OTHER_START: Final = 1.5
 """When starts are found to take so many times as long, or as short, all that was learnt of the rules is void."""
+
+_LEARNS_S: Final = 600.0
+"""So long rules are rehearsed before any is followed: what a quiet beginning saves is soon paid for."""
 
 _LONG_S: Final = 60.0
 """A pool where a worker's absence costs more than so many worker-seconds begins with what was enough in the past."""
@@ -165,7 +168,7 @@ class Predictive:
         rules += [Staffing("past", share, window_s, memory_s) for share in _SHARES for memory_s in _MEMORIES_S]
         self._rehearsals = [Rehearsal(rule) for rule in rules]
         self._lead = self._rehearsals[0]
-        self._start_s = -1.0
+        self._start_s, self._began_at = -1.0, 0.0
         self._before: tuple[float, int, int, int] | None = None
         self._free = 0.0
 
@@ -210,7 +213,7 @@ class Predictive:
         keep = math.exp(-tick.lasted_s / _FORGETS_S)
         for rehearsal in self._rehearsals:
             rehearsal.go_on(tick, outlook, demand, keep, now)
-        self._follow(demand)
+        self._follow(demand, now)
         return outlook
 
     def _ahead(self, demand: Demand) -> Outlook:
@@ -225,12 +228,12 @@ class Predictive:
 
     def _begin(self, demand: Demand, now: float) -> None:
         """Begin to learn, by what was enough before where it is dear to be without a worker."""
-        self._start_s = demand.start_s
+        self._start_s, self._began_at = demand.start_s, now
         for each in self._rehearsals:
             each.begin(demand, now)
         absence = self._absence(demand)
         memory_s = min(_MEMORIES_S, key=lambda memory_s: abs(math.log(memory_s / max(1.0, absence))))
-        first = ("past", 0.95, memory_s) if absence > _LONG_S else ("trend", 0.9, 0.0)
+        first = ("past", 0.95, memory_s) if absence > _LONG_S else ("trend", 0.84, 0.0)
         self._lead = next(
             each for each in self._rehearsals if (each.rule.by, each.rule.share, each.rule.memory_s) == first
         )
@@ -239,10 +242,11 @@ class Predictive:
         """Return what it costs, in worker-seconds, to be without a worker for a start when it is needed."""
         return demand.start_s * (1 + self._price * demand.slots)
 
-    def _follow(self, demand: Demand) -> None:
+    def _follow(self, demand: Demand, now: float) -> None:
         best, lead = min(self._rehearsals, key=lambda each: each.cost(self._price)), self._lead
         saved = lead.cost(self._price) * (1 - _BETTER) - best.cost(self._price)
-        if saved > self._absence(demand) * (1.0 if best.worker_s < lead.worker_s else _CARE):
+        has_seen = now - self._began_at >= _LEARNS_S
+        if has_seen and saved > self._absence(demand) * (1.0 if best.worker_s < lead.worker_s else _CARE):
             self._lead = best
 
     def _because(self, need: float, queue: float, demand: Demand) -> str:
