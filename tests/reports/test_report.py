@@ -154,7 +154,7 @@ def test_a_dollar_sign_in_a_name_is_no_formula():
 def test_markdown_tables_are_tables(report):
     html = MarkdownIt("gfm-like", {"linkify": False}).render(report.markdown)
     page = Page(html)
-    assert page.tags.count("table") == 4
+    assert page.tags.count("table") == 5
     assert "acme/model-0@main" in page.text
 
 

@@ -36,7 +36,7 @@ def leaderboard(
     missing: MissingChoice = "bound",
     indifference: Annotated[
         float, Parameter(help="Either of two neighbours may come first when their means differ by this at most.")
-    ] = reports.INDIFFERENCE,
+    ] = 0.02,
     output: Annotated[
         Path | None, Parameter(name=("--output", "-o"), help="Also write a self-contained page to this file.")
     ] = None,
