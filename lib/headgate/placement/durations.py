@@ -79,6 +79,8 @@ class Durations:
         if told_s > 0:
             return max(1.0, told_s - served_s, served_s - told_s)  # overdue work as long as it is overdue
         kind = kind_of_work(request) if self.counts else ""
+        if kind not in self.counts:
+            kind = ""  # all that nothing is known of shares one answer, however many kinds are asked about
         if kind not in self._left:
             self._left[kind] = _indices(self.counts.get(kind))
         return self._left[kind][level(served_s)]
@@ -95,6 +97,7 @@ class Durations:
     def validate(self) -> None:
         """Assert that what is remembered is bounded."""
         assert len(self.counts) <= MOST_KINDS, "kinds are forgotten"
+        assert self._left.keys() <= {"", *self.counts}, "what is worked out is of kinds that are remembered"
         for counts in self.counts.values():
             assert len(counts) == BINS, "a count for each bin"
             assert sum(counts) <= _ENOUGH, "counts are halved"

@@ -196,7 +196,11 @@ def ranking_shares(
         uniform: least share, in (0, 1].
         most: largest share.
     """
-    tables = [_rows_of(one, {name for other in scores for name in other}) for one in scores]
+    environments = {name for one in scores for name in one}
+    tables = []
+    for one in scores:
+        tables.append(_rows_of(one, environments))
+        yield None
     order = sorted(range(len(scores)), key=lambda n: -float(tables[n].mean()) if tables[n].size else 0.0)
     length = max((table.size for table in tables), default=0)
     if len(scores) < 2 or not length:

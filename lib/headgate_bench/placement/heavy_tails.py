@@ -157,7 +157,7 @@ class _Crowd:
         self._report()
 
     def end_one(self) -> None:
-        """End the work that runs longest."""
+        """End the work that began first."""
         name = next(iter(self._running))
         self.ledger.work_ended(name, self._running.pop(name), self._now)
         self.ledger.forget(name)

@@ -63,8 +63,9 @@ class Ranked(Policy):
 
     def _attained_s(self, job: int) -> float:
         """Return how long a job has run in all, in vain or not."""
-        now = max(0.0, self.engine.now - self.engine.works[job].held_s) if job in self.engine.running else 0.0
-        return self._ran_s.get(job, 0.0) + now
+        is_running = job in self.engine.running
+        current_s = max(0.0, self.engine.now - self.engine.works[job].held_s) if is_running else 0.0
+        return self._ran_s.get(job, 0.0) + current_s
 
     def _chosen(self) -> tuple[set[int], dict[int, tuple[int, ...]]]:
         """Return which running jobs stay, and where others belong beside them."""

@@ -32,3 +32,16 @@ def test_a_ledger_that_was_ended_is_not_waited_for_when_another_has_its_name(mon
     link._actor = SimpleNamespace(_actor_id="old", ask=SimpleNamespace(remote=lambda *_: asked))
     with pytest.raises(LedgerUnreachableError, match="was ended"):
         link.ask("stats")
+
+
+def test_a_head_that_said_nothing_when_the_link_was_made_is_not_taken_for_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    link = object.__new__(LedgerLink)
+    link.replaced, link._address, link._cluster = "", "127.0.0.1:1", ""
+    for found, says in (("", ""), ("one", ""), ("", ""), ("one", ""), ("another", "was started anew")):
+        monkeypatch.setattr("headgate.placement.cluster.link.cluster_id", lambda _, found=found: found)
+        link._probe_at = 0.0
+        link._probe()
+        assert says in link.replaced
+        assert bool(link.replaced) == bool(says)

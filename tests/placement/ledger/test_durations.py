@@ -56,6 +56,7 @@ def test_what_is_remembered_is_bounded_and_the_latest_stays() -> None:
     assert changed == [kind_of_work(work(role=f"r{MOST_KINDS + 4}")), kind_of_work(work(role="r4"))]
     for _ in range(1_000):
         durations.learn(work(role="much"), 10.0)
+        durations.left_s(work(role="never ran"), 0.0)
     durations.validate()
 
 

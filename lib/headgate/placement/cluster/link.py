@@ -96,6 +96,7 @@ class LedgerLink:
         if now >= self._probe_at:
             self._probe_at = now + _PROBE_EVERY_S
             found = cluster_id(self._address)
+            self._cluster = self._cluster or found  # a head that was busy when the link was made said nothing
             if found and found != self._cluster:
                 where = f"the Ray cluster at {self._address}"
                 self.replaced = f"The head of {where} was started anew; what was placed there is gone"
