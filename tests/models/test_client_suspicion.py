@@ -8,6 +8,7 @@ import gzip
 import socket
 from base64 import b64encode
 
+import aiohttp
 import orjson
 import pytest
 
@@ -277,11 +278,16 @@ async def test_a_proxy_of_the_environment_is_used_only_when_told_to(monkeypatch:
 
 
 async def test_closing_the_client_leaves_no_socket_open() -> None:
+    def open_sessions() -> set[int]:
+        gc.collect()  # an unclosed session or transport would warn here, and a warning is an error
+        return {id(o) for o in gc.get_objects() if isinstance(o, aiohttp.ClientSession) and not o.closed}
+
+    before = open_sessions()  # of a fixture of another module in this process
     async with raw_server(always(response(completion()))) as url:
         async with ChatClient() as client:
             await client.chat(model(url), HELLO)
-        gc.collect()  # an unclosed session or transport would warn here, and a warning is an error
-    assert not [o for o in gc.get_objects() if type(o).__name__ == "ClientSession" and not o.closed]
+            assert open_sessions() - before, "the session is not among those that are looked at"
+        assert open_sessions() <= before
 
 
 class CountedSleep(SystemClock):
