@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
+import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,6 +18,7 @@ from typing import Final
 from headgate.core import HolderId
 
 _HOLDER_BYTES: Final = 1_000
+_YOUNG_S: Final = 60.0
 
 
 class LockHeldError(Exception):
@@ -139,5 +143,35 @@ def folder_locked(folder: Path, *, where_possible: bool = False) -> Iterator[Non
             if not where_possible:
                 raise
         yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """Give a folder of one's own that goes with the context, and remove those whose owners were killed before.
+
+    Args:
+        prefix: of the folder's name, among those of this user in the folder for temporary files.
+    """
+    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        with suppress(OSError):
+            _remove_unowned(left)
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name, folder_locked(Path(name)):
+        yield Path(name)
+
+
+def _remove_unowned(folder: Path) -> None:
+    """Remove a folder that its owner has not locked. A young one may be about to be.
+
+    Raises:
+        OSError: it has an owner, or is no folder.
+    """
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        found = os.fstat(handle)
+        if found.st_uid == os.getuid() and time.time() - found.st_ctime > _YOUNG_S:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(handle)

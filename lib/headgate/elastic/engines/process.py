@@ -10,16 +10,15 @@ import os
 import shlex
 import shutil
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
 
 from headgate.core import Launch
+from headgate.durable.locks import temporary_folder
 from headgate.elastic.engines.weights import weights_here
 from headgate.elastic.errors import EngineError
 from headgate.net.listener import free_port
@@ -94,7 +93,7 @@ class EngineProcess:
             raise EngineError(
                 f"{command[0]!r}, which {launch.program} is started by, is not installed on this node", is_final=True
             )
-        folder = Path(self._exits.enter_context(tempfile.TemporaryDirectory(prefix="headgate-engine-")))
+        folder = self._exits.enter_context(temporary_folder("headgate-engine-"))
         self.folder = str(folder)
         try:
             self._child = await self._exits.enter_async_context(

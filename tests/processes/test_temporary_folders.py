@@ -1,0 +1,55 @@
+"""Folders for one process's files: gone with it, or with the next of their kind where it was killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from headgate.durable import locks
+from headgate.durable.locks import temporary_folder
+
+OWNER = """
+import sys, time
+from headgate.durable.locks import temporary_folder
+with temporary_folder("own-") as folder:
+    (folder / "engine.log").write_text("loading")
+    print(folder, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture(autouse=True)
+def temporary_files_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+
+
+def test_the_folder_of_a_killed_process_goes_with_the_next_one_and_nobody_else_s_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "owner.py").write_text(OWNER)
+    with subprocess.Popen([sys.executable, "owner.py"], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        folder = Path(owner.stdout.readline().strip())
+        (elsewhere := tmp_path / "elsewhere").mkdir()
+        (tmp_path / "own-link").symlink_to(elsewhere)
+        monkeypatch.setattr(locks, "_YOUNG_S", -1.0)
+        with temporary_folder("own-"):
+            assert folder.exists(), "its owner lives"
+        owner.kill()
+    monkeypatch.undo()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with temporary_folder("own-"):
+        assert folder.exists(), "it is young: its owner may be about to lock it"
+    later = time.time() + 100
+    monkeypatch.setattr(time, "time", lambda: later)
+    with temporary_folder("own-") as mine:
+        assert not folder.exists()
+        assert mine.is_dir()
+    assert not mine.exists()
+    assert elsewhere.is_dir()
