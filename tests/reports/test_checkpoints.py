@@ -49,6 +49,11 @@ def test_each_checkpoint_is_compared_with_the_best_before_it(training: pl.DataFr
     assert worse.versus.difference.high < 0
 
 
+def test_a_checkpoint_with_few_tasks_in_common_with_the_best_says_how_many() -> None:
+    curve = build_curve(frame(*samples("m@step_1", 4, of=9), *samples("m@step_2", 3, of=5)), STEPS)
+    assert [point.verdict for point in curve.points] == ["first", "too few tasks (5 of 10)"]
+
+
 def test_failing_does_not_make_a_checkpoint_the_best() -> None:
     good = samples("m@step_1", 30)
     bad = samples("m@step_2", 20, of=20) + [lost(n, task_id=f"f-{n}", model="m@step_2", index=n) for n in range(20, 40)]

@@ -15,6 +15,7 @@ from headgate.reports.compared import DRAWN, Compared, count, interval, percent,
 from headgate.reports.leaderboard import Leaderboard, Missing, build_leaderboard
 from headgate.reports.statistics import Comparison, TaskScores, comparison, distinct
 from headgate.reports.svg import COLOURS, blank_figure, drawing, legend_above, quiet_grid
+from headgate.statistics import MIN_COMMON_TASKS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,7 +65,7 @@ class CheckpointScore:
         if self.versus is None:
             return "first"
         if self.versus.difference is None:
-            return "not compared"
+            return f"too few tasks ({max(self.versus.left_out.values())} of {MIN_COMMON_TASKS})"
         return "worse" if self.is_regression else "better" if self.is_progress else "not told apart"
 
 
