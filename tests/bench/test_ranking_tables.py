@@ -6,7 +6,7 @@ import asyncio
 
 import numpy as np
 
-from headgate_bench.ranking_tables import Played, Setting, faq
+from headgate_bench.ranking_tables import Played, Setting, Table, faq, strict, told_the_truth
 
 NEW = Setting("a new one", 13, 400, known=12)
 
@@ -32,3 +32,15 @@ def test_played_models_have_scores_between_those_of_the_weakest_and_the_stronges
     assert table.scores.shape == (8, 12)
     means = table.scores.mean(axis=1)
     assert weakest <= means.min() < means.max() <= solver
+
+
+def test_one_who_knows_takes_as_much_evidence_of_a_sample_without_replacement_as_one_pair_needs() -> None:
+    apart = np.array([[1.0, 1.0, 1.0, 0.0], [0.0, 0.0, 1.0, 0.0]]).repeat(100, axis=1)  # 0.5 apart, variance 0.25
+    table = Table(apart, np.ones_like(apart))
+    times = 2 * np.log(20) * 0.25 / (400 * 0.5**2)
+    found = told_the_truth(table, 0.05, np.zeros(0, dtype=np.int64))
+    assert found.cells.tolist() == [np.ceil(400 * times / (1 + times))] * 2
+    assert found.share == found.cells[0] / 400
+    assert strict(table, 0.05, found.cells).share > found.share
+    known = Table(np.vstack([apart, apart[1]]), np.ones((3, 400)), known=2)
+    assert told_the_truth(known, 0.05, found.cells).cells.tolist() == [0, 0, 0], "it is what a known one is"

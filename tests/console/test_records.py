@@ -109,6 +109,16 @@ def test_a_list_leads_to_a_sample_and_from_it_to_the_next_and_to_another_model_s
         assert len({text.split(", task")[1] for text in page.locator("article > p.name").all_inner_texts()}) == 1
 
 
+def test_the_leaderboard_says_which_neighbours_are_ranked(console: str, visits: Visits) -> None:
+    with visits.page() as page:
+        page.goto(f"{console}{PAGES['two']}")
+        page.wait_for_selector("text=being computed", state="detached")
+        first, verdict, following, *_ = page.locator("section[aria-labelledby=neighbours] td").all_inner_texts()
+        assert {first, following} == {"lab/a@step-0", "lab/b@step-0"}
+        assert verdict == "is not told from"
+        assert "0 of 1 neighbours in the order are ranked" in page.inner_text("main")
+
+
 def test_hostile_text_is_shown_as_text_and_a_long_answer_is_cut(
     console: str, visits: Visits, samples: list[Sample]
 ) -> None:

@@ -64,6 +64,7 @@ def test_the_report_says_what_the_leaderboard_says() -> None:
     report = build_report(samples, title="t", with_png=False)
     assert "1 of 1 neighbours in the order are ranked" in report.html
     assert "is better than" in report.markdown
+    assert "> 99.9%" in report.markdown, "a verdict on tasks like these is never certain"
 
 
 def test_pairs_are_corrected_for_every_two_models_since_scores_made_the_order() -> None:

@@ -16,12 +16,14 @@ from headgate.console.records import HEAVY, PATIENCE_S, while_connected
 from headgate.console.samples import Listing
 from headgate.core.errors import InvalidInputError
 from headgate.reports import (
+    INDIFFERENCE,
     LEADERBOARD_COLUMNS,
     build_curve,
     build_leaderboard,
     curve_document,
     estimates_by,
     leaderboard_notes,
+    neighbour_rows,
     step_of,
 )
 from headgate.statistics import MeanEstimate, ScoreChange, ScoreDrop, mean_of_means
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from headgate.reports import Leaderboard
 
 MOST_COMPARED: Final = 40
-"""Models that are compared with each other: a second's work. With more there are no ranks."""
+"""Models that are compared with each other, and ranked: a second's work. With more there are no ranks."""
 
 MOST_ROWS: Final = 200
 MOST_LINES: Final = 4
@@ -57,7 +59,8 @@ def add_routes(app: FastAPI, console: Console) -> None:
 
         def make(index: SampleIndex) -> tuple[Leaderboard, tuple[str, ...]]:
             rows = _of_models(index, models, chosen)
-            board = build_leaderboard(rows, against=against, most_compared=MOST_COMPARED, indifference=0)
+            indifference = INDIFFERENCE if rows["model"].n_unique() <= MOST_COMPARED else 0.0
+            board = build_leaderboard(rows, against=against, most_compared=MOST_COMPARED, indifference=indifference)
             return board, leaderboard_notes(board, of_differences=bool(board.pairs))
 
         key = ("leaderboard", chosen, models, against)
@@ -69,6 +72,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
             return {
                 "listing": listing, "models": models, "against": against, "answer": answer, "board": board,
                 "start": start, "size": MOST_ROWS, "notes": notes,
+                "neighbours": neighbour_rows(board.neighbours) if board else [],
             }  # fmt: skip
 
         made_of = (answer and answer.revision, key)

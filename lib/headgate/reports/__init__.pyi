@@ -1,4 +1,4 @@
-from .ranking import neighbour_rows as neighbour_rows, ranking_lines as ranking_lines
+from .ranking import INDIFFERENCE as INDIFFERENCE, neighbour_rows as neighbour_rows, ranking_lines as ranking_lines
 from .arena import ArenaBoard as ArenaBoard, ArenaComparison as ArenaComparison, build_arena as build_arena
 from .arena_views import (
     arena_document as arena_document,

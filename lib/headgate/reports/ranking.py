@@ -15,6 +15,8 @@ from headgate.statistics import MIN_COMMON_TASKS, PairwiseRanking
 INDIFFERENCE: Final = 0.02
 """Of verdicts on stored samples, where none is stated."""
 
+_NEARLY_SURE: Final = 0.999
+
 _MOST_LINES: Final = 45
 _MOST_TASKS: Final = 4_000
 """Tasks of an environment that a verdict on stored samples rests on, the first ones: seconds for a thousand models."""
@@ -130,7 +132,7 @@ def neighbour_rows(report: RankingReport) -> list[dict[str, str]]:
             "verdict": _WORDS.get(pair.verdict, "is not told from"),
             "next": pair.second,
             "difference (95 %)": f"{pair.difference:+.3f} ({pair.low:+.3f} to {pair.high:+.3f})",
-            "certainty": f"{pair.certainty:.1%}" if pair.certainty else "–",
+            "certainty": _percent(pair.certainty) if pair.certainty else "–",
             "tasks": f"{pair.tasks:,}",
         }
         for pair in map(_forward, report.pairs)
@@ -140,6 +142,11 @@ def neighbour_rows(report: RankingReport) -> list[dict[str, str]]:
 def ranking_document(report: RankingReport) -> dict[str, Any]:
     """Return a report as JSON values."""
     return asdict(report) | {"open": report.open, "next_samples": NEXT_SAMPLES}
+
+
+def _percent(certainty: float) -> str:
+    """Return a probability that is not rounded to certainty."""
+    return f"{certainty:.1%}" if certainty == 1 or certainty < _NEARLY_SURE else f"> {_NEARLY_SURE:.1%}"
 
 
 def _foreseen(report: RankingReport) -> str:
@@ -164,6 +171,6 @@ def _forward(pair: RankedPair) -> RankedPair:
 def _line(pair: RankedPair) -> str:
     pair = _forward(pair)
     words = _WORDS.get(pair.verdict, "and")
-    sure = f", {pair.certainty:.1%} sure" if pair.certainty else ""
+    sure = f", {_percent(pair.certainty)} sure" if pair.certainty else ""
     limits = f"[{pair.low:+.3f}, {pair.high:+.3f}]"
     return f"{pair.first} {words} {pair.second}: {pair.difference:+.3f} {limits} on {pair.tasks} tasks{sure}"
