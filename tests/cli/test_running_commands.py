@@ -55,6 +55,13 @@ def test_rank_goes_on_from_what_is_stored_until_every_two_models_are_ranked(
     assert "solver@main comes before random@main" in again.out
 
 
+def test_a_run_in_another_environment_shows_the_scores_there(headgate: Command, sampled: dict[str, object]) -> None:
+    said = headgate("run", "--roster", "roster.yaml", "-e", "affine:sat", "--instances", "2")
+    assert said.status == 0, said.err
+    assert said.out.count("1 of 1") >= 2, "environments of each model"
+    assert "sat-hard" not in said.out
+
+
 @pytest.mark.parametrize("indifference", ["0", "1", "nan"])
 def test_rank_refuses_an_indifference_that_means_nothing(headgate: Command, roster: Path, indifference: str) -> None:
     said = headgate("rank", "--roster", str(roster), "--instances=5", f"--indifference={indifference}")
