@@ -18,6 +18,9 @@ from headgate.sampling import ranking_shares
 EVERY_S: Final = 1_800.0
 """Between two looks at the store: at 100 samples a day, a pair has two new ones in that time."""
 
+_ROWS_AT_ONCE: Final = 10_000
+"""Of the store, before others have their turn: some milliseconds."""
+
 
 class RankingAllotment:
     """Sets the share of its rate at which each model is sampled. Owned by the run.
@@ -55,9 +58,12 @@ class RankingAllotment:
         scores: dict[str, dict[str, dict[int, float]]] = {
             model: {name: {} for name in parts.environments} for model in models
         }
-        for model, environment, sequence, score in await self._store.task_scores(settings.campaign):
-            if model in scores and environment in parts.environments:
-                scores[model][environment].setdefault(sequence, score)
+        stored = await self._store.task_scores(settings.campaign)
+        for start in range(0, len(stored), _ROWS_AT_ONCE):
+            for model, environment, sequence, score in stored[start : start + _ROWS_AT_ONCE]:
+                if model in scores and environment in parts.environments:
+                    scores[model][environment].setdefault(sequence, score)
+            await asyncio.sleep(0)
         tokens: defaultdict[str, list[int]] = defaultdict(list)
         for _, model, _, prompt, completion, *_ in await self._store.spent(parts.now() - DAY_S):
             tokens[model].append(prompt + completion)

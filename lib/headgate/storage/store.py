@@ -287,8 +287,12 @@ class SampleStore:
         """Return model, environment, sequence and score of each scored sample of a campaign, by sequence."""
         columns = ["campaign", "model", "environment", "sequence", "score"]
         rows = (await self.scan(columns=columns)).frame
-        scored = rows.filter(pl.col("campaign") == campaign, pl.col("score").is_not_null())
-        return scored.sort("sequence").select("model", "environment", "sequence", "score").rows()
+
+        def scored() -> list[tuple[Any, ...]]:
+            ours = rows.filter(pl.col("campaign") == campaign, pl.col("score").is_not_null())
+            return _rows_of(ours.sort("sequence").select("model", "environment", "sequence", "score"))
+
+        return await asyncio.to_thread(scored)
 
     async def to_resample(self, campaign: str) -> list[tuple[str, str, int, str]]:
         """Return model, environment, sequence and next stage of tasks whose samples were invalidated to be taken again.
@@ -327,7 +331,8 @@ class SampleStore:
     async def spent(self, since: float) -> list[tuple[str, str, float, int, int, int, int | None]]:
         """Return task, model, end, prompt and completion tokens, attempts and cost of each sample since then."""
         columns = ["task_id", "model", "finished_at", "prompt_tokens", "completion_tokens", "attempts", "cost_micro"]
-        return (await self.scan(since=since, columns=columns, everything=True)).frame.select(columns).rows()
+        rows = (await self.scan(since=since, columns=columns, everything=True)).frame.select(columns)
+        return await asyncio.to_thread(_rows_of, rows)
 
     async def compact(self, now: float, policy: compaction.CompactionPolicy | None = None) -> compaction.Compacted:
         """Merge small parts until none is left that is worth it, sweep, and return what was done.
@@ -472,6 +477,11 @@ class SampleStore:
             after = f"{total.parts_after} parts, {total.duplicates} duplicates dropped, {swept.parts} parts deleted"
             record_change("samples compact", self.url, before=f"{total.parts_before} parts", after=after)
         return replace(total, swept_parts=swept.parts, conversations=conversations)
+
+
+def _rows_of(frame: pl.DataFrame) -> list[tuple[Any, ...]]:
+    """Return a frame's rows; whoever calls it in a thread leaves others their turn meanwhile."""
+    return [row for part in frame.iter_slices() for row in part.rows()]
 
 
 def open_store(location: StoreLocation | str, environ: Mapping[str, str] = os.environ) -> SampleStore:
