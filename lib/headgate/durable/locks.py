@@ -157,7 +157,10 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
     for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         with suppress(OSError):
             _remove_unowned(left)
-    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name, folder_locked(Path(name)):
+    with (
+        tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name,
+        folder_locked(Path(name), where_possible=True),
+    ):
         yield Path(name)
 
 
