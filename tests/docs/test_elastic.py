@@ -45,7 +45,7 @@ def test_the_rules_of_placement_on_the_pages_are_rules(block: Block) -> None:
 
 
 def test_the_class_of_an_engine_on_the_pages_has_what_an_engine_needs() -> None:
-    from headgate.orchestration.elastic.actors import checked_class
+    from headgate.orchestration.elastic.workers import checked_class
 
     block = next(b for b in blocks("python") if "def abort" in b.code and "json.loads" in b.code)
     names: dict[str, Any] = {}

@@ -89,7 +89,7 @@ def test_a_java_home_that_holds_nothing_is_named(bare, monkeypatch):
 _OWNER = """
 import sys
 from headgate_environments.collections.textworld_game import jar_of_game
-from headgate_environments.java.process import JavaProcess
+from headgate_environments.java import JavaProcess
 machine = JavaProcess(jar_of_game(), reads=("cooking_world.json",))
 print(machine.pid, machine.folder, flush=True)
 sys.stdin.read()
@@ -100,7 +100,7 @@ sys.stdin.read()
 def make_machine():
     """Starts virtual machines, which end with the module."""
     pytest.importorskip("textworld_express", reason="the extra textworld-express is not installed")
-    process = pytest.importorskip("headgate_environments.java.process")
+    process = pytest.importorskip("headgate_environments.java")
     game = pytest.importorskip("headgate_environments.collections.textworld_game")
     started = []
 

@@ -11,7 +11,7 @@ import pytest
 
 from headgate.core import errors
 from headgate.environments.shares import MODEL
-from headgate_environments.java.pool import Pool
+from headgate_environments.java import Pool
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from prefect.client.orchestration import get_client
 from prefect.events.schemas.automations import AutomationCore
 
 from headgate.core import events
-from headgate.orchestration.notices import emit_notice
+from headgate.orchestration.campaign_task import emit_notice
 from headgate.telemetry import Notices
 
 FOLDER = Path(__file__).parents[2] / "deployments" / "automations"

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.models import SimulationPlan
-from headgate.models.simulated import Simulation
+from headgate.models.baselines import Simulation
 
 
 def test_the_busy_integral_is_exact() -> None:

@@ -20,8 +20,7 @@ from prefect.states import Pending
 
 from headgate.environments import available
 from headgate.orchestration import checked_deployments
-from headgate.orchestration.deployment_file import Deployment, read_deployment_file
-from headgate.orchestration.sampling_windows import SEED_ENVIRONMENTS
+from headgate.orchestration.deployment_file import SEED_ENVIRONMENTS, Deployment, read_deployment_file
 from headgate.orchestration.work_pool import QUEUES
 from tests.house.tree import ROOT
 

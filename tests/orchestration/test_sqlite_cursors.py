@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import IntegrityError
 
-from headgate.orchestration.sqlite_cursors import ReleasingConnection, release_failed_statements
+from headgate.orchestration.server_app import ReleasingConnection, release_failed_statements
 
 PATIENCE_S = 3.0
 """How long a connection waits for the database: a test takes as long if it fails."""

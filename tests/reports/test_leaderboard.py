@@ -16,7 +16,7 @@ from headgate.reports import (
     standing_rows,
     versus_rows,
 )
-from headgate.statistics.limits import wilson_limits
+from headgate.statistics.means import wilson_limits
 from tests.reports.factories import frame, lost, row
 
 BEST, NEXT, WORST = "acme/a@main", "acme/b@main", "acme/c@main"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headgate.reports.statistics import distinct
 from headgate.statistics import MeanEstimate, clustered_mean, mean_of_means
-from headgate.statistics.limits import t_975
+from headgate.statistics.means import t_975
 from tests.reports.factories import START, frame, lost, row
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from headgate.core import ErrorKind, Secret, errors
 from headgate.reports import build_leaderboard
-from headgate.reports.tables import (
+from headgate.reports.report import (
     PROVIDER_ERRORS,
     SERVED,
     checked_samples,

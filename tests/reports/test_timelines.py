@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from headgate.reports.figures import activity_figure, latency_figure, samples_figure
+from headgate.reports.report import checked_samples
 from headgate.reports.svg import short_name
-from headgate.reports.tables import checked_samples
 from tests.reports.factories import START, frame, lost, row
 
 

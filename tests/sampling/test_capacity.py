@@ -74,7 +74,8 @@ def test_the_mean_episode_is_weighed_by_the_rates() -> None:
         episode_s={"quick": 10.0, "slow": 90.0},
         is_measured={"quick": True, "slow": False},
     )
-    assert plan.mean_episode_s == 30.0
+    (model,) = (limit for limit in plan.limits if limit.name.startswith("model"))
+    assert model.carries_per_day == Model("a").max_parallel * 86_400 / 30.0
     assert plan.is_measured == {"quick": True, "slow": False}
 
 

@@ -16,7 +16,7 @@ from headgate.scheduling import (
     StrictFair,
     TaskPolicy,
 )
-from headgate_bench.peer_arrival import peer_waits
+from headgate_bench.scenarios.queue import peer_waits
 from tests.scheduling.queued import task
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.statistics import ConfidenceSequence
-from headgate.statistics.limits import wilson_limits
+from headgate.statistics.means import wilson_limits
 
 
 def capital_of(scores: list[float], mean: float) -> float:

@@ -9,8 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from headgate.statistics import clustered_mean, t_point
-from headgate.statistics.limits import student_limits, wilson_limits
-from headgate.statistics.means import _variance_by_task
+from headgate.statistics.means import _variance_by_task, student_limits, wilson_limits
 from headgate.storage.summary import interval_of
 
 scores = st.lists(st.one_of(st.sampled_from([0.0, 1.0]), st.floats(0, 1)), min_size=1, max_size=40)

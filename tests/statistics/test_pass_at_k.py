@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headgate.core import errors
 from headgate.statistics import TooFewSamples, pass_at_k
-from headgate.statistics.limits import wilson_limits
+from headgate.statistics.means import wilson_limits
 
 tasks = st.lists(st.integers(1, 7).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), min_size=1, max_size=6)
 

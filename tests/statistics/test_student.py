@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.statistics import t_point, two_sided_p
-from headgate.statistics.limits import t_975
+from headgate.statistics.means import t_975
 
 
 def integrated(t: float, degrees: float) -> float:

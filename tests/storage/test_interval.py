@@ -7,7 +7,7 @@ from statistics import fmean
 
 import pytest
 
-from headgate.statistics.limits import t_975
+from headgate.statistics.means import t_975
 from headgate.storage.summary import interval_of
 
 

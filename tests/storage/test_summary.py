@@ -14,8 +14,7 @@ from headgate.core import Sample
 from headgate.storage import PairSummary, SampleStore
 from headgate.storage.objects import ObjectStore
 from headgate.storage.schema import frame_of
-from headgate.storage.summary import Summary, history_of, summary_of
-from headgate.storage.tally import Tally
+from headgate.storage.summary import Summary, Tally, history_of, summary_of
 from tests.storage.places import IN_BOTH
 from tests.storage.samples import DAY, START, failed, many, sample
 

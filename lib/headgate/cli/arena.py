@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from headgate import reports
 from headgate import run as runs
 from headgate.cli.judge import progress_shown
-from headgate.cli.options import JudgeChoices, Verbose, names_in
+from headgate.cli.options import JudgeChoices, PageFile, Verbose, names_in
 from headgate.cli.output import AsJson, counted, print_json, print_rows, say, write_page
 from headgate.cli.run import STOPPED_EARLY, Limits, at_hand
 from headgate.config import Settings
@@ -39,9 +39,7 @@ def arena(
     comparisons: Annotated[
         int | None, Parameter(help="Most new comparisons, the most informative first; 0 only shows the table.")
     ] = None,
-    output: Annotated[
-        Path | None, Parameter(name=("--output", "-o"), help="Also write a self-contained page to this file.")
-    ] = None,
+    output: PageFile = None,
     title: Annotated[str, Parameter(help="Title of the page.")] = "Arena",
     limits: Limits = "",
     verbose: Verbose = 0,

@@ -26,7 +26,7 @@ GROUPS: Final = {
 
 COMMANDS: Final = {
     "run": ("run:run", "Sample the roster's models in every environment until stopped."),
-    "rank": ("rank:rank", "Rank the roster's models on the same tasks, and stop sampling each one once it is ranked."),
+    "rank": ("run:rank", "Rank the roster's models on the same tasks, and stop sampling each one once it is ranked."),
     "judge": ("judge:judge", "Sample environments whose answers another model judges."),
     "follow": ("follow:follow", "Evaluate the checkpoints of a training as they appear."),
     "arena": ("arena:arena", "Have a judge compare answers in pairs, and rate the models."),

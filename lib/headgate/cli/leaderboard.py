@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 
 from headgate import reports
-from headgate.cli.options import NOT_SCORED, MissingChoice, ScoreChoices
+from headgate.cli.options import NOT_SCORED, MissingChoice, PageFile, ScoreChoices
 from headgate.cli.output import AsJson, console, counted, print_json, print_rows, say, write_page
 from headgate.cli.stored import chosen_samples, existing_store, no_samples
 from headgate.core.errors import InvalidInputError, NoSamplesError
@@ -37,9 +37,7 @@ def leaderboard(
     indifference: Annotated[
         float, Parameter(help="Either of two neighbours may come first when their means differ by this at most.")
     ] = 0.02,
-    output: Annotated[
-        Path | None, Parameter(name=("--output", "-o"), help="Also write a self-contained page to this file.")
-    ] = None,
+    output: PageFile = None,
     title: Annotated[str, Parameter(help="Title of the page.")] = "Leaderboard",
     as_json: AsJson = False,
 ) -> int:

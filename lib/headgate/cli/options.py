@@ -37,6 +37,10 @@ _Roster = Annotated[
     str | None, Parameter(help="Roster of models: a file, an http(s) URL, or `baselines` for the baseline agents.")
 ]
 
+_CampaignName = Annotated[
+    str | None, Parameter(help="Name of the campaign, or a YAML file of its settings, as --config takes.")
+]
+_Journal = Annotated[str | None, Parameter(help="Folder of the journal, or its postgresql:// address.")]
 _Prices = Annotated[str | None, Parameter(help="YAML or JSON file of prices by model and lane.")]
 
 _JudgeModel = Annotated[str | None, Parameter(help="Name of the model that judges.")]
@@ -55,6 +59,9 @@ EnableMonitoring = Annotated[bool | None, Parameter(negative="", help="Serve the
 
 MonitorPort = Annotated[int | None, Parameter(help="Port of the monitoring API; 0 takes a free one.")]
 
+PageFile = Annotated[
+    Path | None, Parameter(name=("--output", "-o"), help="Also write a self-contained page to this file.")
+]
 MissingChoice = Annotated[
     Literal["bound", "exclude", "zero"],
     Parameter(
@@ -154,9 +161,7 @@ class NamedStoreChoices(StoreChoices):
 
     takes_campaign_name: ClassVar[bool] = True
 
-    campaign: Annotated[
-        str | None, Parameter(help="Name of the campaign, or a YAML file of its settings, as --config takes.")
-    ] = None
+    campaign: _CampaignName = None
 
 
 @Parameter(name="*")
@@ -235,7 +240,7 @@ class RescoreChoices(SampleChoices):
 class JournalChoices(NamedStoreChoices):
     """For commands that look for what a campaign has in progress."""
 
-    journal: Annotated[str | None, Parameter(help="Folder of the journal, or its postgresql:// address.")] = None
+    journal: _Journal = None
 
 
 @Parameter(name="*")
@@ -245,10 +250,8 @@ class RunChoices(SettingChoices):
 
     takes_campaign_name: ClassVar[bool] = True
 
-    campaign: Annotated[
-        str | None, Parameter(help="Name of the campaign, or a YAML file of its settings, as --config takes.")
-    ] = None
-    journal: Annotated[str | None, Parameter(help="Folder of the journal, or its postgresql:// address.")] = None
+    campaign: _CampaignName = None
+    journal: _Journal = None
     url: Annotated[
         str | None, Parameter(help="Monitoring API of the campaign; by default the one that the settings name.")
     ] = None

@@ -46,6 +46,15 @@ def paired(parts: Sequence[str], form: str) -> Sequence[str]:
     return parts
 
 
+def pairs(form: str) -> BeforeValidator:
+    """Return what makes a mapping of a text such as `a=1,b=2`; ValueError, with the form, for a part without `=`."""
+
+    def split(value: object) -> object:
+        return dict(p.rsplit("=", 1) for p in paired(names_in(value), form)) if isinstance(value, str) else value
+
+    return BeforeValidator(split)
+
+
 def _address(value: str) -> str:
     if value and not value.startswith(("http://", "https://")):
         raise ValueError("it must be an http or https address")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
-from headgate.config.budget_settings import EVERYWHERE, Address, Names, Section, names_in, paired
+from headgate.config.budget_settings import EVERYWHERE, Address, Names, Section, names_in, paired, pairs
 from headgate.config.renamed import RENAMED
 from headgate.core.errors import InvalidSettingError
 
@@ -77,7 +77,9 @@ Executor = Annotated[str, Field(pattern=r"^(local|jobqueue(:.+)?)$")]
 class ExecutorSettings(Section):
     """Where samples are taken: in this process, or by outside workers through a job queue."""
 
-    executors: dict[str, Executor] = Field(
+    executors: Annotated[
+        dict[str, Executor], pairs("executors are written environment=local or environment=jobqueue")
+    ] = Field(
         default_factory=dict,
         description="Where an environment's episodes run, by its name or a pattern: robot:*=jobqueue hands its "
         "samples to the workers of a job queue, and robot:*=jobqueue:POOL to workers that reserve a policy server of "
@@ -94,14 +96,6 @@ class ExecutorSettings(Section):
         description="Put the API key of a model into its jobs. Whoever may read or claim jobs then has it: leave it "
         "off, and give workers a roster of their own.",
     )
-
-    @field_validator("executors", mode="before")
-    @classmethod
-    def _split_executors(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        parts = paired(names_in(value), "executors are written environment=local or environment=jobqueue")
-        return dict(part.split("=", 1) for part in parts)
 
 
 Lane = Literal["now", "batch", "auto"]

@@ -20,7 +20,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from headgate.config.budget_settings import Address, BudgetSettings, Names, names_in, paired
+from headgate.config.budget_settings import Address, BudgetSettings, Names, pairs
 from headgate.config.renamed import FORMER_NAMES
 from headgate.config.sections import (
     AdmissionSettings,
@@ -106,11 +106,13 @@ class Settings(
         le=10_000,
         description="Take this many samples of each task of `instances`, with another seed each: for pass@k and maj@k.",
     )
-    rates: dict[str, DailyRate] = Field(
-        default_factory=dict,
-        description="Samples per model and day by environment, in place of its own rate: "
-        "affine:sat=100,affine:abd=50. Patterns of names work, too, and the longest that matches counts: "
-        "reasoning-gym:*=20,*=50.",
+    rates: Annotated[dict[str, DailyRate], pairs("rates are written environment=samples_per_day, comma separated")] = (
+        Field(
+            default_factory=dict,
+            description="Samples per model and day by environment, in place of its own rate: "
+            "affine:sat=100,affine:abd=50. Patterns of names work, too, and the longest that matches counts: "
+            "reasoning-gym:*=20,*=50.",
+        )
     )
     store: str = Field(".headgate/samples", description="Sample store: a folder, or s3://bucket/prefix.")
     journal: JournalPlace = Field(
@@ -242,14 +244,6 @@ class Settings(
             return checked_name(value, "campaign")
         except InvalidNameError as error:
             raise ValueError(str(error)) from None
-
-    @field_validator("rates", mode="before")
-    @classmethod
-    def _split_rates(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        rates = paired(names_in(value), "rates are written environment=samples_per_day, comma separated")
-        return dict(part.rsplit("=", 1) for part in rates)
 
     @model_validator(mode="after")
     def _orders(self) -> Self:

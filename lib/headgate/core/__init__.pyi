@@ -42,4 +42,4 @@ from .secrets import Secret as Secret, masked as masked, redacted as redacted, s
 from .ids import MAX_NAME_CHARS as MAX_NAME_CHARS
 from .ids import MOST_PRIORITY as MOST_PRIORITY
 from .ids import checked_text as checked_text
-from .moments import moment_of as moment_of
+from .clock import moment_of as moment_of

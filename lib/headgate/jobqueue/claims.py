@@ -52,8 +52,6 @@ class Claims:
 
     Claims that run at the start get a full period from then.
 
-    Claims that run at the start get a full period from then.
-
     Attributes:
         has_returned: whether a job has come back since this was last set to False.
     """

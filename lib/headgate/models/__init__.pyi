@@ -30,7 +30,7 @@ from .local_model import (
 )
 from .retry import GiveUp as GiveUp, RetryPolicy as RetryPolicy
 from .endpoint import run_baselines as run_baselines
-from .simulated import SIMULATED as SIMULATED, SimulationPlan as SimulationPlan
-from .tool_trial import ToolTrials as ToolTrials
+from .baselines import SIMULATED as SIMULATED, SimulationPlan as SimulationPlan
+from .client import ToolTrials as ToolTrials
 from .wire import TASK_HEADER as TASK_HEADER, TASK_HEADER_OPTION as TASK_HEADER_OPTION, TaskReference as TaskReference
 from .rate_headers import rate_notes as rate_notes

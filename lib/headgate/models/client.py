@@ -6,7 +6,7 @@ import asyncio
 import errno
 import ipaddress
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ from headgate import __version__
 from headgate.core import ChatError, ChatReply, Clock, ErrorKind, Message, Model, SystemClock
 from headgate.core.addresses import is_metadata_address
 from headgate.core.rates import RateNote
-from headgate.environments import NativeForm
+from headgate.environments import NativeForm, tool_forms
 from headgate.models.answer import (
     Answer,
     StreamedAnswer,
@@ -30,7 +30,6 @@ from headgate.models.answer import (
     too_long,
 )
 from headgate.models.rate_headers import lasting, rate_notes
-from headgate.models.tool_trial import ToolTrials
 from headgate.models.wire import TASK_HEADER, TASK_HEADER_OPTION
 
 KEEPALIVE_S: Final = 4.0
@@ -334,3 +333,60 @@ def request_body(
         fields["stream"] = True
         fields.setdefault("stream_options", {"include_usage": True})
     return orjson.dumps(fields)
+
+
+Send = Callable[[tool_forms.NativeForm | None], Awaitable[tuple[ChatReply, int]]]
+"""Sends a conversation, as text or with its tools in fields; returns the reply, and how many calls came in a field."""
+
+
+_COUNTS: Final = ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens")
+
+
+class ToolTrials:
+    """Asks models in the form in which they take tools. Owned by what sends requests.
+
+    The field `tools` is tried with the first conversation that has any. An endpoint that refuses it, or replies without
+    a call in the field, is asked the same as text, which is the reply that counts, and from then on always.
+    """
+
+    def __init__(self) -> None:
+        self._takes_fields: dict[str, bool] = {}
+
+    async def ask(self, model: Model, messages: Sequence[Message], send: Send) -> ChatReply:
+        """Return the reply to `messages`; what a trial cost is among its tokens and its bill.
+
+        Raises:
+            ChatError: as `send` does; of a refused trial, what the endpoint says to text.
+        """
+        key = model.key
+        is_text = model.tools == "text" or self._takes_fields.get(key) is False or "tools" in dict(model.options)
+        native = None if is_text else tool_forms.native_form(messages)
+        if native is None:
+            return (await send(None))[0]
+        if model.tools == "native" or key in self._takes_fields:
+            return (await send(native))[0]
+        tried: ChatReply | None = None
+        try:
+            tried, calls = await send(native)
+        except ChatError as error:
+            if not _may_be_of_tools(error):
+                raise
+        else:
+            if calls or self._takes_fields.get(key):
+                self._takes_fields[key] = True
+                return tried
+        reply, _ = await send(None)
+        self._takes_fields.setdefault(key, False)
+        if tried is None:
+            return reply
+        bills = (tried.billed_micro, reply.billed_micro)
+        return replace(
+            reply,
+            **{name: getattr(tried, name) + getattr(reply, name) for name in _COUNTS},
+            billed_micro=None if None in bills else sum(filter(None, bills)),
+        )
+
+
+def _may_be_of_tools(error: ChatError) -> bool:
+    """Return whether a refusal may be of the field; some servers tell of it as a failure of theirs."""
+    return error.kind is ErrorKind.BAD_REQUEST or ((error.status or 0) >= 500 and "tool" in str(error).lower())

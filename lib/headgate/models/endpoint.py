@@ -17,8 +17,11 @@ from aiohttp import web
 
 from headgate.core import Clock, SystemClock, errors
 from headgate.models.baselines import (
+    SIMULATED,
     WITHOUT_TASK,
     BaselineAgents,
+    Simulation,
+    SimulationPlan,
     baseline_of,
     fingerprint,
     installed_environment,
@@ -28,7 +31,6 @@ from headgate.models.baselines import (
 )
 from headgate.models.batch_routes import BatchRoutes
 from headgate.models.faults import Break, Cut, FaultPlan, FaultSchedule, Garbage, Hang, Refuse
-from headgate.models.simulated import SIMULATED, Simulation, SimulationPlan
 from headgate.models.wire import (
     BadRequestError,
     ChatRequest,

@@ -19,8 +19,7 @@ from headgate.orchestration.judged_rows import progress_sentence
 from headgate.orchestration.judging import judge_for, rubric_block, with_judge
 from headgate.orchestration.pages import places_of, publish_board
 from headgate.orchestration.phases import in_phase
-from headgate.orchestration.run_logs import library_logs_in_run
-from headgate.orchestration.run_state import require_server_clock
+from headgate.orchestration.run_state import library_logs_in_run, require_server_clock
 from headgate.orchestration.stop_request import StopRequest, stop_on_signals
 from headgate.run import RunProgress
 from headgate.run.arena import ARENA_FOLDER, ArenaRequest, ArenaResult, run_arena

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from prefect.client.schemas.objects import State
+from prefect.events import emit_event
 
 from headgate.config import Settings
 from headgate.core.errors import SamplesKeepFailingError, StoreNotWritableError
@@ -18,12 +19,12 @@ from headgate.orchestration.artifacts import RunArtifacts, publish, publish_link
 from headgate.orchestration.engines import engine_hosts
 from headgate.orchestration.inputs import SamplingOrder, cluster_for, report_store_for, roster_for, store_for
 from headgate.orchestration.limit_choices import slots_for
-from headgate.orchestration.notices import emit_notice
 from headgate.orchestration.pages import write_report
 from headgate.orchestration.phases import DrainSink, in_phase, until_drained
 from headgate.orchestration.run_state import artifact_key, ended, run_logger
 from headgate.orchestration.stop_request import StopRequest
 from headgate.sampling import Roster, RosterSource
+from headgate.telemetry import Notice
 
 R = TypeVar("R")
 
@@ -142,3 +143,12 @@ async def _publish_trace(link: str | None, place: str, subject: str) -> None:
         await publish_link(key, link, "The trace of the run", f"{subject}: {_HOW}")
     else:
         await publish(key, f"The trace of the run is at\n\n`{place}`\n\n{_HOW}\n", f"{subject}: its trace.")
+
+
+def emit_notice(notice: Notice) -> None:
+    """Emit an event `headgate.KIND` about the resource `headgate.SUBJECT`, its payload the notice's fields and text."""
+    resource = {
+        "prefect.resource.id": "headgate." + notice.subject.replace("/", "."),
+        "prefect.resource.name": notice.subject.partition("/")[2],
+    }
+    emit_event(f"headgate.{notice.kind}", resource, payload={**notice.fields, "text": notice.text})

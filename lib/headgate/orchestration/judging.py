@@ -15,8 +15,7 @@ from headgate.orchestration.campaign_task import concluded, run_in_phases
 from headgate.orchestration.inputs import SamplingOrder, refuse_twice_given, settings_of
 from headgate.orchestration.judged_rows import judged_markdown, judged_rows, judged_sentence, progress_sentence
 from headgate.orchestration.phases import in_phase
-from headgate.orchestration.run_logs import library_logs_in_run
-from headgate.orchestration.run_state import artifact_key, require_server_clock
+from headgate.orchestration.run_state import artifact_key, library_logs_in_run, require_server_clock
 from headgate.orchestration.stop_request import StopRequest, stop_on_signals
 from headgate.run import JUDGE_PREFIX, RunResult, judge_of, run_judged
 

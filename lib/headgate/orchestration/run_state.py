@@ -1,4 +1,4 @@
-"""The state of the flow run that this process executes: what the API says of it, and how it ends."""
+"""The flow run that this process executes: what the API says of its state, how it ends, and its log."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import logging
 import re
 import signal
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
 import httpx
@@ -127,3 +127,32 @@ def sole_error(error: Exception) -> Exception:
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         (error,) = error.exceptions
     return error
+
+
+class _ToRun(logging.Handler):
+    """Passes records on to a run's logger, which sends them to the API with the run's id, from whatever thread."""
+
+    def __init__(self, logger: logging.Logger | logging.LoggerAdapter[Any]) -> None:
+        super().__init__()
+        self._logger = logger
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log what the record says."""
+        self._logger.log(record.levelno, "%s", record.getMessage(), exc_info=record.exc_info)
+
+
+@contextmanager
+def library_logs_in_run() -> Iterator[None]:
+    """Send what the library logs to the current flow run while the context lasts."""
+    logger = logging.getLogger("headgate")
+    level, propagates = logger.level, logger.propagate
+    handler = _ToRun(run_logger())
+    logger.addHandler(handler)
+    logger.propagate = False  # the run's logger writes to the console as well
+    logger.setLevel(min(level or logging.INFO, logging.INFO))
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagates
+        logger.setLevel(level)

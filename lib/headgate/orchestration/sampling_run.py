@@ -13,8 +13,7 @@ from headgate.orchestration.campaign_task import concluded, run_in_phases
 from headgate.orchestration.inputs import SamplingOrder, cluster_for, settings_of, with_queue
 from headgate.orchestration.judging import judge_for
 from headgate.orchestration.phases import in_phase
-from headgate.orchestration.run_logs import library_logs_in_run
-from headgate.orchestration.run_state import require_server_clock
+from headgate.orchestration.run_state import library_logs_in_run, require_server_clock
 from headgate.orchestration.score_rows import progress_sentence, result_sentence, score_rows
 from headgate.orchestration.stop_request import StopRequest, stop_on_signals
 from headgate.run import RunResult, run_campaign, sampled_environments

@@ -2,10 +2,55 @@
 
 from __future__ import annotations
 
+import sqlite3
+from typing import Any
+
 from fastapi import FastAPI
 from prefect.server.api.server import create_app as prefect_app
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+from sqlalchemy.engine.interfaces import Dialect
 
-from headgate.orchestration.sqlite_cursors import release_failed_statements
+
+class ReleasingCursor(sqlite3.Cursor):
+    """Closes itself when a statement fails, in the thread that runs it."""
+
+    def execute(self, *statement: Any) -> ReleasingCursor:
+        """Run a statement; once it has failed, this cursor takes no other."""
+        try:
+            super().execute(*statement)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def executemany(self, *statements: Any) -> ReleasingCursor:
+        """Run a statement with each set of parameters; once one has failed, this cursor takes no other."""
+        try:
+            super().executemany(*statements)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+
+class ReleasingConnection(sqlite3.Connection):
+    """A connection of which every cursor is a `ReleasingCursor`."""
+
+    def cursor(self, factory: Any = ReleasingCursor) -> Any:
+        """Return a new cursor."""
+        return super().cursor(factory)
+
+
+def release_failed_statements(of: Engine | type[Engine] = Engine) -> None:
+    """Make every SQLite connection that SQLAlchemy opens from now on, in any engine or in one, release them."""
+    event.listen(of, "do_connect", _as_releasing)
+
+
+def _as_releasing(dialect: Dialect, record: Any, arguments: list[Any], options: dict[str, Any]) -> None:
+    del record, arguments
+    if dialect.name == "sqlite":
+        options.setdefault("factory", ReleasingConnection)
 
 
 def create_app() -> FastAPI:

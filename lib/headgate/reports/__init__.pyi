@@ -1,6 +1,6 @@
 from .ranking import INDIFFERENCE as INDIFFERENCE, neighbour_rows as neighbour_rows, ranking_lines as ranking_lines
 from .arena import ArenaBoard as ArenaBoard, ArenaComparison as ArenaComparison, build_arena as build_arena
-from .arena_views import (
+from .arena import (
     arena_document as arena_document,
     arena_view as arena_view,
     judge_rows as judge_rows,
@@ -18,13 +18,13 @@ from .checkpoints import (
     point_document as point_document,
     step_of as step_of,
 )
-from .leaderboard_rows import leaderboard_notes as leaderboard_notes
+from .leaderboard_tables import leaderboard_notes as leaderboard_notes
 from .leaderboard import (
     LEADERBOARD_COLUMNS as LEADERBOARD_COLUMNS,
     Leaderboard as Leaderboard,
     build_leaderboard as build_leaderboard,
 )
-from .leaderboard_rows import (
+from .leaderboard_tables import (
     cell_rows as cell_rows,
     leaderboard_document as leaderboard_document,
     standing_rows as standing_rows,
@@ -35,8 +35,8 @@ from .compared import Compared as Compared, template as template
 from .statistics import estimates_by as estimates_by
 from .report import FIGURES as FIGURES, Report as Report, build_report as build_report
 from .leaderboard import MissingRule as MissingRule
-from .leaderboard_views import ScoreTable as ScoreTable, leaderboard_view as leaderboard_view
+from .leaderboard_tables import ScoreTable as ScoreTable, leaderboard_view as leaderboard_view
 from .svg import COLOURS as COLOURS, clipped as clipped, legend_above as legend_above, quiet_grid as quiet_grid
 from .svg import INK as INK, blank_figure as blank_figure, drawing as drawing, inline_svg as inline_svg
 from .compared import percent as percent
-from .tables import SERVED as SERVED, served_notes as served_notes
+from .report import SERVED as SERVED, served_notes as served_notes

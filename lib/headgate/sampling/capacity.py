@@ -32,7 +32,6 @@ class CapacityCheck:
         limits: the highest load first; the first one binds.
         episode_s: mean seconds of an episode by environment, as given.
         is_measured: which of those come from stored samples rather than an assumption.
-        mean_episode_s: mean seconds of an episode at these rates.
         workers_needed: worker slots that the demand keeps busy on average (Little's law).
         outside_needed: outside workers that it keeps busy, beside those.
     """
@@ -42,7 +41,6 @@ class CapacityCheck:
     limits: tuple[CapacityLimit, ...]
     episode_s: Mapping[str, float]
     is_measured: Mapping[str, bool]
-    mean_episode_s: float
     workers_needed: float
     outside_needed: float = 0.0
 
@@ -92,6 +90,4 @@ def capacity_check(
     limits.extend(further)
     ranked = tuple(sorted(limits, key=lambda limit: -limit.load))
     outside_busy = len(models) * seconds_per_model / DAY_S - busy
-    return CapacityCheck(
-        demanded, demanded * boost, ranked, dict(episode_s), dict(is_measured), mean_s, busy, outside_busy
-    )
+    return CapacityCheck(demanded, demanded * boost, ranked, dict(episode_s), dict(is_measured), busy, outside_busy)

@@ -3,8 +3,7 @@
 from headgate.scheduling.backpressure import Backpressure
 from headgate.scheduling.dispatcher import Dispatch, Dispatcher, Held
 from headgate.scheduling.explanation import Explanation
-from headgate.scheduling.fair_entries import Selection, StaleSelection
-from headgate.scheduling.fair_queue import FairQueue
+from headgate.scheduling.fair_queue import FairQueue, Selection, StaleSelection
 from headgate.scheduling.frontier import AdaptiveFrontier, BlockReason, FrontierRules, FrontierView
 from headgate.scheduling.loop import DispatchLoop, LoopResult
 from headgate.scheduling.policies import BoundedBorrow, DenyReason, StrictFair, TaskPolicy

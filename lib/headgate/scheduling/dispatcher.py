@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from headgate.core import Denied, HolderId, Lease, LeaseBook, ReleaseOutcome, Task, TaskId, events
 from headgate.scheduling.explanation import Explanation, explained
-from headgate.scheduling.fair_entries import Group, StaleSelection
+from headgate.scheduling.fair_queue import Group, StaleSelection
 from headgate.scheduling.policies import DenyReason, StrictFair, TaskPolicy
 from headgate.scheduling.pressure import PressureBoard, PressureRules
 from headgate.scheduling.shelves import CLOSED, OPEN, PRESSURED, RANKS, ReadyShelves, Shelf

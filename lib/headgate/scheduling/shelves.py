@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
 
 from headgate.core import Denied, LeaseBook, Task
-from headgate.scheduling.fair_entries import Lane, Selection
-from headgate.scheduling.fair_queue import FairQueue
+from headgate.scheduling.fair_queue import FairQueue, Lane, Selection
 from headgate.scheduling.holdings import Units
 
 OPEN, PRESSURED, CLOSED = 0, 2, -1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headgate.core import LeaseBook, Task
-from headgate.scheduling.fair_entries import Selection
+from headgate.scheduling.fair_queue import Selection
 from headgate.scheduling.holdings import Holdings
 from headgate.scheduling.policies import DenyReason, Refused, TaskPolicy
 from headgate.scheduling.shelves import CAPPED, OPEN, PRESSURED, WITHIN, ReadyShelves, Shelf

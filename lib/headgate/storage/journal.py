@@ -35,9 +35,15 @@ from headgate.core import (
 from headgate.core.errors import JournalError
 from headgate.durable.databases import PostgresAddress
 from headgate.storage.controls import ControlBook, ControlChange, ControlOrder
-from headgate.storage.journal_database import JOURNAL_REFUSED, JournalDatabase, JournalPlace, meta_of, plain_name
+from headgate.storage.journal_database import (
+    JOURNAL_REFUSED,
+    JournalDatabase,
+    JournalPlace,
+    JournalTimes,
+    meta_of,
+    plain_name,
+)
 from headgate.storage.journal_sqlite import SqliteJournal
-from headgate.storage.journal_times import JournalTimes
 from headgate.storage.limits import LimitBook, LimitKey, LimitReport, LimitShare
 from headgate.storage.objects import LEASES
 from headgate.storage.pairs import AlreadyTaken, Opening, PairBook, PairRecord

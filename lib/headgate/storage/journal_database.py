@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import sqlite3
 import uuid
@@ -11,7 +12,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from headgate.core import errors
+from headgate.core import CLOCK_TOLERANCE_S, DAY_S, errors
 from headgate.durable.databases import DatabaseAwayError, PostgresAddress
 
 SCHEMA_VERSION: Final = "2"
@@ -151,3 +152,98 @@ def plain_name(campaign: str) -> str:
 def digest_of(campaign: str) -> str:
     """Return a few characters that differ where campaigns do."""
     return hashlib.blake2b(campaign.encode(), digest_size=6).hexdigest()
+
+
+_MINUTE_S: Final = 60.0
+
+_DOUBT: Final = "clock_doubt"
+"""In the journal's `meta`: when the clock last stood where it cannot have run to, and by how many seconds it was set
+back: the last time, and in all since the journal has lived by one clock for a day."""
+
+_SEEN: Final = "clock_seen"
+"""Likewise: when a process last started."""
+
+
+class JournalTimes:
+    """Compares a journal's times with the clock whenever a process starts with it. Owned by the journal.
+
+    Nobody can tell from a journal alone whether a clock that jumps was right before or is right now. So nothing is lost
+    either way:
+
+    - Times ahead of the clock become `now`: sampling goes on at once, and what was spent then counts for 24 h from now.
+    - A clock that was set back may be set ahead again. For a day, what was spent and due moves along with it, as the
+      clock was set back: as if it had never been touched.
+    - A journal that is a day or more behind the clock lay idle, or the clock is ahead. For a day of its life nothing
+      is deleted for its age.
+    """
+
+    def __init__(self, db: JournalDatabase) -> None:
+        self._db = db
+
+    def latest(self) -> float | None:
+        """Return the latest time at which something happened; None when nothing has."""
+        found: float | None = self._db.run("latest_time").fetchone()[0]
+        return found
+
+    def reconcile(self, now: float, due_s: Mapping[str, float]) -> tuple[float, int]:
+        """Make every time possible at `now`; inside of a write transaction. See `Journal.reconcile`."""
+        latest = self.latest()
+        times = self._bring_back(now, due_s)
+        ahead_s = 0.0 if latest is None else latest - now
+        if times and self._db.holders.others():
+            raise errors.ClockDisagreesError(
+                f"the journal holds times that lie up to {max(ahead_s, CLOCK_TOLERANCE_S):.0f} s ahead of this "
+                "machine's clock, and another process of it is running",
+                next_step="End the other processes of the campaign, set the clock if it is wrong, and start again.",
+            )
+        if latest is not None:
+            self._note(now, latest)
+        return max(ahead_s, 0.0), times
+
+    def oldest_kept(self, now: float) -> int | None:
+        """Return the minute before which rows are deleted; None while the clock is in doubt."""
+        at = self._doubt()[0]
+        # Two days and not one: a step of less than a day is no reason for doubt.
+        return None if abs(now - at) < DAY_S else int((now - 2 * DAY_S) // _MINUTE_S)
+
+    def _bring_back(self, now: float, due_s: Mapping[str, float]) -> int:
+        """Turn every time that cannot be true into `now`; return how many there were."""
+        limit = now + CLOCK_TOLERANCE_S
+        times = self._move(int(limit // _MINUTE_S) + 1, 0, now)
+        limits = {"bring_back_spool": limit, "bring_back_tasks": limit, "bring_back_pauses": now + DAY_S}
+        for name, most in limits.items():
+            times += self._db.run(name, {"now": now, "limit": most}).rowcount
+        for environment, most in due_s.items():
+            values = {"now": now, "limit": now + max(most, CLOCK_TOLERANCE_S), "environment": environment}
+            times += self._db.run("bring_back_dues", values).rowcount
+        return times
+
+    def _note(self, now: float, latest: float) -> None:
+        at, last_s, total_s = self._doubt()
+        if latest - at >= DAY_S:
+            total_s = 0.0  # the journal has lived by this clock for a day
+        idle_s = now - latest
+        if idle_s < -CLOCK_TOLERANCE_S:
+            at, last_s, total_s = now, -idle_s, total_s - idle_s
+        elif total_s and idle_s >= last_s - CLOCK_TOLERANCE_S and not self._db.holders.others():
+            by_s = min(idle_s, total_s)
+            self._move(int((latest - DAY_S) // _MINUTE_S), int(by_s // _MINUTE_S), now)
+            self._db.run("move_dues", {"since": latest - DAY_S, "by": by_s, "now": now})
+            at, total_s, idle_s = at + by_s, 0.0, idle_s - by_s
+        if idle_s >= DAY_S:
+            at = now
+        for key, value in ((_DOUBT, json.dumps([at, last_s, total_s])), (_SEEN, repr(now))):
+            self._db.run("set_meta", {"key": key, "value": value})
+
+    def _move(self, since: int, by: int, now: float) -> int:
+        """Move what was spent and counted since a minute `by` minutes ahead, not beyond now; return the rows."""
+        values, moved = {"since": since, "by": by, "now": int(now // _MINUTE_S)}, 0
+        for table, put in (("spent", "count_spent"), ("counts", "count")):
+            rows = self._db.run(f"{table}_moved", values).fetchall()
+            self._db.run(f"forget_{table}_since", {"minute": since})
+            moved += self._db.many(put, rows)
+        return moved
+
+    def _doubt(self) -> tuple[float, float, float]:
+        found = meta_of(self._db, _DOUBT)
+        return (-DAY_S, 0.0, 0.0) if found is None else tuple(json.loads(found))

@@ -8,8 +8,7 @@ from functools import reduce
 from typing import Final
 
 from headgate.core import DAY_S, NO_SPENDING, Spending
-from headgate.storage.journal_database import JournalDatabase, meta_of
-from headgate.storage.journal_times import JournalTimes
+from headgate.storage.journal_database import JournalDatabase, JournalTimes, meta_of
 
 _MINUTE_S: Final = 60.0
 _KEPT_MINUTES: Final = int(DAY_S // _MINUTE_S) + 2

@@ -12,7 +12,7 @@ from .log import LogSink as LogSink
 from .log_setup import setup_logging as setup_logging
 from .metrics import METRICS as METRICS
 from .notices import Notice as Notice, Notices as Notices, Send as Send
-from .senders import senders_of as senders_of
+from .notices import senders_of as senders_of
 from .monitor import (
     Progress as Progress,
     Questions as Questions,

@@ -14,7 +14,7 @@ from headgate.core.errors import MissingExtraError
 from headgate.environments import BaselineKind, EnvironmentSpec, Score, TaskCache, java_runtime
 from headgate_environments.collections.members import ListedCollection
 from headgate_environments.collections.textworld_game import View, chosen_action, likeliest, told_actions
-from headgate_environments.java.pool import Loan, Pool
+from headgate_environments.java import Loan, Pool
 from headgate_environments.text_game import GameEpisode, TextGame, next_action
 
 if TYPE_CHECKING:

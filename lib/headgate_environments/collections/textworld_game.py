@@ -14,7 +14,7 @@ from typing import Final
 from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError
 from headgate.environments.answers import ONE_ACTION, only_action
-from headgate_environments.java.process import GameRaisedError, JavaProcess
+from headgate_environments.java import GameRaisedError, JavaProcess
 from headgate_environments.text_game import actions_in
 
 _VERBS: Final = ("take", "open", "move")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.core import Message, errors
 from headgate.environments import BaselineKind, EnvironmentSpec, Score, TaskCache, java_runtime
 from headgate.environments.answers import ONE_ACTION, only_action
-from headgate_environments.java.pool import Loan, Pool
+from headgate_environments.java import Loan, Pool
 from headgate_environments.sciworld.game import DATA_LENGTH, MAX_ROUNDS, Experiment, experiment_at
 from headgate_environments.text_game import GameEpisode, TextGame, actions_in, next_action
 

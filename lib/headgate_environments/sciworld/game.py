@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.core import errors
-from headgate_environments.java.process import GameRaisedError, JavaProcess
+from headgate_environments.java import GameRaisedError, JavaProcess
 
 VARIATIONS: Final = {
     "boil": 30,

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from headgate.elastic.errors import InvalidRequestError
-from headgate.elastic.gateway.model_request import (
+from headgate.elastic.gateway.completions import (
     ANSWER_TOKENS,
     BLOCK_BYTES,
     CHAT,

@@ -14,7 +14,7 @@ from headgate.environments import Continue, Score
 from headgate.environments.java import java_runtime
 from headgate.environments.measurement import baseline_episode
 from headgate.environments.shares import MODEL
-from headgate_environments.java.pool import Pool
+from headgate_environments.java import Pool
 from headgate_environments.sciworld import sciworld
 from headgate_environments.sciworld.environment import SciWorldEnvironment
 from headgate_environments.sciworld.game import DATA_LENGTH, MAX_ROUNDS, VARIATIONS, experiment_at

@@ -12,8 +12,7 @@ from headgate.core import seed_of
 from headgate.environments import Continue, Score
 from headgate.environments.measurement import baseline_episode
 from headgate.environments.tools import tool_call
-from headgate_environments.tables import tables
-from headgate_environments.tables.environment import SPEC, as_csv, table_task
+from headgate_environments.tables import SPEC, as_csv, table_task, tables
 
 ENVIRONMENT = tables()
 

@@ -12,8 +12,16 @@ from hypothesis import strategies as st
 from headgate.core import Message
 from headgate.environments import Continue, Score, environment
 from headgate.environments.measurement import baseline_episode
-from headgate_environments.webshop.environment import MAX_ROUNDS, WebShopEpisode, shopping_task
-from headgate_environments.webshop.pages import ItemPage, Purchase, SectionPage, observation, results_of
+from headgate_environments.webshop.environment import (
+    MAX_ROUNDS,
+    ItemPage,
+    Purchase,
+    SectionPage,
+    WebShopEpisode,
+    observation,
+    results_of,
+    shopping_task,
+)
 
 
 async def begun(index=0):

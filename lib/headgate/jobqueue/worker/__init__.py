@@ -12,11 +12,10 @@ from headgate.jobqueue.errors import (
     ResultRefusedError,
 )
 from headgate.jobqueue.reserved_server import ReservedServer
-from headgate.jobqueue.worker.address import DEFAULT_URL, QueueAddress, queue_address
 from headgate.jobqueue.worker.client import JobQueueClient, SyncJobQueueClient
 from headgate.jobqueue.worker.command_jobs import COMMAND_TASK, CommandJobs, CommandRules, ReserveMode
 from headgate.jobqueue.worker.held_job import HeldJob
-from headgate.jobqueue.worker.requests import RetryPolicy
+from headgate.jobqueue.worker.requests import DEFAULT_URL, QueueAddress, RetryPolicy, queue_address
 from headgate.jobqueue.worker.reservation import release_from_environment, reserve_from_environment
 from headgate.jobqueue.worker.results import (
     Artifact,

@@ -19,8 +19,7 @@ from headgate.jobqueue.job import JobSpec, JobState
 from headgate.jobqueue.names import part_problem
 from headgate.jobqueue.records import Happening
 from headgate.jobqueue.resource import ResourceSpec
-from headgate.jobqueue.worker.address import QueueAddress, queue_address
-from headgate.jobqueue.worker.requests import Anything, Requests, RetryPolicy
+from headgate.jobqueue.worker.requests import Anything, QueueAddress, Requests, RetryPolicy, queue_address
 
 PAGE: Final = 1_000
 

@@ -21,8 +21,8 @@ from typing import Any, Final
 from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.jobqueue.errors import JobQueueError, NoServerError, NotInAJobError
 from headgate.jobqueue.reserved_server import RESOURCE_VARIABLES, ReservedServer, server_in
-from headgate.jobqueue.worker.address import TOKEN_VARIABLE, URL_VARIABLES
 from headgate.jobqueue.worker.held_job import HeldJob, Stopped
+from headgate.jobqueue.worker.requests import TOKEN_VARIABLE, URL_VARIABLES
 
 JOB_FILE: Final = "HEADGATE_JOB_FILE"
 JOB_ID: Final = "HEADGATE_JOB_ID"

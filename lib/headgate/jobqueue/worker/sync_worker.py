@@ -14,9 +14,9 @@ from typing import Any, Self
 from headgate.jobqueue.blocking import BlockingFacade, LoopThread, blocking
 from headgate.jobqueue.errors import LeaseLost
 from headgate.jobqueue.reserved_server import ReservedServer
-from headgate.jobqueue.worker.address import QueueAddress
 from headgate.jobqueue.worker.client import JobQueueClient
 from headgate.jobqueue.worker.held_job import ClaimedWork, HeldJob, may_pass
+from headgate.jobqueue.worker.requests import QueueAddress
 from headgate.jobqueue.worker.results import publish
 from headgate.jobqueue.worker.worker import TERMINATED, Worker, quota_of
 

@@ -21,7 +21,6 @@ from blocks import ModelEndpoint, ModelRoster, ReportStore, RosterEntry, SampleS
 from headgate.core import errors
 from headgate.models import LOCAL_MODEL, serve
 from headgate.net.listener import free_port
-from headgate.orchestration.demo.figures import DemoJournal, demo_samples, missing_local_model
 from headgate.orchestration.demo.plan import (
     BLOCK,
     ENVIRONMENTS,
@@ -29,10 +28,13 @@ from headgate.orchestration.demo.plan import (
     LOCAL_MODEL_OPTIONS,
     MODELS,
     DemoChoices,
+    DemoJournal,
     as_typed,
     demo_deployments,
+    demo_samples,
     endpoint_options,
     faults,
+    missing_local_model,
     served_local_model,
     worker_environ,
 )

@@ -10,8 +10,7 @@ from headgate.jobqueue.wire import MOST_AT_ONCE, RequeueIn
 from headgate.orchestration.artifacts import publish
 from headgate.orchestration.jobqueue.inputs import job_queue_for
 from headgate.orchestration.jobqueue.rows import dead_rows
-from headgate.orchestration.run_logs import library_logs_in_run
-from headgate.orchestration.run_state import run_logger
+from headgate.orchestration.run_state import library_logs_in_run, run_logger
 
 
 async def run_requeueing(*, jobqueue: str, team: str, task: str, error_contains: str, is_dry: bool) -> Any:

@@ -1,20 +1,157 @@
-"""Reads files of events line by line and writes the trace that they make."""
+"""Reads files of events line by line, and draws the trace that they make: which event is drawn how, and where."""
 
 from __future__ import annotations
 
 import gzip
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
-from headgate.core import errors
-from headgate.telemetry.perfetto.drawing import RunTrace
-from headgate.telemetry.perfetto.trace_file import TraceWriter
+from headgate.core import errors, events
+from headgate.telemetry.fields import event_name
+from headgate.telemetry.perfetto.scene import FIRST_TRACK, Draw, Scene
+from headgate.telemetry.perfetto.trace_file import Fields, Place, TraceWriter, number, seconds_us
+from headgate.telemetry.perfetto.tracks import PlacementTracks, RequestTracks, TaskTracks, key_of
+
+_READY: Final = ("ready queue", "tasks", "queued")
+_HELD: Final = (("slots held {limit}", "slots", "held"),)
+
+_COUNTED: Final[Mapping[type[events.Event], tuple[tuple[str, str, str], ...]]] = {
+    events.TasksEnqueued: (_READY,),
+    events.ReadyEnqueued: (_READY,),
+    events.RowGroupAdmitted: (("frontier", "row groups", "active"),),
+    events.RowGroupAdmissionTargetChanged: (("frontier target", "row groups", "after"),),
+    events.SchedulerHealthSnapshot: (
+        _READY,
+        ("frontier", "row groups", "active_row_groups"),
+        ("frontier target", "row groups", "frontier_target"),
+        ("deferred tasks", "tasks", "deferred"),
+    ),
+    events.HealthReported: (
+        _READY,
+        ("buffered tasks", "tasks", "buffered"),
+        ("spooled samples", "samples", "spooled"),
+    ),
+    events.SlotsLeased: _HELD,
+    events.SlotsReturned: _HELD,
+    events.SlotsLost: _HELD,
+}
+"""Event -> counters of the campaign, with their unit and the field that they show."""
+
+_LASTED: Final[Mapping[type[events.Event], tuple[str, str, str]]] = {
+    events.RowGroupCheckpointed: ("row groups", "row group", "seconds"),
+    events.ModelResumed: ("model pauses", "paused", "paused_for_s"),
+    events.QueueResumed: ("queue paused", "queue paused", "paused_for_s"),
+    events.JournalRecovered: ("journal", "journal blocked", "blocked_for_s"),
+    events.BatchStored: ("store", "batch stored", "seconds"),
+}
+"""Event -> the track of the campaign and the name of the time that it ends, and the field that says how long it was."""
+
+_NOT_DRAWN: Final = (
+    events.StatusReported,  # HealthReported says more
+    events.TaskOpened,  # the queue wait is drawn when it ends
+    events.RequestStarted,  # the attempt is drawn when it ends
+    events.DependencyReady,  # the task is queued in the same moment
+    events.RetryRedispatched,  # likewise
+    events.TaskSelected,  # its lease is drawn
+    events.WorkerSpawned,  # likewise
+    events.QueueEmpty,  # the counter of the queue shows it
+)
+"""What the trace leaves out, because another event draws it."""
+
+_ACROSS_ALL: Final = {"campaign_started", "campaign_stopping", "campaign_stopped", "events_dropped"}
+"""What is marked across all tracks."""
+
+_SUBJECTS: Final = {
+    event_name(kind): kind.__module__.rpartition(".")[2]
+    for kind in vars(events).values()
+    if isinstance(kind, type) and issubclass(kind, events.Event)
+} | {"events_dropped": "campaign"}
+"""Name of an event -> the track of the campaign on which it is marked."""
+
+
+class RunTrace:
+    """Takes the events of one run in order and draws them; `close` draws what is still going on.
+
+    An event that nothing is drawn of is a mark at what it is about, so that a trace of a later version loses nothing.
+
+    Owned by one conversion. Times come in as the run's monotonic seconds, which do not jump when the machine's clock is
+    set; an event without them (a note on dropped ones) counts by its wall time.
+    """
+
+    def __init__(self, writer: TraceWriter, run: str, *, begins_at: float, monotonic: float | None) -> None:
+        self._scene = Scene(writer, run)
+        self._tasks = TaskTracks(self._scene)
+        self._parts = (self._tasks, RequestTracks(self._scene, self._tasks), PlacementTracks(self._scene))
+        drawn: dict[type[events.Event], Draw] = dict.fromkeys(_LASTED, self._lasted)
+        drawn |= dict.fromkeys(_COUNTED, self._counted) | dict.fromkeys(_NOT_DRAWN, _nothing)
+        for part in self._parts:
+            drawn |= part.drawn
+        self._draw = {event_name(kind): draw for kind, draw in drawn.items()}
+        self._counters = {event_name(kind): counters for kind, counters in _COUNTED.items()}
+        self._spans = {event_name(kind): span for kind, span in _LASTED.items()}
+        self._offset_s = begins_at - monotonic if monotonic is not None else None
+        self._last = begins_at * 1e6
+
+    def take(self, name: str, fields: Fields, monotonic: float | None, since_origin_s: float) -> float:
+        """Draw an event; return its time in seconds since the trace's begin."""
+        if monotonic is None:
+            at = max(self._last, 0.0)
+        else:
+            if self._offset_s is None:
+                self._offset_s = since_origin_s - monotonic
+            at = max(0.0, (monotonic + self._offset_s) * 1e6)
+        self._last = max(self._last, at)
+        self._draw.get(name, self._marked)(fields, at, name)
+        return at / 1e6
+
+    def close(self) -> None:
+        """Draw what is still going on, up to the last event."""
+        for part in self._parts:
+            part.close(self._last)
+
+    def _counted(self, fields: Fields, at: float, name: str) -> None:
+        for counter, unit, field in self._counters[name]:
+            self._count(counter.format(limit=fields.get("limit")), at, {unit: number(fields.get(field))})
+        if name == "health_reported":
+            for resource, units in (fields.get("resources") or {}).items():
+                if isinstance(units, list) and len(units) == 2:
+                    self._count(f"resource {resource}", at, {"in use": number(units[0]), "limit": number(units[1])})
+            if fields.get("frontier_target") is not None:
+                self._count("frontier target", at, {"tasks": number(fields["frontier_target"])})
+
+    def _count(self, counter: str, at: float, values: Mapping[str, float]) -> None:
+        self._scene.writer.counter(self._scene.campaign.number, counter, at, values)
+
+    def _lasted(self, fields: Fields, at: float, name: str) -> None:
+        track, said, seconds = self._spans[name]
+        shown = f"{said} {fields['model']}" if "model" in fields else said
+        group, _ = self._scene.track(self._scene.campaign, track)
+        self._scene.writer.span(group, track, shown, max(0.0, at - seconds_us(fields, seconds)), at, fields)
+
+    def _marked(self, fields: Fields, at: float, name: str) -> None:
+        place = self._subject(fields, name)
+        self._scene.writer.mark(place, name, at, fields, is_global=name in _ACROSS_ALL)
+
+    def _subject(self, fields: Fields, name: str) -> Place:
+        """Return the place of what an event is about: a request key, a pool, a task in progress, or the campaign."""
+        if "provider" in fields:
+            return self._scene.group("requests", key_of(fields)).number, FIRST_TRACK
+        if "pool" in fields:
+            return self._scene.group("pool", str(fields["pool"])).number, FIRST_TRACK
+        place = self._tasks.place_of(str(fields.get("task_id")))
+        subject = "tasks" if "task_id" in fields else _SUBJECTS.get(name, "other")
+        return place or self._scene.track(self._scene.campaign, subject)
+
+
+def _nothing(_: Fields, __: float, ___: str) -> None:
+    return
+
 
 _log = logging.getLogger("headgate.telemetry")
 

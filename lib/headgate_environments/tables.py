@@ -1,4 +1,4 @@
-"""The environment `headgate:tables`: its episodes, its score and its baselines."""
+"""`headgate:tables`: a question on a table that only a program can answer, with a sandbox to run it in."""
 
 from __future__ import annotations
 

@@ -1,1 +1,0 @@
-"""Games that run in a Java process: kept apart, reused, and ended with their environment."""
