@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import IO, Final
@@ -183,11 +185,11 @@ def _measured(parameters: HostParameters, nodes: int, bench: Bench, *, has_pipel
     folder = Path(mkdtemp(dir=bench.folder))
     with ray_nodes(nodes, head_cpus=0, cpus=2 if has_pipeline else 1, gpus=0) as (cluster, _):
         if not has_pipeline:
-            return event_loop.run(_ran(parameters, nodes, cluster.address, folder))
+            return _ran_apart(parameters, nodes, cluster.address, folder)
         command = [sys.executable, "-m", "headgate_bench.placement.batch_pipeline", cluster.address, str(nodes)]
         with (folder / "batches").open("w+") as told, _running(command, told) as pipeline:
             _until_begun(folder / "batches", pipeline)
-            reading = event_loop.run(_ran(parameters, nodes, cluster.address, folder))
+            reading = _ran_apart(parameters, nodes, cluster.address, folder)
             told.seek(0)
             batches = [line.split() for line in told if line.count(" ") == 1 and line.endswith("\n")]
     if len(batches) < 2:
@@ -217,6 +219,16 @@ def _until_begun(batches: Path, pipeline: subprocess.Popen[bytes]) -> None:
         if pipeline.poll() is not None or time.monotonic() - began > _UP_S:
             raise RuntimeError("the batch pipeline of Ray Data does not begin")
         time.sleep(0.1)
+
+
+def _ran_apart(parameters: HostParameters, nodes: int, address: str, folder: Path) -> Reading:
+    """Measure in a process of its own, as a run is: this one has threads of Ray, of the cluster that it has made."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as own:
+        return own.submit(_ran_here, parameters, nodes, address, folder).result()
+
+
+def _ran_here(parameters: HostParameters, nodes: int, address: str, folder: Path) -> Reading:
+    return event_loop.run(_ran(parameters, nodes, address, folder))
 
 
 async def _ran(parameters: HostParameters, nodes: int, address: str, folder: Path) -> Reading:

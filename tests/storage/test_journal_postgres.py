@@ -12,7 +12,7 @@ import pytest
 from headgate.core import Spending
 from headgate.core.errors import JournalError
 from headgate.durable.databases import DatabaseAwayError, PostgresAddress
-from headgate.storage import Journal, SpendingNeed, SpendingReport, journal_postgres
+from headgate.storage import AlreadyTaken, Journal, SpendingNeed, SpendingReport, journal_postgres
 from headgate_bench.postgres import PrivatePostgres
 from tests.storage.journals import NOW, SAT, SMALL, die, opened, opening, sample, spool
 
@@ -143,6 +143,21 @@ def test_a_turn_that_does_not_come_is_waited_for_again(
             journal.open([opening(0)])
     assert [task.sequence for task in opened(journal, opening(0))] == [0]
     journal.close()
+
+
+def test_a_transaction_that_only_read_is_not_committed(journal: Journal, postgres_place: PostgresAddress) -> None:
+    other = Journal(postgres_place, "main")
+    opened(journal, opening(0))
+    with psycopg.connect(**postgres_place.parameters()) as asked:
+        writer = f'SELECT holder FROM "{journal_postgres.schema_of("main")}".turn'
+        assert asked.execute(writer.encode()).fetchone() == (journal.holder,)
+        (found,) = other.open([opening(0)])
+        assert isinstance(found, AlreadyTaken)
+        assert asked.execute(writer.encode()).fetchone() == (journal.holder,)
+        (task,) = opened(other, opening(1))
+        assert asked.execute(writer.encode()).fetchone() == (other.holder,)
+    assert [one.sequence for one in opened(journal, opening(2))] == [task.sequence + 1]
+    other.close()
 
 
 @pytest.mark.parametrize("is_reached", [True, False])

@@ -34,7 +34,7 @@ def json_value(data: bytes | bytearray, *, most_values: int = MOST_VALUES) -> An
     return orjson.loads(data)
 
 
-def check_msgpack(data: bytes, *, most_values: int = MOST_VALUES) -> None:
+def check_msgpack(data: bytes | bytearray, *, most_values: int = MOST_VALUES) -> None:
     """Return if a message in msgpack may be built; whether it is one, tells the decoder.
 
     Raises:

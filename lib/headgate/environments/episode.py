@@ -174,7 +174,7 @@ class _Run:
 
     def say(self, messages: Sequence[Message]) -> None:
         """Append what the environment says."""
-        self.messages.extend(_storable(message) for message in messages)
+        self.messages.extend(map(_storable, messages))
 
     def _book(self, reply: ChatReply) -> None:
         self.turns += 1
@@ -299,7 +299,8 @@ def _askable(answer: ForJudge, spec: EnvironmentSpec) -> ForJudge:
 def _storable(message: Message) -> Message:
     if not isinstance(message, Message) or not isinstance(message.content, str):
         raise _FaultError(f"it said {message!r:.80}, not a Message with text")
-    return Message(message.role, storable(message.content))
+    text = storable(message.content)
+    return message if text is message.content else Message(message.role, text)
 
 
 def _said(answer: Continue) -> tuple[Message, ...]:

@@ -53,9 +53,10 @@ def schema_of(campaign: str) -> str:
 class PostgresJournal:
     """Implements `JournalDatabase`. Each holder has a lease, by the clock of the server.
 
-    Write transactions lock the one row of `turn`, so that they run one after the other, as on a file. A connection
-    that breaks is made anew. When it breaks during a commit, the server is asked whether the transaction was committed,
-    for as long as it takes: so nothing is done twice, and nothing is taken for done that is not.
+    Write transactions lock the one row of `turn`, so that they run one after the other, as on a file. One that has only
+    read is rolled back: a commit would wait for the disk, and have the others read the numbers of pairs again. A
+    connection that breaks is made anew. When it breaks during a commit, the server is asked whether the transaction was
+    committed, for as long as it takes: so nothing is done twice, and nothing is taken for done that is not.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class PostgresJournal:
         self._sql = _statements()
         self._db: Connection | None = None
         self._interrupted = threading.Event()
-        self._is_changing = False
+        self._is_changing = self._has_written = self._is_claimed = False
         self._writer = ""
         self._open(campaign)
 
@@ -119,11 +120,14 @@ class PostgresJournal:
 
     @contextlib.contextmanager
     def transaction(self, *, durable: bool = False) -> Iterator[None]:  # noqa: ARG002 - a crash of the server undoes what is not
-        """Commit what happens inside, and wait for the server's disk."""
+        """Commit what is written inside, if anything is, and wait for the server's disk."""
         try:
             xid = self._begin()
             yield
-            self._commit(xid)
+            if self._has_written:
+                if self._is_claimed:
+                    self.run("keep_turn", {"holder": self._me})
+                self._commit(xid)
         except BaseException:
             self.holders.forget()
             raise
@@ -135,10 +139,8 @@ class PostgresJournal:
 
     def claim(self) -> bool:
         """Return whether another holder has given numbers since this one did."""
-        if self._writer == self._me:
-            return False
-        self.run("keep_turn", {"holder": self._me})
-        return True
+        self._is_claimed = self._writer != self._me
+        return self._is_claimed
 
     def has_tables(self) -> bool:
         """Return whether the tables are there."""
@@ -178,6 +180,7 @@ class PostgresJournal:
     # Inside.
 
     def _execute(self, sql: bytes, values: Mapping[str, Any] | Sequence[Any]) -> psycopg.Cursor[tuple[Any, ...]]:
+        self._has_written |= not sql.startswith(b"SELECT")
         try:
             return self._connection().execute(sql, values)
         except _AWAY as error:
@@ -197,7 +200,7 @@ class PostgresJournal:
                 if is_last or self._db is None or not self._db.closed:
                     raise DatabaseAwayError(_words(error)) from error
         assert found is not None, "turn has one row"
-        self._is_changing = True
+        self._is_changing, self._has_written, self._is_claimed = True, False, False
         self._writer, buried, xid = found
         self.holders.noticed(buried)
         return str(xid)

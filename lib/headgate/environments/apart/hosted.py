@@ -61,7 +61,11 @@ class Asked(Protocol):
 
     @property
     def future(self) -> Future[Frame] | asyncio.Future[Frame]:
-        """Has the answer, or what was raised; cancelling it cancels the call."""
+        """Has the answer, or what was raised."""
+        ...
+
+    async def heard(self) -> Frame:
+        """Return the answer, or raise what was raised. Whoever is cancelled meanwhile cancels the call."""
         ...
 
 
@@ -149,7 +153,7 @@ class HostedEnvironment:
             conversation=frames.said(conversation),
             draw=rng.getrandbits(64),
         )
-        return str((await asyncio.wrap_future(call.future))["reply"])
+        return str((await call.heard())["reply"])
 
 
 class HostedGradedEnvironment(ReadsGrades, HostedEnvironment):
@@ -197,7 +201,7 @@ class HostedEpisode:
         child, call = self._host.seat(), None
         try:
             call = child.call("open", self._name, **self._task)
-            frame = await asyncio.wrap_future(call.future)
+            frame = await call.heard()
             self._child, self._number, self.opening = child, call.number, frames.heard(frame["opening"])
         except BaseException:
             # Cancelled after its answer had come, and before it was heard here: the episode is open, and nobody's.
@@ -211,7 +215,7 @@ class HostedEpisode:
 
     async def _asked(self, child: Seat, reply: str) -> Continue | Score | ForJudge:
         call = child.call("answer", self._name, episode=self._number, reply=reply)
-        return frames.answer_of(await asyncio.wrap_future(call.future))
+        return frames.answer_of(await call.heard())
 
     async def answer(self, reply: str) -> Continue | Score | ForJudge:
         """Return what the environment says to `reply`.
@@ -259,7 +263,7 @@ class HostedEpisode:
         try:
             if not child.is_gone:
                 call = child.call("close", self._name, episode=self._number)
-                await asyncio.wrap_future(call.future)
+                await call.heard()
         except EnvironmentFailedError:
             if not child.is_gone:
                 raise

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 from headgate.core.errors import HeadgateError, HostLostError
@@ -25,11 +24,21 @@ SILENT_S: Final = 15.0
 class RemoteCall:
     """One call under way; see `Call`."""
 
+    host: RemoteHost
     number: int
     do: str
     environment: str
     source: Source
     future: asyncio.Future[Frame]
+
+    async def heard(self) -> Frame:
+        """Return the answer, or raise what was raised. Whoever is cancelled meanwhile cancels the call."""
+        try:
+            return await self.future
+        except asyncio.CancelledError:
+            if self.future.cancelled() and self.do != "close":  # which is finished although nobody waits for it
+                self.host.cancel(self.number)
+            raise
 
 
 class RemoteHost:
@@ -58,6 +67,7 @@ class RemoteHost:
         self._numbers = itertools.count(1)
         self._told: set[Source] = set()
         self._stream = FrameStream(self._take, self._ended)
+        self._loop = asyncio.get_running_loop()
         self._heard_at = 0.0
 
     async def connect(self, where: Whereabouts) -> None:
@@ -67,12 +77,12 @@ class RemoteHost:
             ConnectionError: if it does not answer, or somebody else does.
         """
         await connected(where.address, where.port, bytes.fromhex(where.token), self._stream)
-        self._heard_at = asyncio.get_running_loop().time()
+        self._heard_at = self._loop.time()
         self._stream.send(frames.packed({"do": "begin", "call": 0}))
 
     def call(self, source: Source, do: str, environment: str, **arguments: Any) -> RemoteCall:
-        """Ask the host; the call's future has its answer, or what it raised. Cancelling it cancels the call."""
-        call = RemoteCall(next(self._numbers), do, environment, source, asyncio.get_running_loop().create_future())
+        """Ask the host; the call's future has its answer, or what it raised."""
+        call = RemoteCall(self, next(self._numbers), do, environment, source, self._loop.create_future())
         frame = {"do": do, "call": call.number, "environment": environment, "model": MODEL.get()} | arguments
         if do in ("open", "baseline"):
             frame["source"] = (source.kind, source.name, source.value)
@@ -84,8 +94,6 @@ class RemoteHost:
             _fail(call.future, self.lost(environment, do))
             return call
         self._calls[call.number] = call
-        if do != "close":  # which is finished although nobody waits for it any more
-            call.future.add_done_callback(partial(self._cancel, call.number))
         self._stream.send(data)
         return call
 
@@ -102,12 +110,13 @@ class RemoteHost:
         """Let the host end; legal more than once."""
         self._stream.close(why)
 
-    def _cancel(self, number: int, future: asyncio.Future[Frame]) -> None:
-        if future.cancelled() and not self.why_gone:
+    def cancel(self, number: int) -> None:
+        """Let the host give a call up."""
+        if not self.why_gone:
             self._stream.send(frames.packed({"do": "cancel", "call": number}))
 
     def _take(self, frame: Frame) -> None:
-        self._heard_at = asyncio.get_running_loop().time()
+        self._heard_at = self._loop.time()
         if not (number := frame["call"]):
             return  # a sign of life
         call = self._calls.pop(number)  # what nobody asked for is nothing that can be read

@@ -87,6 +87,7 @@ class FrameStream(asyncio.Protocol):
         self._take = take
         self._lost = lost
         self._writer: asyncio.StreamWriter | None = None
+        self._transport: asyncio.WriteTransport | None = None
         self._outgoing: list[bytes] = []
         self._incoming = bytearray()
         self._why = ""
@@ -95,7 +96,8 @@ class FrameStream(asyncio.Protocol):
     def begin(self, writer: asyncio.StreamWriter) -> None:
         """Go on with a connection on which nothing is unread."""
         self._writer = writer  # which would close the connection when it is let go
-        writer.transport.set_protocol(self)
+        self._transport = writer.transport
+        self._transport.set_protocol(self)
 
     def send(self, data: bytes) -> None:
         """Send a packed frame after everything before it; silent when the connection has ended."""
@@ -106,31 +108,37 @@ class FrameStream(asyncio.Protocol):
     def close(self, why: str) -> None:
         """End the connection, and what was not sent yet with it; legal more than once."""
         self._why = self._why or why
-        if self._writer is not None:
-            self._writer.transport.abort()
+        if self._transport is not None:
+            self._transport.abort()
 
     def finish(self, why: str) -> None:
         """End the connection once everything is sent."""
         self._why = self._why or why
         self._flush()
-        if self._writer is not None:
-            self._writer.transport.close()
+        if self._transport is not None:
+            self._transport.close()
 
     def data_received(self, data: bytes) -> None:
         """Give out the frames that have come whole."""
-        incoming, at, count = self._incoming, 0, 0
-        incoming += data
+        incoming: bytes | bytearray = data
+        if self._incoming:
+            self._incoming += data
+            incoming = self._incoming
+        at = count = 0
         try:
             while len(incoming) - at >= frames.HEADER.size and not self._why:
                 start = at + frames.HEADER.size
-                end = start + frames.length(bytes(incoming[at:start]))
+                end = start + frames.length(incoming, at)
                 if end > len(incoming):
                     break
-                self._take(frames.unpacked(bytes(incoming[start:end])))
+                self._take(frames.unpacked(incoming[start:end]))
                 at, count = end, count + 1
         except Exception as error:  # noqa: BLE001 - whatever is no frame, or none that belongs here
             self.close(f"it said what cannot be read ({type(error).__name__}: {str(error)[:100]})")
-        del incoming[:at]
+        if incoming is self._incoming:
+            del self._incoming[:at]
+        else:
+            self._incoming += data[at:]
         if count > 1 and not self._is_flushed_later:
             # Whoever waits for them answers in the next turn of the loop, before what is called for the turn after.
             self._is_flushed_later = True
@@ -145,5 +153,5 @@ class FrameStream(asyncio.Protocol):
     def _flush(self) -> None:
         self._is_flushed_later = False
         data, self._outgoing = b"".join(self._outgoing), []
-        if data and self._writer is not None and not self._writer.transport.is_closing():
-            self._writer.transport.write(data)
+        if data and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
