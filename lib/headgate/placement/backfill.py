@@ -277,7 +277,8 @@ class Backfill:
         return None
 
     def _search(self, request: Occupancy, pool: Pool, now: float) -> Search:
-        return Search(self.life.holdings, request, pool, self._shadows_of_others(request), now)
+        life, shadows = self.life, self._shadows_of_others(request)
+        return Search(life.holdings, request, pool, shadows, now, others_wait=len(life.queue) > 1)
 
     def _preempting(self, request: Occupancy, pool: Pool, now: float) -> Preemption:
         life = self.life

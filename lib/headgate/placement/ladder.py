@@ -21,7 +21,9 @@ EVICT = "new_group_in_place_of_idle"
 LOAN = "reserved_group_on_loan"
 
 _SNUG = 1.5
-"""An idle group up to so many times as large is taken before a new one is made: a warm start is worth that waste."""
+"""An idle group up to so many times as large is taken before a new one is made: a warm start is worth that waste.
+
+Only one of the same size is while others wait, who could use what is wasted."""
 
 
 def shape_of(occupancy: Occupancy) -> GroupShape:
@@ -53,6 +55,7 @@ class Search:
     pool: Pool
     shadows: Sequence[Shadow]
     now: float
+    others_wait: bool = False
     _nodes: tuple[str, ...] | None = None
 
     def climb(self) -> Offer | list[Rejected]:
@@ -86,7 +89,9 @@ class Search:
         return self._take(RESERVED, [group for group in idle if group.reserved is not None])
 
     def _snug(self, idle: list[Group]) -> Offer | Rejected:
-        return self._take(REUSE, [group for group in idle if group.reserved is None and self._waste(group) <= _SNUG])
+        size = self.waiting.request.size
+        groups = [group for group in idle if group.reserved is None and self._waste(group) <= _SNUG]
+        return self._take(REUSE, [group for group in groups if not self.others_wait or group.size == size])
 
     def _wide(self, idle: list[Group]) -> Offer | Rejected:
         return self._take(WIDE, [group for group in idle if group.reserved is None])
