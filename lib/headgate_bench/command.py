@@ -50,7 +50,11 @@ def bench(
     ] = (),
     trace: Annotated[
         tuple[Path, ...],
-        Parameter(name="--trace", negative="", help="A trace of requests to replay (elastic); may be repeated."),
+        Parameter(
+            name="--trace",
+            negative="",
+            help="A trace of requests (elastic) or a list of pods (placement) to replay; may be repeated.",
+        ),
     ] = (),
     service_times: Annotated[
         Path | None, Parameter(help="Table of measured service times for the traces' tokens (elastic).")

@@ -174,7 +174,7 @@ class Scenario(Generic[P]):
         quick: parameters that take less than a minute; a frozen dataclass.
         full: parameters whose figures may be published.
         measure: runs it; a bar that is missed is an outcome, not an error.
-        reads_traces: whether it can be given traces of requests to replay.
+        reads_traces: whether it can be given traces to replay.
     """
 
     name: str

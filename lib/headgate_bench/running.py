@@ -85,7 +85,7 @@ def run_scenario(
     """Run a scenario and return what it found; its artifact is in `output`.
 
     Working files lie below `output`, on the disk that is measured, and are deleted. `changes` are made to the size's
-    parameters, each `name=value`; `traces` and `service_times` are for scenarios that replay requests.
+    parameters, each `name=value`; `traces` and `service_times` are for scenarios that replay some.
 
     Raises:
         InvalidInputError: if a change cannot be made, the folder cannot be used, or the scenario reads no traces.
@@ -93,7 +93,7 @@ def run_scenario(
     if (traces or service_times) and not scenario.reads_traces:
         raise InvalidInputError(
             f"the benchmark {scenario.name!r} reads no traces (got {(*traces, service_times)[0]})",
-            next_step="Leave --trace and --service-times out, or name a benchmark that replays traces: elastic.",
+            next_step="Leave --trace and --service-times out, or name one that replays traces: elastic, placement.",
         )
     parameters = changed(scenario.parameters(size), changes)
     try:

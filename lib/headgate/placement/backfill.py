@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
 from headgate.core import events
 from headgate.placement.amounts import NOTHING, Amounts
-from headgate.placement.durations import Durations, level
+from headgate.placement.durations import Durations
 from headgate.placement.ladder import LOAN, RESERVED, WIDE, Search, by_right, footprint, make_room, shape_of
 from headgate.placement.lifecycle import Lifecycle
 from headgate.placement.outcomes import Offer, Rejected, Why
 from headgate.placement.pool import GroupState, Pool
-from headgate.placement.preemption import Preemption, Prospect, prospect_of
-from headgate.placement.queue import Shadow, cast, ranking_labels
+from headgate.placement.preemption import NOBODY, PREEMPT, Preemption, Prospect, Runners, prospect_of
+from headgate.placement.queue import Shadow, cast
 from headgate.placement.request import Occupancy, Stage
 
 
@@ -35,11 +36,14 @@ class Backfill:
     _missed_beside: set[tuple[int, tuple[bool, ...]]] = field(default_factory=set)
     _hopeless: dict[tuple[object, ...], list[tuple[float, int]]] = field(default_factory=dict)
     _prospects: dict[tuple[object, ...], Prospect] = field(default_factory=dict)
+    _climbed: dict[tuple[object, ...], list[Rejected]] = field(default_factory=dict)
+    _runners: Runners | None = None
 
     def run(self, now: float) -> None:
         """Place what can be placed now."""
         life = self.life
         joined, life.outbox.joined = life.outbox.joined, []
+        self._look_anew()
         is_due = self._seen != life.outbox.version or now >= min(self._again_at, life.outbox.look_again_at)
         if is_due or (joined and not self._newcomers(joined, now)):
             self._everything(now)
@@ -81,9 +85,10 @@ class Backfill:
         if isinstance(found, Offer):
             until = request.not_before if request.not_before > now else None
             return Why(request.stage, "it is next: there is room for it", until, ahead)
-        preempting = self._preempting(request, pool, now).search()
-        if isinstance(preempting, Rejected):
-            found.append(preempting)
+        self._look_anew()
+        preempting = self._preempting(request, pool, now)
+        if isinstance(stopping := preempting.search(), Rejected):
+            found.append(preempting.explained(stopping))
         until = min((each.until for each in found if each.until is not None), default=None)
         says = found[-1].says
         if cast(self.life.holdings, request, pool, shape_of(request), now, self._guesses(request, now)) is None:
@@ -128,13 +133,14 @@ class Backfill:
         self.shadows = {}
         self._missed, self._missed_beside, self._hopeless = set(), set(), {}
         self._prospects.clear()
-        missed = 0
-        for request_id, number in life.queue.walk():
-            if number in self._missed:
-                continue
+        missed, passed = 0, set[int]()
+        for request_id, number in life.queue.walk(passed):
             if missed >= life.settings.backfill_depth:
                 break
-            missed += self._look_at(request_id, number, now) is False
+            outcome = self._look_at(request_id, number, now)
+            missed += outcome is False
+            if not outcome and self._is_passed(request_id, number, now):
+                passed.add(number)
         if life.queue and life.rules.short_first:
             self._later(
                 min((life.durations.changes_at(each, now) for each in life.holdings.placed_requests()), default=inf)
@@ -145,10 +151,10 @@ class Backfill:
     def _newcomers(self, joined: list[str], now: float) -> bool:
         """Look only at those who joined the line, since nothing got free; return False where that is not enough."""
         queue = self.life.queue
-        waiting = sorted((each for each in joined if each in queue), key=queue.ahead_of)
+        waiting = sorted((each for each in joined if each in queue), key=queue.place_of)
         for shadow in self.shadows.values():
             passed = shadow.request_id not in queue or shadow.begins_at <= now
-            if passed or any(queue.ahead_of(each) < queue.ahead_of(shadow.request_id) for each in waiting):
+            if passed or (waiting and queue.place_of(waiting[0]) < queue.place_of(shadow.request_id)):
                 return False
         for request_id in waiting:
             if (number := queue.number_of(request_id)) not in self._missed:
@@ -165,18 +171,15 @@ class Backfill:
         if request.not_before > now:
             self._later(request.not_before)
             return None
-        beside = (number, tuple(shadow.outlasts(request, now) for shadow in self.shadows.values()))
-        if beside in self._missed_beside:
+        if (beside := self._beside(request, number, now)) in self._missed_beside:
             return None
         pool = self.life.holdings.pools[request.request.pool]
-        is_shaded, is_hopeless, is_personal = bool(self.shadows), self._is_hopeless(request, pool, now), False
+        is_shaded, prospect, is_personal = bool(self.shadows), self._prospect(request, pool, now), False
         found: Offer | list[Rejected] = []
-        if not is_hopeless or request_id not in self._told:
-            found = self._search(request, pool, now).climb()
+        if prospect is not None or request_id not in self._told:
+            found = self._climb(request, pool, beside[1], now)
             if not isinstance(found, Offer):
-                preempting = self._preempting(request, pool, now)
-                found = self._preempted(request, found, preempting.search())
-                is_personal = preempting.is_personal
+                found, is_personal = self._stop_others(request, pool, found, prospect, now)
         if isinstance(found, Offer):
             self._told.pop(request_id, None)
             size, taken = footprint(self.life.holdings, request, found)
@@ -184,62 +187,110 @@ class Backfill:
                 shadow.took(request, taken, size, now)
             self.life.promise(request, found, now)
             self._prospects.clear()
+            self._climbed.clear()
+            if self._runners is not None:
+                self._runners.add(request)
             return True
         self._shade(request, pool, now)
-        if is_hopeless or not (is_personal or is_shaded):
+        if prospect is None or not (is_personal or is_shaded):
             self._missed.add(number)
         elif not is_personal:
             self._missed_beside.add(beside)
         return False
 
-    def _preempted(
-        self, request: Occupancy, rejected: list[Rejected], outcome: Offer | Rejected
-    ) -> Offer | list[Rejected]:
-        """Tell what the last step has come to: of reasons each once while the request waits."""
-        name, pool = request.request_id, request.request.pool
-        if isinstance(outcome, Offer):
-            self.life.outbox.tell(
-                events.PreemptionPlanned(
-                    name, pool, tuple(outcome.victims), outcome.lost_work_s, next(iter(outcome.victims.values()))
-                )
-            )
-            return outcome
-        told = self._told.setdefault(name, set())
-        for each in (*rejected, outcome):
+    def _beside(self, request: Occupancy, number: int, now: float) -> tuple[int, tuple[bool, ...]]:
+        """Return what two requests must share for the one to find no place where the other found none, with shadows."""
+        return number, tuple(shadow.outlasts(request, now) for shadow in self.shadows.values())
+
+    def _is_passed(self, request_id: str, number: int, now: float) -> bool:
+        """Tell whether nobody of the kind of a request that waits finds a place in this pass."""
+        if number in self._missed:
+            return True
+        request, queue = self.life.holdings.requests[request_id], self.life.queue
+        return self._beside(request, number, now) in self._missed_beside and all(
+            queue.are_alike(request_id, shadow, now) for shadow in self.shadows.values()
+        )
+
+    def _climb(self, request: Occupancy, pool: Pool, outlasts: tuple[bool, ...], now: float) -> Offer | list[Rejected]:
+        """Return a place where nobody is stopped, or why there is none; for requests alike that is found out once."""
+        *shape, _, priority, _ = self.life.queue.kind_of(request.request_id)
+        key = (*shape, None if by_right(request, pool) else priority, outlasts)
+        if key in self._climbed:
+            return self._climbed[key]
+        found = self._search(request, pool, now).climb()
+        if not isinstance(found, Offer) and all(
+            each.request_id != request.request_id for each in self.shadows.values()
+        ):
+            self._climbed[key] = found
+        return found
+
+    def _stop_others(
+        self, request: Occupancy, pool: Pool, rejected: list[Rejected], prospect: Prospect | None, now: float
+    ) -> tuple[Offer | list[Rejected], bool]:
+        """Return a place that work is stopped for, or why there is none; and whether that is so for this one alone."""
+        name, told = request.request_id, self._told.setdefault(request.request_id, set())
+        if prospect is not None and not prospect.stops and (PREEMPT, NOBODY) in told:
+            self._later(prospect.until)
+            self._tell(request, rejected)
+            return rejected, False
+        preempting = self._preempting(request, pool, now)
+        outcome = preempting.search()
+        if isinstance(outcome, Rejected):
+            is_new = (outcome.step, _reason(outcome)) not in told
+            self._tell(request, [*rejected, preempting.explained(outcome) if is_new else outcome])
+            return rejected, preempting.is_personal
+        first = next(iter(outcome.victims.values()))
+        self.life.outbox.tell(
+            events.PreemptionPlanned(name, pool.name, tuple(outcome.victims), outcome.lost_work_s, first)
+        )
+        return outcome, False
+
+    def _tell(self, request: Occupancy, rejected: Sequence[Rejected]) -> None:
+        """Tell each reason once while a request waits."""
+        told = self._told[request.request_id]
+        for each in rejected:
             if each.until is not None:
                 self._later(each.until)
-            reason = (each.step, each.says.split(":")[0])
-            if reason not in told:
+            if (reason := (each.step, _reason(each))) not in told:
                 told.add(reason)
-                self.life.outbox.tell(events.StepRejected(name, pool, each.step, each.says))
-        return rejected
+                self.life.outbox.tell(
+                    events.StepRejected(request.request_id, request.request.pool, each.step, each.says)
+                )
 
-    def _is_hopeless(self, request: Occupancy, pool: Pool, now: float) -> bool:
-        """Tell whether a request finds no place even without shadows, budgets of a set, and the best of victims."""
-        wanted = request.request
-        labels = ranking_labels(wanted, self.life.rules)
-        on = tuple(sorted(wanted.node_labels.items()))
-        shape = (wanted.pool, labels, wanted.preemptible, wanted.bundles, wanted.strategy, on)
-        known = self._hopeless.setdefault(shape, [])
-        length = level(request.left_s)
-        if any(wanted.priority <= priority and length >= shorter for priority, shorter in known):
-            return True
-        key = (wanted.pool, wanted.priority, labels, length)
+    def _prospect(self, request: Occupancy, pool: Pool, now: float) -> Prospect | None:
+        """Return what a request could have without shadows, budgets of a set, and with the best of victims.
+
+        None where even that gives it no place.
+        """
+        *shape, labels, priority, length = self.life.queue.kind_of(request.request_id)
+        hopeless = self._hopeless.setdefault((*shape, labels), [])
+        if any(priority <= other and length >= shorter for other, shorter in hopeless):
+            return None
+        key = (pool.name, priority, labels, length)
         if key not in self._prospects:
             self._prospects[key] = prospect_of(self._preempting(request, pool, now))
         prospect = self._prospects[key]
         if prospect.allows(shape_of(request), self.life.holdings.nodes):
-            return False
+            return prospect
         self._later(prospect.until)
-        known.append((wanted.priority, length))
-        return True
+        hopeless.append((priority, length))
+        return None
 
     def _search(self, request: Occupancy, pool: Pool, now: float) -> Search:
-        return Search(self.life.holdings, request, pool, self._shadows_of_others(request), now)
+        life, shadows = self.life, self._shadows_of_others(request)
+        return Search(life.holdings, request, pool, shadows, now, others_wait=len(life.queue) > 1)
 
     def _preempting(self, request: Occupancy, pool: Pool, now: float) -> Preemption:
+        life = self.life
+        if self._runners is None:
+            self._runners = Runners(life.holdings, life.durations, life.rules, now)
         shadows = self._shadows_of_others(request)
-        return Preemption(self.life.holdings, request, pool, self.life.budgets, self.life.durations, shadows, now)
+        return Preemption(life.holdings, request, pool, life.budgets, self._runners, shadows, now)
+
+    def _look_anew(self) -> None:
+        """Forget what was found out of the book as it was."""
+        self._runners = None
+        self._climbed.clear()
 
     def _shadows_of_others(self, request: Occupancy) -> list[Shadow]:
         return [shadow for shadow in self.shadows.values() if shadow.request_id != request.request_id]
@@ -257,6 +308,11 @@ class Backfill:
 
     def _later(self, at: float) -> None:
         self._again_at = min(at, self._again_at)
+
+
+def _reason(rejected: Rejected) -> str:
+    """Return what a step was refused for, without its examples."""
+    return rejected.says.split(":")[0]
 
 
 EXPLAINED: Final = 20

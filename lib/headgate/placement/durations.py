@@ -55,7 +55,7 @@ class Durations:
     """
 
     counts: OrderedDict[str, list[float]] = field(default_factory=OrderedDict)
-    _left: dict[str, list[float]] = field(default_factory=dict)
+    _left: dict[str, dict[int, float]] = field(default_factory=dict)
 
     def learn(self, request: Occupancy, took_s: float) -> list[str]:
         """Count a run that ended by itself; return the kinds that have changed, one that was forgotten for it too."""
@@ -81,9 +81,10 @@ class Durations:
         kind = kind_of_work(request) if self.counts else ""
         if kind not in self.counts:
             kind = ""  # all that nothing is known of shares one answer, however many kinds are asked about
-        if kind not in self._left:
-            self._left[kind] = _indices(self.counts.get(kind))
-        return self._left[kind][level(served_s)]
+        known, begin = self._left.setdefault(kind, {}), level(served_s)
+        if begin not in known:
+            known[begin] = _index(self.counts.get(kind), begin)
+        return known[begin]
 
     def changes_at(self, running: Occupancy, now: float) -> float:
         """Return when running work will be likely to run much longer than it is now; infinite where that is never."""
@@ -103,18 +104,15 @@ class Durations:
             assert sum(counts) <= _ENOUGH, "counts are halved"
 
 
-def _indices(counts: list[float] | None) -> list[float]:
-    """Return the Gittins index of work that has run into each bin."""
+def _index(counts: list[float] | None, begin: int) -> float:
+    """Return the Gittins index of work that has run into a bin."""
     weights = [prior + each for prior, each in zip(_PRIOR, counts or [0.0] * BINS, strict=True)]
-    found = []
-    for begin in range(BINS):
-        begins_s = 2.0**begin if begin else 0.0
-        alive = sum(weights[begin:])
-        ended, spent, best = 0.0, 0.0, inf
-        for end in range(begin, BINS):
-            middle_s = max(1.5 * 2.0**end - begins_s, 0.0)
-            ended += weights[end]
-            spent += weights[end] * middle_s
-            best = min(best, (spent + (alive - ended) * (2.0 ** (end + 1) - begins_s)) / ended)
-        found.append(best)
-    return found
+    begins_s = 2.0**begin if begin else 0.0
+    alive = sum(weights[begin:])
+    ended, spent, best = 0.0, 0.0, inf
+    for end in range(begin, BINS):
+        middle_s = max(1.5 * 2.0**end - begins_s, 0.0)
+        ended += weights[end]
+        spent += weights[end] * middle_s
+        best = min(best, (spent + (alive - ended) * (2.0 ** (end + 1) - begins_s)) / ended)
+    return best

@@ -7,8 +7,9 @@ SPREAD, and under PACK as well; for mixed sizes it may miss a packing that an ex
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final
 
 from headgate.placement.amounts import NOTHING, Amounts, total
@@ -43,8 +44,9 @@ def occupy(room: Room, group: Group) -> None:
 def vacate(room: Room, group: Group) -> None:
     """Give what a group holds back to the room of its nodes, those that are gone left out."""
     for node, bundle in zip(group.nodes, group.shape.bundles, strict=False):
-        if node in room:
-            give(room[node], bundle)
+        if (free := room.get(node)) is not None:
+            for name, units in bundle.units:  # as `give` does: shadows vacate all that runs
+                free[name] = free.get(name, 0) + units
 
 
 def fits(room: Mapping[str, int], amounts: Amounts) -> bool:
@@ -57,7 +59,7 @@ def fits(room: Mapping[str, int], amounts: Amounts) -> bool:
 
 def place(shape: GroupShape, room: Room, nodes: Mapping[str, NodeView]) -> tuple[str, ...] | None:
     """Return the node of each bundle, or None where the shape does not fit. Changes nothing."""
-    allowed = [node for node in room if node in nodes and nodes[node].has(shape.node_labels)]
+    allowed = _allowed(shape, room, nodes)
     if len(shape.bundles) == 1:
         best = _tightest(allowed, room, shape.bundles[0], nodes)
         return None if best is None else (best,)
@@ -70,8 +72,25 @@ def place(shape: GroupShape, room: Room, nodes: Mapping[str, NodeView]) -> tuple
     return _one_by_one(shape, allowed, room, nodes)
 
 
+def could_place(shape: GroupShape, room: Room, nodes: Mapping[str, NodeView]) -> bool:
+    """Tell whether `place` finds a place."""
+    if len(shape.bundles) == 1 or shape.strategy in _ONE_NODE:
+        size = shape.size
+        if any(fits(room[node], size) for node in _allowed(shape, room, nodes)):
+            return True
+        if len(shape.bundles) == 1 or shape.strategy == "STRICT_PACK":
+            return False
+    return place(shape, room, nodes) is not None
+
+
+def _allowed(shape: GroupShape, room: Room, nodes: Mapping[str, NodeView]) -> Collection[str]:
+    if not shape.node_labels and room.keys() == nodes.keys():
+        return room
+    return [node for node in room if node in nodes and nodes[node].has(shape.node_labels)]
+
+
 def _one_by_one(
-    shape: GroupShape, allowed: list[str], room: Room, nodes: Mapping[str, NodeView]
+    shape: GroupShape, allowed: Collection[str], room: Room, nodes: Mapping[str, NodeView]
 ) -> tuple[str, ...] | None:
     left = {node: dict(room[node]) for node in allowed}
     chosen: dict[int, str] = {}
@@ -115,9 +134,15 @@ def _tightest(
     among: Iterable[str], room: Room, bundle: Amounts, nodes: Mapping[str, NodeView], *, roomiest: bool = False
 ) -> str | None:
     """Return the node that a bundle leaves the least room on, or the most."""
-    sign = -1 if roomiest else 1
-    fitting = [(sign * _slack(nodes[node], room[node], bundle), node) for node in among if fits(room[node], bundle)]
-    return min(fitting)[1] if fitting else None
+    sign, best = -1 if roomiest else 1, (inf, "")
+    for node in among:
+        free = room[node]
+        for name, units in bundle.units:  # as `fits` does: asked of every node, many times a decision
+            if units > free.get(name, 0):
+                break
+        else:
+            best = min(best, (sign * _slack(nodes[node], free, bundle), node))
+    return best[1] or None
 
 
 def covers(group: GroupShape, nodes: tuple[str, ...], wanted: GroupShape, views: Mapping[str, NodeView]) -> bool:
@@ -274,7 +299,7 @@ class Holdings:
 
     def count_out(self, group: Group, room: Room) -> None:
         """Give what a group holds back to `room`, if it may go."""
-        if self.may_go(group):
+        if group.reserved is None and group.group_id not in self.leaving:
             vacate(room, group)
 
     def dynamic_count(self, pool: str) -> int:

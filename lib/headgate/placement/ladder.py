@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headgate.placement.amounts import Amounts
 from headgate.placement.errors import CannotFitError
-from headgate.placement.holdings import Holdings, covers, occupy, place, take, vacate
+from headgate.placement.holdings import Holdings, Room, could_place, covers, occupy, place, vacate
 from headgate.placement.outcomes import Offer, Rejected
 from headgate.placement.pool import Group, GroupShape, Pool
 from headgate.placement.queue import Shadow, amounts_by_node
@@ -21,7 +21,9 @@ EVICT = "new_group_in_place_of_idle"
 LOAN = "reserved_group_on_loan"
 
 _SNUG = 1.5
-"""An idle group up to so many times as large is taken before a new one is made: a warm start is worth that waste."""
+"""An idle group up to so many times as large is taken before a new one is made: a warm start is worth that waste.
+
+Only one of the same size is while others wait, who could use what is wasted."""
 
 
 def shape_of(occupancy: Occupancy) -> GroupShape:
@@ -53,6 +55,8 @@ class Search:
     pool: Pool
     shadows: Sequence[Shadow]
     now: float
+    others_wait: bool = False
+    _nodes: tuple[str, ...] | None = None
 
     def climb(self) -> Offer | list[Rejected]:
         """Return the first place that a step finds, or why none did."""
@@ -74,8 +78,8 @@ class Search:
 
     def _idle(self) -> list[Group]:
         wanted, nodes = shape_of(self.waiting), self.holdings.nodes
-        groups = self.holdings.groups_of(self.pool.name)
-        return [each for each in groups if each.state == "free" and covers(each.shape, each.nodes, wanted, nodes)]
+        free = self.holdings.free_groups()
+        return [each for each in free if each.pool == self.pool.name and covers(each.shape, each.nodes, wanted, nodes)]
 
     def _reserved(self, idle: list[Group]) -> Offer | Rejected:
         if not by_right(self.waiting, self.pool):
@@ -85,7 +89,9 @@ class Search:
         return self._take(RESERVED, [group for group in idle if group.reserved is not None])
 
     def _snug(self, idle: list[Group]) -> Offer | Rejected:
-        return self._take(REUSE, [group for group in idle if group.reserved is None and self._waste(group) <= _SNUG])
+        size = self.waiting.request.size
+        groups = [group for group in idle if group.reserved is None and self._waste(group) <= _SNUG]
+        return self._take(REUSE, [group for group in groups if not self.others_wait or group.size == size])
 
     def _wide(self, idle: list[Group]) -> Offer | Rejected:
         return self._take(WIDE, [group for group in idle if group.reserved is None])
@@ -110,14 +116,18 @@ class Search:
         most = self.pool.max_dynamic
         if most is not None and self.holdings.dynamic_count(self.pool.name) >= most:
             return Rejected(MAKE, f"pool {self.pool.name} has max_dynamic {most} groups already")
-        nodes = place(shape_of(self.waiting), self.holdings.room, self.holdings.nodes)
-        if nodes is None:
+        self._nodes = place(shape_of(self.waiting), self.holdings.room, self.holdings.nodes)
+        if self._nodes is None:
             return Rejected(MAKE, "the nodes do not have that much free")
-        return self._allowed(Offer(MAKE, nodes=nodes))
+        return self._allowed(Offer(MAKE, nodes=self._nodes))
 
     def _evict(self, _: list[Group]) -> Offer | Rejected:
         idle = self.holdings.idle_groups()
-        found = make_room(self.holdings, self.pool, shape_of(self.waiting), idle)
+        found: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+        if self._nodes is not None:
+            found = self._nodes, ()
+        elif idle:
+            found = make_room(self.holdings, self.pool, shape_of(self.waiting), idle)
         if found is None:
             return Rejected(EVICT, "removing idle groups would not free enough")
         return self._allowed(Offer(EVICT, nodes=found[0], evict=found[1]))
@@ -143,8 +153,8 @@ def make_room(
     holdings: Holdings, pool: Pool, shape: GroupShape, removable: Sequence[Group]
 ) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
     """Return nodes for a new group of a pool and the fewest of `removable`, first ones first, that must go for it."""
-    room = holdings.room_without(())
-    count = holdings.dynamic_count(pool.name)
+    room: Room = holdings.room
+    count = 0 if pool.max_dynamic is None else holdings.dynamic_count(pool.name)
 
     def found() -> tuple[str, ...] | None:
         return place(shape, room, holdings.nodes) if pool.max_dynamic is None or count < pool.max_dynamic else None
@@ -153,6 +163,7 @@ def make_room(
     nodes = found()
     if nodes is None and not _could_do(holdings, pool, shape, removable, count):
         return None
+    room = holdings.room_without(())
     for group in removable:
         if nodes is not None:
             break
@@ -182,7 +193,7 @@ def _could_do(holdings: Holdings, pool: Pool, shape: GroupShape, removable: Sequ
     left = count - sum(group.pool == pool.name for group in removable)
     if pool.max_dynamic is not None and left >= pool.max_dynamic:
         return False
-    return place(shape, holdings.room_without(removable), holdings.nodes) is not None
+    return could_place(shape, holdings.room_without(removable), holdings.nodes)
 
 
 def must_fit(holdings: Holdings, pool: Pool, request: PlacementRequest) -> None:
@@ -199,9 +210,8 @@ def must_fit(holdings: Holdings, pool: Pool, request: PlacementRequest) -> None:
         return
     waiting = Occupancy(request, "", 0.0, 0)
     shape = shape_of(waiting)
-    empty = {node_id: dict(node.total.units) for node_id, node in holdings.nodes.items()}
     kind = (request.bundles, request.strategy, tuple(sorted(request.node_labels.items())))
-    if kind not in holdings.possible and place(shape, empty, holdings.nodes) is None:
+    if kind not in holdings.possible and place(shape, _empty(holdings), holdings.nodes) is None:
         raise CannotFitError(_too_large(request, shape, holdings))
     holdings.possible.add(kind)
     reserved = [
@@ -216,15 +226,18 @@ def must_fit(holdings: Holdings, pool: Pool, request: PlacementRequest) -> None:
             f"{request.request_id} fits no reserved group that it may use, and pool {pool.name} makes no others "
             f"(max_dynamic 0)"
         )
+    beside = _empty(holdings) if reserved else {}
     for group in reserved:
-        for node, bundle in zip(group.nodes, group.shape.bundles, strict=True):
-            if node in empty:
-                take(empty[node], bundle)
-    if reserved and place(shape, empty, holdings.nodes) is None:
+        occupy(beside, group)
+    if reserved and place(shape, beside, holdings.nodes) is None:
         raise CannotFitError(
             f"{request.request_id} takes {request.size}, which does not fit beside the {len(reserved)} reserved "
             f"groups, and none of them is for it"
         )
+
+
+def _empty(holdings: Holdings) -> Room:
+    return {node_id: dict(node.total.units) for node_id, node in holdings.nodes.items()}
 
 
 def _may_use(waiting: Occupancy, pool: Pool, group: Group, holdings: Holdings) -> bool:

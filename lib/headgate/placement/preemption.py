@@ -9,26 +9,34 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import fsum, inf
+from typing import Final
 
 from headgate.placement.amounts import NOTHING, Amounts, total
 from headgate.placement.budgets import Budgets
 from headgate.placement.durations import Durations, level
-from headgate.placement.holdings import Holdings, Room, covers, fits, give, place, take
+from headgate.placement.holdings import Holdings, Room, could_place, covers, fits, give, take
 from headgate.placement.ladder import by_right, footprint, make_room, shape_of
 from headgate.placement.outcomes import Offer, Rejected
 from headgate.placement.pool import Group, GroupShape, NodeView, Pool
-from headgate.placement.queue import Shadow
+from headgate.placement.queue import Shadow, ranking_labels
 from headgate.placement.request import Occupancy, Stage
+from headgate.placement.rules import PreemptionRules
 from headgate.placement.victims import (
+    OUTRANKED,
     Candidate,
     Reason,
     Refusal,
+    Runner,
     cheapest_set,
-    is_shorter,
+    kept,
     lost_work,
+    may_be_shorter,
+    much_longer,
+    out_of_reach,
     promoted_band,
     reason,
     refusal,
+    runner,
     too_close,
 )
 
@@ -46,7 +54,43 @@ def worth(victims: Sequence[Candidate]) -> Worth:
 
 
 PREEMPT = "preemption"
+NOBODY: Final = "no running work may be preempted for it"
+TOO_LITTLE: Final = "preempting all that may be preempted would not free enough"
 _ON_LOAN_BAND = -(10**9)
+
+
+Rank = tuple[str, float, tuple[tuple[str, str | None], ...], int, bool]
+"""What rules of preemption look at: pool, priority, labels, band, and whether work runs on loan."""
+
+
+@dataclass(slots=True)
+class Runners:
+    """All work that holds a place, or is promised one which it need not wait for, as it stands at one moment.
+
+    Attributes:
+        by_rank: it, by what rules of preemption look at.
+        is_short: whether more is promised on some node than it has.
+    """
+
+    holdings: Holdings
+    durations: Durations
+    rules: PreemptionRules
+    now: float
+    by_rank: dict[Rank, list[Runner]] = field(default_factory=dict)
+    is_short: bool = False
+
+    def __post_init__(self) -> None:
+        self.is_short = any(units < 0 for free in self.holdings.room.values() for units in free.values())
+        for each in self.holdings.placed_requests():
+            self.add(each)
+
+    def add(self, placed: Occupancy) -> None:
+        """Count in what has been placed since."""
+        if placed.stage is not Stage.CLEARING:
+            of = placed.request
+            labels = ranking_labels(of, self.rules)
+            rank = (of.pool, of.priority, labels, promoted_band(placed, self.rules), placed.on_loan)
+            self.by_rank.setdefault(rank, []).append(runner(placed, self.durations, self.rules, self.now))
 
 
 @dataclass(slots=True)
@@ -54,6 +98,7 @@ class Preemption:
     """One look for victims. Changes nothing.
 
     Attributes:
+        runners: who runs, as of `now`.
         until: the earliest time at which a victim that is spared now may be stopped; None where there is none.
         is_personal: whether somebody is spared because the two met lately, which others of the kind did not.
     """
@@ -62,23 +107,23 @@ class Preemption:
     waiting: Occupancy
     pool: Pool
     budgets: Budgets
-    durations: Durations
+    runners: Runners
     shadows: Sequence[Shadow]
     now: float
     until: float | None = None
     is_personal: bool = False
     _reasons: dict[str, Reason] = field(default_factory=dict)
     _refusals: list[Refusal] = field(default_factory=list)
-    _never: list[tuple[Occupancy, bool]] = field(default_factory=list)
+    _never: list[tuple[list[Runner], set[Runner]]] = field(default_factory=list)
 
     def search(self) -> Offer | Rejected:
         """Return a place with its victims, or why nobody is stopped."""
-        candidates = self.candidates()
+        candidates = [self._candidate(*each) for each in self.stoppable()]
         if not candidates:
-            return self._rejected("no running work may be preempted for it")
+            return Rejected(PREEMPT, NOBODY, self.until)
         chosen = self._best_victims(candidates)
         if chosen is None:
-            return self._rejected("preempting all that may be preempted would not free enough")
+            return Rejected(PREEMPT, TOO_LITTLE, self.until)
         victims = frozenset(each.request_id for each in chosen)
         held_back = self._over_budget(victims)
         if held_back is not None:
@@ -97,32 +142,56 @@ class Preemption:
             lost_work_s=sum(each.cost for each in chosen),
         )
 
-    def candidates(self) -> list[Candidate]:
-        """Return what may be stopped for the request, one by one; budgets of a whole set are asked later."""
-        candidates = []
-        entitled, rules = by_right(self.waiting, self.pool), self.budgets.rules
-        for victim in self.holdings.placed_requests():
-            if victim.stage is Stage.CLEARING:
-                continue
-            victim_pool = self.holdings.pools[victim.request.pool]
-            reclaim = victim.on_loan and entitled and victim.request.pool == self.pool.name
-            shorter = is_shorter(self.waiting, victim, self.durations, rules, self.now)
-            if not reclaim and too_close(self.waiting.request, victim.request, rules, shorter=shorter):
-                self._never.append((victim, shorter))
-                continue
-            held = self._held(victim, victim_pool, reclaim=reclaim, shorter=shorter)
-            if held is not None:
-                self._refusals.append(held)
-                self._sooner(held.until)
-                continue
-            self._reasons[victim.request_id] = reason(
-                self.waiting.request, victim.request, self.budgets.rules, reclaim=reclaim, shorter=shorter
-            )
-            band = _ON_LOAN_BAND if reclaim else promoted_band(victim, rules)
-            cost = lost_work(victim, self.holdings.cluster, self.now)
-            started_at = self.now if victim.started_at is None else victim.started_at
-            candidates.append(Candidate(victim.request_id, band, cost, started_at))
-        return candidates
+    def stoppable(self) -> Iterator[tuple[Runner, bool, bool]]:
+        """Return who may be stopped for the request, one by one, whether its place is taken back, and for its length.
+
+        Budgets of a whole set are asked later.
+        """
+        entitled, rules, wanted = by_right(self.waiting, self.pool), self.budgets.rules, self.waiting.request
+        for (pool, _, _, _, on_loan), among in self.runners.by_rank.items():
+            first = among[0].occupancy
+            reclaim = on_loan and entitled and pool == self.pool.name
+            spared_by = "" if reclaim else too_close(wanted, first.request, rules, shorter=False)
+            is_able = spared_by != OUTRANKED and may_be_shorter(self.waiting, first, rules)
+            longer = much_longer(self.waiting, among, rules) if is_able else set()
+            if spared_by:
+                self._never.append((among, longer))
+            for victim in longer if spared_by else among:
+                shorter = victim in longer
+                held = self._held(victim, self.holdings.pools[pool], reclaim=reclaim, shorter=shorter)
+                if held is None:
+                    yield victim, reclaim, shorter
+                else:
+                    self._refusals.append(held)
+                    self._sooner(held.until)
+
+    def explained(self, rejected: Rejected) -> Rejected:
+        """Return an answer of `search` with refusals by rule and an example each, so that people see what to change."""
+        if rejected.says not in {NOBODY, TOO_LITTLE}:
+            return rejected
+        by_rule: dict[str, list[str]] = {}
+        for among, stoppable in self._never:
+            first = among[0].occupancy
+            kept_by = kept(self.waiting.request, first, self._pool_of(first), self.budgets.rules, shorter=False)
+            for each in among:
+                if each in stoppable:
+                    continue
+                for_ever = each.spared if each.spared is not None and each.spared.until is None else kept_by
+                if (held := out_of_reach(each.occupancy, reclaim=False) or for_ever) is not None:
+                    self._refusals.append(held)
+        for held in self._refusals:
+            by_rule.setdefault(held.rule, []).append(held.says)
+        reasons = "; ".join(f"{len(all_)} x {rule} ({all_[0]})" for rule, all_ in sorted(by_rule.items()))
+        return replace(rejected, says=f"{rejected.says}: {reasons}") if reasons else rejected
+
+    def _candidate(self, victim: Runner, reclaim: bool, shorter: bool) -> Candidate:
+        running, rules = victim.occupancy, self.budgets.rules
+        self._reasons[running.request_id] = reason(
+            self.waiting.request, running.request, rules, reclaim=reclaim, shorter=shorter
+        )
+        band = _ON_LOAN_BAND if reclaim else promoted_band(running, rules)
+        started_at = self.now if running.started_at is None else running.started_at
+        return Candidate(running.request_id, band, lost_work(running, self.holdings.cluster, self.now), started_at)
 
     def _best_victims(self, candidates: Sequence[Candidate]) -> tuple[Candidate, ...] | None:
         """Return the best sufficient set that any search finds, or None if stopping all would not be enough."""
@@ -190,21 +259,26 @@ class Preemption:
     def _is_enough(self, gone: frozenset[str]) -> bool:
         return self._place(gone) is not None
 
-    def _held(self, victim: Occupancy, victim_pool: Pool, *, reclaim: bool, shorter: bool) -> Refusal | None:
+    def _held(self, victim: Runner, victim_pool: Pool, *, reclaim: bool, shorter: bool) -> Refusal | None:
         """Return why a victim is spared; what spares it for ever comes before what spares it for now."""
-        wanted = self.waiting.request
-        rules = self.budgets.rules
-        held = refusal(wanted, victim, victim_pool, rules, self.now, reclaim=reclaim, shorter=shorter)
-        if held is not None and held.until is not None:
-            later = refusal(wanted, victim, victim_pool, rules, held.until, reclaim=reclaim, shorter=shorter)
+        wanted, rules, running = self.waiting.request, self.budgets.rules, victim.occupancy
+        held = out_of_reach(running, reclaim=reclaim)
+        if held is not None or reclaim:
+            return held
+        if (held := victim.spared) is not None and held.until is not None:
+            later = refusal(wanted, running, victim_pool, rules, held.until, shorter=shorter)
             return later if later is not None and later.until is None else held
-        if held is None and not reclaim:
-            held = self.budgets.allows(victim_pool, [victim], wanted.request_id, self._running(victim_pool), self.now)
+        held = held or kept(wanted, running, victim_pool, rules, shorter=shorter)
+        if held is None:
+            held = self.budgets.allows(victim_pool, [running], wanted.request_id, self._running(victim_pool), self.now)
             self.is_personal |= held is not None and held.rule == "pair_interval"
         return held
 
-    def _running(self, pool: Pool) -> list[Occupancy]:
-        return [self.holdings.requests[each] for each in self.holdings.placed.get(pool.name, ())]
+    def _pool_of(self, victim: Occupancy) -> Pool:
+        return self.holdings.pools[victim.request.pool]
+
+    def _running(self, pool: Pool) -> Iterator[Occupancy]:
+        return (self.holdings.requests[each] for each in self.holdings.placed.get(pool.name, ()))
 
     def _over_budget(self, victims: frozenset[str]) -> Refusal | None:
         charged = [self.holdings.requests[each] for each in victims if self._reasons[each] != "reclaimed"]
@@ -243,18 +317,6 @@ class Preemption:
         if until is not None and (self.until is None or until < self.until):
             self.until = until
 
-    def _rejected(self, says: str) -> Rejected:
-        """Name the refusals by rule with one example each, so that people see what to change."""
-        by_rule: dict[str, list[str]] = {}
-        for victim, shorter in self._never:
-            held = self._held(victim, self.holdings.pools[victim.request.pool], reclaim=False, shorter=shorter)
-            if held is not None:
-                self._refusals.append(held)
-        for held in self._refusals:
-            by_rule.setdefault(held.rule, []).append(held.says)
-        reasons = "; ".join(f"{len(all_)} x {rule} ({all_[0]})" for rule, all_ in sorted(by_rule.items()))
-        return Rejected(PREEMPT, f"{says}: {reasons}" if reasons else says, self.until)
-
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
@@ -264,6 +326,7 @@ class Prospect:
         quota: what the pool could still hold with all that may be stopped gone.
         room: the same for the nodes, with idle dynamic groups gone as well.
         groups: groups that could be taken as they are, beside what `room` tells.
+        stops: whether anybody may be stopped.
         makes: whether a group may be made, with all gone that may go.
         until: when somebody else may be stopped; infinite where that is never by itself.
     """
@@ -271,6 +334,7 @@ class Prospect:
     quota: Mapping[str, int]
     room: Room
     groups: tuple[Group, ...]
+    stops: bool
     makes: bool
     until: float
 
@@ -278,7 +342,7 @@ class Prospect:
         """Tell whether there is any hope for a shape; without it no step finds a place."""
         if not fits(self.quota, shape.size):
             return False
-        if self.makes and place(shape, self.room, nodes) is not None:
+        if self.makes and could_place(shape, self.room, nodes):
             return True
         return any(covers(group.shape, group.nodes, shape, nodes) for group in self.groups)
 
@@ -290,27 +354,22 @@ def prospect_of(preempting: Preemption) -> Prospect:
     a prospect too good at most.
     """
     holdings, pool, waiting = preempting.holdings, preempting.pool, preempting.waiting
+    request = replace(waiting.request, request_id="")
     anybody = replace(
-        preempting,
-        waiting=replace(
-            waiting,
-            request=replace(waiting.request, request_id=""),
-            submitted_at=-inf,
-            left_s=2.0 ** level(waiting.left_s),
-        ),
+        preempting, waiting=Occupancy(request, "", -inf, waiting.order, left_s=2.0 ** level(waiting.left_s))
     )
-    victims = [holdings.requests[each.request_id] for each in anybody.candidates()]
+    victims = [each.occupancy for each, _, _ in anybody.stoppable()]
     going = [*holdings.free_groups(), *(holdings.groups[each.group_id] for each in victims)]
     quota = dict(holdings.quota_left(pool).units)
-    is_short = any(units < 0 for free in holdings.room.values() for units in free.values())
     for victim in victims:
         if victim.request.pool == pool.name and victim.request_id not in holdings.freed:
             give(quota, holdings.groups[victim.group_id].size)
-    made = holdings.dynamic_count(pool.name) - sum(holdings.may_go(each) for each in going if each.pool == pool.name)
-    makes = pool.max_dynamic is None or made < pool.max_dynamic
+    makes = pool.max_dynamic is None or pool.max_dynamic > holdings.dynamic_count(pool.name) - sum(
+        holdings.may_go(each) for each in going if each.pool == pool.name
+    )
+    all_of_them = preempting.runners.is_short or not makes
     as_they_are = tuple(
-        group for group in going if group.pool == pool.name and (group.reserved is not None or is_short or not makes)
+        group for group in going if group.pool == pool.name and (all_of_them or group.reserved is not None)
     )
-    return Prospect(
-        quota, holdings.room_without(going), as_they_are, makes, inf if anybody.until is None else anybody.until
-    )
+    until = inf if anybody.until is None else anybody.until
+    return Prospect(quota, holdings.room_without(going), as_they_are, bool(victims), makes, until)

@@ -11,9 +11,10 @@ begins, or if it takes only what the shadow leaves over.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
 
 from headgate.placement.amounts import NOTHING, Amounts
 from headgate.placement.durations import Durations, level
@@ -24,7 +25,18 @@ from headgate.placement.rules import PreemptionRules
 from headgate.placement.victims import promoted_band
 
 Key = tuple[int, float, int]
-Kind = tuple[object, ...]
+Standing = tuple[Key, str]
+Kind = tuple[
+    str,
+    tuple[Amounts, ...],
+    str,
+    tuple[tuple[str, str], ...],
+    bool,
+    tuple[tuple[str, str | None], ...],
+    float,
+    int,
+]
+"""Pool, bundles, strategy, labels of nodes, preemptible, labels that rules look at, priority, level of duration."""
 
 
 def ranking_labels(wanted: PlacementRequest, rules: PreemptionRules) -> tuple[tuple[str, str | None], ...]:
@@ -40,26 +52,37 @@ def kind_of(waiting: Occupancy, rules: PreemptionRules) -> Kind:
         wanted.bundles,
         wanted.strategy,
         tuple(sorted(wanted.node_labels.items())),
+        wanted.preemptible,
         ranking_labels(wanted, rules),
         wanted.priority,
-        wanted.preemptible,
         level(waiting.left_s),
     )
+
+
+@dataclass(slots=True)
+class _Line:
+    """Those of one kind, in order, with the shortest and the longest that any of them was likely to run and was told.
+
+    A duration that nobody told is infinite. The bounds are of all that stood here since somebody last did not.
+    """
+
+    number: int
+    standing: list[Standing] = field(default_factory=list)
+    shortest_s: tuple[float, float] = (math.inf, math.inf)
+    longest_s: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(slots=True)
 class Queue:
     """Waiting requests in the order in which they are looked at. Owned by the ledger.
 
-    Each stands with the number of its kind, so that a pass over a long line compares numbers and not requests; a
-    number is never given to another kind.
+    They stand by kind, so that a pass over a long line looks at the first of each kind and not at everybody; the
+    number of a kind is never given to another.
     """
 
     ageing_per_s: float
-    _standing: list[tuple[Key, str, int]] = field(default_factory=list)
-    _place_of: dict[str, tuple[Key, Kind]] = field(default_factory=dict)
-    _numbers: dict[Kind, int] = field(default_factory=dict)
-    _counts: dict[Kind, int] = field(default_factory=dict)
+    _lines: dict[Kind, _Line] = field(default_factory=dict)
+    _place_of: dict[str, tuple[Standing, _Line, Kind]] = field(default_factory=dict)
     _last_number: int = 0
 
     def key(self, waiting: Occupancy, rules: PreemptionRules) -> Key:
@@ -70,23 +93,25 @@ class Queue:
 
     def add(self, waiting: Occupancy, rules: PreemptionRules) -> None:
         """Let a request stand in line."""
-        key, kind = self.key(waiting, rules), kind_of(waiting, rules)
-        if kind not in self._numbers:
+        standing, kind = (self.key(waiting, rules), waiting.request_id), kind_of(waiting, rules)
+        if kind not in self._lines:
             self._last_number += 1
-            self._numbers[kind] = self._last_number
-        self._counts[kind] = self._counts.get(kind, 0) + 1
-        insort(self._standing, (key, waiting.request_id, self._numbers[kind]))
-        self._place_of[waiting.request_id] = (key, kind)
+            self._lines[kind] = _Line(self._last_number)
+        line = self._lines[kind]
+        insort(line.standing, standing)
+        lengths = waiting.left_s, waiting.request.estimated_duration_s or math.inf
+        line.shortest_s = min(lengths[0], line.shortest_s[0]), min(lengths[1], line.shortest_s[1])
+        line.longest_s = max(lengths[0], line.longest_s[0]), max(lengths[1], line.longest_s[1])
+        self._place_of[waiting.request_id] = (standing, line, kind)
 
     def discard(self, request_id: str) -> None:
         """Take a request out, if it stands there."""
         if request_id not in self._place_of:
             return
-        key, kind = self._place_of.pop(request_id)
-        del self._standing[bisect_left(self._standing, (key, request_id))]
-        self._counts[kind] -= 1
-        if not self._counts[kind]:
-            del self._counts[kind], self._numbers[kind]
+        standing, line, kind = self._place_of.pop(request_id)
+        del line.standing[bisect_left(line.standing, standing)]
+        if not line.standing:
+            del self._lines[kind]
 
     def sort(self, waiting: Iterable[Occupancy], rules: PreemptionRules) -> None:
         """Have everybody who waits stand as other rules have it."""
@@ -96,28 +121,52 @@ class Queue:
         for each in everybody:
             self.add(each, rules)
 
+    def place_of(self, request_id: str) -> Standing:
+        """Return what compares a request that waits with others: smaller stands before larger."""
+        return self._place_of[request_id][0]
+
     def ahead_of(self, request_id: str) -> int:
         """Return how many stand before a request that waits."""
-        return bisect_left(self._standing, (self._place_of[request_id][0], request_id))
+        place = self.place_of(request_id)
+        return sum(bisect_left(line.standing, place) for line in self._lines.values())
 
     def number_of(self, request_id: str) -> int:
         """Return the number of the kind of a request that waits."""
-        return self._numbers[self._place_of[request_id][1]]
+        return self._place_of[request_id][1].number
 
-    def walk(self) -> Iterator[tuple[str, int]]:
-        """Return each request with the number of its kind; the one that was returned last may be taken out."""
-        at = 0
-        while at < len(self._standing):
-            standing = self._standing[at]
-            yield standing[1], standing[2]
-            if at < len(self._standing) and self._standing[at] is standing:
-                at += 1
+    def kind_of(self, request_id: str) -> Kind:
+        """Return the kind of a request that waits."""
+        return self._place_of[request_id][2]
+
+    def walk(self, passed: Container[int] = ()) -> Iterator[tuple[str, int]]:
+        """Return each request with the number of its kind; the one that was returned last may be taken out.
+
+        From the moment at which a number is among `passed`, nobody of that kind is returned.
+        """
+        heads = [(line.standing[0], line.number, line.standing) for line in self._lines.values()]
+        heapify(heads)
+        while heads:
+            last, number, standing = heads[0]
+            if number not in passed:
+                yield last[1], number
+            after = len(standing) if number in passed else bisect_right(standing, last)
+            if after < len(standing):
+                heapreplace(heads, (standing[after], number, standing))
+            else:
+                heappop(heads)
+
+    def are_alike(self, request_id: str, shadow: Shadow, now: float) -> bool:
+        """Tell whether all of the kind of a waiting request will have ended when a shadow begins, or none."""
+        line = self._place_of[request_id][1]
+        which = 0 if shadow.guesses else 1
+        ends_first, ends_last = now + line.shortest_s[which], now + line.longest_s[which]
+        return ends_last <= shadow.begins_at or shadow.begins_at < ends_first or ends_first == math.inf
 
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._place_of
 
     def __len__(self) -> int:
-        return len(self._standing)
+        return len(self._place_of)
 
 
 @dataclass(slots=True)

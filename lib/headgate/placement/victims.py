@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from math import floor, fsum
+from math import floor, fsum, inf
 from typing import Final, Literal
 
 from headgate.placement.amounts import Amounts
@@ -16,6 +16,9 @@ from headgate.placement.rules import PreemptionRules
 
 Reason = Literal["label_based_preemption", "same_pool_preemption", "cross_pool_preemption", "reclaimed", "shorter_work"]
 """Why work was preempted; the first three are ScheduleMesh's words."""
+
+OUTRANKED: Final = "outranked_by_label"
+"""The rule that spares work which outranks the preemptor, however short that is."""
 
 MUCH_SHORTER: Final = 4.0
 """So many times as long has to be what is left of work that stops for shorter work of its band."""
@@ -48,18 +51,28 @@ def refusal(
 ) -> Refusal | None:
     """Return why `victim`, which runs, may not be stopped for `preemptor`, which waits, or None if it may.
 
-    `shorter` tells that the preemptor goes before it for being so much shorter, as `is_shorter` has it. With `reclaim`
+    `shorter` tells that the preemptor goes before it for being so much shorter, as `much_longer` has it. With `reclaim`
     the victim runs in a reserved group on loan, and the preemptor is entitled to it: then it may be stopped unless it
     already stops.
     """
+    if (held := out_of_reach(victim, reclaim=reclaim)) is not None or reclaim:
+        return held
+    return spared(victim, rules, now) or kept(preemptor, victim, victim_pool, rules, shorter=shorter)
+
+
+def out_of_reach(victim: Occupancy, *, reclaim: bool) -> Refusal | None:
+    """Return why work is not there to be stopped."""
     if victim.stage is Stage.STOPPING:
         return Refusal("already_stopping", f"{victim.request_id} is being stopped already")
     if victim.stage is not Stage.RUNNING and not (reclaim and victim.stage is Stage.PLACING):
         return Refusal("not_running", f"{victim.request_id} does not run: it is {victim.stage}")
-    if reclaim:
-        return None
-    if (spared := _spared(victim, rules, now)) is not None:
-        return spared
+    return None
+
+
+def kept(
+    preemptor: PlacementRequest, victim: Occupancy, victim_pool: Pool, rules: PreemptionRules, *, shorter: bool
+) -> Refusal | None:
+    """Return why work may not be stopped for this request, though it may be for others."""
     if victim.request.pool != preemptor.pool:
         if not rules.cross_pool:
             return Refusal("other_pool", f"{victim.request_id} is in pool {victim_pool.name}, and cross_pool is off")
@@ -68,31 +81,56 @@ def refusal(
     return _told_too_close(preemptor, victim.request, rules, shorter=shorter)
 
 
-def is_shorter(
-    preemptor: Occupancy, victim: Occupancy, durations: Durations, rules: PreemptionRules, now: float
-) -> bool:
-    """Tell whether waiting work goes before running work of its band for its length.
+@dataclass(slots=True, eq=False)
+class Runner:
+    """Running work as it stands at one moment, whoever waits.
+
+    Attributes:
+        occupancy: the work.
+        spared: why it may not be stopped for anybody.
+        stands_at: monotonic seconds that would order it in its band if it waited.
+        stops_for_s: how short work of its band has to be at most for it to be stopped; see `much_longer`.
+    """
+
+    occupancy: Occupancy
+    spared: Refusal | None
+    stands_at: float
+    stops_for_s: float
+
+
+def runner(running: Occupancy, durations: Durations, rules: PreemptionRules, now: float) -> Runner:
+    """Return running work as it stands now."""
+    undone, held = undone_s(running, now), spared(running, rules, now)
+    if ran_s(running, now) < MUCH_SHORTER * undone:
+        return Runner(running, held, -inf, -inf)
+    left_s = durations.left_s(running, now)
+    stops_for_s = left_s / MUCH_SHORTER - undone - running.request.restart_s
+    return Runner(running, held, running.submitted_at + rules.short_first * left_s, stops_for_s)
+
+
+def may_be_shorter(preemptor: Occupancy, victim: Occupancy, rules: PreemptionRules) -> bool:
+    """Tell whether waiting work goes before running work where it is so much shorter: they are of one pool and band."""
+    mine, theirs = preemptor.request, victim.request
+    return (
+        bool(rules.short_first)
+        and mine.priority >= theirs.priority
+        and mine.pool == theirs.pool
+        and promoted_band(victim, rules) == promoted_band(preemptor, rules)
+    )
+
+
+def much_longer(preemptor: Occupancy, among: Iterable[Runner], rules: PreemptionRules) -> set[Runner]:
+    """Return the running work of its pool and band before which waiting work goes for its length.
 
     It does where the victim would stand behind it if it waited, and is likely to run four times as long as the
     preemptor and what stopping the victim undoes. So two of them cannot go on stopping each other without having run
     for four times as long in between, what is lost is a small part of what the preemptor would have waited, and work
     that never saves itself is spared.
     """
-    mine, theirs = preemptor.request, victim.request
-    if (
-        not rules.short_first
-        or mine.priority < theirs.priority
-        or mine.pool != theirs.pool
-        or promoted_band(victim, rules) != promoted_band(preemptor, rules)
-    ):
-        return False
-    left_s = durations.left_s(victim, now)
-    before = preemptor.submitted_at + rules.short_first * preemptor.left_s
-    after = victim.submitted_at + rules.short_first * left_s
-    undone = undone_s(victim, now)
+    stands_at = preemptor.submitted_at + rules.short_first * preemptor.left_s
     # Lengths count by powers of two, so that what holds for one request holds for all of its kind.
-    costs_s = 2.0 ** level(preemptor.left_s) + undone + theirs.restart_s
-    return before < after and left_s >= MUCH_SHORTER * costs_s and ran_s(victim, now) >= MUCH_SHORTER * undone
+    length_s = 2.0 ** level(preemptor.left_s)
+    return {each for each in among if stands_at < each.stands_at and length_s <= each.stops_for_s}
 
 
 def reason(
@@ -134,7 +172,7 @@ def promoted_band(occupancy: Occupancy, rules: PreemptionRules) -> int:
     return floor(occupancy.request.priority) + (0 < rules.max_preemptions <= occupancy.preemptions)
 
 
-def _spared(victim: Occupancy, rules: PreemptionRules, now: float) -> Refusal | None:
+def spared(victim: Occupancy, rules: PreemptionRules, now: float) -> Refusal | None:
     """Return why the work may not be stopped for anybody."""
     request = victim.request
     if not request.preemptible:
@@ -165,7 +203,7 @@ def too_close(preemptor: PlacementRequest, victim: PlacementRequest, rules: Pree
     Neither changes, so what it answers holds for ever, but for `shorter`.
     """
     if rules.outranks(victim.labels, preemptor.labels):
-        return "outranked_by_label"
+        return OUTRANKED
     if shorter:
         return ""
     ahead = _milli(preemptor.priority) - _milli(victim.priority)
@@ -195,7 +233,7 @@ def _told_too_close(
     match rule:
         case "":
             return None
-        case "outranked_by_label":
+        case _ if rule == OUTRANKED:
             return Refusal(rule, f"{name} outranks {preemptor.request_id} by its labels")
         case "label_difference":
             most = _most_above(rules) / 1_000

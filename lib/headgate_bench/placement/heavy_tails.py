@@ -1,11 +1,13 @@
-"""Drawn jobs with heavy tails through the ledger and its peers, and what a decision takes while thousands wait."""
+"""Jobs with heavy tails through the ledger and its peers, and what a decision takes while thousands wait."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from math import inf
+from pathlib import Path
 from typing import Any, Final
 
 from headgate.placement import PlacementLedger
@@ -14,20 +16,75 @@ from headgate.placement.outcomes import LedgerSettings
 from headgate.placement.pool import Pool
 from headgate.placement.rules import PreemptionRules
 from headgate_bench.artifact import Bar, at_most
-from headgate_replay.placement import POLICIES, Cluster, Measures, cluster_of, heavy_tailed, measured, without_durations
+from headgate_bench.definition import Chart
+from headgate_replay.placement import (
+    POLICIES,
+    Cluster,
+    Measures,
+    Trace,
+    at_load,
+    cluster_of,
+    heavy_tailed,
+    measured,
+    read_openb,
+    without_durations,
+)
 
 PEERS: Final = ("ray", "fifo", "easy", "priority-easy", "single-victim-requeued", "least-attained")
 """What is to be equalled; shortest remaining time knows the truth, and is a bound beside them."""
 
 _BOUND: Final = "least-remaining"
+_OURS: Final = "headgate, short_first "
 _NODES: Final = 8
+_NODES_OF_PODS: Final = 4
+_LONGEST_POD_S: Final = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One trace to be played, on which cluster, and which others it is averaged with."""
+
+    name: str
+    kind: str
+    trace: Trace
+    cluster: Cluster
+
+
+def drawn_cases(loads: Sequence[float], seeds: Iterable[int], jobs: int) -> list[Case]:
+    """Return drawn traces with heavy tails on 64 GPUs, with durations told and not told."""
+    cluster, found = cluster_of(_NODES), []
+    for load, seed in product(loads, seeds):
+        trace = heavy_tailed(cluster, jobs=jobs, load=load, seed=seed)
+        found += _told_and_not(f"load {load:.0%}, seed {seed}", "heavy tails", trace, cluster)
+    return found
+
+
+def pod_cases(paths: Iterable[Path], pods: int, load: float) -> list[Case]:
+    """Return lists of pods on 32 GPUs: so many from the middle of each, arriving as fast as gives the load.
+
+    Raises:
+        InvalidTraceError: a list cannot be read.
+    """
+    cluster, found = cluster_of(_NODES_OF_PODS), []
+    for path in paths:
+        trace = at_load(read_openb(path, longest_s=_LONGEST_POD_S), cluster, jobs=pods, load=load)
+        found += _told_and_not(trace.name, trace.name, trace, cluster)
+    return found
+
+
+def _told_and_not(name: str, kind: str, trace: Trace, cluster: Cluster) -> list[Case]:
+    return [
+        Case(f"{name}, {what}", f"{kind}, {what}", each, cluster)
+        for what, each in (("durations told", trace), ("durations not told", without_durations(trace)))
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One drawn trace: the ledger by its setting `short_first`, its peers, and the bound."""
+    """One trace: the ledger by its setting `short_first`, its peers, and the bound."""
 
     name: str
+    kind: str
     ours: dict[float, Measures]
     peers: dict[str, Measures]
     bound: Measures
@@ -41,29 +98,23 @@ class Played:
         }
 
 
-def played(
-    loads: Sequence[float], seeds: Iterable[int], jobs: int, settings: Sequence[float], tell: Callable[[str], None]
-) -> list[Played]:
-    """Return every drawn trace with durations told and not told, under each setting and each peer."""
-    cluster, found = cluster_of(_NODES), []
-    for load in loads:
-        for seed in seeds:
-            drawn = heavy_tailed(cluster, jobs=jobs, load=load, seed=seed)
-            for is_told, trace in ((True, drawn), (False, without_durations(drawn))):
-                name = f"load {load:.0%}, seed {seed}, durations {'told' if is_told else 'not told'}"
-                tell(name)
+def played(cases: Iterable[Case], settings: Sequence[float], tell: Callable[[str], None]) -> list[Played]:
+    """Return every trace under each setting and each peer."""
+    found = []
+    for case in cases:
+        tell(case.name)
 
-                def play(policy: str, setting: float = 0.0, trace: Any = trace) -> Measures:
-                    outcome = POLICIES[policy](trace, cluster, PreemptionRules(short_first=setting))
-                    return measured(trace, cluster, outcome)
+        def play(policy: str, setting: float = 0.0, case: Case = case) -> Measures:
+            outcome = POLICIES[policy](case.trace, case.cluster, PreemptionRules(short_first=setting))
+            return measured(case.trace, case.cluster, outcome)
 
-                ours = {setting: play("headgate", setting) for setting in settings}
-                found.append(Played(name, ours, {each: play(each) for each in PEERS}, play(_BOUND)))
+        ours = {setting: play("headgate", setting) for setting in settings}
+        found.append(Played(case.name, case.kind, ours, {each: play(each) for each in PEERS}, play(_BOUND)))
     return found
 
 
 def heavy_bars(traces: Sequence[Played], cpu_ms: float, waiting: int, limits: Any) -> list[Bar]:
-    """Return the bars of drawn traces: the worst trace of each counts, under the default setting."""
+    """Return the bars of traces: the worst trace of each counts, under the default setting."""
     default = PreemptionRules().short_first
     worst: dict[str, tuple[float, str]] = {}
     for each in traces:
@@ -78,7 +129,7 @@ def heavy_bars(traces: Sequence[Played], cpu_ms: float, waiting: int, limits: An
         }.items():
             worst[name] = max(worst.get(name, (-inf, "")), (value, each.name))
     bars = [
-        at_most(f"P7.trace_{name}", f"{what}, worst of {len(traces)} drawn traces", value, bar, unit, {"on": where})
+        at_most(f"P7.trace_{name}", f"{what}, worst of {len(traces)} traces", value, bar, unit, {"on": where})
         for (name, (value, where)), (what, bar, unit) in zip(
             worst.items(),
             (
@@ -96,22 +147,46 @@ def heavy_bars(traces: Sequence[Played], cpu_ms: float, waiting: int, limits: An
 
 
 def heavy_notes(traces: Sequence[Played]) -> list[str]:
-    """Return the frontier along `short_first`, and the peers: means over the traces."""
-    rows: dict[str, list[Measures]] = {}
-    for each in traces:
-        for setting, ours in each.ours.items():
-            rows.setdefault(f"headgate, short_first {setting:g}", []).append(ours)
-        for peer in (*each.peers.values(), each.bound):
-            rows.setdefault(peer.policy, []).append(peer)
+    """Return the frontier along `short_first`, and the peers: means over the traces of a kind."""
     return [
-        f"heavy tails, {name}: mean waiting {_mean(each.all.mean_s for each in found):,.0f} s, p95 of the widest "
+        f"{kind}, {name}: mean waiting {_mean(each.all.mean_s for each in found):,.0f} s, p95 of the widest "
         f"{_mean(each.widest.p95_s for each in found):,.0f} s, of the highest band "
         f"{_mean(each.high_p95_s for each in found):,.1f} s, bounded slowdown at p95 "
         f"{_mean(each.slowdown_p95 for each in found):.1f}, "
         f"{_mean(each.lost_gpu_s / 3600 for each in found):.1f} GPU-h lost, "
-        f"{_mean(each.cpu_ms for each in found):.2f} ms of CPU per event; means of {len(found)} drawn traces."
+        f"{_mean(each.cpu_ms for each in found):.2f} ms of CPU per event; means of {len(found)} traces."
+        for kind, rows in _by_kind(traces).items()
         for name, found in rows.items()
     ]
+
+
+def frontiers(traces: Sequence[Played]) -> list[Chart]:
+    """Return for each kind of trace mean waiting against that of the widest work: a line along `short_first`."""
+    charts = []
+    for kind, rows in _by_kind(traces).items():
+        along = " to ".join(f"{setting:g}" for setting in (min(traces[0].ours), max(traces[0].ours)))
+        series: dict[str, list[tuple[float | str, float]]] = {}
+        for name, found in rows.items():
+            point = (
+                max(1.0, _mean(each.all.mean_s for each in found)),
+                max(1.0, _mean(each.widest.p95_s for each in found)),
+            )
+            series.setdefault(f"short_first {along}" if name.startswith(_OURS) else name, []).append(point)
+        title = f"Mean waiting against the widest work's, {kind}"
+        charts.append(Chart(title, "mean waiting, s", "p95 of the widest, s", "lines", series, log="xy"))
+    return charts
+
+
+def _by_kind(traces: Sequence[Played]) -> dict[str, dict[str, list[Measures]]]:
+    """Return what was measured by kind of trace and policy, the ledger's settings first, in their order."""
+    kinds: dict[str, dict[str, list[Measures]]] = {}
+    for each in traces:
+        rows = kinds.setdefault(each.kind, {})
+        for setting, ours in sorted(each.ours.items()):
+            rows.setdefault(f"{_OURS}{setting:g}", []).append(ours)
+        for peer in (*each.peers.values(), each.bound):
+            rows.setdefault(peer.policy, []).append(peer)
+    return kinds
 
 
 def _over(value: float | None, other: float | None) -> float:

@@ -11,7 +11,15 @@ import numpy as np
 from headgate.placement.rules import checked_rules
 from headgate_bench.artifact import Bar, at_least, at_most
 from headgate_bench.definition import Bench, Chart, Outcome, Scenario
-from headgate_bench.placement.heavy_tails import cpu_ms_of_waiting, heavy_bars, heavy_notes, played
+from headgate_bench.placement.heavy_tails import (
+    cpu_ms_of_waiting,
+    drawn_cases,
+    frontiers,
+    heavy_bars,
+    heavy_notes,
+    played,
+    pod_cases,
+)
 from headgate_bench.placement.site import PlainRay, plain_ray, site
 from headgate_bench.placement.stops import Cycles, Stops, cycles, starts, stops
 from headgate_replay.placement import Comparison, Measures, cluster_of, compared, generated
@@ -41,6 +49,8 @@ class PlacementParameters:
     trace_loads: tuple[float, ...] = (0.9,)  # of drawn traces
     trace_seeds: tuple[int, ...] = (1,)  # that are reported; those from 10 on chose the defaults
     trace_settings: tuple[float, ...] = (0.0, 10.0)  # of `short_first`, along the frontier; the default among them
+    trace_pods: int = 200  # of each list of pods that is given, from its middle
+    trace_pods_load: float = 1.2  # of 32 GPUs that they ask for: they arrive faster than they did
     waiting: int = 1_000  # requests that wait while CPU is counted
     bar_start_ms: float = 10.0  # from submit to running at p95
     bar_stop_more_ms: float = 100.0  # that a stop may take beyond `cancel_timeout_s`
@@ -56,6 +66,7 @@ class PlacementParameters:
 def measure(parameters: PlacementParameters, bench: Bench) -> Outcome:
     """Return the figures of placement, real ones first."""
     p = parameters
+    pods = pod_cases(bench.traces, p.trace_pods, p.trace_pods_load)
     bench.progress(0.0, "starting a Ray cluster")
     with site(p.nodes, cancel_timeout_s=p.cancel_timeout_s) as there:
         started = starts(there, p.starts, _told(bench, 0.15, 0.3, p.starts, "starts"))
@@ -66,7 +77,9 @@ def measure(parameters: PlacementParameters, bench: Bench) -> Outcome:
         bench.progress(0.7, "plain Ray")
         rival = plain_ray(p.rival_starts, there.gpus)
     replays = {mix: _replayed(p, mix, bench) for mix in p.mixes}
-    drawn = played(p.trace_loads, p.trace_seeds, p.trace_jobs, p.trace_settings, _drawing(bench))
+    cases = [*drawn_cases(p.trace_loads, p.trace_seeds, p.trace_jobs), *pods]
+    drawn = played(cases, p.trace_settings, _drawing(bench))
+    said = [note for each in pods for note in each.trace.notes]
     bench.progress(0.95, f"{p.waiting} requests wait")
     cpu_ms = cpu_ms_of_waiting(p.waiting, _EVENTS)
     return Outcome(
@@ -81,8 +94,12 @@ def measure(parameters: PlacementParameters, bench: Bench) -> Outcome:
             *(each.document() for each in replays.values()),
             *(each.document() for each in drawn),
         ],
-        charts=[_waiting_chart(mix, comparison) for mix, comparison in replays.items()],
-        notes=[*_notes(p, stuck, replays), *heavy_notes(drawn)],
+        charts=[*(_waiting_chart(mix, comparison) for mix, comparison in replays.items()), *frontiers(drawn)],
+        notes=[
+            *_notes(p, stuck, replays),
+            *heavy_notes(drawn),
+            *dict.fromkeys(said),
+        ],
     )
 
 
@@ -99,7 +116,7 @@ def _replayed(parameters: PlacementParameters, mix: str, bench: Bench) -> Compar
 
 
 def _drawing(bench: Bench) -> Callable[[str], None]:
-    return lambda name: bench.progress(0.9, f"replaying heavy tails, {name}")
+    return lambda name: bench.progress(0.9, f"replaying {name}")
 
 
 def _ray_bars(
@@ -231,8 +248,10 @@ SCENARIO = Scenario(
         trace_jobs=400,
         trace_loads=(0.7, 0.9, 1.1),
         trace_seeds=(1, 2, 3, 4, 5),
-        trace_settings=(0.0, 1.0, 3.0, 10.0, 30.0),
+        trace_settings=(0.0, 1.0, 3.0, 10.0, 30.0, 100.0),
+        trace_pods=2_000,
         waiting=5_000,
     ),
     measure=measure,
+    reads_traces=True,
 )

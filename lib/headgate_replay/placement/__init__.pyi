@@ -19,6 +19,7 @@ from .jobs import (
     Job as Job,
     Latencies as Latencies,
     Trace as Trace,
+    at_load as at_load,
     cluster_of as cluster_of,
     generated as generated,
     trace_of as trace_of,

@@ -122,6 +122,27 @@ def without_durations(trace: Trace) -> Trace:
     return replace(trace, jobs=tuple(replace(job, estimated_s=0.0) for job in trace.jobs), notes=notes)
 
 
+def at_load(trace: Trace, cluster: Cluster, *, jobs: int, load: float) -> Trace:
+    """Return jobs from the middle of a trace, arriving so fast that they ask for `load` of the cluster's GPUs.
+
+    Raises:
+        InvalidTraceError: they arrive all at once, or ask for none.
+    """
+    first = max(0, (len(trace.jobs) - jobs) // 2)
+    found = trace.jobs[first : first + jobs]
+    gpus = cluster.total.get(cluster.counted) / MILLI
+    since_s, span_s = found[0].arrived_s, sum(job.gpus * job.duration_s for job in found) / (load * gpus)
+    lasted_s = found[-1].arrived_s - since_s
+    if lasted_s <= 0 or span_s <= 0:
+        raise InvalidTraceError(f"{trace.name}: {len(found)} jobs of its middle have no load that could be changed")
+    faster = lasted_s / span_s
+    note = (
+        f"{len(found)} jobs of its middle, arriving {faster:.1f} times as fast: work for {load:.0%} of {gpus:g} GPUs."
+    )
+    arrived = (replace(job, arrived_s=(job.arrived_s - since_s) / faster) for job in found)
+    return trace_of(trace.name, arrived, [*trace.notes, note])
+
+
 @dataclass(frozen=True, slots=True)
 class Latencies:
     """Seconds that the cluster takes; the defaults are what Ray 2.60 took when measured.

@@ -17,7 +17,7 @@ from headgate.placement.outcomes import LedgerSettings
 from headgate.placement.pool import Pool
 from headgate.placement.request import Occupancy, Stage
 from headgate.placement.rules import PreemptionRules
-from headgate.placement.victims import is_shorter, lost_work, refusal
+from headgate.placement.victims import lost_work, may_be_shorter, much_longer, refusal, runner
 from headgate_replay.placement.bounds import Stoppable, judged
 from headgate_replay.placement.engine import Engine, Free, Outcome, OvercommittedError, Policy, Shape, replayed
 from headgate_replay.placement.jobs import Cluster, Trace
@@ -184,7 +184,10 @@ class LedgerDriver(Policy):
         is_reserved = self._ledger.groups[self._starts[job].group_id].reserved is not None
         on_loan = is_reserved and victim.request.priority < entitled <= preemptor.request.priority
         now = self.engine.now
-        shorter = is_shorter(preemptor, victim, self._ledger.durations, self._rules, now)
+        as_it_stands = runner(victim, self._ledger.durations, self._rules, now)
+        shorter = may_be_shorter(preemptor, victim, self._rules) and bool(
+            much_longer(preemptor, [as_it_stands], self._rules)
+        )
         return (
             refusal(preemptor.request, victim, self._pool, self._rules, now, reclaim=on_loan, shorter=shorter) is None
         )

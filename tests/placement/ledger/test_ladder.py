@@ -49,6 +49,18 @@ def test_an_idle_group_that_is_much_too_large_is_left_while_nodes_have_room() ->
     assert world.step("small") == "new_group"
 
 
+@pytest.mark.parametrize(("waits", "step"), [(False, "idle_group"), (True, "new_group")])
+def test_an_idle_group_that_is_a_little_too_large_is_taken_only_while_nobody_else_waits(waits: bool, step: str) -> None:
+    world = World()
+    world.submit("beside", 3, preemptible=False)
+    world.submit("large", 3)
+    world.end("large")
+    if waits:
+        world.submit("wide", 8, priority=1, estimated_duration_s=10.0)
+    world.submit("next", 2)
+    assert world.step("next") == step
+
+
 def test_without_reuse_a_group_goes_with_its_occupant() -> None:
     world = World(pool(reuse=False))
     world.submit("one", 2)

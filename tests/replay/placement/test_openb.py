@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate.placement.amounts import GPU, MEMORY
-from headgate_replay.placement import InvalidTraceError, read_openb
+from headgate_replay.placement import InvalidTraceError, at_load, cluster_of, read_openb
 
 HEAD = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
 
@@ -83,3 +83,17 @@ def test_an_empty_file_and_one_of_bytes_are_no_lists(tmp_path: Path) -> None:
         (tmp_path / "odd.csv").write_bytes(content)
         with pytest.raises(InvalidTraceError):
             read_openb(tmp_path / "odd.csv")
+
+
+def test_jobs_of_the_middle_arrive_as_fast_as_a_load_asks_for(tmp_path: Path) -> None:
+    trace = read_openb(pods(tmp_path, *(row(f"p{n}", 1_000 * n, 1_000 * n + 500) for n in range(10))))
+    found = at_load(trace, cluster_of(1), jobs=4, load=0.5)
+    assert [job.job_id for job in found.jobs] == ["p3", "p4", "p5", "p6"]
+    assert sum(job.gpus * job.duration_s for job in found.jobs) / found.jobs[-1].arrived_s == pytest.approx(0.5 * 8)
+    assert "work for 50% of 8 GPUs" in found.notes[-1]
+
+
+def test_jobs_that_arrive_at_once_have_no_load_to_change(tmp_path: Path) -> None:
+    trace = read_openb(pods(tmp_path, row("a", 0, 100), row("b", 0, 100)))
+    with pytest.raises(InvalidTraceError, match="have no load"):
+        at_load(trace, cluster_of(1), jobs=2, load=0.5)

@@ -1,0 +1,31 @@
+"""Traces that the benchmark of placement plays beside its peers, and the frontier that it draws of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headgate_bench.placement.heavy_tails import (
+    PEERS,
+    drawn_cases,
+    frontiers,
+    heavy_bars,
+    heavy_notes,
+    played,
+    pod_cases,
+)
+from headgate_bench.scenarios.placement import PlacementParameters
+from tests.replay.placement.test_openb import pods, row
+
+
+def test_a_list_of_pods_stands_beside_drawn_traces_in_bars_notes_and_frontiers(tmp_path: Path) -> None:
+    path = pods(tmp_path, *(row(f"p{n}", 100 * n, 100 * n + 500, gpus=8) for n in range(20)))
+    cases = [*drawn_cases((0.9,), (1,), 12), *pod_cases([path], 12, 1.0)]
+    assert [each.kind for each in cases[2:]] == ["pods.csv, durations told", "pods.csv, durations not told"]
+    found = played(cases, (0.0, 10.0), lambda _name: None)
+    bars = heavy_bars(found, 0.5, 40, PlacementParameters())
+    assert [bar.id for bar in bars][:2] == ["P7.trace_wait", "P7.trace_wide"]
+    assert "worst of 4 traces" in bars[0].what
+    charts = frontiers(found)
+    assert [chart.title.split(", ", 1)[1] for chart in charts] == [each.kind for each in cases]
+    assert [len(points) for points in charts[2].series.values()] == [2, *(1 for _ in PEERS), 1]
+    assert len(heavy_notes(found)) == len(cases) * (2 + len(PEERS) + 1)
