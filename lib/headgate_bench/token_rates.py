@@ -24,6 +24,7 @@ from headgate.admission import (
 )
 from headgate.admission.laws import LimitLaw
 from headgate.core.rates import UNLIMITED, ModelRates, RateLimits, RateNote
+from headgate.core.status import RequestStatus
 from headgate.models import rate_notes
 from headgate.run import RecentReplies
 from headgate.simulation.providers import Agenda
@@ -164,7 +165,7 @@ class ControllerRule:
     """Request admission: with limits per minute, or with nothing but a law of requests in flight."""
 
     def __init__(self, make_law: Callable[[int], LimitLaw], most: int, rates: ModelRates, *, heeds: bool) -> None:
-        self._controller = AdmissionController(make_law)
+        self._controller = AdmissionController(make_law, learns_rates=heeds)
         self._controller.register(_NAME, most, "bench", 0.0, rates)
         self._heeds = heeds
         self._replies: dict[str, RecentReplies] = {}
@@ -213,6 +214,10 @@ class ControllerRule:
             outcome = RequestOutcome(kind, wait_s or None, told=notes)
         self._controller.release(request.lease, outcome, now)
         request.lease = None
+
+    def statuses(self, now: float) -> list[RequestStatus]:
+        """Return what the controller knows."""
+        return self._controller.accounts.statuses(now)
 
     def next_at(self, now: float) -> float:
         """Return when the controller wants to know the time."""

@@ -10,6 +10,7 @@ from headgate.admission.breaker import Breaker, BreakerRule
 from headgate.admission.items import Domain, Pressure, PressureReason, ProviderModel, RequestKey
 from headgate.admission.laws import LimitLaw
 from headgate.admission.leases import Flow
+from headgate.admission.rate_learner import RateLearner
 from headgate.admission.rates import REASONS, AccountRates, RateScopes
 from headgate.admission.waiters import Waiters
 from headgate.core.rates import ModelRates
@@ -60,6 +61,8 @@ class Account:
     """When the controller looks at it next without being asked."""
     rates: AccountRates | None = None
     """The limits per minute that hold for it; None where there are none."""
+    learner: RateLearner | None = None
+    """What refusals that told nothing show of a limit per minute; None before the first."""
 
     def admits(self, now: float) -> bool:
         """Return whether its own rules let one more request of it pass."""

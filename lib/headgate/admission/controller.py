@@ -50,6 +50,8 @@ class AdmissionController:
         accounts: every provider, model and request key; to be read.
         generation: this life of the controller; leases of another one are refused.
         closed: why nothing is admitted any more; None while something is.
+
+    Limits per minute that nobody states or tells are learnt from refusals, unless `learns_rates` is false.
     """
 
     def __init__(
@@ -59,11 +61,12 @@ class AdmissionController:
         breaker: BreakerRule | None = None,
         generation: int = 1,
         trace_requests: bool = False,
+        learns_rates: bool = True,
     ) -> None:
         self.effects = Effects(trace_requests=trace_requests)
         self.generation = generation
         self.closed: str | None = None
-        self._limits = Limits(make_law, breaker or BreakerRule(), self.effects)
+        self._limits = Limits(make_law, breaker or BreakerRule(), self.effects, learns_rates=learns_rates)
         self.accounts = self._limits.accounts
         self._keys = self.accounts.keys
         self._agenda = self._limits.agenda

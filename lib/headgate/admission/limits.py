@@ -15,6 +15,7 @@ from headgate.admission.effects import Effects
 from headgate.admission.items import ProviderModel, RequestKey
 from headgate.admission.laws import LimitChange, LimitLaw
 from headgate.admission.leases import RequestLease, Ticket
+from headgate.admission.rate_learner import RateLearner
 from headgate.admission.rates import RateScope
 from headgate.core.errors import InvalidSettingError
 from headgate.core.rates import ModelRates
@@ -99,11 +100,14 @@ class Limits:
         is_watched: whether somebody notices changes without waiting for anything.
     """
 
-    def __init__(self, make_law: Callable[[int], LimitLaw], breaker: BreakerRule, effects: Effects) -> None:
+    def __init__(
+        self, make_law: Callable[[int], LimitLaw], breaker: BreakerRule, effects: Effects, *, learns_rates: bool
+    ) -> None:
         self.accounts = Accounts(make_law, breaker)
         self.agenda = Agenda()
         self.is_watched = False
         self._effects = effects
+        self._learns_rates = learns_rates
 
     # What their owner changes.
 
@@ -177,6 +181,8 @@ class Limits:
         account, learnt = key.account, outcome
         if lease.taken is not None or outcome.told:
             learnt = self._settle(lease, outcome, now)
+        if account.learner is not None or (outcome.kind is OutcomeKind.RATE_LIMITED and self._learns_rates):
+            self._learn(lease, learnt, now)
         changes = key.law.observe(lease.admitted, learnt, key.in_flight, now)
         if outcome.kind is OutcomeKind.SUCCESS:
             key.rate_limits = 0
@@ -207,6 +213,16 @@ class Limits:
         if outcome.told and self.accounts.scopes.note(account, outcome, now):
             return outcome._replace(kind=OutcomeKind.PROVIDER_FAILURE)
         return outcome
+
+    def _learn(self, lease: RequestLease, outcome: RequestOutcome, now: float) -> None:
+        """Let refusals, and what is answered between them, show a limit per minute."""
+        account = lease.key.account
+        learner = account.learner = account.learner or RateLearner(now)
+        if outcome.kind is OutcomeKind.RATE_LIMITED:
+            if learner.refused(lease.admitted.in_flight, now):
+                self.accounts.scopes.learn(account, learner, now, is_empty=True)
+        elif outcome.kind is OutcomeKind.SUCCESS and learner.answered(lease.acquired_at, outcome, now):
+            self.accounts.scopes.learn(account, learner, now, is_empty=False)
 
     def learnt(self, key: RequestKey, ceiling: int, now: float) -> Account | None:
         """Take over a ceiling that other processes have found; return the account, None if it is not registered."""

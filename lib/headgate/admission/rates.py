@@ -15,6 +15,7 @@ from headgate.core.status import RateStatus
 if TYPE_CHECKING:
     from headgate.admission.accounts import Account, Provider
     from headgate.admission.items import RequestItem
+    from headgate.admission.rate_learner import RateLearner
 
 BURST_S: Final = 10.0
 """A bucket holds what comes in so many seconds. A provider's own holds a minute: the rest is left for what estimates
@@ -38,6 +39,9 @@ whose large requests have just moved it."""
 
 _OF_PROMPTS: Final = (1, 3)
 """The units in which a prompt alone may be more than a minute's."""
+
+_OF_REPLIES: Final = (2, 3)
+"""The units that an attempt takes from when it is answered."""
 
 _MOST_OWED: Final = 4_096
 """Groups whose debts are remembered."""
@@ -69,8 +73,10 @@ class Bucket:
         scope: whose it is.
         stated: per minute, by the roster, of all processes.
         told: per minute, by the provider's answers.
-        share: the part of both that is this process's.
-        limit: what comes in a minute: its share of the smaller of what is stated and what was told; infinite without.
+        learnt: per minute, by refusals that told nothing, of this process; infinite without.
+        share: the part of what is stated and told that is this process's.
+        limit: what comes in a minute: its share of the smaller of what is stated and what was told, or what is learnt
+            where that is less; infinite without.
         level: what is left at `at`; below 0 it is owed.
         reserved: of it, what attempts in flight have taken and may give back.
         closed_until: when the provider said that it has room again.
@@ -79,8 +85,8 @@ class Bucket:
     """
 
     __slots__ = (
-        "_most", "at", "closed_until", "level", "limit", "opens", "reserved", "scope", "share", "stated", "told",
-        "told_at", "unit",
+        "_most", "at", "closed_until", "learnt", "level", "limit", "opens", "reserved", "scope", "share", "stated",
+        "told", "told_at", "unit",
     )  # fmt: skip
 
     def __init__(self, scope: RateScope, unit: int, now: float) -> None:
@@ -89,6 +95,7 @@ class Bucket:
         self.stated: float | None = None
         self.told: float | None = None
         self.told_at = 0.0
+        self.learnt = math.inf
         self.share = 1.0
         self.limit = self._most = self.level = math.inf
         self.at = now
@@ -171,9 +178,17 @@ class Bucket:
             self.closed_until = max(self.closed_until, now + min(wait_s, LONGEST_BLOCK_S))
         self._set_level(min(self.refill(now), 0.0))
 
+    def learn(self, per_minute: float, now: float, debt: float | None) -> None:
+        """Take the limit that refusals showed, infinite for none; with a debt, nothing is left of it."""
+        self.refill(now)
+        self.learnt = per_minute
+        self._moved()
+        if debt is not None:
+            self._set_level(min(self.level, -debt))
+
     def _moved(self) -> None:
         told = math.inf if self.told is None else self.told
-        self.limit = self.share * (told if self.stated is None else min(told, self.stated))
+        self.limit = min(self.learnt, self.share * (told if self.stated is None else min(told, self.stated)))
         self._most = burst_of(self.limit)
         self._set_level(min(self.level, self._most) if self.limit < math.inf else math.inf)
 
@@ -404,6 +419,7 @@ class AccountRates:
                 left=max(0.0, bucket.refill(now)),
                 reserved=bucket.reserved,
                 is_told=bucket.told is not None and (bucket.stated is None or bucket.told < bucket.stated),
+                is_learnt=bucket.learnt <= bucket.limit,
             )
             for bucket in self.buckets
             if bucket.limit < math.inf
@@ -472,11 +488,7 @@ class RateScopes:
 
         What it told is kept for the model alone: which of the levels a provider means it does not say.
         """
-        own = _own_scope(account)
-        if account.rates is None or own not in account.rates.scopes:
-            self._say(own, account, "", NO_RATES, now)
-        assert account.rates is not None
-        scope = account.rates.scopes[own]
+        scope = self._own(account, now)
         was_rate = False
         for note in outcome.told:
             bucket = scope.buckets[note.unit]
@@ -484,9 +496,30 @@ class RateScopes:
             if outcome.kind is OutcomeKind.RATE_LIMITED and note.remaining is not None and note.remaining < 1:
                 was_rate = True
                 bucket.refused(note.reset_s if outcome.retry_after_s is None else outcome.retry_after_s, now)
-        if scope.collect():
-            account.rates.collect()
+        self._collect(scope)
         return was_rate
+
+    def _own(self, account: Account, now: float) -> RateScope:
+        """Return the scope of a model, which an account without limits joins."""
+        own = _own_scope(account)
+        if account.rates is None or own not in account.rates.scopes:
+            self._say(own, account, "", NO_RATES, now)
+        assert account.rates is not None
+        return account.rates.scopes[own]
+
+    def learn(self, account: Account, learner: RateLearner, now: float, *, is_empty: bool) -> None:
+        """Take the limit that refusals of an account show; where nothing is left, what is in flight is still owed."""
+        scope = self._own(account, now)
+        for bucket in scope.buckets:
+            if bucket.unit != learner.unit:
+                bucket.learn(math.inf, now, None)
+                continue
+            debt = None
+            if is_empty:
+                owed = max(bucket.reserved, account.in_flight * learner.mean_reply)
+                debt = (owed if bucket.unit in _OF_REPLIES else 0.0) + learner.pause_s * learner.limit / 60
+            bucket.learn(learner.limit, now, debt)
+        self._collect(scope)
 
     def share(self, provider: Provider, now: float) -> None:
         """Have its part of every limit that holds for a provider."""
@@ -511,14 +544,15 @@ class RateScopes:
         else:
             rates.scopes.pop(name, None)
         scope.share_out(now)
-        has_changed = scope.collect()
         rates.collect()
-        if has_changed:
-            for member in scope.members:
-                assert member.rates is not None
-                member.rates.collect()
+        self._collect(scope)
         if not scope.members:
             del self._by_name[name]
+
+    def _collect(self, scope: RateScope) -> None:
+        for member in scope.members if scope.collect() else ():
+            assert member.rates is not None
+            member.rates.collect()
 
     def validate(self, accounts: Iterator[Account]) -> None:
         """Assert that levels and accounts know of each other, and what holds of each level."""

@@ -143,6 +143,8 @@ class RateStatus:
     """What requests in flight have taken, and may give back in part."""
     is_told: bool
     """Whether the provider's answers told it, and not the roster."""
+    is_learnt: bool = False
+    """Whether it is learnt from refusals that told nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,208 @@
+"""A limit per minute that nobody states and no answer tells of, learnt from when attempts are refused. Pure.
+
+A provider that counts what it answers lets everything in until nothing is left, and then refuses everything, however
+little is in flight, until what it owes is paid: an outbreak. From the last refusal of one outbreak to the first of the
+next, what came in is what was used, in the unit that is limited: so the limit is measured, to a percent or two.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean, pstdev
+from typing import Final
+
+from headgate.admission.classify import RequestOutcome
+
+_ROW: Final = 3
+"""Refusals, with nothing accepted that was sent after the first, that make an outbreak: who counts requests in flight
+refuses one, and accepts the next."""
+
+_LEARNT_ROW: Final = 2
+"""The same while a limit is learnt."""
+
+_LEAST_SHARE: Final = 0.05
+"""Of attempts refused from one outbreak to the next, without which nothing is learnt: a settled law has 2 %."""
+
+_LEAST_S: Final = 20.0
+_LEAST_ANSWERS: Final = 10
+"""Between two outbreaks, for a measurement. Outbreaks that follow faster are taken for the rest of a debt, twice."""
+
+_USUAL_KEPT: Final = 0.8
+"""Of the usual rate of answers, with each outbreak. Less than half of it is not learnt: recovery from a storm of
+refusals looks like that."""
+
+_LEAST_KEPT: Final = 0.75
+"""Of a learnt limit, by one measurement: a time in which little was asked for looks like a low limit."""
+
+_LEAST_MEASURED: Final = 3
+_REMEMBERED: Final = 6
+"""Measurements by which the unit is found: they agree in the one that is limited."""
+
+_CLEARLY: Final = 0.5
+"""Of the present unit's spread, that another's must be below."""
+
+_LONGER: Final = 1.5
+"""Replies in flight are longer than those that were answered: long ones stay longer. They are still to be paid."""
+
+_STEP_S: Final = 15.0
+_FIRST_STEP: Final = 0.005
+_LARGEST_STEP: Final = 0.16
+_EVEN_STEPS: Final = 8
+_STEPS_TO_DOUBLE: Final = 2
+"""A limit that is used grows by half a percent per step, twice as much every half minute: after two even minutes, or at
+once where it was measured only before it was in force."""
+
+_USED: Final = 0.8
+_MOST_GROWTH: Final = 8.0
+"""Times what was measured; a limit that has grown so far is none."""
+
+_PAUSE_S: Final = 3.0
+_LONGEST_PAUSE_S: Final = 15.0
+"""Until one attempt finds out whether an outbreak is over; twice as long each time."""
+
+_TRIALS: Final = 6
+"""Outbreaks in a row with as many refusals as before, after which a learnt limit is given up."""
+
+_REST_S: Final = 600.0
+"""Until it is tried again; twice as long each time."""
+
+
+class RateLearner:
+    """What refusals show of a limit per minute. Owned by its account, made by the first refusal.
+
+    Attributes:
+        unit: what is limited, by its place in `RATE_UNITS`.
+        limit: per minute, of this process; infinite while none is learnt.
+        mean_reply: tokens that a request in flight will probably be answered with.
+        pause_s: until one attempt is to find out whether an outbreak is over.
+    """
+
+    __slots__ = (
+        "_amounts", "_answered", "_began_at", "_echoes", "_even_steps", "_failures", "_is_out", "_known", "_low",
+        "_measured", "_most", "_refused", "_refused_at", "_rest_s", "_rests_until", "_row", "_since", "_step_amount",
+        "_step_at", "_steps", "_usual", "limit", "mean_reply", "pause_s", "unit",
+    )  # fmt: skip
+
+    def __init__(self, now: float) -> None:
+        self.unit = 0
+        self.limit = math.inf
+        self.mean_reply = self.pause_s = 0.0
+        # The row of refusals: the first of all may be amid an outbreak.
+        self._is_out = True
+        self._row = self._most = 0
+        self._began_at = self._refused_at = now
+        # Attempts since an outbreak began, and what was answered since its last refusal.
+        self._refused = self._low = self._answered = 0
+        self._amounts = [0, 0, 0, 0]
+        self._since = now
+        self._usual = 0.0
+        # What is learnt, and how the limit grows from it.
+        self._known = 0.0
+        self._measured: list[list[float]] = []
+        self._echoes = self._failures = 0
+        self._rest_s, self._rests_until = _REST_S, -math.inf
+        self._steps = self._even_steps = self._step_amount = 0
+        self._step_at = math.inf
+
+    def answered(self, sent_at: float, outcome: RequestOutcome, now: float) -> bool:
+        """Take an answer; return whether the limit moved."""
+        if sent_at >= self._refused_at:
+            self._row, self._is_out = 0, False
+        self._answered += 1
+        sent, said, amounts = outcome.prompt_tokens, outcome.tokens, self._amounts
+        amounts[0] += 1
+        amounts[1] += sent
+        amounts[2] += said
+        amounts[3] += sent + said
+        return now >= self._step_at and self._grow(now)
+
+    def _grow(self, now: float) -> bool:
+        amount = self._amounts[self.unit]
+        used, self._step_amount = amount - self._step_amount, amount
+        seconds, self._step_at = now - self._step_at + _STEP_S, now + _STEP_S
+        if used < _USED * self.limit * seconds / 60:
+            return False
+        doublings = max(0, self._steps - self._even_steps) // _STEPS_TO_DOUBLE
+        self.limit *= 1 + min(_LARGEST_STEP, _FIRST_STEP * 2**doublings)
+        self._steps += 1
+        if self.limit > _MOST_GROWTH * self._known:
+            self._forget()
+        return True
+
+    def _forget(self) -> None:
+        self.limit = self._step_at = math.inf
+        self._failures = 0
+        self._measured.clear()
+
+    def refused(self, in_flight: int, now: float) -> bool:
+        """Take the refusal of what was the n-th in flight; return whether a limit is learnt, and nothing left of it."""
+        if not self._row:
+            self._began_at, self._most = now, in_flight
+        self._row += 1
+        self._refused += 1
+        self._low += in_flight == 1 or 2 * in_flight <= self._most
+        self._refused_at = now
+        if self._is_out:
+            self.pause_s = min(_LONGEST_PAUSE_S, max(_PAUSE_S, 2 * self.pause_s))
+        elif self._row < (_ROW if self.limit == math.inf else _LEARNT_ROW):
+            return False
+        else:
+            self._is_out = True
+            self.pause_s = 0.0
+            self._learn(now)
+        self._amounts = [0, 0, 0, 0]
+        self._since = now
+        self._step_amount = 0
+        return self.limit < math.inf
+
+    def _learn(self, now: float) -> None:
+        """Learn from what was answered since the last outbreak, as another begins."""
+        seconds = self._began_at - self._since
+        is_measured = seconds >= _LEAST_S and self._amounts[0] >= _LEAST_ANSWERS
+        is_much = self._refused >= _LEAST_SHARE * (self._refused + self._answered)
+        is_low = self._low >= _ROW
+        self._refused = self._low = self._answered = 0
+        if self.limit == math.inf:
+            requests = self._amounts[0] * 60 / seconds if is_measured else 0.0
+            usual, self._usual = self._usual, max(requests, _USUAL_KEPT * self._usual)
+            if not (is_much and is_low and requests > usual / 2) or now < self._rests_until:
+                return
+        else:
+            self._failures = self._failures + 1 if is_much else 0
+            if self._failures == _TRIALS:
+                self._rests_until, self._rest_s = now + self._rest_s, 2 * self._rest_s
+                self._forget()
+                return
+        if is_measured:
+            self._measure([amount * 60 / seconds for amount in self._amounts])
+        else:
+            self._echoes += 1
+            if self._echoes > 2:
+                self._known, self._even_steps = self._known / 2, 0
+        self.limit = self._known
+        self._steps, self._step_at = 0, now + _STEP_S
+
+    def _measure(self, rates: list[float]) -> None:
+        self.mean_reply = _LONGER * rates[2] / rates[0]
+        self._echoes = 0
+        units = [unit for unit in (3, 2, 0, 1) if rates[unit]]
+        unit, before = units[0], self._known
+        if self.limit < math.inf:
+            self._measured = [*self._measured[1 - _REMEMBERED :], rates]
+            unit = self._find_unit(units)
+        self._known = rates[unit]
+        if self._measured and unit == self.unit:
+            self._known = max(self._known, _LEAST_KEPT * before)
+        self.unit = unit
+        self._even_steps = _EVEN_STEPS if self._measured else 0
+
+    def _find_unit(self, units: list[int]) -> int:
+        """Return the unit in which measurements clearly agree best, else the present one."""
+        if self.unit not in units:
+            return units[0]
+        if len(self._measured) < _LEAST_MEASURED:
+            return self.unit
+        found = {unit: [rates[unit] for rates in self._measured] for unit in units}
+        spread = {unit: pstdev(each) / fmean(each) for unit, each in found.items()}
+        best = min(units, key=spread.__getitem__)
+        return best if spread[best] < _CLEARLY * spread[self.unit] else self.unit
