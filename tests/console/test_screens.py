@@ -166,9 +166,7 @@ def test_a_worker_of_a_pool_is_drained_and_released(address: str, page: Page) ->
     page.wait_for_selector("dialog >> text=Done.")
 
 
-def test_what_is_pressed_stays_what_it_is_until_it_is_let_go(
-    address: str, system: worlds.System, page: Page
-) -> None:
+def test_what_is_pressed_stays_what_it_is_until_it_is_let_go(address: str, system: worlds.System, page: Page) -> None:
     page.goto(f"{address}/workers")
     button = page.locator("section", has_text="Pool chat").get_by_role("button", name="Drain").first
     worker = (button.get_attribute("aria-label") or "").removeprefix("Drain ")
