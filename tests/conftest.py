@@ -63,7 +63,7 @@ WITH_REAL_SERVERS: Final = ("slow", "chaos", "alone")
 end of the run names it with its traceback. What is named there time and again is a defect."""
 
 
-SHARED_SERVERS: Final = ("prefect_worker", "prefect_server", "ray_cluster")
+SHARED_SERVERS: Final = ("prefect_server", "ray_cluster")
 """Fixtures of the session that only the tests of one group of `tests/spreading.py` ask for."""
 
 TESTS: Final = Path(__file__).parent
@@ -192,9 +192,12 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
                 fixture.finish(item._request)  # type: ignore[attr-defined]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def prefect_worker(prefect_server: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder of a real worker that has the deployments of `prefect.yaml` that tests start, their schedules off."""
+    """The folder of a real worker that has the deployments of `prefect.yaml` that tests start, their schedules off.
+
+    It ends with the module: of what others deploy on the server it would take the runs that fall due.
+    """
     from headgate.orchestration.deployment_file import read_deployment_file
     from headgate.orchestration.deployments import deploy_all
     from headgate.orchestration.work_pool import worker

@@ -13,7 +13,7 @@ from xdist.scheduler import LoadFileScheduling
 from tests.house.tree import ROOT
 
 _ASKS_FOR_PREFECT: Final = re.compile(r"\bprefect(_server|_worker)?: |usefixtures\(\"prefect\"\)")
-"""A test's argument or mark that starts the shared server, which costs ten seconds and as much memory as all else."""
+"""A test's argument or mark that starts the shared server, which costs 20 s of CPU and as much memory as all else."""
 
 _ON_RAY: Final = ("tests/placement/client/", "tests/placement/cluster/", "tests/placement/test_schedulemesh.py")
 """Where the tests are that share one Ray cluster, which costs ten seconds and nearly a gigabyte."""
@@ -30,15 +30,12 @@ class Spreading(LoadFileScheduling):
 
 
 def group(nodeid: str) -> str:
-    """Return the name of the tests that one process runs one after the other: a file, or files that share a server.
-
-    The flows, and whatever else asks for Prefect, have a server each: together they would take longer than all others.
-    """
+    """Return the name of the tests that one process runs one after the other: a file, or files that share a server."""
     file = nodeid.split("::", 1)[0]
     if file.startswith(_ON_RAY):
         return "the shared Ray cluster"
     if _shares_prefect(file):
-        return "the flows' Prefect server" if file.startswith("tests/flows/") else "the shared Prefect server"
+        return "the shared Prefect server"
     return file
 
 

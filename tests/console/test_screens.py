@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
+import httpx
 import pytest
 
 from headgate.console import serve_console
@@ -155,11 +157,28 @@ def test_nothing_chosen_is_a_sentence(address: str, page: Page, visits: Visits) 
 def test_a_worker_of_a_pool_is_drained_and_released(address: str, page: Page) -> None:
     page.goto(f"{address}/workers")
     pool = page.locator("section", has_text="Pool chat")
-    pool.locator("text=Drain").first.click()
+    pool.get_by_role("button", name="Drain").first.click()
     page.click("dialog button.primary")
     page.wait_for_selector("dialog >> text=Done.")
     page.click("dialog >> text=Close")
-    pool.locator("text=Release").first.click()
+    pool.get_by_role("button", name="Release").first.click()
+    page.click("dialog button.primary")
+    page.wait_for_selector("dialog >> text=Done.")
+
+
+def test_what_is_pressed_stays_what_it_is_until_it_is_let_go(address: str, system: worlds.System, page: Page) -> None:
+    page.goto(f"{address}/workers")
+    button = page.locator("section", has_text="Pool chat").get_by_role("button", name="Drain").first
+    worker = (button.get_attribute("aria-label") or "").removeprefix("Drain ")
+    button.hover()
+    page.mouse.down()
+    with page.expect_response(lambda answer: answer.url.endswith("/workers") and "Release" in answer.text()):
+        httpx.post(f"{system.elastic}/elastic/v1/workers/{quote(worker, safe='')}/drain", json={}).raise_for_status()
+    page.mouse.up()
+    page.wait_for_selector("dialog >> text=Preview.")
+    assert f"put {worker} to sleep" in page.inner_text("dialog")
+    page.click("dialog >> text=Close")
+    page.get_by_role("button", name=f"Release {worker}").click()
     page.click("dialog button.primary")
     page.wait_for_selector("dialog >> text=Done.")
 

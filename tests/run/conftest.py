@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate.run import learning
+from headgate.run.budgets import sharing
 from tests.run.run_world import World
 
 
@@ -17,5 +18,6 @@ def world(tmp_path: Path) -> World:
 
 @pytest.fixture
 def day_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has a run share what it learns of limits less often: alone it learns nothing, 17 280 times in a simulated day."""
+    """Has a run that is alone share less often what it learns and spends: nobody listens, 23 000 times in a day."""
     monkeypatch.setattr(learning, "SHARE_EVERY_S", 300.0)
+    monkeypatch.setattr(sharing, "ALONE_EVERY_S", 120.0)

@@ -29,6 +29,22 @@
     addEventListener("pageshow", (event) => { if (event.persisted) listen(); });
   }
 
+  // What is pressed stays what it is until the pointer lets go of it: news would make another row's button of it.
+  const HELD_MS = 10000;
+  let pressedAt = -Infinity, isBehind = false;
+  function letGo() {
+    pressedAt = -Infinity;
+    if (isBehind) setTimeout(tick);
+    isBehind = false;
+  }
+  addEventListener("pointerdown", (event) => { if (event.isPrimary && event.button === 0) pressedAt = event.timeStamp; }, true);
+  for (const end of ["pointerup", "pointercancel"]) addEventListener(end, letGo, true);
+  document.addEventListener("htmx:before:swap", (event) => {
+    if (event.timeStamp - pressedAt > HELD_MS) return;
+    event.preventDefault();
+    isBehind = true;
+  });
+
   // Times.
   function localTimes() {
     const today = new Date().toDateString();
