@@ -118,6 +118,14 @@ def test_a_long_value_is_cut_in_the_reason() -> None:
     assert len(_reason(sample(1, trace_id="x" * 10_000))) < 200
 
 
+@pytest.mark.parametrize("off", [{"validation_enabled": False}, {"validation_depth": "SCHEMA_ONLY"}])
+def test_the_door_stays_on_where_pandera_is_switched_off(off: dict[str, Any]) -> None:
+    from pandera.config import config_context
+
+    with config_context(**off):
+        assert validated(frame_of([sample(1, score=2.0)])).bad.height == 1
+
+
 def test_pandera_finds_the_same_bad_frame() -> None:
     from pandera.errors import SchemaErrors
 

@@ -21,7 +21,7 @@ class StoreFigures:
 
     Attributes:
         frame_rows_per_s: samples to columns.
-        validated_rows_per_s: the rules of the schema over the large frame.
+        validated_rows_per_s: the pandera schema over the large frame.
         stored_rows_per_s: validate, write Parquet and manifest, flushed to disk: one batch of all rows.
         batch_environments: that it spans, each with a part of its own.
         batch_ms: wall time to store one.

@@ -155,10 +155,6 @@ _GETTERS: Final = tuple(attrgetter(name) for name in COLUMNS)
 _RULES_HOLD: Final = [rule.holds.all().alias(f"{number}") for number, rule in enumerate(RULES)]
 
 
-def _rules_hold(frame: pl.LazyFrame) -> bool:
-    return all(frame.select(_RULES_HOLD).collect().row(0))
-
-
 @cache
 def sample_schema() -> DataFrameSchema:
     """Return the pandera schema of a frame of samples.
@@ -169,7 +165,7 @@ def sample_schema() -> DataFrameSchema:
     import pandera.polars as pa  # noqa: PLC0415
 
     def rules_hold(data: PolarsData) -> bool:
-        return _rules_hold(data.lazyframe)
+        return all(data.lazyframe.select(_RULES_HOLD).collect().row(0))
 
     return pa.DataFrameSchema(
         name="sample",
@@ -180,6 +176,14 @@ def sample_schema() -> DataFrameSchema:
         strict=True,
         ordered=True,
     )
+
+
+@cache
+def row_checks() -> DataFrameSchema:
+    """Return the same checks for a frame whose types are known: pandera takes 3 ms to look at 24 columns."""
+    import pandera.polars as pa  # noqa: PLC0415 - as above
+
+    return pa.DataFrameSchema(name="sample rows", checks=sample_schema().checks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,11 +230,17 @@ def validated(frame: pl.DataFrame) -> Validated:
             f"the frame's columns are not those of a sample: {_difference(frame.schema)}",
             next_step="Build the frame with headgate.storage.schema.frame_of.",
         )
-    # The check of `sample_schema`, without pandera: its import would be half of what a process takes to start, and
-    # variables of the environment can switch it off.
-    if _rules_hold(frame.lazy()):
-        return Validated(frame, frame.clear().with_columns(reason=pl.lit(None, dtype=pl.String)))
-    return _sifted(frame)
+    checks = row_checks()
+    from pandera.config import ValidationDepth, config_context  # noqa: PLC0415 - imported by now
+    from pandera.errors import SchemaErrors  # noqa: PLC0415
+
+    try:
+        # Variables of the environment can switch pandera off; this door stays on whatever they say.
+        with config_context(validation_enabled=True, validation_depth=ValidationDepth.SCHEMA_AND_DATA):
+            checks.validate(frame, lazy=True)
+    except SchemaErrors:
+        return _sifted(frame)
+    return Validated(frame, frame.clear().with_columns(reason=pl.lit(None, dtype=pl.String)))
 
 
 def _sifted(frame: pl.DataFrame) -> Validated:
