@@ -73,6 +73,11 @@ def test_headers_are_read(headers: dict[str, str], notes: tuple[RateNote, ...]) 
         ),
         ("This request would exceed the rate limit of 40,000 input tokens per minute.", RateNote(1, 40_000, 0.0)),
         ("Rate limit exceeded. Limit type: tokens. Current limit: 100, Remaining: 0", RateNote(3, 100, 0.0)),
+        # It has room, and not for what the request may be answered with: LiteLLM 1.108 reserves `max_tokens`.
+        (
+            "Limit type: tokens. Current limit: 3002, Remaining: 3002. Limit resets at: 2026-11-26 21:19:29 UTC",
+            RateNote(3, 3_002, 0.0),
+        ),
         ("Too many requests per minute", RateNote(0, None, 0.0)),
     ],
 )
