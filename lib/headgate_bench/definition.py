@@ -55,10 +55,10 @@ def _check(name: str, value: object) -> None:
     for number in value if isinstance(value, tuple) else (value,):
         if isinstance(number, bool) or not isinstance(number, int | float):
             continue
-        is_bar, is_share = name.startswith("bar"), name.endswith("_share")
-        if math.isfinite(number) and (is_bar or number > 0 or (is_share and number == 0)):
+        is_bar, may_be_0 = name.startswith("bar"), name.endswith(("_share", "_settings"))
+        if math.isfinite(number) and (is_bar or number > 0 or (may_be_0 and number == 0)):
             continue
-        rule = "finite" if is_bar else "finite and >= 0" if is_share else "finite and > 0"
+        rule = "finite" if is_bar else "finite and >= 0" if may_be_0 else "finite and > 0"
         raise InvalidInputError(f"parameter {name} must be {rule} (got {number!r})")
 
 

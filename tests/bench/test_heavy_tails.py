@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from headgate_bench.definition import changed
 from headgate_bench.placement.heavy_tails import (
     PEERS,
     drawn_cases,
@@ -15,6 +16,11 @@ from headgate_bench.placement.heavy_tails import (
 )
 from headgate_bench.scenarios.placement import PlacementParameters
 from tests.replay.placement.test_openb import pods, row
+
+
+def test_the_frontier_may_be_asked_for_at_0_where_no_work_goes_first_for_being_short() -> None:
+    asked = changed(PlacementParameters(), ["trace_settings=0,3"])
+    assert asked.trace_settings == (0.0, 3.0)
 
 
 def test_a_list_of_pods_stands_beside_drawn_traces_in_bars_notes_and_frontiers(tmp_path: Path) -> None:
