@@ -95,7 +95,13 @@ async def _judged_matrix(settings: Settings, result: runs.RunResult) -> pl.DataF
     """
     import polars as pl  # noqa: PLC0415 - `--help` waits for no tables
 
-    ours = await matrix_of(settings, result)
+    samples = await matrix_of(settings)
+    pairs = pl.DataFrame(
+        [(pair.model, pair.environment) for pair in result.progress.pairs],
+        schema={"model": pl.String, "environment": pl.String},
+        orient="row",
+    )
+    ours = samples.join(pairs, on=["model", "environment"], how="semi")
     by_worth = ours.sort(pl.col("score").is_not_null(), "finished_at")
     return by_worth.unique(["model", "environment", "sequence"], keep="last", maintain_order=True)
 

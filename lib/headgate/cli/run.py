@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fnmatch
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -114,7 +115,7 @@ def run(
     is_live = sys.stdout.isatty() and not as_json and not verbose
     setup_logging(verbosity=0 if is_live else 1 + verbose)
     result = event_loop.run(_run(loaded.settings, duration, limits, is_live=is_live, with_console=with_console))
-    matrix = event_loop.run(matrix_of(loaded.settings, result)) if loaded.settings.instances is not None else None
+    matrix = event_loop.run(matrix_of(loaded.settings)) if loaded.settings.instances is not None else None
     has_failed = result.stopped_early or bool(result.given_up)
     status = STOPPED_EARLY if has_failed else NOT_SCORED if is_unscored(matrix) else 0
     if matrix is not None and result.was_interrupted:
@@ -156,18 +157,18 @@ def _remarks(result: runs.RunResult) -> list[str]:
     return remarks
 
 
-async def matrix_of(settings: Settings, result: runs.RunResult) -> pl.DataFrame:
-    """Return the samples of the run's models in its environments, also what an earlier run has taken."""
+async def matrix_of(settings: Settings) -> pl.DataFrame:
+    """Return the samples of a matrix in the environments of the settings, also what an earlier run has taken."""
     import polars as pl  # noqa: PLC0415 - `--help` waits for no tables
 
     columns = [*reports.LEADERBOARD_COLUMNS, "campaign", "sequence", "error_kind", "error"]
     found = await storage.sample_store(settings).scan(columns=columns)
-    pairs = pl.DataFrame(
-        [(pair.model, pair.environment) for pair in result.status.pairs],
-        schema={"model": pl.String, "environment": pl.String},
-        orient="row",
-    )
-    return found.frame.filter(pl.col("campaign") == settings.campaign).join(pairs, on=pairs.columns, how="semi")
+    ours = found.frame.filter(pl.col("campaign") == settings.campaign)
+    if not settings.environments:
+        return ours
+    sampled = ours["environment"].unique().to_list()
+    chosen = [name for one in settings.environments for name in {one, *fnmatch.filter(sampled, one)}]
+    return ours.filter(pl.col("environment").is_in(chosen))
 
 
 def is_unscored(matrix: pl.DataFrame | None) -> bool:

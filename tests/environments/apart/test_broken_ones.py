@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 
 import pytest
 
 from headgate.core import ErrorKind, errors
 from headgate.environments import converse
+from headgate.environments.apart.process import KEPT_BYTES, Printed
 
 
 async def failure_of(registry, behaviour, chat):
@@ -33,6 +35,23 @@ async def test_an_episode_in_another_process_goes_on_when_one_dies(registry, cha
     assert (await neighbour.answer("x")).value == 1.0
     await neighbour.close()
     assert (await converse(registry.environment("odd:right"), 0, 0, chat)).score == 1.0
+
+
+def test_what_is_printed_while_old_lines_are_forgotten_is_kept(monkeypatch):
+    printed, read = Printed(), Printed._tail
+    os.write(printed.descriptor, b"x" * 2 * KEPT_BYTES)
+    says = [b"\nthe last words"]
+
+    def reads_before_more_is_printed(self):
+        tail = read(self)
+        os.write(self.descriptor, says.pop() if says else b"")
+        return tail
+
+    monkeypatch.setattr(Printed, "_tail", reads_before_more_is_printed)
+    printed.trim()
+    assert os.fstat(printed.descriptor).st_size < KEPT_BYTES
+    assert printed.quoted().endswith("the last words")
+    printed.close()
 
 
 async def test_one_that_waits_for_ever_is_given_up_and_one_that_blocks_is_ended(registry_under, chat, children_of):

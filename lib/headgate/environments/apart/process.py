@@ -84,6 +84,7 @@ KEPT_BYTES: Final = 1024 * 1024
 _QUOTED_BYTES: Final = 4_096
 _QUOTED_LINES: Final = 5
 _QUOTED_CHARS: Final = 600
+_LOOKS: Final = 3
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _MIB: Final = 1024 * 1024
@@ -112,9 +113,12 @@ class Printed:
         fcntl.fcntl(self.descriptor, fcntl.F_SETFL, flags | os.O_APPEND)
 
     def trim(self) -> None:
-        """Forget what is old when there is much of it."""
-        if os.fstat(self.descriptor).st_size > KEPT_BYTES:
-            tail = self._tail()
+        """Forget what is old when there is much of it; what is printed meanwhile is looked for, a few times."""
+        if self._size() > KEPT_BYTES:
+            for _ in range(_LOOKS):
+                size, tail = self._size(), self._tail()
+                if size == self._size():
+                    break
             os.ftruncate(self.descriptor, 0)
             os.write(self.descriptor, tail)
 
@@ -128,9 +132,11 @@ class Printed:
         """Let the file go."""
         self._file.close()
 
+    def _size(self) -> int:
+        return os.fstat(self.descriptor).st_size
+
     def _tail(self) -> bytes:
-        size = os.fstat(self.descriptor).st_size
-        return os.pread(self.descriptor, _QUOTED_BYTES, max(0, size - _QUOTED_BYTES))
+        return os.pread(self.descriptor, _QUOTED_BYTES, max(0, self._size() - _QUOTED_BYTES))
 
 
 class Child:
