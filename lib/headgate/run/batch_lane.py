@@ -314,8 +314,8 @@ class BatchLane:
                         await self._wake.wait()
 
     async def close(self) -> None:
-        """Bring to its end what has no request left where the end of the run came first; all else stays as it is."""
-        for batch in [one for one in self._batches.values() if not one.open]:
+        """Bring to its end what has ended, or has no request left; all else stays as it is."""
+        for batch in [one for one in self._batches.values() if one.outcome is not None or not one.open]:
             if batch.outcome is not None:
                 await self._end(batch)
             elif batch.model is not None and batch.record.stage == "open":
