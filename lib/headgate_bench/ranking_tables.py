@@ -39,6 +39,12 @@ class Table:
     tokens: Floats
     known: int = 0
 
+    @property
+    def compared(self) -> int:
+        """How many pairs of models have one that was not run before."""
+        models = len(self.scores)
+        return (models * (models - 1) - self.known * (self.known - 1)) // 2
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -202,7 +208,7 @@ def told_the_truth(table: Table, indifference: float, _: NDArray[np.int64]) -> R
             needed[[first, second]] = np.maximum(needed[[first, second]], times / (1 + times))
     cells = np.ceil(needed * rows - _ROUNDING).astype(np.int64)
     cells[: table.known] = 0
-    return Ranked(_share(table, cells), 0, models * (models - 1) // 2, cells)
+    return Ranked(_share(table, cells), 0, table.compared, cells)
 
 
 def _predicted(table: Table) -> Floats:
@@ -211,8 +217,7 @@ def _predicted(table: Table) -> Floats:
         return np.zeros_like(table.scores)
     known = table.scores[: table.known]
     mean = known.mean(axis=0)
-    parts = np.linalg.svd((known - mean) - (known - mean).mean(axis=1, keepdims=True), full_matrices=False)[2][:2]
-    features = np.column_stack([np.ones(mean.size), mean, *(parts * math.sqrt(mean.size))])
+    features = np.column_stack([np.ones(mean.size), mean, *_components(known, mean)])
     predicted: Floats = (features @ np.linalg.lstsq(features, table.scores.T, rcond=None)[0]).T
     predicted[: table.known] = known
     return predicted
@@ -248,9 +253,7 @@ def _sequential(table: Table, indifference: float, known: int, *, is_strict: boo
 def uniform(table: Table, _: float, __: NDArray[np.int64]) -> Ranked:
     """Take everything."""
     cells = np.full(len(table.scores), table.scores.shape[1])
-    models = len(cells)
-    pairs = models * (models - 1) // 2 - table.known * (table.known - 1) // 2
-    return Ranked(1.0, 0, pairs, cells)
+    return Ranked(1.0, 0, table.compared, cells)
 
 
 def half_width(table: Table, indifference: float, _: NDArray[np.int64]) -> Ranked:
@@ -331,12 +334,18 @@ def faq(table: Table, indifference: float, taken: NDArray[np.int64]) -> Ranked:
     return _compared(found, table, indifference, cells, costs / float(table.tokens[table.known :].sum()))
 
 
+def _components(scores: Floats, mean: Floats) -> Floats:
+    """Return two principal components of what models score beyond the mean of a row and their own, of size 1 a row."""
+    beyond = scores - mean
+    parts = np.linalg.svd(beyond - beyond.mean(axis=1, keepdims=True), full_matrices=False)[2][:2]
+    return np.asarray(parts * math.sqrt(mean.size), dtype=np.float64)
+
+
 def _factors(scores: Floats) -> tuple[Floats, Floats, Floats]:
     """Return rows × factors, and mean and covariance of what known models make of them, in logits."""
     models, _ = scores.shape
     mean = np.clip(scores.mean(axis=0), 0.5 / models, 1.0 - 0.5 / models)
-    parts = np.linalg.svd(scores - mean - (scores - mean).mean(axis=1, keepdims=True), full_matrices=False)[2][:2]
-    items = np.column_stack([np.ones(mean.size), np.log(mean / (1.0 - mean)), *(parts * math.sqrt(mean.size))])
+    items = np.column_stack([np.ones(mean.size), np.log(mean / (1.0 - mean)), *_components(scores, mean)])
     abilities = np.zeros((models, items.shape[1]))
     for _ in range(8):  # Newton's steps of a ridge regression
         expected = 1.0 / (1.0 + np.exp(-np.clip(abilities @ items.T, -30.0, 30.0)))
