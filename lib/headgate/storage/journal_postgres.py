@@ -56,7 +56,9 @@ class PostgresJournal:
     Write transactions lock the one row of `turn`, so that they run one after the other, as on a file. One that has only
     read is rolled back: a commit would wait for the disk, and have the others read the numbers of pairs again. A
     connection that breaks is made anew. When it breaks during a commit, the server is asked whether the transaction was
-    committed, for as long as it takes: so nothing is done twice, and nothing is taken for done that is not.
+    committed, for as long as it takes: so nothing is done twice, and nothing is taken for done that is not. A server
+    that crashed gives the number of a transaction that it lost to another one, so each leaves its number with its
+    holder, too.
     """
 
     def __init__(
@@ -206,6 +208,7 @@ class PostgresJournal:
         return str(xid)
 
     def _commit(self, xid: str) -> None:
+        self.run("mark", {"holder": self._me, "xid": xid})
         try:
             self._connection().execute("COMMIT")
         except _AWAY as error:
@@ -218,11 +221,11 @@ class PostgresJournal:
         while True:
             with contextlib.suppress(DatabaseAwayError):
                 try:
-                    status = self.value("was_committed", {"xid": xid})
+                    status = self.value("status_of", {"xid": xid})
+                    if status != "in progress":
+                        return status == "committed" and bool(self.value("is_marked", {"holder": self._me, "xid": xid}))
                 except psycopg.errors.InvalidParameterValue:  # the server crashed before it had written its number down
                     return False
-                if status != "in progress":
-                    return bool(status == "committed")
             if self._interrupted.wait(_AGAIN_S):
                 raise errors.JournalError(
                     f"journal {self.place} went away during a commit, and this process ends before it can be asked",

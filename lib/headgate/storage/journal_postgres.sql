@@ -9,8 +9,9 @@ CREATE TABLE IF NOT EXISTS turn (holder text NOT NULL, last_position bigint NOT 
 INSERT INTO turn SELECT '', 0, 0 WHERE NOT EXISTS (SELECT FROM turn);
 CREATE TABLE IF NOT EXISTS holders (
   holder text PRIMARY KEY, machine text NOT NULL, lease_s float8 NOT NULL,
-  seen_at timestamptz NOT NULL DEFAULT clock_timestamp()
+  seen_at timestamptz NOT NULL DEFAULT clock_timestamp(), committed text NOT NULL DEFAULT ''
 );
+ALTER TABLE holders ADD COLUMN IF NOT EXISTS committed text NOT NULL DEFAULT '';
 CREATE TABLE IF NOT EXISTS pairs (
   pair bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, model text NOT NULL, environment text NOT NULL,
   next_sequence bigint NOT NULL DEFAULT 0, last_due float8,
@@ -79,7 +80,9 @@ CREATE INDEX IF NOT EXISTS batched_by_batch ON batched_requests (batch);
 
 -- name: has_latest
 SELECT 1 FROM information_schema.columns
-WHERE table_schema = current_schema() AND table_name = 'request_batches' AND column_name = 'credential';
+WHERE table_schema = current_schema()
+  AND (table_name, column_name) IN (('request_batches', 'credential'), ('holders', 'committed'))
+HAVING count(*) = 2;
 
 -- name: has_meta
 SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'meta';
@@ -96,8 +99,14 @@ SELECT holder, buried, pg_current_xact_id()::text FROM turn FOR UPDATE;
 -- name: keep_turn
 UPDATE turn SET holder = :holder;
 
--- name: was_committed
+-- name: mark
+UPDATE holders SET committed = :xid WHERE holder = :holder;
+
+-- name: status_of
 SELECT pg_xact_status(:xid::xid8);
+
+-- name: is_marked
+SELECT EXISTS (SELECT FROM holders WHERE holder = :holder AND committed = :xid);
 
 -- name: join
 INSERT INTO holders (holder, machine, lease_s) VALUES (:holder, :machine, :lease_s) ON CONFLICT DO NOTHING;
