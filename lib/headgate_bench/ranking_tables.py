@@ -10,7 +10,9 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.config import Settings
 from headgate.environments import BaselineKind, baseline_episode, environment
+from headgate.sampling import ranking_shares
 from headgate.statistics import ConfidenceSequence, PairwiseRanking, Verdict
 
 Floats = NDArray[np.float64]
@@ -23,6 +25,9 @@ _FAQ_ACTIVE: Final = 0.5
 """Share of the budget over which FAQ moves from learning the model's factors to the least variance."""
 
 _FAQ_UNIFORM: Final = 0.1
+
+_LOOK_ROWS: Final = 16
+"""That a model takes at its plain rate between two looks at what the ranking needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +253,43 @@ def _sequential(table: Table, indifference: float, known: int, *, is_strict: boo
         held += one.low - 1e-3 <= full <= one.high + 1e-3
         pairs += 1
     return Ranked(_share(table, cells), wrong, pairs, cells, held)
+
+
+def tokens_by_rates(table: Table, indifference: float, *, uniform: float) -> list[float]:
+    """Return the tokens after which one pair was ranked, two pairs, and so on, as days of samples come by rates.
+
+    The rows are the first of an endless source. Sampling ends with the rows of the table, or when every pair is ranked.
+
+    Args:
+        table: without known models.
+        indifference: of the verdicts.
+        uniform: `allocation_uniform`, as `allocation: ranking` shares samples; 1 gives all models their plain rates.
+    """
+    models, rows = table.scores.shape
+    ranking = PairwiseRanking(np.full((models, rows), np.nan), indifference, is_endless=True)
+    due, taken = np.zeros(models), np.zeros(models, dtype=np.int64)
+    found: list[float] = []
+    shares = np.ones(models)
+    while ranking.open_pairs and taken.max() < rows:
+        due = np.minimum(due + shares * _LOOK_ROWS, rows)
+        for model in range(models):
+            for row in range(taken[model], int(due[model])):
+                ranking.add(model, row, float(table.scores[model, row]))
+        ranking.advance()
+        taken = due.astype(np.int64)
+        spent = [float(tokens[:count].sum()) for tokens, count in zip(table.tokens, taken, strict=True)]
+        found += [sum(spent)] * (table.compared - ranking.open_pairs - len(found))
+        if uniform < 1:
+            shares = _shares(table, taken, np.array(spent) / np.maximum(1, taken), indifference, uniform)
+    return found
+
+
+def _shares(table: Table, taken: NDArray[np.int64], costs: Floats, indifference: float, uniform: float) -> Floats:
+    seen = [{"": dict(enumerate(scores[:count]))} for scores, count in zip(table.scores, taken, strict=True)]
+    boost = float(Settings.model_fields["low_sample_multiplier"].default)
+    *_, shares = ranking_shares(seen, costs.tolist(), indifference=indifference, uniform=uniform, most=boost)
+    assert shares is not None, "the last one is the answer"
+    return shares
 
 
 def uniform(table: Table, _: float, __: NDArray[np.int64]) -> Ranked:

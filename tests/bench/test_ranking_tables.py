@@ -6,7 +6,7 @@ import asyncio
 
 import numpy as np
 
-from headgate_bench.ranking_tables import Played, Setting, Table, faq, strict, told_the_truth
+from headgate_bench.ranking_tables import Played, Setting, Table, faq, strict, tokens_by_rates, told_the_truth
 
 NEW = Setting("a new one", 13, 400, known=12)
 
@@ -44,3 +44,11 @@ def test_one_who_knows_takes_as_much_evidence_of_a_sample_without_replacement_as
     assert strict(table, 0.05, found.cells).share > found.share
     known = Table(np.vstack([apart, apart[1]]), np.ones((3, 400)), known=2)
     assert told_the_truth(known, 0.05, found.cells).cells.tolist() == [0, 0, 0], "it is what a known one is"
+
+
+def test_samples_of_a_day_that_are_shared_by_what_they_rank_rank_all_pairs_for_fewer_tokens() -> None:
+    table = Setting("of models far apart", 8, 1_500, spread=1.5).table(np.random.default_rng(3))
+    plain, shared = (tokens_by_rates(table, 0.05, uniform=uniform) for uniform in (1.0, 0.25))
+    assert len(plain) == len(shared) == table.compared
+    assert plain == sorted(plain)
+    assert shared[-1] < plain[-1] <= table.tokens.sum()

@@ -23,6 +23,7 @@ from headgate_bench.ranking_tables import (
     sequential,
     strict,
     successive_elimination,
+    tokens_by_rates,
     told_the_truth,
     ucb_e,
     uniform,
@@ -46,6 +47,7 @@ RIVALS: Final[dict[str, Rule]] = {
 _NOTES: Final = (
     "A verdict is wrong where the full table contradicts it: of the order, by more than the indifference.",
     "Rivals rank by the means that they have. UCB-E and FAQ have no rule to stop, and get as many cells as were taken.",
+    "P12.shared: tokens until as many pairs are ranked as by plain rates and by shared ones alike.",
     "Who is told the truth knows how far apart models are, and wants no more evidence for many pairs than for one.",
     "FAQ (Wu et al. 2026) estimates a new model beside known ones: its errors are of those settings alone.",
 )
@@ -65,6 +67,10 @@ class RankingParameters:
     )  # fmt: skip
     tasks: int = 120  # of each of them
     rows_share: float = 1.0  # of the tasks of a setting
+    shared: tuple[str, ...] = (  # kinds on which samples of a day are shared by what they rank
+        "10 models × 3 000 tasks", "10 models × 1 000 tasks", "clusters of tasks", "one unlike all others",
+    )  # fmt: skip
+    uniform: float = 0.25  # `allocation_uniform` there
     indifference: float = 0.05
     finer: float = 0.02  # a second indifference, beside it
     bar_tokens: float = 0.4  # of a full run, at most
@@ -72,6 +78,7 @@ class RankingParameters:
     bar_error: float = 0.05  # tables with a wrong verdict, at most
     bar_held: float = 0.95  # intervals that hold the full difference, at least
     bar_worst: float = 1.05  # tokens of the most expensive table, in those of a full run
+    bar_shared: float = 0.9  # tokens by `allocation: ranking`, in those by rates, at most
 
 
 def measure(parameters: RankingParameters, bench: Bench) -> Outcome:
@@ -87,13 +94,19 @@ def measure(parameters: RankingParameters, bench: Bench) -> Outcome:
             seed = (_CHOSEN_ON + bench.seed, number, table)
             rows += _replayed(setting, parameters.indifference, parameters, seed, RIVALS)
             rows += _replayed(setting, parameters.finer, parameters, seed, {})
+    shared = [
+        _shared(setting, parameters, (_CHOSEN_ON + bench.seed, number, table))
+        for number, setting in enumerate(settings)
+        if setting.name in parameters.shared and not isinstance(setting, Played)
+        for table in range(parameters.tables)
+    ]
     bench.progress(0.8, "errors")
     for table in range(parameters.errors):
         seed = (_CHOSEN_ON + bench.seed, len(settings), table)
         rows += _replayed(_CLOSE, parameters.indifference, parameters, seed, {})
     return Outcome(
-        bars=_bars(rows, parameters),
-        samples=rows,
+        bars=[*_bars(rows, parameters), *_bars_of_days(shared, parameters)],
+        samples=[*rows, *shared],
         ratios={
             f"tokens, {rule}: {setting}": spread_of(_values(rows, "share", setting=setting, rule=rule))
             for setting, rule in dict.fromkeys((row["setting"], row["rule"]) for row in rows)
@@ -129,6 +142,27 @@ def _replayed(
     ]
 
 
+def _shared(setting: Setting, parameters: RankingParameters, seed: Sequence[int]) -> dict[str, Any]:
+    table = setting.table(np.random.default_rng(list(seed)), parameters.rows_share)
+    by_rates, by_rank = (
+        tokens_by_rates(table, parameters.indifference, uniform=uniform) for uniform in (1.0, parameters.uniform)
+    )
+    pairs = min(len(by_rates), len(by_rank))
+    share = by_rank[pairs - 1] / by_rates[pairs - 1] if pairs else 1.0
+    return {"setting": setting.name, "rule": "shared by what they rank", "table": seed[-1], "share": share,
+            "pairs": pairs}  # fmt: skip
+
+
+def _bars_of_days(shared: Sequence[dict[str, Any]], parameters: RankingParameters) -> list[Bar]:
+    if not shared:
+        return []
+    by_setting = {name: _values(shared, "share", setting=name) for name in dict.fromkeys(r["setting"] for r in shared)}
+    means = {name: float(np.mean(values)) for name, values in by_setting.items()}
+    what = "tokens of campaigns by rates whose samples are shared by what they rank"
+    return [at_most("P12.shared", what, float(np.mean(list(means.values()))), parameters.bar_shared,
+                    "of plain rates", means)]  # fmt: skip
+
+
 def _values(rows: Sequence[dict[str, Any]], figure: str, **where: Any) -> list[float]:
     return [row[figure] for row in rows if all(row[name] == value for name, value in where.items())]
 
@@ -145,7 +179,12 @@ def _bars(rows: Sequence[dict[str, Any]], parameters: RankingParameters) -> list
 
     ours = [row for row in rows if row["held"] is not None]
     sound = [row for row in ours if row["holds"]]
-    shown = [name for name, rule in RIVALS.items() if rule not in (strict, told_the_truth, without_predictions)]
+    played = {row["rule"] for row in rows if row["holds"]}
+    shown = [
+        name
+        for name, rule in RIVALS.items()
+        if name in played and rule not in (strict, told_the_truth, without_predictions)
+    ]
     error = float(np.mean([row["wrong"] > 0 for row in sound]))
     held = sum(row["held"] for row in sound) / sum(row["pairs"] for row in sound)
     worst = max(row["share"] for row in ours)
