@@ -13,7 +13,7 @@ from headgate.orchestration.jobqueue.rows import (
     progress_rows,
     progress_sentence,
 )
-from headgate.orchestration.score_rows import MAX_ROWS
+from headgate.orchestration.sampling_run import MAX_ROWS
 from headgate.run import DrainResult, QueueProgress
 from headgate.run.job_collector import ScoreTally
 from headgate.run.queue_drain import TaskProgress

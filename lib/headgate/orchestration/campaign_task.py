@@ -21,8 +21,7 @@ from headgate.orchestration.inputs import SamplingOrder, cluster_for, report_sto
 from headgate.orchestration.limit_choices import slots_for
 from headgate.orchestration.pages import write_report
 from headgate.orchestration.phases import DrainSink, in_phase, until_drained
-from headgate.orchestration.run_state import artifact_key, ended, run_logger
-from headgate.orchestration.stop_request import StopRequest
+from headgate.orchestration.run_state import StopRequest, artifact_key, ended, run_logger
 from headgate.sampling import Roster, RosterSource
 from headgate.telemetry import Notice
 

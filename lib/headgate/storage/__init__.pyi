@@ -25,7 +25,7 @@ from .journal import Journal as Journal, JournalHistory as JournalHistory, TaskS
 from .journal_database import JOURNAL_AWAY as JOURNAL_AWAY, JOURNAL_REFUSED as JOURNAL_REFUSED
 from .limits import LimitKey as LimitKey, LimitReport as LimitReport
 from .manifest import Problem as Problem
-from .mark_log import new_mark as new_mark
+from .marks import new_mark as new_mark
 from .marks import Mark as Mark, Marks as Marks, Verb as Verb
 from .invalidation import Invalidated as Invalidated, Invalidation as Invalidation, checked_reason as checked_reason
 from .benchmark import StoreFigures as StoreFigures, example_samples as example_samples

@@ -27,7 +27,7 @@ from headgate.net.listener import free_port
 from headgate.orchestration.demo.plan import worker_environ
 from headgate.orchestration.engines import engine_hosts
 from headgate.orchestration.own_server import start_problem
-from headgate.orchestration.stop_request import cancelled_by_signals
+from headgate.orchestration.run_state import cancelled_by_signals
 from headgate.processes import ChildProcess, child_process
 from headgate.run import FollowOrder, follow_checkpoints, run_campaign
 from headgate.sampling import StaticRoster

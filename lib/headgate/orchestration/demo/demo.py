@@ -38,10 +38,17 @@ from headgate.orchestration.demo.plan import (
     served_local_model,
     worker_environ,
 )
-from headgate.orchestration.deployment_file import DeploymentFile, read_deployment_file
-from headgate.orchestration.deployments import awaited_runs, cancel_runs, deploy_all, finished_runs, start_run
+from headgate.orchestration.deployment_file import (
+    DeploymentFile,
+    awaited_runs,
+    cancel_runs,
+    deploy_all,
+    finished_runs,
+    read_deployment_file,
+    start_run,
+)
 from headgate.orchestration.own_server import PrivateServer, clear_leftovers, private_server
-from headgate.orchestration.stop_request import cancelled_by_signals
+from headgate.orchestration.run_state import cancelled_by_signals
 from headgate.orchestration.work_pool import ensure_pool, worker
 from headgate.reports import ScoreTable, build_leaderboard
 from headgate.sampling import roster_source

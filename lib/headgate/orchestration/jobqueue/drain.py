@@ -19,8 +19,7 @@ from headgate.orchestration.inputs import SamplingOrder, settings_of, store_for
 from headgate.orchestration.jobqueue.inputs import checked_command, job_queue_for
 from headgate.orchestration.jobqueue.rows import drain_sentence, progress_rows, progress_sentence
 from headgate.orchestration.phases import in_phase
-from headgate.orchestration.run_state import ended, library_logs_in_run, run_logger
-from headgate.orchestration.stop_request import StopRequest, stop_on_signals
+from headgate.orchestration.run_state import StopRequest, ended, library_logs_in_run, run_logger, stop_on_signals
 from headgate.run import (
     DrainResult,
     DrainRules,
