@@ -19,7 +19,7 @@ from headgate.environments.rubric import Criterion, Rubric
 from headgate.models import serve
 from headgate.run import Rescored, Rescoring, rescore
 from headgate.storage import Chosen, Invalidation, SampleStore, open_store
-from headgate.storage.marks import MARKS
+from headgate.storage.mark_log import MARKS
 from headgate.storage.objects import FolderObjects
 from tests.storage.samples import START, sample
 

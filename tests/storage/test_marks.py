@@ -13,7 +13,7 @@ import pytest
 from headgate.core import DAY_S, errors
 from headgate.core.audit import audit_entries
 from headgate.storage import Chosen, CompactionPolicy, Invalidation, SampleStore, export_samples, import_samples
-from headgate.storage.marks import MANY, MARKS
+from headgate.storage.mark_log import MANY, MARKS
 from headgate.storage.objects import FolderObjects, ObjectStore
 from tests.storage.places import IN_BOTH
 from tests.storage.samples import START, many

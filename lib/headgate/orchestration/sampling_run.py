@@ -1,4 +1,4 @@
-"""A campaign as a flow run: inputs checked first, progress published as rows and sentences, drained on every way out."""
+"""A campaign as a flow run: inputs checked first, progress published in rows and words, drained on every way out."""
 
 from __future__ import annotations
 

@@ -25,11 +25,9 @@ from .journal import Journal as Journal, JournalHistory as JournalHistory, TaskS
 from .journal_database import JOURNAL_AWAY as JOURNAL_AWAY, JOURNAL_REFUSED as JOURNAL_REFUSED
 from .limits import LimitKey as LimitKey, LimitReport as LimitReport
 from .manifest import Problem as Problem
-from .marks import new_mark as new_mark
+from .mark_log import new_mark as new_mark
 from .marks import Mark as Mark, Marks as Marks, Verb as Verb
 from .invalidation import Invalidated as Invalidated, Invalidation as Invalidation, checked_reason as checked_reason
-from .benchmark import StoreFigures as StoreFigures, example_samples as example_samples
-from .benchmark import measure_store as measure_store
 from .pairs import AlreadyTaken as AlreadyTaken, Opening as Opening
 from .recovery import repair as repair
 from .request_batches import BatchedRequest as BatchedRequest, BatchRecord as BatchRecord

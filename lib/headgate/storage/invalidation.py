@@ -11,7 +11,8 @@ import polars as pl
 from headgate.core import errors
 from headgate.core.audit import process_user, record_change
 from headgate.storage.manifest import Problem, Visible
-from headgate.storage.marks import MarkLog, Verb, new_mark
+from headgate.storage.mark_log import MarkLog, new_mark
+from headgate.storage.marks import Verb
 from headgate.storage.objects import ObjectStore
 from headgate.storage.query import scan
 from headgate.storage.selection import Chosen

@@ -21,7 +21,8 @@ from headgate.core.audit import record_change
 from headgate.storage import compaction, deletion, invalidation, query
 from headgate.storage.batches import StoredBatch, put_batch
 from headgate.storage.manifest import ManifestLog, Part, Visible
-from headgate.storage.marks import ROWS, SCORING, Mark, MarkLog
+from headgate.storage.mark_log import MarkLog
+from headgate.storage.marks import ROWS, SCORING, Mark
 from headgate.storage.objects import PROBE, FolderObjects, ObjectStore, checked_batch_id
 from headgate.storage.sample_index import SampleIndex, TextSearch, whole_sample
 from headgate.storage.selection import Chosen
