@@ -171,7 +171,6 @@ class CallWatch:
     """What one call has cost so far. One per call; a subclass may act when the call begins and ends to idle.
 
     Attributes:
-        attempts: attempts that were sent.
         wait_s: time spent on admission and back-off.
         is_idle: whether the call waits for longer than `IDLE_AFTER_S`; stays True when it ends while it waits.
         lease_id: of the lease under which the last attempt was sent.

@@ -94,7 +94,6 @@ class AdmittedRequest:
     """A request that is admitted for as long as its `with` block runs.
 
     Attributes:
-        lease: what it holds.
         outcome: what to say at the end of the block; by default success, or what the exception says.
     """
 

@@ -134,7 +134,6 @@ class Denied:
     """No admission.
 
     Attributes:
-        reason: which rule refused it.
         retry_at: monotonic seconds at which asking again can help; None where nothing but a release or a change does.
         detail: the values behind it, in words.
     """

@@ -22,7 +22,6 @@ class RequestLease:
     Attributes:
         number: unique in its generation; counts up, so that any smaller number was granted before.
         generation: which life of the controller granted it.
-        item: what was admitted.
         acquired_at: monotonic seconds.
         admitted: what the limit law remembers of the attempt.
         key: the controller's own record of the request key.
@@ -67,11 +66,8 @@ class Ticket:
     It waits while `flow` is set; then either `lease` or `denied` is, and never both.
 
     Attributes:
-        item: what waits.
         number: order of arrival.
         since: monotonic seconds of arrival.
-        flow: where it waits.
-        lease: what it was granted.
         denied: why it was not.
         waker: what the owner of the waiter put here to be told by; the controller never looks at it.
     """
@@ -94,7 +90,6 @@ class Flow:
     The fair queue holds the flow once, however many requests wait in it; so a waiter joins and leaves in O(1).
 
     Attributes:
-        owner: group that waits.
         name: of the flow; what the fair queue calls its group.
         share: weight of the group.
         weight: part of it that falls to this flow.

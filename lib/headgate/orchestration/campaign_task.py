@@ -89,7 +89,6 @@ class _RosterAtHand:
         run_logger().info("%d models in the roster", len(roster.models))
 
     async def load(self) -> Roster:
-        """Return the roster; see `RosterSource`."""
         found, self._first = self._first, None
         return await self._source.load() if found is None else found
 

@@ -36,7 +36,6 @@ class ArenaComparison:
     """Two models' answers to one task, compared by a judge.
 
     Attributes:
-        environment: that both answered in.
         first: key of one model.
         second: key of the other one.
         score: of the first: 1 won, 0.5 a tie, 0 lost; a mean where each order was judged several times.

@@ -21,16 +21,13 @@ class _RecentFailures:
 
     @property
     def is_full(self) -> bool:
-        """Whether there were as many outcomes as the window takes."""
         return len(self._outcomes) == self._outcomes.maxlen
 
     @property
     def is_failing(self) -> bool:
-        """Whether the share of failures among the outcomes so far is too much."""
         return bool(self._outcomes) and self.failed >= self._rate * len(self._outcomes)
 
     def add(self, *, failed: bool) -> None:
-        """Take an outcome; the oldest one falls out of a full window."""
         if self.is_full:
             self.failed -= self._outcomes[0]
         self._outcomes.append(failed)

@@ -50,10 +50,6 @@ class ScoreTally:
     """Scores of one team's task so far.
 
     Attributes:
-        scored: samples with a score.
-        unscored: samples without one.
-        total: sum of the scores.
-        squares: sum of their squares.
         is_binary: whether every score is 0 or 1.
     """
 

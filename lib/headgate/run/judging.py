@@ -187,7 +187,6 @@ class JudgedPair:
         scored: of them, those with a score.
         successes: of them, those that the environment calls a success.
         judgements: verdicts that the scores were made of.
-        judge_errors: samples without a verdict.
         errors: samples whose model or environment failed.
     """
 

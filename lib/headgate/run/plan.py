@@ -67,11 +67,9 @@ class RunPlan:
     """Everything that a campaign needs before it starts.
 
     Attributes:
-        settings: see `headgate.config.Settings`.
         roster: where the models come from.
         environments: by name, those to sample.
         store: where samples go, and where history comes from.
-        chats: who answers.
         requests: the admission that `chats` sends by; None where the models are scripted.
         duration_s: how long to sample; None until stopped.
         provider: a source of tasks in place of the daily rates.

@@ -26,7 +26,6 @@ class Row:
         model: that answers.
         trace_id: on all events of the sample.
         ready_at: when its rollout was queued, in the run's time.
-        started_at: when its rollout began.
         latency_s: how long its rollout took.
         queue_wait_s: how long its rollout waited for a worker.
         result: of the rollout; without one the row was given back, and is taken again by the next run.

@@ -60,7 +60,6 @@ class Stages:
 
     Attributes:
         figures: how busy the workers are.
-        rollouts: in progress.
         unjudged: answers that wait for the judge, or are with it.
     """
 

@@ -31,9 +31,6 @@ class Trial:
     """What came of one episode.
 
     Attributes:
-        spec: of the environment.
-        model: key of the model.
-        index: of the task.
         result: how it ended, with the whole conversation.
         took_s: from the opening to the end.
         model_s: of that, spent on the model's replies.

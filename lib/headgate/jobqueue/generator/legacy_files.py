@@ -37,7 +37,6 @@ class Pools:
 
     Attributes:
         users: resource type -> teams whose jobs name it.
-        teams: teams that have jobs.
         grouped: those of them whose jobs name groups of their own.
     """
 

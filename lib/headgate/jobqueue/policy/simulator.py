@@ -52,7 +52,6 @@ class Grid:
 
     Attributes:
         walls: true where nobody can stand, the border included; never written to.
-        start: where the agent begins.
         direction: where it looks then, as in `STEPS`.
         subgoals: to be reached in this order.
         seed: what the instance's part was drawn from.
@@ -341,9 +340,6 @@ class EpisodeResult(TypedDict):
 
     Attributes:
         q_score: share of the subgoals that were reached, in [0, 1].
-        success: whether all were.
-        steps: how many were taken.
-        seed: of the instance.
         simulator: its name and version.
         policy: the policy's name, by its own words.
     """

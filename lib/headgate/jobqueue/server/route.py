@@ -148,7 +148,6 @@ class Route:
     """One method of one path.
 
     Attributes:
-        method: of HTTP.
         pattern: path, with `{parameters}`.
         handler: answers a `Call`. Its further parameters, `path`, `query` and `body`, say by their models what the
             request takes; its annotation says what it answers with status 200.
@@ -158,8 +157,6 @@ class Route:
         is_of_all_teams: whether tokens that are bound to teams are refused.
         errors: statuses that it answers beside those of every route.
         media_type: of an answer that is not JSON.
-        tag: chapter of the documentation.
-        example: of a body.
     """
 
     method: str

@@ -98,7 +98,6 @@ class _ClusterDemo:
         }
 
     def tell(self, what: str) -> None:
-        """Say what is being done, and when."""
         seconds = time.monotonic() - self._began_at
         self._console.print(f"[dim]{seconds:5.1f} s[/dim]  {what}", highlight=False, soft_wrap=True)
 
@@ -106,7 +105,6 @@ class _ClusterDemo:
         """Do nothing: it is used by several runs."""
 
     async def run(self) -> int:
-        """Run it, and return the exit status."""
         weights, checkpoints = weights_path(), self._folder / "checkpoints"
         shutil.rmtree(checkpoints, ignore_errors=True)
         checkpoints.mkdir(parents=True)

@@ -93,7 +93,6 @@ class _Demo:
         self._began, self._began_at = time.time(), time.monotonic()
 
     async def run(self) -> int:
-        """Run it, and return the exit status."""
         await self._check_roster()
         self._folder.mkdir(parents=True, exist_ok=True)
         file = demo_deployments(_deployment_file(), self._choices)
@@ -118,7 +117,6 @@ class _Demo:
             return await self._conclude(server, page)
 
     def _tell(self, what: str) -> None:
-        """Say what is being done, and when."""
         seconds = time.monotonic() - self._began_at
         self._console.print(f"[dim]{seconds:5.1f} s[/dim]  {what}", highlight=False, soft_wrap=True)
 

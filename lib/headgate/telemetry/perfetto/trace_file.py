@@ -136,7 +136,6 @@ class Group:
     """A group of tracks. Its lanes are numbers from 0 on, each of them held by one task or placement group at a time.
 
     Attributes:
-        counts: what its counters show.
         tracks: their numbers by name.
         ends: when the last slice on a track ended.
     """
