@@ -6,7 +6,7 @@ from typing import Any
 
 from headgate.jobqueue import JobState
 from headgate.jobqueue.generator import ChosenTeam, Generation, Reason, Skipped
-from headgate.orchestration.jobqueue.rows import (
+from headgate.orchestration.jobqueue.drain import (
     dead_rows,
     drain_sentence,
     generation_rows,

@@ -25,7 +25,7 @@ from .judging import (
     judge_of as judge_of,
     rubric_for as rubric_for,
 )
-from .models_at_hand import models_at_hand as models_at_hand
+from .assembly import models_at_hand as models_at_hand
 from .outside_episodes import sample_jobs as sample_jobs
 from .outside_job import outside_executors as outside_executors
 from .plan import ChatSource as ChatSource, RunPlan as RunPlan, rates_of as rates_of

@@ -12,8 +12,7 @@ from headgate.core.errors import InvalidInputError, InvalidSettingError, Unknown
 from headgate.core.events import Emit
 from headgate.environments import Environment
 from headgate.run.hosts import EnvironmentHosts
-from headgate.run.judge_needed import refuse_judged
-from headgate.run.judging import Judging
+from headgate.run.judging import Judging, refuse_judged
 from headgate.run.outside_workers import Executor
 from headgate.run.request_side import RequestSide
 from headgate.sampling import RosterSource, SamplingRules, TaskProvider

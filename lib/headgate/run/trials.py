@@ -14,8 +14,8 @@ from headgate.core.events import Event
 from headgate.elastic.service import Machine
 from headgate.environments import EnvironmentSpec, EpisodeResult, converse, registry_of
 from headgate.models import ChatClient, ClientSettings
+from headgate.run.assembly import model_at_hand
 from headgate.run.endpoints import EndpointChats
-from headgate.run.models_at_hand import model_at_hand
 from headgate.run.request_side import RequestSide
 from headgate.run.served import ServedModels
 from headgate.run.served_pool import ServingRules

@@ -12,9 +12,8 @@ from typing import Any
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.errors import InvalidJobError
 from headgate.jobqueue.generator.json_files import read_json, shown
-from headgate.jobqueue.generator.legacy_files import bound_evenly, fitting_groups
+from headgate.jobqueue.generator.legacy_files import bound_evenly, fitting_groups, grouped, servers_document, servers_of
 from headgate.jobqueue.generator.results import ResultFolder
-from headgate.jobqueue.generator.servers import grouped, servers_document, servers_of
 from headgate.jobqueue.generator.submissions import (
     DEFAULT_TOP,
     ChosenTeam,

@@ -21,8 +21,8 @@ from headgate.jobqueue.generator import (
 )
 from headgate.jobqueue.wire import MOST_AT_ONCE, RequeueIn
 from headgate.orchestration.artifacts import publish
+from headgate.orchestration.jobqueue.drain import dead_rows, generation_rows
 from headgate.orchestration.jobqueue.inputs import job_queue_for
-from headgate.orchestration.jobqueue.rows import dead_rows, generation_rows
 from headgate.orchestration.run_state import library_logs_in_run, run_logger
 
 
