@@ -198,7 +198,8 @@ def prefect_worker(prefect_server: object, tmp_path_factory: pytest.TempPathFact
 
     It ends with the module: of what others deploy on the server it would take the runs that fall due.
     """
-    from headgate.orchestration.deployment_file import deploy_all, read_deployment_file
+    from headgate.orchestration.deployment_file import read_deployment_file
+    from headgate.orchestration.deployments import deploy_all
     from headgate.orchestration.work_pool import worker
     from tests.house.tree import ROOT
 

@@ -15,7 +15,8 @@ import orjson
 import pytest
 
 from headgate.orchestration import private_server
-from headgate.orchestration.deployment_file import awaited_runs, deploy_all, read_deployment_file, start_run
+from headgate.orchestration.deployment_file import read_deployment_file
+from headgate.orchestration.deployments import awaited_runs, deploy_all, start_run
 from headgate.orchestration.work_pool import ensure_pool, worker
 from headgate.storage import open_store
 from headgate_bench.postgres import PrivatePostgres

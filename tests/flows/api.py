@@ -12,7 +12,7 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, FlowR
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.client.schemas.sorting import FlowRunSort, TaskRunSort
 
-from headgate.orchestration.deployment_file import read_runs
+from headgate.orchestration.deployments import read_runs
 
 
 async def newest_run(flow_run_name: str) -> FlowRun:

@@ -16,7 +16,7 @@ import pytest
 
 from flows.jobqueue import drain_jobqueue
 from headgate.jobqueue import JobState
-from headgate.orchestration.deployment_file import finished_runs, start_run
+from headgate.orchestration.deployments import finished_runs, start_run
 from headgate.storage import open_store
 from tests.flows.api import until_running
 from tests.flows.queue_site import COMMAND, QueueSite, queue_site, spec

@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 
 from flows.sampling import sample_environment
-from headgate.orchestration.deployment_file import finished_runs, start_run
+from headgate.orchestration.deployments import finished_runs, start_run
 from tests.flows.api import states_of, until_running
 from tests.flows.places import Places, window
 

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from headgate.orchestration.run_state import StopRequest, stop_on_signals
+from headgate.orchestration.stop_request import StopRequest, stop_on_signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -14,9 +14,10 @@ from headgate.admission.items import (
     ProviderModel,
     RequestItem,
     RequestKey,
+    RequestLease,
+    Ticket,
     request_key,
 )
-from headgate.admission.leases import RequestLease, Ticket
 from headgate.admission.limit_rules import MOST_SLOTS, NAME_PREFIX, Backlog, LimitRule, SlotSource, limit_rule, rule_for
 
 __all__ = [

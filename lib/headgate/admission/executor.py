@@ -13,8 +13,7 @@ from typing import Any, Final, TypeVar, cast
 from headgate.admission.classify import OutcomeKind, RequestOutcome, classify, error_kind
 from headgate.admission.effects import started
 from headgate.admission.gate import RequestAdmission, denied_error, refuse_inside_a_loop
-from headgate.admission.items import DenyReason, ProviderModel, RequestItem
-from headgate.admission.leases import RequestLease
+from headgate.admission.items import DenyReason, ProviderModel, RequestItem, RequestLease
 from headgate.core import ChatReply, Clock, ErrorKind
 from headgate.core.events import Emit, RequestDelayed, RetryDenied
 from headgate.models import GiveUp, RetryPolicy

@@ -21,8 +21,9 @@ from headgate.admission.items import (
     ProviderModel,
     RequestItem,
     RequestKey,
+    RequestLease,
+    Ticket,
 )
-from headgate.admission.leases import RequestLease, Ticket
 from headgate.core import Clock, ReleaseOutcome
 from headgate.core.errors import AdmissionDeniedError, BlocksEventLoopError
 from headgate.core.events import Emit

@@ -44,7 +44,7 @@ COMMANDS: Final = {
     "import": ("data:import_", "Store samples from a file that another tool wrote."),
     "invalidate": ("invalidate:invalidate", "Exclude stored samples from every count, or include them again."),
     "rescore": ("rescore:rescore", "Score stored conversations again, without asking their models."),
-    "forget": ("invalidate:forget", "Delete stored samples, or only their conversations."),
+    "forget": ("forget:forget", "Delete stored samples, or only their conversations."),
     "compact": ("data:compact", "Merge small parts of the store into large ones."),
     "verify": ("data:verify", "Read every stored object and compare it with its checksum."),
     "repair": ("data:repair_", "Recover a damaged journal, or another database of Headgate."),

@@ -86,6 +86,7 @@ class _Start:
 
     @property
     def handlers(self) -> Mapping[type[Event], Handler]:
+        """The one event that is waited for."""
         return {MonitorStarted: self._started}
 
     def close(self) -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from headgate import reports, storage
 from headgate.cli.options import JournalChoices, MissingChoice, NamedStoreChoices, ScoreChoices, StoreChoices
-from headgate.cli.output import AsJson, console, counted, print_json, print_table, progress_bar, say, write_page
+from headgate.cli.output import AsJson, console, counted, print_json, print_table, say, write_page
 from headgate.cli.stored import chosen_samples, existing_store, no_samples, require_stored
 from headgate.core.errors import InvalidInputError
 from headgate.storage import EXPORT_FORMATS, IMPORT_FORMATS, ExportFormat, ImportFormat
@@ -125,7 +127,7 @@ def export(
     """
     given = choices or ScoreChoices()
     chosen = given.chosen(min_score=min_score, successes=successes)
-    with progress_bar("samples exported", is_shown=not as_json and sys.stdout.isatty()) as show:
+    with _progress("exported", is_shown=not as_json) as show:
         written = asyncio.run(
             _export(
                 _store(given),
@@ -190,7 +192,7 @@ def import_(
     """
     settings = (choices or NamedStoreChoices()).load().settings
     read = 0
-    with progress_bar("samples read", is_shown=not as_json and sys.stdout.isatty()) as show:
+    with _progress("read", is_shown=not as_json) as show:
 
         def told(done: int) -> None:
             nonlocal read
@@ -290,3 +292,14 @@ def _store(choices: StoreChoices | None) -> storage.SampleStore:
 def _warn_of(problems: tuple[storage.Problem, ...]) -> None:
     for problem in problems:
         say(f"left out {problem.path}: {problem.reason}", stderr=True)
+
+
+@contextlib.contextmanager
+def _progress(done: str, *, is_shown: bool) -> Iterator[Callable[..., None] | None]:
+    """Give what draws a bar of the samples that are done; nothing where nobody looks."""
+    if not is_shown or not sys.stdout.isatty():
+        yield None
+        return
+    with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), transient=True) as bar:
+        task = bar.add_task(f"samples {done}", total=None)
+        yield lambda completed, total=None: bar.update(task, completed=completed, total=total)

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from headgate import run as runs
 from headgate.cli.options import NOT_SCORED, EnableMonitoring, JudgeChoices, MonitorPort, Verbose
-from headgate.cli.output import INTERRUPTED, AsJson, console, counted, print_json, print_table, progress_bar
+from headgate.cli.output import INTERRUPTED, AsJson, console, counted, print_json, print_table
 from headgate.cli.run import STOPPED_EARLY, Limits, Repeats, at_hand, is_unscored, matrix_of, show_unscored
 from headgate.config import Settings
 from headgate.net import event_loop
@@ -122,14 +123,18 @@ async def _run(settings: Settings, instances: int, limits: str, *, is_live: bool
 @contextmanager
 def progress_shown(*, is_live: bool) -> Iterator[runs.OnProgress | None]:
     """Give what moves the bar of a run with a judge; nothing where nobody looks."""
-    with progress_bar("starting", is_shown=is_live) as move:
+    if not is_live:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console(), transient=True) as bar:
+        task = bar.add_task("starting", total=None)
 
         async def show(progress: runs.RunProgress) -> None:
-            if move is not None:
-                said = f"{progress.state}: {progress.rollouts} rollouts, {progress.unjudged} with the judge"
-                move(progress.recorded, progress.samples, said)
+            said = f"{progress.state}: {progress.rollouts} rollouts, {progress.unjudged} with the judge"
+            bar.update(task, description=said, completed=progress.recorded, total=progress.samples)
 
-        yield None if move is None else show
+        yield show
 
 
 def judged_document(result: runs.RunResult) -> dict[str, Any]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import orjson
 from cyclopts import Parameter
@@ -19,9 +18,6 @@ from rich.text import Text
 
 from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.telemetry import safe_text
-
-if TYPE_CHECKING:
-    from rich.progress import ProgressColumn
 
 _SENTENCE: Final = 28
 
@@ -169,20 +165,6 @@ def console(*, stderr: bool = False) -> Console:
     """Return a console for standard output or error; without a terminal it is wide and plain."""
     stream = sys.stderr if stderr else sys.stdout
     return Console(stderr=stderr, width=None if stream.isatty() else 160, soft_wrap=not stream.isatty())
-
-
-@contextmanager
-def progress_bar(what: str, *further: ProgressColumn, is_shown: bool) -> Iterator[Callable[..., None] | None]:
-    """Give what moves a bar: it is told how many are done, of how many, and in which words; None unless it is shown."""
-    if not is_shown:
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # noqa: PLC0415 - few commands draw one
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *further)
-    with Progress(*columns, console=console(), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total=None, said=None: bar.update(task, completed=done, total=total, description=said)
 
 
 def _cell(value: object) -> str:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Annotated
 
 from cyclopts import Parameter
-from rich.progress import TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from headgate import run as runs
 from headgate import storage
 from headgate.cli.invalidate import By, DryRun, Reason, Tasks, Where, invalidated
 from headgate.cli.options import RescoreChoices
-from headgate.cli.output import AsJson, counted, print_json, print_table, progress_bar, say
+from headgate.cli.output import AsJson, console, counted, print_json, print_table, say
 from headgate.cli.run import stop_on_signals
 from headgate.cli.stored import conditions_of, existing_store, tasks_where
 from headgate.config import Settings
@@ -78,8 +79,20 @@ async def _rescored(
     stop_on_signals(stop)
     order.chosen.require_known(await store.visible())
     order = replace(order, task_ids=await tasks_where(store, conditions, view="samples"))
-    with progress_bar("samples", TimeRemainingColumn(), is_shown=is_live) as show:
+    with _bar(is_shown=is_live) as show:
         return await runs.rescore(settings, store, order, dry_run=dry_run, stop=stop, on_progress=show)
+
+
+@contextmanager
+def _bar(*, is_shown: bool) -> Iterator[runs.OnRescored | None]:
+    """Give what moves the bar; nothing where nobody looks."""
+    if not is_shown:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console(), transient=True) as bar:
+        task = bar.add_task("samples", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _document(done: runs.Rescored) -> dict[str, object]:

@@ -24,6 +24,7 @@ class ChatReply:
     """An answered chat request.
 
     Attributes:
+        text: what the model said.
         prompt_tokens: as the endpoint counts them; 0 when it does not say.
         completion_tokens: likewise.
         latency_s: of the attempt that was answered.

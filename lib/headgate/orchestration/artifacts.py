@@ -21,7 +21,8 @@ from prefect.artifacts import (
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
 
-from headgate.orchestration.run_state import API_ERRORS, StopRequest, artifact_key, heed_state, run_logger, sole_error
+from headgate.orchestration.run_state import API_ERRORS, artifact_key, heed_state, run_logger, sole_error
+from headgate.orchestration.stop_request import StopRequest
 from headgate.telemetry import duration
 
 PUBLISH_EVERY_S: Final = 5.0

@@ -21,7 +21,8 @@ from headgate.orchestration.artifacts import Outage, ProgressArtifact, markdown_
 from headgate.orchestration.inputs import report_store_for
 from headgate.orchestration.pages import figures_markdown, places_of, way_to_page, write_report
 from headgate.orchestration.phases import in_phase
-from headgate.orchestration.run_state import StopRequest, ended, heed_state, run_logger, stop_on_signals
+from headgate.orchestration.run_state import ended, heed_state, run_logger
+from headgate.orchestration.stop_request import StopRequest, stop_on_signals
 from headgate.processes import child_process
 
 _GRACE_S: Final = 5.0

@@ -21,7 +21,8 @@ from headgate.orchestration.inputs import SamplingOrder, cluster_for, report_sto
 from headgate.orchestration.limit_choices import slots_for
 from headgate.orchestration.pages import write_report
 from headgate.orchestration.phases import DrainSink, in_phase, until_drained
-from headgate.orchestration.run_state import StopRequest, artifact_key, ended, run_logger
+from headgate.orchestration.run_state import artifact_key, ended, run_logger
+from headgate.orchestration.stop_request import StopRequest
 from headgate.sampling import Roster, RosterSource
 from headgate.telemetry import Notice
 
@@ -89,6 +90,7 @@ class _RosterAtHand:
         run_logger().info("%d models in the roster", len(roster.models))
 
     async def load(self) -> Roster:
+        """Return the roster; see `RosterSource`."""
         found, self._first = self._first, None
         return await self._source.load() if found is None else found
 

@@ -1,25 +1,18 @@
-"""`prefect.yaml`, read strictly, since Prefect ignores keys that it does not know; and its deployments on a server."""
+"""`prefect.yaml`, read strictly: Prefect itself ignores keys that it does not know, so a typing error goes unseen."""
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import inspect
 import json
 import re
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
-from uuid import UUID
 
 import yaml
-from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
-from prefect.client.schemas.objects import FlowRun
-from prefect.states import Cancelling
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model, model_validator
 from slugify import slugify
 
@@ -249,100 +242,3 @@ def _entry(spec: EnvironmentSpec, place: int, apart_s: float) -> str:
         f'  - {{slug: windows, interval: {WINDOW_EVERY_S}, anchor_date: "{anchor}", timezone: UTC'
         f"{'' if is_on else ', active: false'}}}\n"
     )
-
-
-_LOOK_EVERY_S: Final = 0.5
-_TOLD: Final = 2_000
-
-
-async def deploy_all(file: Path, folder: Path, environ: Mapping[str, str]) -> None:
-    """Deploy everything in a `prefect.yaml` by Prefect's own command, from `folder`, where its flows will run.
-
-    Raises:
-        HeadgateError: with what the command said, if it failed.
-    """
-    command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all", "--prefect-file", str(file)]
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        cwd=folder,
-        env=dict(environ),
-    )
-    try:
-        said, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode != 0:
-        raise errors.HeadgateError(
-            f"`prefect deploy --all` ended with exit status {process.returncode}",
-            next_step=f"It said:\n{said.decode(errors='replace')[-_TOLD:]}",
-        )
-
-
-async def start_run(deployment: str, parameters: Mapping[str, Any] | None = None) -> FlowRun:
-    """Start a run of `flow/deployment` with its own parameters, or some in place of them, and return it."""
-    async with get_client() as client:
-        found = await client.read_deployment_by_name(deployment)
-        return await client.create_flow_run_from_deployment(found.id, parameters=dict(parameters or {}))
-
-
-async def read_runs(ids: Sequence[UUID]) -> list[FlowRun]:
-    """Return the flow runs as they are now, in the order of `ids`."""
-    async with get_client() as client:
-        found = await client.read_flow_runs(flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=list(ids))))
-    by_id = {run.id: run for run in found}
-    return [by_id[one] for one in ids]
-
-
-async def awaited_runs(
-    ids: Sequence[UUID],
-    is_so: Callable[[Sequence[FlowRun]], bool],
-    within_s: float,
-    *,
-    look: Callable[[], object] = lambda: None,
-    every_s: float = _LOOK_EVERY_S,
-) -> list[FlowRun]:
-    """Return the flow runs once something is so of them; call `look` each time that it is not.
-
-    Raises:
-        HeadgateError: naming the runs that have not ended, and their states, if it is not so in time.
-    """
-    try:
-        async with asyncio.timeout(within_s):
-            while not is_so(runs := await read_runs(ids)):
-                look()
-                await asyncio.sleep(every_s)
-            return runs
-    except TimeoutError:
-        late = [f"{run.name} is {run.state_name}" for run in await read_runs(ids) if not has_ended(run)]
-        raise errors.HeadgateError(
-            f"after {within_s:g} s {'; '.join(late)}", next_step="The worker's log says what it waits for."
-        ) from None
-
-
-async def finished_runs(
-    ids: Sequence[UUID], within_s: float, *, look: Callable[[], object] = lambda: None
-) -> list[FlowRun]:
-    """Return the flow runs once all of them have ended; call `look` each time that one has not.
-
-    Raises:
-        HeadgateError: naming those that have not ended in time.
-    """
-    return await awaited_runs(ids, lambda runs: all(has_ended(run) for run in runs), within_s, look=look)
-
-
-async def cancel_runs(ids: Sequence[UUID]) -> None:
-    """Ask for the cancellation of the flow runs that have not ended."""
-    async with get_client() as client:
-        for run in await read_runs(ids):
-            if not has_ended(run):
-                await client.set_flow_run_state(run.id, Cancelling(), force=True)
-
-
-def has_ended(run: FlowRun) -> bool:
-    """Return whether a flow run is in a final state."""
-    return run.state is not None and run.state.is_final()

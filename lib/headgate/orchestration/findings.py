@@ -11,7 +11,8 @@ from typing import Any, Final, TypeVar
 from headgate.orchestration.artifacts import Rows, publish, publish_link
 from headgate.orchestration.inputs import report_store_for
 from headgate.orchestration.pages import figures_markdown, places_of, way_to_page, write_report
-from headgate.orchestration.run_state import StopRequest, artifact_key, ended, heeding, run_logger, stop_on_signals
+from headgate.orchestration.run_state import artifact_key, ended, heeding, run_logger
+from headgate.orchestration.stop_request import StopRequest, stop_on_signals
 
 Step = TypeVar("Step")
 Tell = Callable[[str], None]

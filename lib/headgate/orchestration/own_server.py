@@ -87,6 +87,7 @@ class PrivateServer:
     Attributes:
         url: its address, where the UI is.
         folder: its database, profiles, leases and logs; nothing is written elsewhere.
+        process: what runs it.
     """
 
     url: str
@@ -161,6 +162,7 @@ class LocalServer:
 
     Attributes:
         url: its address, where the UI is.
+        log: what it writes.
         was_running: whether it was there already.
     """
 

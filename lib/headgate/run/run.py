@@ -36,7 +36,7 @@ from headgate.run.parts import Parts
 from headgate.run.plan import RunPlan
 from headgate.run.request_side import DAILY_BUDGET
 from headgate.run.resampling import openings_of, recounted
-from headgate.run.samples import health_of
+from headgate.run.rows import health_of
 from headgate.run.score_watch import ScoreWatch
 from headgate.run.settlement import settling_of
 from headgate.run.stages import RETRIES, Stages

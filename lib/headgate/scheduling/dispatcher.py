@@ -21,6 +21,7 @@ class Dispatch:
     """Run this task now; give the lease back with `finished`.
 
     Attributes:
+        task: to be run.
         lease: its own, on what it needs.
         group: in whose turn it runs.
         since: when it began, or went on after it was parked.

@@ -17,8 +17,10 @@ class Explanation:
     """Which gate holds a task (`headgate why`).
 
     Attributes:
+        task_id: of the task.
         state: `queued`, `running`, `parked`, `waiting` for another task, `deferred` to a later time, or `unknown`.
         gate: what holds it; `none` when nothing does.
+        reason: a sentence about it.
         until: when the gate opens by itself, where that is known.
         ahead: tasks of the same group and needs that go first.
     """

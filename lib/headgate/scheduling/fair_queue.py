@@ -126,6 +126,7 @@ class Group(Generic[T]):
     """Items of one fairness key, and its entry in the heap of the lane that the first of them needs.
 
     Attributes:
+        name: the key.
         lane: where it is listed.
         weight: of the item that came last.
         left_at: its next tag in virtual time, as it was when it had no items any more.

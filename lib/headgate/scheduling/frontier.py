@@ -61,6 +61,7 @@ class FrontierView:
 
     Attributes:
         active: row groups open.
+        active_rows: rows in them.
         next_rows: rows of the next row group; 0 when none is left.
         queued: ready tasks.
         limit: units of the model resource; None when the run has no such resource.

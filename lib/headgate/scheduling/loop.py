@@ -29,9 +29,12 @@ class LoopResult:
     """What a run did.
 
     Attributes:
+        completed: tasks with a result.
         failed: tasks that failed for good.
         dropped: tasks that did not run because of what they depend on, or because the run stopped.
         retried: runs that were put off to a later time.
+        row_groups: checkpointed ones.
+        stopped_by: why the run ended.
     """
 
     completed: int

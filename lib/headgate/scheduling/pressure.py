@@ -36,6 +36,7 @@ class Pressed:
     """One lane under pressure.
 
     Attributes:
+        reason: what presses.
         until: when it ends by itself; None when only an event ends it.
         is_useless: whether nothing of the lane may start at all.
         passed_over: tasks that went before the lane's first task since one of its own went.

@@ -44,6 +44,8 @@ class OpenRowGroup:
     """A row group in progress.
 
     Attributes:
+        group: what was opened.
+        opened_at: when.
         remaining: tasks that have not ended.
         is_warming: whether what it will want counts as about to come.
     """

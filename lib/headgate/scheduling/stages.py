@@ -25,6 +25,7 @@ class Dropped:
     """A task that will never run: what it depends on has not ended well.
 
     Attributes:
+        task: the dropped task.
         because_of: the task that failed, or was dropped, first.
     """
 

@@ -21,6 +21,7 @@ class Trace:
     """The way of scheduling events to their sinks; without one, none is made.
 
     Attributes:
+        emit: takes an event.
         run_id: of the run, the first field of every event.
         trace_of: the trace id of a task's sample, where it has one before it runs.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import cache, partial
 from http import HTTPStatus
 from inspect import Parameter, Signature
@@ -13,6 +14,8 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse, PlainTextResponse
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBasic, HTTPBearer
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -21,16 +24,70 @@ from starlette.routing import Route as MountedRoute
 
 import headgate
 from headgate.core.errors import HeadgateError
-from headgate.jobqueue.server import legacy, meta, v1_claims, v1_jobs, v1_servers
-from headgate.jobqueue.server.answers import headers_of, problem
+from headgate.jobqueue.errors import StoreFailedError
+from headgate.jobqueue.job import JobState
+from headgate.jobqueue.records import JobQuery
+from headgate.jobqueue.server import legacy, v1_claims, v1_jobs, v1_servers
+from headgate.jobqueue.server.answers import Answer, headers_of, ok, problem
 from headgate.jobqueue.server.bodies import ORDINARY_BYTES
+from headgate.jobqueue.server.documents import HealthOut
 from headgate.jobqueue.server.endpoint import Endpoint
 from headgate.jobqueue.server.legacy import is_legacy_path
-from headgate.jobqueue.server.route import MOST_KEY_CHARS, REPLAYED, Route
+from headgate.jobqueue.server.metrics import queue_gauges
+from headgate.jobqueue.server.route import MOST_KEY_CHARS, REPLAYED, Call, Route
 from headgate.jobqueue.server.service import Service
-from headgate.jobqueue.wire import ProblemOut
+from headgate.jobqueue.server.v1_servers import resources_of, statistics_of
+from headgate.jobqueue.wire import JobOut, ProblemOut
 from headgate.net.refusals import PROBLEM_TYPE
 from headgate.net.tokens import Scope
+
+_HEALTH_S: Final = 5.0
+"""A writer that has not answered after this does not work, whatever it is doing."""
+
+_DEAD_READ: Final = 1000
+_DEAD_SHOWN: Final = 20
+
+
+async def health(call: Call) -> Answer[HealthOut]:
+    """Say whether the server works: the writer answers, and its last transaction went through."""
+    service = call.service
+    uptime_s = round(service.clock.monotonic() - service.started_at, 1)
+    try:
+        async with asyncio.timeout(_HEALTH_S):
+            jobs = await call.look(lambda ledger, _: ledger.totals())
+    except (TimeoutError, StoreFailedError):
+        failing = HealthOut(status="failing", database="failing", uptime_s=uptime_s, jobs={})
+        return Answer(to_json(failing), 503, media_type="application/json")
+    return ok(HealthOut(status="healthy", database="open", uptime_s=uptime_s, jobs=jobs))
+
+
+async def metrics(call: Call) -> Answer[bytes]:
+    """Return figures for Prometheus."""
+    now = await call.look(lambda ledger, _: queue_gauges(ledger))
+    text = call.service.metrics.text(now, len(call.service.long_polls))
+    return Answer(text, media_type=CONTENT_TYPE_LATEST)
+
+
+async def openapi(call: Call) -> Answer[bytes]:
+    """Return the description of all routes."""
+    return Answer(to_json(call.request.app.openapi()))
+
+
+async def overview(call: Call) -> Answer[bytes]:
+    """Return the page that shows the queue to people."""
+    from headgate.jobqueue.server.page import page_html, page_policy  # noqa: PLC0415 - jinja2 takes its time
+
+    teams = call.caller.teams
+    statistics, servers = await call.look(
+        lambda ledger, _: (statistics_of(ledger, teams, call.caller.pools), resources_of(ledger, call.caller))
+    )
+    query = JobQuery(JobState.DEAD, teams, limit=_DEAD_READ)
+    dead = await call.service.listed(lambda reader: reader.jobs(query))
+    latest = sorted(dead, key=lambda job: job.finished_at, reverse=True)[:_DEAD_SHOWN]
+    shown = [JobOut.of(job) for job in latest]
+    html = await asyncio.to_thread(page_html, statistics, servers, shown, call.service.clock.wall())
+    return Answer(html.encode(), headers={"Content-Security-Policy": page_policy()}, media_type="text/html")
+
 
 _NAMES: Final = 4 * 1024**2
 """10 000 leases or ids with the longest names."""
@@ -117,13 +174,13 @@ ROUTES: Final = (
         "DELETE", "/v1/resources/{pool:path}/{index}", v1_servers.remove, Scope.ADMIN, "Remove a server",
         is_of_all_teams=True, errors=(404, 409), tag="servers",
     ),
-    Route("GET", "/", meta.overview, Scope.READ, "Web page of the queue", media_type="text/html", tag="server"),
-    Route("GET", "/health", meta.health, None, "Report the server's health", errors=(503,), tag="server"),
+    Route("GET", "/", overview, Scope.READ, "Web page of the queue", media_type="text/html", tag="server"),
+    Route("GET", "/health", health, None, "Report the server's health", errors=(503,), tag="server"),
     Route(
-        "GET", "/metrics", meta.metrics, Scope.READ, "Metrics for Prometheus",
+        "GET", "/metrics", metrics, Scope.READ, "Metrics for Prometheus",
         is_of_all_teams=True, media_type="text/plain", tag="server",
     ),
-    Route("GET", "/openapi.json", meta.openapi, Scope.READ, "This description", tag="server"),
+    Route("GET", "/openapi.json", openapi, Scope.READ, "This description", tag="server"),
 )  # fmt: skip
 """Every route but those of the legacy protocol; documentation, authorisation and metrics go by it."""
 

@@ -27,7 +27,7 @@ from headgate.net.listener import free_port
 from headgate.orchestration.demo.plan import worker_environ
 from headgate.orchestration.engines import engine_hosts
 from headgate.orchestration.own_server import start_problem
-from headgate.orchestration.run_state import cancelled_by_signals
+from headgate.orchestration.stop_request import cancelled_by_signals
 from headgate.processes import ChildProcess, child_process
 from headgate.run import FollowOrder, follow_checkpoints, run_campaign
 from headgate.sampling import StaticRoster
@@ -98,6 +98,7 @@ class _ClusterDemo:
         }
 
     def tell(self, what: str) -> None:
+        """Say what is being done, and when."""
         seconds = time.monotonic() - self._began_at
         self._console.print(f"[dim]{seconds:5.1f} s[/dim]  {what}", highlight=False, soft_wrap=True)
 
@@ -105,6 +106,7 @@ class _ClusterDemo:
         """Do nothing: it is used by several runs."""
 
     async def run(self) -> int:
+        """Run it, and return the exit status."""
         weights, checkpoints = weights_path(), self._folder / "checkpoints"
         shutil.rmtree(checkpoints, ignore_errors=True)
         checkpoints.mkdir(parents=True)

@@ -38,17 +38,10 @@ from headgate.orchestration.demo.plan import (
     served_local_model,
     worker_environ,
 )
-from headgate.orchestration.deployment_file import (
-    DeploymentFile,
-    awaited_runs,
-    cancel_runs,
-    deploy_all,
-    finished_runs,
-    read_deployment_file,
-    start_run,
-)
+from headgate.orchestration.deployment_file import DeploymentFile, read_deployment_file
+from headgate.orchestration.deployments import awaited_runs, cancel_runs, deploy_all, finished_runs, start_run
 from headgate.orchestration.own_server import PrivateServer, clear_leftovers, private_server
-from headgate.orchestration.run_state import cancelled_by_signals
+from headgate.orchestration.stop_request import cancelled_by_signals
 from headgate.orchestration.work_pool import ensure_pool, worker
 from headgate.reports import ScoreTable, build_leaderboard
 from headgate.sampling import roster_source
@@ -93,6 +86,7 @@ class _Demo:
         self._began, self._began_at = time.time(), time.monotonic()
 
     async def run(self) -> int:
+        """Run it, and return the exit status."""
         await self._check_roster()
         self._folder.mkdir(parents=True, exist_ok=True)
         file = demo_deployments(_deployment_file(), self._choices)
@@ -117,6 +111,7 @@ class _Demo:
             return await self._conclude(server, page)
 
     def _tell(self, what: str) -> None:
+        """Say what is being done, and when."""
         seconds = time.monotonic() - self._began_at
         self._console.print(f"[dim]{seconds:5.1f} s[/dim]  {what}", highlight=False, soft_wrap=True)
 

@@ -10,17 +10,17 @@ from typing import Any
 
 from prefect.states import Failed
 
-from headgate.core import SystemClock, redacted
+from headgate.core import SystemClock
 from headgate.jobqueue import JobState
-from headgate.jobqueue.generator import Generation, ResultFolder
-from headgate.jobqueue.wire import JobOut
+from headgate.jobqueue.generator import ResultFolder
 from headgate.jobqueue.worker import CommandJobs, CommandRules, JobQueueClient, ReserveMode, Worker
 from headgate.orchestration.artifacts import RunArtifacts
 from headgate.orchestration.inputs import SamplingOrder, settings_of, store_for
 from headgate.orchestration.jobqueue.inputs import checked_command, job_queue_for
-from headgate.orchestration.pages import MAX_ROWS
+from headgate.orchestration.jobqueue.rows import drain_sentence, progress_rows, progress_sentence
 from headgate.orchestration.phases import in_phase
-from headgate.orchestration.run_state import StopRequest, ended, library_logs_in_run, run_logger, stop_on_signals
+from headgate.orchestration.run_state import ended, library_logs_in_run, run_logger
+from headgate.orchestration.stop_request import StopRequest, stop_on_signals
 from headgate.run import (
     DrainResult,
     DrainRules,
@@ -29,93 +29,6 @@ from headgate.run import (
     QueueProgress,
     drain_queue,
 )
-
-
-def generation_rows(made: Generation) -> list[dict[str, str]]:
-    """Return one row per team and task: its jobs, and what was left out and why."""
-    jobs: dict[tuple[str, str], int] = {(team.slug, task): 0 for team in made.teams for task in team.tasks}
-    for job in made.jobs:
-        jobs[job.team, job.task] += 1
-    skipped: dict[tuple[str, str], list[str]] = {}
-    for one in made.skipped:
-        count = f"{one.jobs:,} " if one.jobs else ""
-        skipped.setdefault((one.team, one.task), []).append(f"{count}{one.reason.value}")
-    rows = [
-        {"team": team, "task": task, "jobs": f"{count:,}", "skipped": "; ".join(skipped.get((team, task), []))}
-        for (team, task), count in jobs.items()
-    ]
-    return rows[:MAX_ROWS]
-
-
-def progress_rows(progress: QueueProgress) -> list[dict[str, str]]:
-    """Return one row per team and task, at most `MAX_ROWS`."""
-    rows = []
-    for task in progress.tasks[:MAX_ROWS]:
-        estimate = task.scores.estimate
-        row = {
-            "team": task.team,
-            "task": task.task,
-            "pending": f"{task.pending:,}" + (f" ({task.unserved:,} without a server)" if task.unserved else ""),
-            "running": f"{task.in_progress:,}",
-            "done": f"{task.done:,}",
-            "dead": f"{task.dead:,}",
-            "mean": "" if estimate is None else f"{estimate.mean:.3f}",
-            "95 %": "" if estimate is None else f"{estimate.low:.3f}–{estimate.high:.3f}",
-            "no score": f"{task.scores.unscored:,}",
-        }
-        rows.append(row)
-    return rows
-
-
-def progress_sentence(progress: QueueProgress) -> str:
-    """Return how far a queue is, in one line."""
-    parts = [
-        f"{progress.count(JobState.DONE):,} of {progress.jobs:,} jobs done",
-        f"{progress.count(JobState.IN_PROGRESS):,} in progress by {progress.workers:,} workers",
-        f"{progress.count(JobState.PENDING):,} pending",
-    ]
-    if progress.unserved:
-        parts.append(f"{progress.unserved:,} of them wait for a policy server that takes them")
-    if dead := progress.count(JobState.DEAD):
-        parts.append(f"{dead:,} dead")
-    parts.append(f"{progress.collected + progress.waiting:,} results collected")
-    return "; ".join(parts)
-
-
-def drain_sentence(result: DrainResult) -> str:
-    """Return what a drain did, in one line."""
-    progress = result.progress
-    parts = [
-        f"{result.stopped_by}: {progress.count(JobState.DONE):,} of {progress.jobs:,} jobs done",
-        f"{result.stored:,} samples stored",
-    ]
-    if progress.open_jobs:
-        parts.append(f"{progress.open_jobs:,} jobs left")
-    if progress.unserved:
-        parts.append(f"{progress.unserved:,} of them wait for a policy server that takes them")
-    if dead := progress.count(JobState.DEAD):
-        parts.append(f"{dead:,} dead")
-    if unscored := sum(task.scores.unscored for task in progress.tasks):
-        parts.append(f"{unscored:,} without a score")
-    if result.quarantined:
-        parts.append(f"{result.quarantined:,} refused by the store")
-    return "; ".join(parts)
-
-
-def dead_rows(jobs: Sequence[JobOut]) -> list[dict[str, str]]:
-    """Return one row per dead job, at most `MAX_ROWS`."""
-    return [
-        {
-            "job": job.id,
-            "team": job.team,
-            "task": job.task,
-            "instance": job.instance,
-            "claims": f"{job.epoch:,}",
-            "worker": job.worker,
-            "error": redacted(" ".join(job.last_error.split()), limit_chars=300),
-        }
-        for job in jobs[:MAX_ROWS]
-    ]
 
 
 async def run_drain(

@@ -15,15 +15,8 @@ from headgate.orchestration.placement.pool_leases import PoolLeases, open_pool_l
 from headgate.orchestration.placement.rounds import Learned, PlacedTraining, PlacingOrder, RoleStoppedError
 from headgate.orchestration.placement.runner import PlacementTaskRunner
 from headgate.orchestration.placement.tenures import Stop, Tenure, TenureEnd, preemption_rows, role_rows, roles_of
-from headgate.orchestration.run_state import (
-    StopRequest,
-    artifact_key,
-    ended,
-    heeding,
-    library_logs_in_run,
-    run_logger,
-    stop_on_signals,
-)
+from headgate.orchestration.run_state import artifact_key, ended, heeding, library_logs_in_run, run_logger
+from headgate.orchestration.stop_request import StopRequest, stop_on_signals
 from headgate.reports import COLOURS, INK, blank_figure, clipped, drawing, inline_svg, legend_above, quiet_grid
 
 CAPTION: Final = "Who held what: a line for each placement group; a cross is where work was stopped for other work"

@@ -40,6 +40,7 @@ class Holder:
         process: where it runs, for people.
         lease_s: length of its leases.
         age_s: since it wrote last, by the server's clock.
+        holdings: by limit.
     """
 
     name: str
