@@ -213,17 +213,7 @@ class RequestExecutor:
         emit: Emit,
         queue_wait_s: float | None = None,
     ) -> None:
-        """Prepare an executor.
-
-        Args:
-            admission: who may send.
-            policy: of the retries.
-            budget: of the retries, per provider-model.
-            clock: of durations and back-off.
-            rng: jitter.
-            emit: where events go.
-            queue_wait_s: an attempt that waited this long for admission is denied; None waits for as long as it takes.
-        """
+        """Prepare it; an attempt that waited `queue_wait_s` for admission is denied, never if that is None."""
         self._admission = admission
         self._policy = policy or RetryPolicy()
         self.budget = budget or RetryBudget()

@@ -74,16 +74,7 @@ def capacity_plan(
     queued: int | None = None,
     peaks: CapacityPeaks | None = None,
 ) -> CapacityPlan:
-    """Return the capacity plan; without a running campaign what is in force and what was seen are missing, and say so.
-
-    Args:
-        settings: of the campaign.
-        models: of the roster.
-        requests: the request keys.
-        workers_busy: now.
-        queued: ready tasks now.
-        peaks: the most that was seen.
-    """
+    """Return the capacity plan; where no campaign runs, what is in force and what was seen are missing, and say so."""
     listed = sorted(models, key=lambda model: model.key)
     configured = {name: _setting(settings, name) for name in CAPACITY_SETTINGS}
     configured |= {f"max_parallel {model.key}": _max_parallel(model) for model in listed[:MAX_NAMED]}

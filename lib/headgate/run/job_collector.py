@@ -101,14 +101,7 @@ class JobCollector(Executor):
     def __init__(
         self, source: JobQueueClient, store: SampleStore, rules: JobSampleRules, *, results: ResultFolder | None = None
     ) -> None:
-        """Prepare the collector.
-
-        Args:
-            source: the queue.
-            store: where the samples go.
-            rules: how a job becomes a sample.
-            results: files of results, for jobs that were completed without one.
-        """
+        """Prepare it; `results` are files of results, for jobs that were completed without one."""
         self._source = source
         self._store = store
         self.rules = rules

@@ -111,7 +111,6 @@ class Notices:
     name = "Notices"
 
     def __init__(self, campaign: str, senders: Iterable[Send]) -> None:
-        """Prepare it; `campaign` names the run in what is told."""
         self._campaign = campaign
         self._senders = list(senders)
         self._waiting: deque[Notice] = deque(maxlen=_MOST_WAITING)
