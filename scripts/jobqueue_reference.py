@@ -10,9 +10,9 @@ import headgate.jobqueue
 from headgate.core import SystemClock
 from headgate.jobqueue import Instant, Ledger, LedgerWriter
 from headgate.jobqueue.server import ServerSettings
+from headgate.jobqueue.server.app import ROUTES
 from headgate.jobqueue.server.metrics import Metrics, queue_gauges
 from headgate.jobqueue.server.settings import PREFIX
-from headgate.jobqueue.server.v1 import ROUTES
 from headgate.jobqueue.stores import MemoryStore
 
 _LEGACY_ROUTES = (

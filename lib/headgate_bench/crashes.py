@@ -17,7 +17,8 @@ import polars as pl
 
 from headgate.core import Sample, Task, new_trace_id
 from headgate.core.errors import HeadgateError
-from headgate.storage import Journal, Opening, SampleStore, example_samples, open_store
+from headgate.storage import Journal, Opening, SampleStore, open_store
+from headgate_bench.store_speed import example_samples
 
 CAMPAIGN: Final = "bench-store"
 MODEL: Final = "bench/writer@main"

@@ -17,9 +17,8 @@ from headgate.admission import (
     RequestOutcome,
 )
 from headgate.admission.breaker import BreakerRule
-from headgate.admission.items import PressureChanged
+from headgate.admission.items import PressureChanged, Ticket
 from headgate.admission.laws import LimitLaw
-from headgate.admission.leases import Ticket
 from headgate.core import events
 from tests.admission.toy_laws import FixedLaw
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.admission import ProviderModel, RetryBudget
-from headgate.admission.budget import RESERVE, RESERVE_REFILL_PER_S, SAVED_AT_MOST
+from headgate.admission.executor import RESERVE, RESERVE_REFILL_PER_S, SAVED_AT_MOST
 
 ONE, OTHER = ProviderModel("http://one", "m"), ProviderModel("http://two", "m")
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.admission import SUCCESS, Denied, Domain, ProviderModel, RequestItem, RequestKey, RequestLease
-from headgate.admission.items import DenyReason
-from headgate.admission.leases import Ticket
+from headgate.admission.items import DenyReason, Ticket
 from headgate.core import ReleaseOutcome, events
 from headgate.core.errors import InvalidSettingError
 from tests.admission.admission_world import CHAT, EMBEDDING, OTHER, REFUSED, A, B, World

@@ -24,9 +24,8 @@ from headgate.admission import (
 )
 from headgate.admission.breaker import BreakerRule
 from headgate.admission.effects import is_same_rate
-from headgate.admission.items import NO_CORRELATION, DenyReason, PressureChanged
+from headgate.admission.items import NO_CORRELATION, DenyReason, PressureChanged, Ticket
 from headgate.admission.laws import AdaptiveLaw, AdaptiveSettings, AimdLaw, AimdSettings, LimitLaw
-from headgate.admission.leases import Ticket
 from headgate.admission.rates import MOVED_S, REASONS
 from headgate.core import ReleaseOutcome
 from headgate.core.rates import UNLIMITED, ModelRates, RateLimits, RateNote

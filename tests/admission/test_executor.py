@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headgate.admission import CallWatch, Correlation, ProviderModel, RequestItem, RequestKey, RetryBudget
-from headgate.admission.budget import RESERVE
+from headgate.admission.executor import RESERVE
 from headgate.core import ChatError, ErrorKind, SystemClock
 from headgate.core.errors import AdmissionDeniedError
 from headgate.core.events import RequestDelayed, RequestLeaseAcquired, RetryDenied

@@ -20,8 +20,7 @@ from headgate.admission import (
     RequestLease,
     RequestOutcome,
 )
-from headgate.admission.items import NO_CORRELATION, DenyReason, PressureChanged
-from headgate.admission.leases import Ticket
+from headgate.admission.items import NO_CORRELATION, DenyReason, PressureChanged, Ticket
 from headgate.admission.rates import BURST_S
 from headgate.core.rates import ModelRates, RateLimits, RateNote
 from tests.admission.toy_laws import FixedLaw

@@ -10,7 +10,7 @@ from headgate.config import Settings, load_settings, setting_fields
 from headgate.core import Model
 from headgate.core.events import CapacitySource
 from headgate.core.status import RequestStatus
-from headgate.run.capacity import CAPACITY_SETTINGS, MAX_NAMED, CapacityPeaks, capacity_plan
+from headgate.run.inquiry import CAPACITY_SETTINGS, MAX_NAMED, CapacityPeaks, capacity_plan
 
 
 def key(number: int, **changes: object) -> RequestStatus:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import pytest
 
 from headgate.core import Secret, events
-from headgate.run.told import ToldNotices
+from headgate.run.learning import ToldNotices
 from headgate.storage import Journal, JournalThread
 from headgate.telemetry import EventStream, Notice, Notices, senders_of
 from tests.telemetry.factories import START, FixedClock, sample

@@ -1,10 +1,9 @@
 """Request admission: adaptive limits, request leases, and the executor around one model call."""
 
 from headgate.admission import bank, laws
-from headgate.admission.budget import RetryBudget
 from headgate.admission.classify import SUCCESS, OutcomeKind, RequestOutcome
 from headgate.admission.controller import AdmissionController
-from headgate.admission.executor import CallWatch, RequestExecutor
+from headgate.admission.executor import CallWatch, RequestExecutor, RetryBudget
 from headgate.admission.gate import RequestAdmission
 from headgate.admission.items import (
     Correlation,
@@ -15,9 +14,10 @@ from headgate.admission.items import (
     ProviderModel,
     RequestItem,
     RequestKey,
+    RequestLease,
+    Ticket,
     request_key,
 )
-from headgate.admission.leases import RequestLease, Ticket
 from headgate.admission.limit_rules import MOST_SLOTS, NAME_PREFIX, Backlog, LimitRule, SlotSource, limit_rule, rule_for
 
 __all__ = [

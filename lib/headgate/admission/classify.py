@@ -30,7 +30,6 @@ class RequestOutcome(NamedTuple):
     """The end of one attempt. A named tuple because one is made per request.
 
     Attributes:
-        kind: what it came to.
         retry_after_s: what the provider asked to wait; None when it did not say.
         latency_s: from sending to the end of the answer; None when there was none.
         first_token_s: time to the first token where the answer was streamed.
@@ -153,5 +152,4 @@ class _CaseBlind(dict[str, str]):
         super().__init__({str(name).lower(): str(value) for name, value in headers.items()})
 
     def get(self, name: str, default: str | None = None) -> str | None:  # type: ignore[override]
-        """Return the value of a header."""
         return super().get(name.lower(), default)

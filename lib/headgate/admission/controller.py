@@ -11,9 +11,17 @@ from headgate.admission.accounts import Account, KeyState, Provider
 from headgate.admission.breaker import BreakerRule
 from headgate.admission.classify import OutcomeKind, RequestOutcome
 from headgate.admission.effects import Effects, PressureWatch
-from headgate.admission.items import Denied, DenyReason, PressureReason, ProviderModel, RequestItem, RequestKey
+from headgate.admission.items import (
+    Denied,
+    DenyReason,
+    PressureReason,
+    ProviderModel,
+    RequestItem,
+    RequestKey,
+    RequestLease,
+    Ticket,
+)
 from headgate.admission.laws import LimitLaw
-from headgate.admission.leases import RequestLease, Ticket
 from headgate.admission.limits import Limits
 from headgate.admission.rates import REASONS, Bucket, RateScope
 from headgate.core import ReleaseOutcome

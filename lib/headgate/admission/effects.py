@@ -6,9 +6,16 @@ from typing import Final, TypeAlias
 
 from headgate.admission.accounts import Account, KeyState, Provider
 from headgate.admission.breaker import BreakerMove
-from headgate.admission.items import Denied, Pressure, PressureChanged, PressureReason, RequestItem
+from headgate.admission.items import (
+    Denied,
+    Pressure,
+    PressureChanged,
+    PressureReason,
+    RequestItem,
+    RequestLease,
+    Ticket,
+)
 from headgate.admission.laws import LimitChange
-from headgate.admission.leases import RequestLease, Ticket
 from headgate.admission.rates import MOVED_S, REASONS
 from headgate.core import events
 

@@ -7,17 +7,95 @@ import random
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
-from headgate.admission.budget import RetryBudget
 from headgate.admission.classify import OutcomeKind, RequestOutcome, classify, error_kind
 from headgate.admission.effects import started
 from headgate.admission.gate import RequestAdmission, denied_error, refuse_inside_a_loop
-from headgate.admission.items import DenyReason, RequestItem
-from headgate.admission.leases import RequestLease
+from headgate.admission.items import DenyReason, ProviderModel, RequestItem, RequestLease
 from headgate.core import ChatReply, Clock, ErrorKind
 from headgate.core.events import Emit, RequestDelayed, RetryDenied
 from headgate.models import GiveUp, RetryPolicy
+
+RESERVE: Final = 10.0
+"""Retries that an endpoint may make before its requests have earned any."""
+
+RESERVE_REFILL_PER_S: Final = 0.1
+"""What a quiet endpoint earns by waiting, up to the reserve: six retries a minute."""
+
+SAVED_AT_MOST: Final = 100.0
+"""Retries that a busy endpoint can save up; an hour of health does not pay for an hour of retries."""
+
+_ROUNDING: Final = 1e-9
+"""Five times a fifth is a whole retry."""
+
+
+@dataclass(slots=True)
+class _Account:
+    retries: float
+    counted_at: float
+
+
+class RetryBudget:
+    """Says which retries an endpoint may make. Pure; one per executor, for all of its endpoints.
+
+    Invariant: 0 <= retries saved <= max(`SAVED_AT_MOST`, `RESERVE`).
+    """
+
+    def __init__(self, share: float = 0.2) -> None:
+        """Prepare a budget.
+
+        Args:
+            share: retries per request, in [0, 1]; 0 leaves the reserve alone.
+
+        Raises:
+            ValueError: if `share` lies outside [0, 1].
+        """
+        if not 0.0 <= share <= 1.0:
+            raise ValueError(f"share must be in [0, 1] (got {share!r})")
+        self._share = share
+        self._accounts: dict[ProviderModel, _Account] = {}
+        self.denied: dict[ProviderModel, int] = {}
+
+    def requested(self, account: ProviderModel, now: float) -> None:
+        """Note a new request to `account`; its retries are none."""
+        known = self._accounts.get(account)
+        if known is None:
+            self._accounts[account] = _Account(RESERVE + self._share, now)
+        elif known.retries < SAVED_AT_MOST:
+            known.retries += self._share
+
+    def may_retry(self, account: ProviderModel, now: float) -> bool:
+        """Return whether `account` may be asked once more, and book the retry if so; else count the denial."""
+        known = self._accounts.get(account)
+        if known is None:
+            known = self._accounts[account] = _Account(RESERVE, now)
+        if known.retries < RESERVE:
+            earned = max(0.0, now - known.counted_at) * RESERVE_REFILL_PER_S
+            known.retries = min(RESERVE, known.retries + earned)
+        known.counted_at = now
+        if known.retries < 1.0 - _ROUNDING:
+            self.denied[account] = self.denied.get(account, 0) + 1
+            return False
+        known.retries = max(0.0, known.retries - 1.0)
+        return True
+
+    def left(self, account: ProviderModel) -> float:
+        """Return the retries that `account` has saved; what it earns by waiting is added when it next asks."""
+        known = self._accounts.get(account)
+        return RESERVE if known is None else known.retries
+
+    def forget(self, account: ProviderModel) -> None:
+        """Drop what is known of an endpoint that is asked no more."""
+        self._accounts.pop(account, None)
+        self.denied.pop(account, None)
+
+    def validate(self) -> None:
+        """Assert the invariant of the class."""
+        for account, known in self._accounts.items():
+            assert 0 <= known.retries <= max(SAVED_AT_MOST, RESERVE) + 1, f"{account}: {known.retries}"
+
 
 AGAIN: Final = object()
 """The end of a call that whoever made it gave up: whoever else wants its answer has to ask for himself."""
@@ -92,7 +170,6 @@ class CallWatch:
     """What one call has cost so far. One per call; a subclass may act when the call begins and ends to idle.
 
     Attributes:
-        attempts: attempts that were sent.
         wait_s: time spent on admission and back-off.
         is_idle: whether the call waits for longer than `IDLE_AFTER_S`; stays True when it ends while it waits.
         lease_id: of the lease under which the last attempt was sent.
@@ -136,17 +213,7 @@ class RequestExecutor:
         emit: Emit,
         queue_wait_s: float | None = None,
     ) -> None:
-        """Prepare an executor.
-
-        Args:
-            admission: who may send.
-            policy: of the retries.
-            budget: of the retries, per provider-model.
-            clock: of durations and back-off.
-            rng: jitter.
-            emit: where events go.
-            queue_wait_s: an attempt that waited this long for admission is denied; None waits for as long as it takes.
-        """
+        """Prepare it; an attempt that waited `queue_wait_s` for admission is denied, never if that is None."""
         self._admission = admission
         self._policy = policy or RetryPolicy()
         self.budget = budget or RetryBudget()

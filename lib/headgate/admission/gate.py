@@ -21,8 +21,9 @@ from headgate.admission.items import (
     ProviderModel,
     RequestItem,
     RequestKey,
+    RequestLease,
+    Ticket,
 )
-from headgate.admission.leases import RequestLease, Ticket
 from headgate.core import Clock, ReleaseOutcome
 from headgate.core.errors import AdmissionDeniedError, BlocksEventLoopError
 from headgate.core.events import Emit
@@ -94,7 +95,6 @@ class AdmittedRequest:
     """A request that is admitted for as long as its `with` block runs.
 
     Attributes:
-        lease: what it holds.
         outcome: what to say at the end of the block; by default success, or what the exception says.
     """
 

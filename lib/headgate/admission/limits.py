@@ -12,9 +12,8 @@ from headgate.admission.accounts import Account, Accounts, KeyState, Provider
 from headgate.admission.breaker import BreakerRule
 from headgate.admission.classify import OutcomeKind, RequestOutcome
 from headgate.admission.effects import Effects
-from headgate.admission.items import ProviderModel, RequestKey
+from headgate.admission.items import ProviderModel, RequestKey, RequestLease, Ticket
 from headgate.admission.laws import LimitChange, LimitLaw
-from headgate.admission.leases import RequestLease, Ticket
 from headgate.admission.rate_learner import RateLearner
 from headgate.admission.rates import RateScope
 from headgate.core.errors import InvalidSettingError

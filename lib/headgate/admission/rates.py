@@ -70,7 +70,6 @@ class Bucket:
     seconds, and the last attempt's.
 
     Attributes:
-        scope: whose it is.
         stated: per minute, by the roster, of all processes.
         told: per minute, by the provider's answers.
         learnt: per minute, by refusals that told nothing, of this process; infinite without.

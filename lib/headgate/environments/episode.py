@@ -173,7 +173,6 @@ class _Run:
         return text
 
     def say(self, messages: Sequence[Message]) -> None:
-        """Append what the environment says."""
         self.messages.extend(map(_storable, messages))
 
     def _book(self, reply: ChatReply) -> None:

@@ -85,11 +85,9 @@ class ProgramRun:
     """What a program did.
 
     Attributes:
-        outcome: how it ended.
         exit_status: of the process, negative for the signal that ended it.
         stdout: decoded as UTF-8, invalid bytes replaced; cut at the limit.
         stderr: likewise.
-        wall_s: how long it took.
     """
 
     outcome: Outcome

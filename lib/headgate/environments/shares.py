@@ -33,7 +33,6 @@ class Hold:
     """A slot that a model asked for, and may have been given.
 
     Attributes:
-        model: whose it is.
         since: when it was given, or last used where its holder says so.
         is_wanted_back: whether its holder was asked to give it back.
         given: done once it was given.

@@ -77,10 +77,8 @@ class Job(NamedTuple):
     `failures < max_attempts` unless dead.
 
     Attributes:
-        spec: what was submitted.
         seq: order of submission, unique.
         submitted_at: wall time, seconds since the epoch.
-        state: where it is.
         epoch: claims so far; the fencing token of the running one.
         failures: claims that ended by `fail` or by an expired lease since it was submitted or requeued.
         lease_id: of the running claim, or of the one whose result was accepted; else empty.

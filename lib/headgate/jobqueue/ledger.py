@@ -50,8 +50,6 @@ class Ledger:
     by `requeue` alone, and `done` never.
 
     The store is owned by this process; running leases get a full period from `at`.
-
-    The store is owned by this process; running leases get a full period from `at`.
     """
 
     def __init__(self, store: Store, at: Instant, lease_ids: Callable[[], str] = new_lease_id) -> None:

@@ -155,9 +155,6 @@ class Waiter:
 
     Attributes:
         since: when the job's claim first asked (monotonic seconds); asking again keeps the place.
-        ticket: names this wait.
-        ref: the claim that asked.
-        pool: of its job.
         task: by which servers accept or refuse it.
         lease_s: of the reservation that it is to get.
     """

@@ -52,8 +52,6 @@ class ClaimRequest:
     """What a worker asks for.
 
     Attributes:
-        worker: who asks.
-        count: jobs at most.
         lease_s: seconds without renewal after which the jobs go to somebody else.
         teams: only jobs of these; None for all.
         tasks: only jobs of these tasks; None for all.
@@ -132,7 +130,6 @@ class Stale:
     """The lease named is not the running one; nothing changed but, perhaps, the record of a late result.
 
     Attributes:
-        job_id: of the job.
         reason: one sentence: what the job's state is instead.
     """
 

@@ -41,7 +41,6 @@ class HistoryEntry(NamedTuple):
     Attributes:
         entry: order of happening, unique, without gaps in what was committed.
         at: wall time, seconds since the epoch.
-        what: what happened.
         job_id: of the job, or empty.
         epoch: of the claim (entries of jobs) or of the reservation (entries of resources).
         lease_id: of that claim or reservation, or empty.
@@ -68,9 +67,7 @@ class Reply:
     Attributes:
         key: scope and key, as the server composes them.
         fingerprint: hash of the request; the same key with another one is refused.
-        status: HTTP status.
         body: the answer as text.
-        at: wall time.
     """
 
     key: str
@@ -88,9 +85,6 @@ class Changes:
         new_jobs: by job id, in order of submission.
         changed_jobs: by job id; disjoint from `new_jobs`.
         resources: new or changed, by resource id.
-        removed_resources: resource ids.
-        history: in order.
-        replies: to be remembered.
         forget_before: wall times before which replies are dropped and late results emptied, or None.
     """
 
@@ -117,7 +111,6 @@ class Snapshot:
     Attributes:
         counts: jobs of each lane by state; states without jobs may be absent.
         in_progress: every job that is held.
-        resources: every server.
         next_seq: greater than every job's `seq`.
         next_entry: greater than every entry of the history.
         next_index: pool -> greater than every index ever used in it.
@@ -138,12 +131,8 @@ class JobQuery:
     """Which jobs a listing shows, in order of `seq`.
 
     Attributes:
-        state: only jobs in it.
         teams: only of these; None for all, empty for none.
-        task: only of this task.
-        pool: only of this pool.
         after: only with a greater `seq`.
-        limit: at most so many.
     """
 
     state: JobState | None = None

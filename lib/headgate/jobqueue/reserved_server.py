@@ -25,10 +25,8 @@ class ReservedServer:
 
     Attributes:
         host: name or address.
-        port: TCP port.
         index: its number in its pool.
         resource_id: pool and number.
-        lease_id: of the reservation.
         epoch: of the reservation: servers that know Headgate refuse a lower one than they have seen.
         resource: everything that was registered of it.
     """

@@ -22,7 +22,6 @@ class ResourceSpec:
 
     Attributes:
         pool: jobs of this pool may get it.
-        host: name or address.
         port: TCP port.
         compatible_task: tasks that it serves; empty means every one.
         not_compatible_task: tasks that it does not serve.

@@ -49,7 +49,6 @@ class LaneView:
     in at or before the horizon joins the heads; one behind it is left to the store. Invariant: heads are sorted.
 
     Attributes:
-        counts: jobs by state.
         heads: the first pending jobs, by place.
         horizon: how far the store has been read; None before the first read.
         is_read: whether the store holds nothing behind the heads.

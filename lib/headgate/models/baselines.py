@@ -158,7 +158,6 @@ class SimulationPlan(BaseModel):
         reject_s: after which a refused request is answered.
         retry_after_s: of a refusal; no such header when absent.
         seed: of the service times.
-        reply: what the model says.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

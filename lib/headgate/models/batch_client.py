@@ -36,7 +36,6 @@ class BatchStatus:
     """A batch as its provider tells it.
 
     Attributes:
-        batch_id: of the provider.
         status: in its words; see `is_ended`.
         total: requests in it, 0 where it does not say.
         done: of these, those that are answered or have failed.

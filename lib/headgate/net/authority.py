@@ -118,7 +118,6 @@ class Caller:
     Attributes:
         token_id: of the token, for records; empty where none is needed.
         name: of the token; empty where none is needed.
-        scopes: what it allows.
         teams: whose jobs it sees and changes; None for all.
         pools: whose servers it uses and sees; None for all.
         most_priority: that jobs may have which it submits; None for any.

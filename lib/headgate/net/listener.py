@@ -152,7 +152,6 @@ class _Connection(asyncio.Protocol):
         self._stalled: asyncio.TimerHandle | None = None
 
     def end(self) -> None:
-        """Cut the connection off."""
         self._listener.left(self)
         if self.transport is not None:
             self.transport.abort()
@@ -227,7 +226,6 @@ class _Sparing(logging.Filter):
         self.written: dict[str, deque[float]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a line is written."""
         times = self.written.setdefault(str(record.msg)[:200], deque([-60.0] * 5, maxlen=5))
         if record.created - times[0] < 60.0:
             return False

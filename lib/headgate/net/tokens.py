@@ -59,7 +59,6 @@ class Token:
 
     Attributes:
         token_id: public part of its text, unique.
-        name: what people call it.
         scopes: what it allows; `admin` allows everything.
         digest: SHA-256 of its secret, in hex.
         created_at: wall time, seconds since the epoch.

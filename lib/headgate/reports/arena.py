@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
-
-from headgate.reports.compared import DRAWN, Compared, count, percent
-from headgate.reports.svg import COLOURS, INK, blank_figure, draw_intervals, drawing, name_rows, short_name
-from headgate.statistics import ELO_MEAN
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from headgate.core.errors import InvalidInputError
+from headgate.reports.compared import DRAWN, Compared, count, percent
 from headgate.reports.leaderboard import MAX_MODELS
 from headgate.reports.statistics import letters_of
-from headgate.statistics import Agreement, Strengths, bradley_terry, krippendorff
+from headgate.reports.svg import COLOURS, INK, blank_figure, draw_intervals, drawing, name_rows, short_name
+from headgate.statistics import ELO_MEAN, Agreement, Strengths, bradley_terry, krippendorff
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MIN_TASKS: Final = 10
 """With fewer tasks an interval leans on a normal distribution that is not there yet."""
@@ -36,7 +32,6 @@ class ArenaComparison:
     """Two models' answers to one task, compared by a judge.
 
     Attributes:
-        environment: that both answered in.
         first: key of one model.
         second: key of the other one.
         score: of the first: 1 won, 0.5 a tie, 0 lost; a mean where each order was judged several times.

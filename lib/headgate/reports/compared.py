@@ -153,7 +153,6 @@ class Compared:
         tables: by their headings; empty ones are left out.
         names: columns whose cells are words and not numbers: nothing in them can become markup.
         notes: sentences below the first table.
-        problems: sentences for the reader.
         is_told_first: whether they stand before the tables.
         figure_name: prefix of the figure's ids.
         draw: makes the figure that stands above its caption.

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 from markupsafe import Markup
 
+from headgate.core import ErrorKind, Sample, errors
 from headgate.reports.compared import DEFINITIONS, Compared, count, interval, moment, percent, score, seconds, template
+from headgate.reports.costs import COST_COLUMNS
 from headgate.reports.figures import activity_figure, errors_figure, latency_figure, samples_figure, scores_figure
-from headgate.reports.leaderboard import Leaderboard, MissingRule, build_leaderboard
+from headgate.reports.leaderboard import Leaderboard, MissingRule, bounds_table, build_leaderboard
 from headgate.reports.leaderboard_tables import leaderboard_notes, standing_rows
 from headgate.reports.ranking import neighbour_rows
+from headgate.reports.statistics import distinct
 from headgate.reports.svg import inline_svg, png_of
+from headgate.statistics import independent_mean
 from headgate.telemetry import safe_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-import dataclasses
-from collections.abc import Sequence
-from datetime import UTC, datetime
-
-from headgate.core import ErrorKind, Sample, errors
-from headgate.reports.costs import COST_COLUMNS
-from headgate.reports.leaderboard import bounds_table
-from headgate.reports.statistics import distinct
-from headgate.statistics import independent_mean
 
 PROVIDER_ERRORS: Final = (
     ErrorKind.RATE_LIMITED,

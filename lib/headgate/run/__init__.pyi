@@ -7,7 +7,7 @@ from .assembly import (
     run_source as run_source,
     sampled_environments as sampled_environments,
 )
-from .capacity import capacity_plan as capacity_plan
+from .inquiry import capacity_plan as capacity_plan
 from .controls import (
     controls_at_rest as controls_at_rest,
     steer_at_rest as steer_at_rest,
@@ -25,7 +25,7 @@ from .judging import (
     judge_of as judge_of,
     rubric_for as rubric_for,
 )
-from .models_at_hand import models_at_hand as models_at_hand
+from .assembly import models_at_hand as models_at_hand
 from .outside_episodes import sample_jobs as sample_jobs
 from .outside_job import outside_executors as outside_executors
 from .plan import ChatSource as ChatSource, RunPlan as RunPlan, rates_of as rates_of
@@ -43,4 +43,4 @@ from .run import Run as Run
 from .served_pool import EngineHosts as EngineHosts
 from .status import RunProgress as RunProgress, RunResult as RunResult
 from .trials import Trial as Trial, trial as trial
-from .token_needs import RecentReplies as RecentReplies
+from .request_side import RecentReplies as RecentReplies

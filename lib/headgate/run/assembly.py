@@ -20,6 +20,7 @@ from headgate.core.errors import (
     InvalidSettingError,
     StoreError,
     StoreNotWritableError,
+    did_you_mean,
 )
 from headgate.core.events import Emit, StoreFailed
 from headgate.core.status import CampaignStatus
@@ -27,18 +28,20 @@ from headgate.elastic.service import ElasticCollector, Machine
 from headgate.environments import Environment, JudgedEnvironment, end_idle_processes, registry_of
 from headgate.environments.rubric import Rubric
 from headgate.jobqueue.worker import DEFAULT_URL, JobQueueClient, QueueAddress
-from headgate.models import BatchClient, ChatClient, ClientSettings
+from headgate.models import BASELINES, BatchClient, ChatClient, ClientSettings, serve
 from headgate.run.batch_lane import BatchLane
 from headgate.run.endpoints import EndpointChats
 from headgate.run.hosts import EnvironmentHosts, HostCluster
-from headgate.run.judge_needed import judged_environments, lockable_environments, scoring_environments
 from headgate.run.judging import (
     JudgedFigures,
     Judging,
     RubricChats,
     judge_of,
+    judged_environments,
+    lockable_environments,
     rubric_environments,
     rubric_for,
+    scoring_environments,
 )
 from headgate.run.matrix import MatrixTaskProvider, MatrixTasks
 from headgate.run.observers import is_observed, observe, report_health, serve_monitoring
@@ -50,7 +53,15 @@ from headgate.run.run import Run
 from headgate.run.served import ServedModels
 from headgate.run.served_pool import EngineHosts, ServingRules
 from headgate.run.status import BY_REQUEST, RunProgress, RunResult
-from headgate.sampling import HttpTaskProvider, RosterSource, StaticRoster, TaskProvider, roster_source
+from headgate.sampling import (
+    BASELINE_ROSTER,
+    BaselineRoster,
+    HttpTaskProvider,
+    RosterSource,
+    StaticRoster,
+    TaskProvider,
+    roster_source,
+)
 from headgate.storage import LEASE_S, SampleStore, sample_store
 from headgate.telemetry import (
     BackgroundSink,
@@ -463,3 +474,46 @@ async def missing_cells(
     tasks = MatrixTasks.among(environments, instances, settings.repeats)
     provider = MatrixTaskProvider(list(environments), tasks, done=done, failed=failed, is_shuffled=is_shuffled)
     return provider, figures
+
+
+@asynccontextmanager
+async def models_at_hand(settings: Settings) -> AsyncIterator[RosterSource]:
+    """Give the roster that the settings name. The roster `baselines` is served on a free port until the context ends.
+
+    Raises:
+        InvalidSettingError: if a server is named for what is no environment of AgentGym's.
+    """
+    if settings.roster != BASELINE_ROSTER:
+        yield roster_source(settings.roster)
+        return
+    found = registry_of(settings)
+    async with serve(find_environment=found.environment) as endpoint:
+        yield BaselineRoster(endpoint.base_url)
+
+
+@asynccontextmanager
+async def model_at_hand(settings: Settings, name: str) -> AsyncIterator[Model]:
+    """Give one model of the roster, by its name or `name@revision`, or a baseline agent whatever the roster.
+
+    Raises:
+        InvalidRosterError: if the roster cannot be read.
+        InvalidSettingError: if it has no such model, or more than one.
+    """
+    hint = did_you_mean(name, BASELINES, cutoff=0.8)
+    if name not in BASELINES and hint and not settings.roster:
+        raise InvalidSettingError(
+            f"there is no model {name!r}{hint}",
+            next_step=f"Name one of {', '.join(BASELINES)}, or give --roster with a model of this name.",
+        )
+    if name in BASELINES:
+        settings = settings.model_copy(update={"roster": BASELINE_ROSTER})
+    async with models_at_hand(settings) as source:
+        roster = await source.load()
+        found = [model for model in roster if name in {model.key, model.name}]
+        if len(found) != 1:
+            known = ", ".join(model.key for model in roster)
+            problem = "has no model" if not found else f"has {len(found)} models named"
+            raise InvalidSettingError(
+                f"the roster {problem} {name!r}", next_step=f"Name one of {known}, {', '.join(BASELINES)}."
+            )
+        yield found[0]

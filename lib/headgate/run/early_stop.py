@@ -1,4 +1,4 @@
-"""Early stop: whether samples fail so steadily that going on would only spend time and money."""
+"""Whether a run should end early because samples fail steadily, and whether it stands still."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Collection
 from typing import Self
 
 from headgate.config import Settings
+from headgate.core.events import Event, RunMoved, RunStalled
 
 
 class _RecentFailures:
@@ -20,16 +21,13 @@ class _RecentFailures:
 
     @property
     def is_full(self) -> bool:
-        """Whether there were as many outcomes as the window takes."""
         return len(self._outcomes) == self._outcomes.maxlen
 
     @property
     def is_failing(self) -> bool:
-        """Whether the share of failures among the outcomes so far is too much."""
         return bool(self._outcomes) and self.failed >= self._rate * len(self._outcomes)
 
     def add(self, *, failed: bool) -> None:
-        """Take an outcome; the oldest one falls out of a full window."""
         if self.is_full:
             self.failed -= self._outcomes[0]
         self._outcomes.append(failed)
@@ -93,3 +91,41 @@ class RosterEarlyStop:
             f"{self._all.failed} of the last {self._window} samples failed, {failing} of {len(models)} models keep "
             f"failing (shutdown_error_rate {self._rate:g})"
         )
+
+
+class StallWatch:
+    """Tells once that a run stands still, and once that it moves again. Pure; owned by the run."""
+
+    def __init__(self, campaign: str, after_s: float) -> None:
+        """Prepare it; a run stands still after `after_s` seconds, never if that is 0."""
+        self._campaign = campaign
+        self._after_s = after_s
+        self._accepted = 0
+        self._since: float | None = None
+        self._is_told = False
+
+    def look(self, now: float, accepted: int, due: int, reason: str) -> Event | None:
+        """Return what is to be told.
+
+        Args:
+            now: the run's time.
+            accepted: samples that were accepted so far.
+            due: tasks that are in progress or could begin: those of models that are paused, or out of budget, not.
+            reason: what holds the run, for people.
+        """
+        if accepted != self._accepted:
+            self._accepted = accepted
+            since, self._since = self._since, now
+            if self._is_told:
+                self._is_told = False
+                return RunMoved(self._campaign, now - (since if since is not None else now))
+            return None
+        if not due:
+            self._since = None
+            return None
+        if self._since is None:
+            self._since = now
+        if self._is_told or not self._after_s or now - self._since < self._after_s:
+            return None
+        self._is_told = True
+        return RunStalled(self._campaign, now - self._since, due, reason)

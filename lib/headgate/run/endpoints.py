@@ -68,24 +68,6 @@ class _Watch(CallWatch):
 class _Conversation:
     """The requests of one episode, one after the other."""
 
-    __slots__ = (
-        "_asked",
-        "_batched",
-        "_budget",
-        "_client",
-        "_emit",
-        "_environment",
-        "_header",
-        "_model",
-        "_now",
-        "_number",
-        "_request",
-        "_requests",
-        "_task",
-        "_task_id",
-        "_trace_id",
-    )
-
     def __init__(
         self,
         client: ChatSender,

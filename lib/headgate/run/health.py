@@ -5,7 +5,7 @@ from __future__ import annotations
 from headgate.core import ErrorKind
 from headgate.core.events import ModelGivenUp
 from headgate.run.parts import Parts
-from headgate.run.samples import health_of
+from headgate.run.rows import health_of
 from headgate.run.settlement import Settling
 from headgate.sampling import TimerHeap
 

@@ -50,10 +50,6 @@ class ScoreTally:
     """Scores of one team's task so far.
 
     Attributes:
-        scored: samples with a score.
-        unscored: samples without one.
-        total: sum of the scores.
-        squares: sum of their squares.
         is_binary: whether every score is 0 or 1.
     """
 
@@ -105,14 +101,7 @@ class JobCollector(Executor):
     def __init__(
         self, source: JobQueueClient, store: SampleStore, rules: JobSampleRules, *, results: ResultFolder | None = None
     ) -> None:
-        """Prepare the collector.
-
-        Args:
-            source: the queue.
-            store: where the samples go.
-            rules: how a job becomes a sample.
-            results: files of results, for jobs that were completed without one.
-        """
+        """Prepare it; `results` are files of results, for jobs that were completed without one."""
         self._source = source
         self._store = store
         self.rules = rules

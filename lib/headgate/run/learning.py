@@ -1,15 +1,16 @@
-"""What a run has learnt, and hears of the other processes of its journal: providers' limits, and pauses."""
+"""What a run shares with the other processes of its journal: limits, pauses, and which notices were told."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Final
 
 from headgate.admission import Domain, ProviderModel, RequestKey
 from headgate.run.health import Health
 from headgate.run.parts import Parts
 from headgate.run.request_side import RequestSide
-from headgate.storage import JOURNAL_AWAY, LimitKey, LimitReport
+from headgate.storage import JOURNAL_AWAY, JournalThread, LimitKey, LimitReport
 
 SHARE_EVERY_S: Final = 5.0
 """How often a run looks for what others have learnt; a lesson is worth a few refused requests."""
@@ -72,3 +73,22 @@ class SharedLearning:
                 self._told[key] = ceiling
         for provider, count in sharers.items():
             admission.set_rate_share(provider, 1 / count)
+
+
+class ToldNotices:
+    """Implements `headgate.telemetry.Told`. Owned by the run; while its journal cannot be written, notices wait."""
+
+    def __init__(self, journal: JournalThread) -> None:
+        self._journal = journal
+
+    async def claim(self, key: str, at: float, again_before: float) -> bool:
+        """Return whether something is to be told now."""
+        return await self._journal.write(self._journal.journal.claim_notice, key, at, again_before)
+
+    async def release(self, key: str) -> bool:
+        """Return whether something had been told that has ended now."""
+        return await self._journal.write(self._journal.journal.release_notice, key)
+
+    async def lasting(self) -> Sequence[str]:
+        """Return the keys of what was told and has not ended."""
+        return await self._journal.write(self._journal.journal.told_notices)

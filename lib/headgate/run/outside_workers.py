@@ -60,7 +60,6 @@ class TakenBack:
     """A sample that was handed over, and has no job now.
 
     Attributes:
-        reason: why.
         wait_s: seconds after which it may be handed over again; None when it is not wanted any more.
     """
 
@@ -134,8 +133,6 @@ class OutsideWorkers(Executor):
 
     Attributes:
         client: of the queue; used by this alone.
-        settings: of the campaign.
-        environments: those that are sampled.
     """
 
     client: JobQueueClient

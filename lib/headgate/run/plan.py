@@ -12,8 +12,7 @@ from headgate.core.errors import InvalidInputError, InvalidSettingError, Unknown
 from headgate.core.events import Emit
 from headgate.environments import Environment
 from headgate.run.hosts import EnvironmentHosts
-from headgate.run.judge_needed import refuse_judged
-from headgate.run.judging import Judging
+from headgate.run.judging import Judging, refuse_judged
 from headgate.run.outside_workers import Executor
 from headgate.run.request_side import RequestSide
 from headgate.sampling import RosterSource, SamplingRules, TaskProvider
@@ -67,11 +66,9 @@ class RunPlan:
     """Everything that a campaign needs before it starts.
 
     Attributes:
-        settings: see `headgate.config.Settings`.
         roster: where the models come from.
         environments: by name, those to sample.
         store: where samples go, and where history comes from.
-        chats: who answers.
         requests: the admission that `chats` sends by; None where the models are scripted.
         duration_s: how long to sample; None until stopped.
         provider: a source of tasks in place of the daily rates.

@@ -68,11 +68,9 @@ class QueueProgress:
     """How far a queue is.
 
     Attributes:
-        states: jobs by state.
         workers: that hold a job now.
         collected: samples that this run stored.
         waiting: samples that are fetched and not stored.
-        tasks: by team and task.
     """
 
     states: dict[JobState, int] = field(default_factory=dict)
@@ -111,7 +109,6 @@ class DrainResult:
     """What a drain did.
 
     Attributes:
-        progress: at its end.
         stored: samples that this run stored.
         known: completed jobs that were in the store before.
         quarantined: samples that the store refused.
@@ -188,12 +185,10 @@ class _Drain:
 
     @property
     def stored(self) -> int:
-        """Samples that are stored."""
         return 0 if self.campaign is None else self.campaign.stored
 
     @property
     def progress(self) -> QueueProgress:
-        """How far the queue was at the last look."""
         return progress_of(self.collector, self.stored, self.quarantined)
 
     async def run(self, stop: asyncio.Event, on_progress: OnProgress | None) -> int:

@@ -32,9 +32,8 @@ from headgate.environments import (
     registry_of,
 )
 from headgate.environments.rubric import Rubric, RubricEnvironment
-from headgate.run.judge_needed import lockable_environments
 from headgate.run.judgements import reminded
-from headgate.run.judging import EnvironmentVerdicts, judge_of
+from headgate.run.judging import EnvironmentVerdicts, judge_of, lockable_environments
 from headgate.run.plan import ChatSource
 from headgate.run.trials import asking, unheard
 from headgate.storage import Chosen, Journal, JournalThread, Mark, SampleStore, Verb, checked_reason, new_mark

@@ -26,23 +26,21 @@ from headgate.run.budgets import restored_budgets
 from headgate.run.controls import LOOK_EVERY_S, LOOK_EVERY_SIMULATED_S, Steering
 from headgate.run.demand import DemandSide
 from headgate.run.dispatch import AGGREGATE, JOBS, JUDGE_CALLS, LOCAL, WORKERS, dispatcher_of, frontier_rules
-from headgate.run.early_stop import RosterEarlyStop
+from headgate.run.early_stop import RosterEarlyStop, StallWatch
 from headgate.run.garbage import rare_collections
 from headgate.run.health import Health
 from headgate.run.inquiry import Inquiry
-from headgate.run.learning import SharedLearning
+from headgate.run.learning import SharedLearning, ToldNotices
 from headgate.run.membership import Membership, restored
 from headgate.run.parts import Parts
 from headgate.run.plan import RunPlan
 from headgate.run.request_side import DAILY_BUDGET
 from headgate.run.resampling import openings_of, recounted
-from headgate.run.samples import health_of
+from headgate.run.rows import health_of
 from headgate.run.score_watch import ScoreWatch
 from headgate.run.settlement import settling_of
 from headgate.run.stages import RETRIES, Stages
-from headgate.run.stall import StallWatch
 from headgate.run.status import RunProgress, RunResult, model_status, queue_status, why_no_samples
-from headgate.run.told import ToldNotices
 from headgate.sampling import FairBatches, LocalTaskProvider, ModelSampler
 from headgate.scheduling import Backpressure, DispatchLoop, Explanation, Trace
 from headgate.storage import JOURNAL_REFUSED, Journal, JournalThread, Sink, SinkRules

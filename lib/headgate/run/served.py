@@ -44,14 +44,6 @@ class ServedModels:
     """
 
     def __init__(self, hosts: EngineHosts, *, clock: Clock, emit: Emit, rules: ServingRules | None = None) -> None:
-        """Prepare it.
-
-        Args:
-            hosts: start the engines.
-            clock: gives the time.
-            emit: gets every event of the pools.
-            rules: what the pools have in common.
-        """
         self.changed: Callable[[str], None] = lambda _: None
         self.due: Callable[[str], int] = lambda _: 0
         self.hopeless: Callable[[str, str], None] = lambda *_: None

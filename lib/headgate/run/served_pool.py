@@ -74,8 +74,6 @@ class ServedPool:
     """One model's engines. Lives as long as its `run`; owned by `ServedModels`.
 
     Attributes:
-        key: of the model.
-        serving: how it is served.
         service: the pool at work; None while it is not open.
         is_ready: an engine is awake that takes requests.
         failures: starts in a row that failed.

@@ -26,8 +26,7 @@ from headgate.run.judging import Judging
 from headgate.run.outside_workers import Executor, TakenBack
 from headgate.run.parts import Parts
 from headgate.run.plan import ChatSource
-from headgate.run.rows import Row
-from headgate.run.samples import MAX_ATTEMPTS, failed_result, poison_result, sample_of
+from headgate.run.rows import MAX_ATTEMPTS, Row, failed_result, poison_result, sample_of
 from headgate.scheduling import RetryLaterError, RetryRules, RowGroup, TaskFailedError
 
 RETRIES: Final = RetryRules(max_wait_s=60.0)
@@ -60,7 +59,6 @@ class Stages:
 
     Attributes:
         figures: how busy the workers are.
-        rollouts: in progress.
         unjudged: answers that wait for the judge, or are with it.
     """
 

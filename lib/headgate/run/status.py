@@ -26,11 +26,9 @@ class RunProgress:
     """How far a run has come with what has fallen due.
 
     Attributes:
-        campaign: its name.
         state: `starting`, `running`, `draining` or `stopped`.
         samples: that have fallen due in this run.
         recorded: of them, durable.
-        rollouts: in progress.
         unjudged: answers that wait for the judge, or are with it.
         stored: visible in the store.
         pairs: counts of judged samples by model and environment, those of earlier runs included.
@@ -63,7 +61,6 @@ class RunResult:
         stored: of its spool, visible in the store.
         spooled: left in the journal, of all processes.
         open_tasks: given out and without a sample, of all processes; the next run takes them.
-        stopped_by: why it ended.
         stopped_early: whether it gave up because its samples kept failing.
         given_up: models whose service kept failing, and why: their other tasks were not run.
         empty_because: why there is no sample; empty when there are some, or the provider gave no tasks.

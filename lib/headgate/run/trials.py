@@ -14,8 +14,8 @@ from headgate.core.events import Event
 from headgate.elastic.service import Machine
 from headgate.environments import EnvironmentSpec, EpisodeResult, converse, registry_of
 from headgate.models import ChatClient, ClientSettings
+from headgate.run.assembly import model_at_hand
 from headgate.run.endpoints import EndpointChats
-from headgate.run.models_at_hand import model_at_hand
 from headgate.run.request_side import RequestSide
 from headgate.run.served import ServedModels
 from headgate.run.served_pool import ServingRules
@@ -31,9 +31,6 @@ class Trial:
     """What came of one episode.
 
     Attributes:
-        spec: of the environment.
-        model: key of the model.
-        index: of the task.
         result: how it ended, with the whole conversation.
         took_s: from the opening to the end.
         model_s: of that, spent on the model's replies.

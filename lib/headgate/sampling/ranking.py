@@ -51,7 +51,6 @@ class RankingReport:
     """How far a ranking has come.
 
     Attributes:
-        pairs: every two models.
         next_decides: how many of the open pairs the next 1 000 samples would decide, on average.
     """
 

@@ -60,7 +60,6 @@ class ServeSection(LaunchForm):
 
     Attributes:
         engine: whose command line starts it: `llama.cpp`, `vllm`, `sglang`, or `command` for one of your own.
-        gpus: of each engine.
         replicas: engines awake at least and at most, `0-2`; a number is both.
         priority: higher goes first where engines stand in line.
         pool: of placement on a Ray cluster; that of the settings when empty.
@@ -207,7 +206,6 @@ class KeyRules:
     """Where the keys of a roster may come from.
 
     Attributes:
-        environ: for `env:NAME`.
         variable_prefix: names must begin with it.
         allow_files: whether `file:/path` is read.
         allow_programs: whether it may say by which programs models are served.

@@ -63,7 +63,6 @@ class PairedDifference:
     """How much better one model is than another on the same tasks, with a 95 % interval.
 
     Attributes:
-        tasks: common tasks.
         first: the first model's mean over environments of the mean over common tasks.
         difference: the same mean of first less second.
         low: in [-1, 1].

@@ -61,7 +61,6 @@ class PairDecision:
             `indifference` at most), `not worse` (by more than `indifference`; it comes first), `not better`, or `open`.
         certainty: at least this probability has the verdict been right, whenever it was made; 1 where all rows are
             known, 0 while it is open.
-        rows: on which it rests.
         difference: of the means on these rows.
         low: of the 95 % confidence sequence for the difference on all rows.
         high: likewise.
@@ -105,7 +104,6 @@ class PairwiseRanking:
     in the doubly robust estimators: a bad prediction costs rows, not validity.
 
     Attributes:
-        rows: of the table.
         indifference: differences up to it need not be told apart.
     """
 

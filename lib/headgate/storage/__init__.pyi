@@ -1,4 +1,4 @@
-from .batches import StoredBatch as StoredBatch
+from .batches import StoredBatch as StoredBatch, put_batch as put_batch
 from .compaction import CompactionPolicy as CompactionPolicy
 from .controls import (
     ORDERS as ORDERS,
@@ -28,8 +28,7 @@ from .manifest import Problem as Problem
 from .mark_log import new_mark as new_mark
 from .marks import Mark as Mark, Marks as Marks, Verb as Verb
 from .invalidation import Invalidated as Invalidated, Invalidation as Invalidation, checked_reason as checked_reason
-from .benchmark import StoreFigures as StoreFigures, example_samples as example_samples
-from .benchmark import measure_store as measure_store
+from .objects import FolderObjects as FolderObjects
 from .pairs import AlreadyTaken as AlreadyTaken, Opening as Opening
 from .recovery import repair as repair
 from .request_batches import BatchedRequest as BatchedRequest, BatchRecord as BatchRecord
@@ -41,6 +40,7 @@ from .sample_index import (
     SamplePage as SamplePage,
     TextSearch as TextSearch,
 )
+from .schema import frame_of as frame_of, validated as validated
 from .sink import BatchStore as BatchStore, JournalThread as JournalThread, Sink as Sink, SinkRules as SinkRules
 from .spending import SpendingAnswer as SpendingAnswer, SpendingNeed as SpendingNeed, SpendingReport as SpendingReport
 from .store import (

@@ -21,7 +21,7 @@ DAY_OF: Final = pl.from_epoch(pl.col("finished_at").floor().cast(pl.Int64), time
 """The UTC day on which a sample ended: its partition."""
 
 _ZSTD_LEVEL: Final = 1
-"""On samples with conversations level 3 takes half as long again and saves nothing, as `storage.benchmark` measures."""
+"""On samples with conversations level 3 takes half as long again and saves nothing."""
 
 _KEYS: Final = ["environment", "__day"]
 

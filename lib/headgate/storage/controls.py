@@ -33,7 +33,6 @@ class ControlOrder:
         environment: in which these are; None for all. With neither, the whole run is meant.
         what: which control; the verb itself for one of `ORDERS`.
         value: what it is set to.
-        reason: why.
         revision: refuse where the control was changed after this revision; for `undo`, the change to undo.
     """
 

@@ -75,7 +75,6 @@ class Invalidated:
 
     Attributes:
         mark: its id; empty where there was nothing to mark, or nothing was to be.
-        samples: that changed.
         pairs: model, environment, and how many of its samples changed.
         final: samples that an undo leaves as they are, since their tasks are taken again.
         problems: what could not be read, and was not looked at.

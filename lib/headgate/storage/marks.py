@@ -29,10 +29,7 @@ class Mark:
     """What somebody said of some samples.
 
     Attributes:
-        mark: its id.
-        verb: what it says.
         marked_at: wall time; that of a later mark is higher, whatever its clock said.
-        marked_by: who made it.
         reason: why, in the words of whoever made it.
         scorer: what gave the scores of a `rescore`; empty for others.
         resample: whether the tasks of invalidated samples are taken again; such samples stay invalid.

@@ -117,7 +117,6 @@ class SamplePage:
         rows: as many as were asked for, or what is left.
         total: how many are chosen.
         has_before: whether others stand before them.
-        has_after: whether others follow.
     """
 
     rows: pl.DataFrame

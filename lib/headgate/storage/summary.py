@@ -208,13 +208,11 @@ class PairSummary:
     Only scored samples count: an outcome without a score (the provider's failure, say) is in `errors` and nowhere else.
 
     Attributes:
-        count: scored samples.
         count_24h: those that ended in the last 1 440 minutes.
         mean_score: None before the first scored sample.
         interval: 95 % confidence interval of the mean, with the method that gave it.
         success_rate: successes per scored sample; None before the first.
         errors: error kind -> samples; `bad_answer` is among them although it is scored.
-        unscored: samples without a score.
         last_finished_at: wall time at which the latest sample ended, scored or not.
         mean_latency_s: of the scored samples; None before the first.
         prompt_tokens: of all samples, as they were paid for.
@@ -286,7 +284,6 @@ class History:
 
     Attributes:
         at: wall time that the 24 hours end at.
-        pairs: by (model, environment).
         problems: manifests and parts that are not in it because they cannot be read.
     """
 

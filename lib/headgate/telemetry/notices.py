@@ -45,7 +45,6 @@ class Notice:
     Attributes:
         kind: `headgate.model.paused`, `headgate.score.dropped`, ….
         subject: kind and name of what it is about: `model/KEY`, `pair/KEY/ENVIRONMENT`, `run/CAMPAIGN`, `job/ID`.
-        text: one sentence.
         at: wall time, seconds since the epoch.
         fields: of the event, without secrets.
         again_before: it is told once more where it was last told before this time; never while it lasts by default.
@@ -112,7 +111,6 @@ class Notices:
     name = "Notices"
 
     def __init__(self, campaign: str, senders: Iterable[Send]) -> None:
-        """Prepare it; `campaign` names the run in what is told."""
         self._campaign = campaign
         self._senders = list(senders)
         self._waiting: deque[Notice] = deque(maxlen=_MOST_WAITING)
@@ -316,7 +314,6 @@ class _Sender(Backlog[Notice]):
         self._thread.start()
 
     def __call__(self, notice: Notice) -> None:
-        """Have a notice passed on."""
         self._put(notice)
 
     def _work(self) -> None:

@@ -150,7 +150,6 @@ class Durations:
 
     Attributes:
         counts: by bucket, each without those below it.
-        seconds: the sum.
     """
 
     __slots__ = ("counts", "seconds")
@@ -311,11 +310,9 @@ class _Gauges(Collector):
         self._values = values
 
     def describe(self) -> Iterable[Family]:
-        """Yield the families without their values, so that registering asks for none."""
         yield from map(_family, self._names)
 
     def collect(self) -> Iterable[Family]:
-        """Yield the families with the values of this moment."""
         for name, series in self._values().items():
             yield _filled(name, series)
 

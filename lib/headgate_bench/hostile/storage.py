@@ -21,8 +21,9 @@ from headgate.jobqueue import Changes, Job, JobSpec
 from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.stores import open_store as open_queue
 from headgate.sampling import budgets
-from headgate.storage import Journal, Opening, SpendingReport, example_samples, open_store, repair
+from headgate.storage import Journal, Opening, SpendingReport, open_store, repair
 from headgate_bench.hostile.attack import Attack, Ground, Tally
+from headgate_bench.store_speed import example_samples
 
 _NOW: Final = 1_767_225_600.0
 _MODEL, _ENVIRONMENT, _INTERVAL_S = "bench/model@main", "bench:free", 60.0

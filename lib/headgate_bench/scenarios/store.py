@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from operator import attrgetter
 from typing import Final
 
-from headgate.storage import StoreFigures, measure_store
 from headgate_bench.artifact import at_least, at_most
 from headgate_bench.crashes import Promises, Toll, Writer, killed, toll
 from headgate_bench.definition import Bench, Outcome, Scenario, spread_of
+from headgate_bench.store_speed import StoreFigures, measure_store
 
 
 @dataclass(frozen=True, slots=True)

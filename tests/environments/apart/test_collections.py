@@ -11,7 +11,7 @@ from headgate.core import errors
 from headgate.environments import Registry, selected
 from headgate.environments.apart import HostedEnvironment
 from headgate.run import rates_of
-from headgate.run.judge_needed import judged_environments, scoring_environments
+from headgate.run.judging import judged_environments, scoring_environments
 
 
 def test_collections_are_told_without_starting_a_process(registry, children_of):

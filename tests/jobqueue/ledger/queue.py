@@ -22,7 +22,7 @@ from headgate.jobqueue import (
 )
 from headgate.jobqueue.outcomes import ReservationRef, Settled, Waiting
 from headgate.jobqueue.resource import Resource
-from headgate.jobqueue.stores.memory import MemoryStore
+from headgate.jobqueue.stores.sqlite import MemoryStore
 
 WALL = 1_700_000_000.0
 POOL = "robots"

@@ -15,7 +15,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from headgate.jobqueue import Store
 from headgate.jobqueue.stores import open_store
-from headgate.jobqueue.stores.memory import MemoryStore
+from headgate.jobqueue.stores.sqlite import MemoryStore
 from headgate_bench.postgres import PrivatePostgres
 from tests.jobqueue.ledger.legacy_machine import MixedLedgerMachine
 from tests.jobqueue.ledger.machine import FRESH

@@ -10,7 +10,7 @@ from headgate.jobqueue import Changes, Completion, Happening, Job, JobState, Lea
 from headgate.jobqueue.errors import UnknownResourceError, WrongStateError
 from headgate.jobqueue.outcomes import NoneFree, Renewed, Settled, Stale, Waiting
 from headgate.jobqueue.resource import Resource, ResourceState
-from headgate.jobqueue.stores.memory import MemoryStore
+from headgate.jobqueue.stores.sqlite import MemoryStore
 from tests.jobqueue.ledger.queue import POOL, Queue, ref, reservation, server, spec
 
 

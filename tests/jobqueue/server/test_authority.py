@@ -15,7 +15,7 @@ from starlette.routing import Route as MountedRoute
 
 from headgate.core import SystemClock
 from headgate.core.audit import audit_entries
-from headgate.jobqueue.server import legacy, v1
+from headgate.jobqueue.server import app, legacy
 from headgate.jobqueue.server.endpoint import Endpoint
 from headgate.net.tokens import Scope, Token, rotated
 from tests.jobqueue.server.conftest import JOB, SERVER, Queue, bearer, in_line
@@ -78,7 +78,7 @@ def _request(method: str, pattern: str) -> dict[str, Any]:
     url = pattern
     for name, value in filled.items():
         url = url.replace("{" + name + "}", value)
-    route = next((one for one in v1.ROUTES if (one.method, one.pattern) == (method, pattern)), None)
+    route = next((one for one in app.ROUTES if (one.method, one.pattern) == (method, pattern)), None)
     if route is None:
         url += "?worker=w&job_id=17&resource_idx=0"
     body = None if route is None or "body" not in route.takes else {**route.example}
@@ -93,7 +93,7 @@ async def _ask(queue: Queue, key: tuple[str, str], headers: dict[str, str] | Non
 
 async def test_every_route_is_in_this_matrix(queue: Queue) -> None:
     assert set(_mounted(queue.app.router.routes)) == set(SCOPES)
-    declared = {(route.method, route.pattern): route.scope for route in v1.ROUTES}
+    declared = {(route.method, route.pattern): route.scope for route in app.ROUTES}
     declared |= dict.fromkeys(legacy.ROUTES, Scope.LEGACY)
     assert declared == SCOPES
 

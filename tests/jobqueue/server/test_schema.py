@@ -12,7 +12,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from headgate.core import SystemClock
 from headgate.jobqueue import LedgerWriter
-from headgate.jobqueue.server import ServerSettings, Service, build_app, legacy, v1
+from headgate.jobqueue.server import ServerSettings, Service, app, build_app, legacy
 from headgate.jobqueue.stores import MemoryStore
 from headgate.net.authority import Authority
 from headgate.net.token_stores import MemoryTokens
@@ -21,7 +21,7 @@ from tests.examples import examples
 from tests.jobqueue.server.conftest import JOB, SERVER
 
 _PER_ROUTE = examples(12)
-_ROUTES = sorted({(route.method, route.pattern.replace(":path", "")) for route in v1.ROUTES} | set(legacy.ROUTES))
+_ROUTES = sorted({(route.method, route.pattern.replace(":path", "")) for route in app.ROUTES} | set(legacy.ROUTES))
 _BEYOND_SCHEMAS = {"invalid_job", "idempotency_conflict"}
 """Refusals of what no schema can say: two jobs of one id, an address that must not be called, a key used before."""
 

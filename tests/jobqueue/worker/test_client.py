@@ -13,7 +13,7 @@ import pytest
 from headgate.core.errors import HeadgateError, InvalidInputError, UnauthorizedError
 from headgate.jobqueue import JobSpec, ResourceSpec, errors
 from headgate.jobqueue.errors import InvalidJobError, JobQueueError
-from headgate.jobqueue.server.v1 import ROUTES
+from headgate.jobqueue.server.app import ROUTES
 from headgate.jobqueue.wire import (
     ClaimIn,
     CompleteIn,

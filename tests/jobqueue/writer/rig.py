@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from headgate.jobqueue import Changes, ClaimRequest, Instant, Job, JobSpec, Ledger, LedgerWriter
 from headgate.jobqueue.errors import StoreFailedError, StoreInUseError
-from headgate.jobqueue.stores.memory import MemoryStore
+from headgate.jobqueue.stores.sqlite import MemoryStore
 
 SOON_S = 30.0  # a writer that stands still fails its test; one that works answers at once
 

@@ -74,7 +74,6 @@ class Peer:
     """Another process at the same limit, by its own words.
 
     Attributes:
-        holder: its name.
         held: slots that it holds.
         wanted: slots that it could use now.
     """

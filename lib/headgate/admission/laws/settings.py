@@ -137,7 +137,6 @@ class AdaptiveSettings:
         collapse_share: of the remembered ceiling; below it the limit grows back at once when requests succeed.
         cooldown_s: pause after a refusal at limit 1 without Retry-After.
         longest_cooldown_s: pause at limit 1 at most, whatever Retry-After says.
-        guard: see `QueueGuardSettings`.
 
     Raises:
         InvalidSettingError: if a value breaks its rule.

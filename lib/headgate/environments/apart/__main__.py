@@ -66,18 +66,15 @@ class _Server(CallServer):
         self._environments: dict[str, Environment] = {}
 
     async def opened(self, frame: Frame) -> Episode:
-        """Return a new episode of an environment."""
         return await self._environment(frame["environment"]).open(frame["index"], frame["seed"])
 
     async def baseline(self, frame: Frame) -> str:
-        """Return what a baseline agent of an environment replies."""
         known = self._environment(frame["environment"])
         rng = random.Random(frame["draw"])
         conversation = frames.heard(frame["conversation"])
         return await known.baseline(frame["kind"], frame["index"], frame["seed"], conversation, rng)
 
     def told(self, frame: Frame) -> Frame:
-        """Return the names of a collection's environments, or the specs of some."""
         if frame["do"] == "specs":
             return {"specs": [self._spec(name) for name in frame["names"]]}
         return {"names": list(self._members().names())}

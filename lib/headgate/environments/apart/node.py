@@ -169,11 +169,9 @@ class _HostServer(CallServer):
         super().take(frame)
 
     async def opened(self, frame: Frame) -> Episode:
-        """Return a new episode in a child process."""
         return await HostedEpisode.begun(frame["environment"], frame["index"], frame["seed"], self._host(frame))
 
     async def baseline(self, frame: Frame) -> str:
-        """Return what a baseline agent replies in a child process."""
         asked = {name: frame[name] for name in ("kind", "index", "seed", "conversation", "draw")}
         call = self._host(frame).ask("baseline", frame["environment"], **asked)
         return str((await asyncio.wrap_future(call.future))["reply"])

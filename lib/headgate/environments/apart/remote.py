@@ -45,8 +45,6 @@ class RemoteHost:
     """One host. Belongs to the run's event loop; lives as long as its connection.
 
     Attributes:
-        name: its place's.
-        node: the machine's.
         seats: episodes that it is to have at most.
         load: episodes open in it; counted by `RemoteHosts`.
         is_retiring: it gets no new episode, and is given back when the last one has ended.

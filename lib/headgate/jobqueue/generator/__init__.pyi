@@ -41,7 +41,7 @@ from .results import (
     compared as compared,
     evaluations_of_jobs as evaluations_of_jobs,
 )
-from .servers import servers_document as servers_document, servers_of as servers_of
+from .legacy_files import servers_document as servers_document, servers_of as servers_of
 from .submissions import (
     DEFAULT_TOP as DEFAULT_TOP,
     ChosenTeam as ChosenTeam,

@@ -32,7 +32,6 @@ class Taken:
     """What a queue took in.
 
     Attributes:
-        added: jobs that are new.
         existing: jobs that were there with the same contents.
         servers: servers that were registered, new ones and known ones.
         unserved: jobs taken in that wait for a server, while none of their pool takes their task.

@@ -12,9 +12,8 @@ from typing import Any
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.errors import InvalidJobError
 from headgate.jobqueue.generator.json_files import read_json, shown
-from headgate.jobqueue.generator.legacy_files import bound_evenly, fitting_groups
+from headgate.jobqueue.generator.legacy_files import bound_evenly, fitting_groups, grouped, servers_document, servers_of
 from headgate.jobqueue.generator.results import ResultFolder
-from headgate.jobqueue.generator.servers import grouped, servers_document, servers_of
 from headgate.jobqueue.generator.submissions import (
     DEFAULT_TOP,
     ChosenTeam,
@@ -48,7 +47,6 @@ class Rules:
     """What is generated.
 
     Attributes:
-        top: submissions of each track.
         all_tasks_teams: slugs of teams that are evaluated on tasks without a score, too.
         legacy_groups: bind each job to one of the legacy protocol's groups, in place of one pool per team.
         unserved_too: also jobs that no server takes yet.
@@ -82,11 +80,9 @@ class Generation:
 
     Attributes:
         submissions: those that were chosen, the standard track first, each track by rank.
-        teams: their teams.
         jobs: as a queue takes them, in order of their ids.
         pools: slug of a team -> its servers, in the order of the file.
         servers: the same, or the legacy protocol's groups -> their servers: what the jobs' resource types name.
-        skipped: what was not generated.
         ignored: files (`task/name`) that are not named like a test instance.
         unreadable: files that are no results; what they belong to is evaluated again.
     """

@@ -45,8 +45,6 @@ class ComparedTask:
     """A team's task.
 
     Attributes:
-        team: slug.
-        task: name.
         sr_q_score: what the team reports; 0 when it reports nothing.
         eval_q_score: mean of the results that have a score; None without any.
         finished_eval: instances with a result.

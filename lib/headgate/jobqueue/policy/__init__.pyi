@@ -1,4 +1,4 @@
-from .baselines import (
+from .simulator import (
     BASELINES as BASELINES,
     RandomPolicy as RandomPolicy,
     ScriptedPolicy as ScriptedPolicy,
@@ -6,7 +6,7 @@ from .baselines import (
     baseline_policy as baseline_policy,
 )
 from .client import PolicyClient as PolicyClient, SyncPolicyClient as SyncPolicyClient
-from .evaluation import (
+from .simulator import (
     MAX_STEPS as MAX_STEPS,
     EpisodeResult as EpisodeResult,
     evaluate_episode as evaluate_episode,

@@ -6,7 +6,6 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import Any, Final, Self
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -187,9 +186,7 @@ class PolicyClient:
         await self.connect()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     @asynccontextmanager

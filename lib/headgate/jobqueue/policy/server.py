@@ -10,7 +10,6 @@ import time
 import traceback
 from dataclasses import dataclass
 from http import HTTPStatus
-from types import TracebackType
 from typing import Final, Self
 
 from websockets.asyncio.server import Server, ServerConnection, serve
@@ -175,9 +174,7 @@ class PolicyServer:
         self._port = next(iter(self._server.sockets)).getsockname()[1]
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     async def stop(self, grace_s: float = 0.0) -> None:

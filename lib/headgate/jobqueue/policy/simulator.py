@@ -1,4 +1,4 @@
-"""A small real simulator: an agent walks through a grid from subgoal to subgoal.
+"""A small real simulator, an agent that walks through a grid from subgoal to subgoal, and baseline policies for it.
 
 Walls, start and subgoals come from the names of task and instance alone.
 """
@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import random
+import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, TypedDict
 
 import numpy as np
+import orjson
 
-from headgate.jobqueue.policy.protocol import Action, PolicyFailedError
+from headgate.core.errors import InvalidInputError
+from headgate.durable.files import write_whole
+from headgate.jobqueue.policy.protocol import Action, Policy, PolicyFailedError
 
 NAME: Final = "headgate-grid-1"
 """Of this simulator in results; the number changes when the same task would give another world."""
@@ -47,7 +52,6 @@ class Grid:
 
     Attributes:
         walls: true where nobody can stand, the border included; never written to.
-        start: where the agent begins.
         direction: where it looks then, as in `STEPS`.
         subgoals: to be reached in this order.
         seed: what the instance's part was drawn from.
@@ -190,3 +194,220 @@ def _move(action: Action) -> int:
             next_step="Serve a policy that was made for this simulator.",
         )
     return int(action.item())
+
+
+class RandomPolicy:
+    """Any action, whatever it sees; the same ones in every episode of one seed."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._seed = seed
+        self._rng = random.Random(seed)
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """That it is a baseline."""
+        return _metadata("baseline-random", "draws its actions; a baseline, not a trained policy")
+
+    def reset(self) -> None:
+        """Begin the sequence anew."""
+        self._rng = random.Random(self._seed)
+
+    def act(self, observation: Mapping[str, Any]) -> Action:
+        """Return any action."""
+        del observation
+        return np.array([self._rng.choice((LEFT, RIGHT, FORWARD))], dtype=np.int64)
+
+
+class ScriptedPolicy:
+    """Walks the shortest way to the next subgoal, which it finds by search in the image."""
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """That it is a baseline."""
+        return _metadata("baseline-scripted", "searches the shortest way; a baseline, not a trained policy")
+
+    def reset(self) -> None:
+        """Forget nothing: it has no memory."""
+
+    def act(self, observation: Mapping[str, Any]) -> Action:
+        """Return the next action on the way."""
+        walls = observation["image"][..., 0] == WALL
+        here, goal = _cell(observation["position"]), _cell(observation["goal"])
+        to_goal = distances(walls, goal)
+        following = min(neighbours(walls, here), key=lambda cell: to_goal.get(cell, walls.size), default=here)
+        wanted = STEPS.index((following[0] - here[0], following[1] - here[1])) if following != here else None
+        return np.array([_turn_or_go(int(observation["direction"]), wanted)], dtype=np.int64)
+
+
+class SlowPolicy:
+    """Another policy that takes its time, as one does that computes."""
+
+    def __init__(self, policy: Policy, delay_s: float, *, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._policy = policy
+        self._delay_s = delay_s
+        self._sleep = sleep
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The other's, with the delay."""
+        return {**self._policy.metadata, "delay_s": self._delay_s}
+
+    def reset(self) -> None:
+        """Reset the other."""
+        self._policy.reset()
+
+    def act(self, observation: Mapping[str, Any]) -> Action:
+        """Return the other's action, later."""
+        self._sleep(self._delay_s)
+        return self._policy.act(observation)
+
+
+BASELINES: Final[Mapping[str, Callable[[], Policy]]] = {"random": RandomPolicy, "scripted": ScriptedPolicy}
+"""Name -> how to make it."""
+
+
+def baseline_policy(name: str, *, delay_s: float = 0.0) -> Policy:
+    """Return a baseline policy by name.
+
+    Raises:
+        InvalidInputError: if there is none of this name, or the delay is negative.
+    """
+    if name not in BASELINES:
+        raise InvalidInputError(f"there is no baseline policy {name!r:.80}; there are {', '.join(sorted(BASELINES))}")
+    if not 0 <= delay_s < float("inf"):
+        raise InvalidInputError(f"the delay of a policy must be >= 0 (got {delay_s})")
+    policy = BASELINES[name]()
+    return SlowPolicy(policy, delay_s) if delay_s else policy
+
+
+def _metadata(name: str, what: str) -> dict[str, Any]:
+    return {"policy": name, "about": what, "simulator": NAME, "action_shape": [1]}
+
+
+def _turn_or_go(direction: int, wanted: int | None) -> int:
+    if wanted is None or wanted == direction:
+        return FORWARD
+    return LEFT if (direction - wanted) % len(STEPS) == 1 else RIGHT
+
+
+def _cell(pair: Any) -> Cell:
+    row, column = pair.tolist()
+    return row, column
+
+
+MAX_STEPS: Final = 300
+"""Per episode: the shortest way through the largest grid takes a third of it."""
+
+
+def read_evaluation_task(task: str | None, instance: str | None, job_file: Path | None) -> tuple[str, str]:
+    """Return the task and the instance to evaluate, which may be empty; what is not given is taken from the job.
+
+    A job has `task` and `instance`, or a `payload` that has `task` and `instance_basename`; it may stand under the key
+    `job`, beside its lease.
+
+    Raises:
+        InvalidInputError: if the file cannot be read or no task is named anywhere.
+    """
+    job = _job_in(job_file) if job_file is not None and (task is None or instance is None) else {}
+    payload = job.get("payload")
+    fields = {**(payload if isinstance(payload, dict) else {}), **{key: value for key, value in job.items() if value}}
+    task = task if task is not None else _text(fields.get("task"))
+    if instance is None:
+        instance = _text(fields.get("instance")) or _text(fields.get("instance_basename"))
+    if not task:
+        where = f"the job in {job_file} has none" if job_file is not None else "there is no job file either"
+        raise InvalidInputError(f"no task is named, and {where}", next_step="Give --task and --instance.")
+    return task, instance
+
+
+def _job_in(path: Path) -> dict[str, Any]:
+    try:
+        document = orjson.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise InvalidInputError(f"the job file {path} cannot be read: {error}") from error
+    job = document.get("job", document) if isinstance(document, dict) else document
+    if not isinstance(job, dict):
+        raise InvalidInputError(f"the job file {path} must hold a JSON object (got {type(job).__name__})")
+    return job
+
+
+def _text(value: object) -> str:
+    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+
+
+class EpisodeResult(TypedDict):
+    """What came out of an episode.
+
+    Attributes:
+        q_score: share of the subgoals that were reached, in [0, 1].
+        simulator: its name and version.
+        policy: the policy's name, by its own words.
+    """
+
+    q_score: float
+    success: bool
+    steps: int
+    seed: int
+    simulator: str
+    policy: str
+
+
+def evaluate_episode(
+    policy: Policy,
+    task: str,
+    instance: str,
+    max_steps: int = MAX_STEPS,
+    on_step: Callable[[int], None] | None = None,
+) -> EpisodeResult:
+    """Load an instance and run one episode of it; `run_episode` does the second part alone."""
+    return run_episode(policy, load_simulation(task, instance), max_steps, on_step)
+
+
+def run_episode(
+    policy: Policy,
+    simulation: GridSimulation,
+    max_steps: int = MAX_STEPS,
+    on_step: Callable[[int], None] | None = None,
+) -> EpisodeResult:
+    """Run one episode of an instance that has been loaded.
+
+    Args:
+        policy: who acts; it is reset first.
+        simulation: fresh from `load_simulation`.
+        max_steps: the episode ends after so many.
+        on_step: called after each step with its number; what it raises ends the episode.
+
+    Raises:
+        PolicyError: when the policy or the way to it fails.
+        InvalidInputError: if `max_steps` is not positive.
+    """
+    if max_steps < 1:
+        raise InvalidInputError(f"max_steps must be >= 1 (got {max_steps})")
+    policy.reset()
+    while not simulation.is_over and simulation.steps < max_steps:
+        simulation.step(policy.act(simulation.observation()))
+        if on_step is not None:
+            on_step(simulation.steps)
+    return EpisodeResult(
+        q_score=simulation.q_score,
+        success=simulation.is_over,
+        steps=simulation.steps,
+        seed=simulation.grid.seed,
+        simulator=NAME,
+        policy=str(policy.metadata.get("policy", "unnamed"))[:200],
+    )
+
+
+def write_result(path: Path, result: Mapping[str, Any]) -> None:
+    """Write a result as JSON, durably, and only then give it its name; the folder is made when it is missing.
+
+    Raises:
+        InvalidInputError: if it cannot be written there; what was there stays.
+    """
+    text = orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    try:
+        write_whole({path: text})
+    except OSError as error:
+        raise InvalidInputError(
+            f"the result cannot be written to {path}: {error.strerror or error}", next_step="Name another file."
+        ) from error

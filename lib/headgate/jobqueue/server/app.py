@@ -1,7 +1,8 @@
-"""The server as an ASGI application, and its description by FastAPI, which is told the routes as functions."""
+"""The server as an ASGI application: the table of its routes, and their description by FastAPI."""
 
 from __future__ import annotations
 
+import asyncio
 from functools import cache, partial
 from http import HTTPStatus
 from inspect import Parameter, Signature
@@ -13,6 +14,8 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse, PlainTextResponse
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBasic, HTTPBearer
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -21,16 +24,166 @@ from starlette.routing import Route as MountedRoute
 
 import headgate
 from headgate.core.errors import HeadgateError
-from headgate.jobqueue.server import legacy
-from headgate.jobqueue.server.answers import headers_of, problem
+from headgate.jobqueue.errors import StoreFailedError
+from headgate.jobqueue.job import JobState
+from headgate.jobqueue.records import JobQuery
+from headgate.jobqueue.server import legacy, v1_claims, v1_jobs, v1_servers
+from headgate.jobqueue.server.answers import Answer, headers_of, ok, problem
+from headgate.jobqueue.server.bodies import ORDINARY_BYTES
+from headgate.jobqueue.server.documents import HealthOut
 from headgate.jobqueue.server.endpoint import Endpoint
-from headgate.jobqueue.server.idempotency import MOST_KEY_CHARS, REPLAYED
 from headgate.jobqueue.server.legacy import is_legacy_path
-from headgate.jobqueue.server.route import Route
+from headgate.jobqueue.server.metrics import queue_gauges
+from headgate.jobqueue.server.route import MOST_KEY_CHARS, REPLAYED, Call, Route
 from headgate.jobqueue.server.service import Service
-from headgate.jobqueue.server.v1 import ROUTES
-from headgate.jobqueue.wire import ProblemOut
+from headgate.jobqueue.server.v1_servers import resources_of, statistics_of
+from headgate.jobqueue.wire import JobOut, ProblemOut
 from headgate.net.refusals import PROBLEM_TYPE
+from headgate.net.tokens import Scope
+
+_HEALTH_S: Final = 5.0
+"""A writer that has not answered after this does not work, whatever it is doing."""
+
+_DEAD_READ: Final = 1000
+_DEAD_SHOWN: Final = 20
+
+
+async def health(call: Call) -> Answer[HealthOut]:
+    """Say whether the server works: the writer answers, and its last transaction went through."""
+    service = call.service
+    uptime_s = round(service.clock.monotonic() - service.started_at, 1)
+    try:
+        async with asyncio.timeout(_HEALTH_S):
+            jobs = await call.look(lambda ledger, _: ledger.totals())
+    except (TimeoutError, StoreFailedError):
+        failing = HealthOut(status="failing", database="failing", uptime_s=uptime_s, jobs={})
+        return Answer(to_json(failing), 503, media_type="application/json")
+    return ok(HealthOut(status="healthy", database="open", uptime_s=uptime_s, jobs=jobs))
+
+
+async def metrics(call: Call) -> Answer[bytes]:
+    """Return figures for Prometheus."""
+    now = await call.look(lambda ledger, _: queue_gauges(ledger))
+    text = call.service.metrics.text(now, len(call.service.long_polls))
+    return Answer(text, media_type=CONTENT_TYPE_LATEST)
+
+
+async def openapi(call: Call) -> Answer[bytes]:
+    """Return the description of all routes."""
+    return Answer(to_json(call.request.app.openapi()))
+
+
+async def overview(call: Call) -> Answer[bytes]:
+    """Return the page that shows the queue to people."""
+    from headgate.jobqueue.server.page import page_html, page_policy  # noqa: PLC0415 - jinja2 takes its time
+
+    teams = call.caller.teams
+    statistics, servers = await call.look(
+        lambda ledger, _: (statistics_of(ledger, teams, call.caller.pools), resources_of(ledger, call.caller))
+    )
+    query = JobQuery(JobState.DEAD, teams, limit=_DEAD_READ)
+    dead = await call.service.listed(lambda reader: reader.jobs(query))
+    latest = sorted(dead, key=lambda job: job.finished_at, reverse=True)[:_DEAD_SHOWN]
+    shown = [JobOut.of(job) for job in latest]
+    html = await asyncio.to_thread(page_html, statistics, servers, shown, call.service.clock.wall())
+    return Answer(html.encode(), headers={"Content-Security-Policy": page_policy()}, media_type="text/html")
+
+
+_NAMES: Final = 4 * 1024**2
+"""10 000 leases or ids with the longest names."""
+
+_BATCH: Final = 1024**3
+"""Jobs, servers and results have as much as the settings allow."""
+
+_LEASE: Final = {"lease_id": "0f" * 16, "epoch": 1}
+_SERVER: Final = {"pool": "team_a", "host": "server1.example.com", "port": 8080, "not_compatible_task": ["task_c"]}
+
+ROUTES: Final = (
+    Route(
+        "POST", "/v1/jobs", v1_jobs.submit, Scope.SUBMIT, "Submit jobs, all or none",
+        most_bytes=_BATCH, errors=(409,),
+        example={"jobs": [{"id": "17", "team": "team_a", "task": "turning_on_radio", "pool": "team_a"}]},
+    ),
+    Route("GET", "/v1/jobs", v1_jobs.list_jobs, Scope.READ, "List jobs"),
+    Route("GET", "/v1/jobs/{job_id}", v1_jobs.show, Scope.READ, "Show a job", errors=(404,)),
+    Route(
+        "GET", "/v1/jobs/{job_id}/history", v1_jobs.job_history, Scope.READ, "Show what happened to a job",
+        errors=(404,),
+    ),
+    Route(
+        "POST", "/v1/claims", v1_claims.claim, Scope.CLAIM, "Claim jobs, waiting for them with `wait_s`",
+        tag="claims", example={"worker": "alice-4711", "count": 1, "wait_s": 30, "lease_s": 90},
+    ),
+    Route(
+        "POST", "/v1/leases/renew", v1_claims.renew, Scope.CLAIM, "Renew claims",
+        most_bytes=_NAMES, tag="claims", example={"leases": [{"job_id": "17", **_LEASE}]},
+    ),
+    Route(
+        "POST", "/v1/jobs/{job_id}/complete", v1_claims.complete, Scope.COMPLETE, "Hand in a result",
+        most_bytes=ORDINARY_BYTES, errors=(404, 409), tag="claims",
+        example={**_LEASE, "result": {"q_score": 0.75}},
+    ),
+    Route(
+        "POST", "/v1/completions", v1_claims.complete_many, Scope.COMPLETE, "Hand in many results",
+        most_bytes=_BATCH, tag="claims",
+        example={"completions": [{"job_id": "17", **_LEASE, "result": {"q_score": 0.75}}]},
+    ),
+    Route(
+        "POST", "/v1/jobs/{job_id}/fail", v1_claims.fail, Scope.COMPLETE, "Report that an attempt failed",
+        most_bytes=ORDINARY_BYTES, errors=(404, 409), tag="claims",
+        example={**_LEASE, "error": "the simulator crashed", "retry": True},
+    ),
+    Route(
+        "POST", "/v1/jobs/{job_id}/give-back", v1_claims.give_back, Scope.CLAIM, "Give a job back uncharged",
+        errors=(404, 409), tag="claims", example={**_LEASE, "reason": "preempted"},
+    ),
+    Route(
+        "POST", "/v1/reservations", v1_servers.reserve, Scope.CLAIM, "Reserve a policy server for a claimed job",
+        errors=(404, 409), tag="servers", example={"job_id": "17", **_LEASE, "wait_s": 60},
+    ),
+    Route(
+        "POST", "/v1/reservations/release", v1_servers.release, Scope.CLAIM, "Release a policy server",
+        errors=(409,), tag="servers", example={"resource_id": "team_a/0", **_LEASE},
+    ),
+    Route("GET", "/v1/dead-jobs", v1_jobs.list_dead, Scope.READ, "List dead jobs"),
+    Route(
+        "POST", "/v1/dead-jobs/requeue", v1_jobs.requeue, Scope.SUBMIT, "Make dead jobs pending again",
+        most_bytes=_NAMES, errors=(404, 409), example={"job_ids": ["17"]},
+    ),
+    Route(
+        "POST", "/v1/jobs/{job_id}/withdraw", v1_jobs.withdraw, Scope.SUBMIT, "Make a job dead",
+        errors=(404, 409), example={"reason": "the team has withdrawn"},
+    ),
+    Route("GET", "/v1/results", v1_jobs.results, Scope.READ, "Collect completed jobs"),
+    Route("GET", "/v1/history", v1_jobs.history, Scope.READ, "Show what happened"),
+    Route("GET", "/v1/statistics", v1_servers.statistics, Scope.READ, "Count jobs and servers"),
+    Route("GET", "/v1/resources", v1_servers.list_resources, Scope.READ, "List policy servers", tag="servers"),
+    Route(
+        "POST", "/v1/resources", v1_servers.register, Scope.ADMIN, "Register policy servers",
+        most_bytes=_BATCH, is_of_all_teams=True, tag="servers", example={"resources": [_SERVER]},
+    ),
+    Route(
+        "POST", "/v1/resources/{pool:path}/{index}/drain", v1_servers.drain, Scope.ADMIN, "Stop assigning a server",
+        is_of_all_teams=True, errors=(404,), tag="servers", example={"reason": "maintenance"},
+    ),
+    Route(
+        "POST", "/v1/resources/{pool:path}/{index}/open", v1_servers.open_, Scope.ADMIN, "Assign a server again",
+        is_of_all_teams=True, errors=(404,), tag="servers", example={"reason": ""},
+    ),
+    Route(
+        "DELETE", "/v1/resources/{pool:path}/{index}", v1_servers.remove, Scope.ADMIN, "Remove a server",
+        is_of_all_teams=True, errors=(404, 409), tag="servers",
+    ),
+    Route("GET", "/", overview, Scope.READ, "Web page of the queue", media_type="text/html", tag="server"),
+    Route("GET", "/health", health, None, "Report the server's health", errors=(503,), tag="server"),
+    Route(
+        "GET", "/metrics", metrics, Scope.READ, "Metrics for Prometheus",
+        is_of_all_teams=True, media_type="text/plain", tag="server",
+    ),
+    Route("GET", "/openapi.json", openapi, Scope.READ, "This description", tag="server"),
+)  # fmt: skip
+"""Every route but those of the legacy protocol; documentation, authorisation and metrics go by it."""
+
 
 _SCHEMAS: Final = "#/components/schemas/"
 _ALWAYS: Final = (401, 403, 421, 429, 500, 503)
@@ -48,7 +201,7 @@ _CLASSES: Final = {"application/json": JSONResponse, "text/html": HTMLResponse, 
 
 
 def described(app: FastAPI) -> dict[str, Any]:
-    """Return the description of an application's routes and of those in `v1.ROUTES`."""
+    """Return the description of an application's routes and of those in `ROUTES`."""
     document = get_openapi(
         title=app.title, version=app.version, description=app.description,
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"}, routes=[*app.routes, *map(_described, ROUTES)],
@@ -127,7 +280,7 @@ _ABOUT: Final = (
 
 
 def build_app(service: Service) -> FastAPI:
-    """Return the application with the routes of `v1.ROUTES` and, where they are wanted, of the legacy protocol."""
+    """Return the application with those of `ROUTES` and, where they are wanted, of the legacy protocol."""
     # FastAPI's interactive pages load scripts from a CDN; the description itself is at /openapi.json.
     app = FastAPI(
         title="Headgate job queue", version=headgate.__version__, description=_ABOUT,

@@ -20,8 +20,7 @@ from headgate.jobqueue.errors import BodyTooLargeError, BodyTooSlowError, NotJso
 from headgate.jobqueue.server.access import check_scope
 from headgate.jobqueue.server.answers import Answer, FlawedError, flaws_of, problem, problem_of, wait_headers
 from headgate.jobqueue.server.bodies import ORDINARY_BYTES, SMALL_BYTES, checked
-from headgate.jobqueue.server.idempotency import key_of
-from headgate.jobqueue.server.route import Call, Route
+from headgate.jobqueue.server.route import Call, Route, key_of
 from headgate.jobqueue.server.service import Service
 from headgate.net.authority import Caller, Refused
 

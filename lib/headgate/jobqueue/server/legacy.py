@@ -49,7 +49,6 @@ class Holder(NamedTuple):
     """Who claims and ends by the legacy protocol.
 
     Attributes:
-        worker: its name.
         token_id: of its token, or empty; another token under the same name is another worker.
     """
 

@@ -26,8 +26,7 @@ from headgate.jobqueue.outcomes import (
 from headgate.jobqueue.server.access import check_worker, is_hidden, narrowed, unknown, usable_pools
 from headgate.jobqueue.server.answers import Answer, ok, problem_of
 from headgate.jobqueue.server.documents import JobPath
-from headgate.jobqueue.server.idempotency import Key
-from headgate.jobqueue.server.route import Call, audit
+from headgate.jobqueue.server.route import Call, Key, audit
 from headgate.jobqueue.wire import (
     ClaimedJob,
     ClaimIn,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from headgate.durable.databases import place_of
-from headgate.jobqueue.stores.memory import MemoryStore
 from headgate.jobqueue.stores.sql import Store
-from headgate.jobqueue.stores.sqlite import SqliteStore
+from headgate.jobqueue.stores.sqlite import MemoryStore, SqliteStore
 
 __all__ = ["MemoryStore", "SqliteStore", "open_store"]
 

@@ -270,7 +270,6 @@ class _Page:
     state: JobState | None = None
 
     def rows(self, select: Select, **also: str) -> list[Row]:
-        """Return the rows, in order of the cursor's column."""
         wanted = {**self.equal, **also}
         equal = {column: storable_text(value) for column, value in wanted.items() if value is not None}
         conditions = [f" AND {column} = :{column}" for column in equal]

@@ -26,7 +26,6 @@ class JobLease:
         lease_s: its period.
         confirmed_at: when the renewal was sent, or the claim answered, that the server confirmed last; it ends
             `lease_s` after that at the earliest.
-        renew_at: when to renew it.
         moved_at: when the work went on last.
         stall_after_s: seconds without going on after which it is stalled, or None.
         stop_s: seconds that stopping the work may take.

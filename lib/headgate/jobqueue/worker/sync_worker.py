@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 from headgate.jobqueue.blocking import BlockingFacade, LoopThread, blocking
@@ -124,9 +124,7 @@ class SyncHeldJob(ClaimedWork, BlockingFacade[HeldJob]):
         self._watch(self._asynchronous)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         self._watch(None)
         self._loop.run(self._asynchronous.end(error))
         return may_pass(error)
@@ -152,9 +150,7 @@ class SyncWorker:
         self._interrupts.install()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             for job in list(self._started.result().held.values()):
                 self._loop.run(job.end(error))

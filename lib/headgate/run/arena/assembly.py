@@ -64,7 +64,6 @@ class ArenaResult:
     """What the arena knows, and what this run did.
 
     Attributes:
-        judge: name of the judge.
         comparisons: of this judge and rubric among these models, environments and tasks; all runs'.
         possible: pairs of answers that could be compared.
         unjudged: comparisons that were asked for, and have no verdict.

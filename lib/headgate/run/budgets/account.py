@@ -19,9 +19,7 @@ class BudgetStop:
 
     Attributes:
         limit: the setting that is used up.
-        reason: a sentence about it.
         until: when it goes on, in seconds since the epoch; None while only episodes in progress keep it from that.
-        since: when it stopped.
     """
 
     limit: str
@@ -44,20 +42,6 @@ class Account:
         is_asked: whether it is in the roster; an episode may outlast that.
         is_told: whether an event told of the stop.
     """
-
-    __slots__ = (
-        "alias",
-        "budget",
-        "daily",
-        "habits",
-        "is_asked",
-        "is_counted",
-        "is_told",
-        "request",
-        "sample_limits",
-        "stop",
-        "timer",
-    )
 
     def __init__(self, alias: str, budget: ModelBudget) -> None:
         self.alias = alias

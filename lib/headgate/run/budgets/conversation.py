@@ -35,21 +35,6 @@ class ConversationBudget:
     the first answer, from characters alone.
     """
 
-    __slots__ = (
-        "_account",
-        "_budgets",
-        "_chars",
-        "_estimate",
-        "_known",
-        "_length_option",
-        "_model",
-        "_needed",
-        "_sample",
-        "_seen",
-        "_task_id",
-        "_wanted",
-    )
-
     def __init__(self, budgets: Budgets, account: Account, limits: SampleLimits, model: Model, task_id: str) -> None:
         self._budgets = budgets
         self._account = account

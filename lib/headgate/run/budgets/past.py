@@ -22,7 +22,6 @@ class PastSpending:
     Attributes:
         at: seconds since the epoch, within that minute.
         tokens: prompt and completion.
-        requests: attempts that were sent.
         cost_micro: as far as it is known.
         samples: that ended in it.
     """

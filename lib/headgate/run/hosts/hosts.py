@@ -68,9 +68,6 @@ class HostOrder:
     Attributes:
         cluster: fields of `HostCluster`.
         driver: name under which the ledger knows the run.
-        cpus: of each host.
-        priority: of each place.
-        role: label of each place.
         limits: fields of `ApartLimits`.
         owns_pool: whether this run has opened the pool before.
         owns_ledger: whether it has started the ledger before.

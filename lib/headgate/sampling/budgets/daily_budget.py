@@ -97,7 +97,6 @@ class DailyLimits:
 
     Attributes:
         tokens: prompt and completion.
-        requests: attempts.
         cost_micro: millionths of the currency.
     """
 

@@ -58,8 +58,6 @@ class SimulatedServer:
     """State of one server. `app` serves it; `/faults` and `/sessions` are for tests.
 
     Attributes:
-        app: what answers its calls.
-        created: sessions made so far.
         is_hanging: set once a call hangs, for tests in the same event loop.
     """
 

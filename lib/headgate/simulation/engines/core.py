@@ -105,7 +105,6 @@ class EngineCore:
         ended: how requests have ended, in order.
         released: tags of memory that were released (SGLang's `offload_tags`, vLLM's `sleeping_tags`).
         died_of: what it died of, in a sentence; empty while it lives.
-        is_paused: no slot is granted.
         is_stopped: the whole process stands still.
         held_at: answers stop at so many tokens, unless they may pass.
         turn: changes of memory are made one after the other: who makes one looks at the state under this lock.

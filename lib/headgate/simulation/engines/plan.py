@@ -22,7 +22,6 @@ class EnginePlan:
 
     Attributes:
         api: whose HTTP API it speaks.
-        model: name that it serves.
         slots: requests that it runs at most at once (`--max-running-requests`, `--max-num-seqs`).
         token_room: tokens that its KV cache has room for.
         reply_tokens: length of an answer where the request allows it.

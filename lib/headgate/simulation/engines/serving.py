@@ -28,11 +28,6 @@ class FakeEngine:
 
     Request ids are those by which the engine knows its requests: SGLang's `rid`; for vLLM `chatcmpl-` and the
     X-Request-Id for a chat, `cmpl-`, that id and `-0` for a completion.
-
-    Attributes:
-        plan: what it is.
-        url: its address.
-        core: its scheduler.
     """
 
     def __init__(self, plan: EnginePlan) -> None:

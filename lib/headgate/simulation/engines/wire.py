@@ -29,7 +29,6 @@ class Asked:
     """What a body asks for.
 
     Attributes:
-        document: the body.
         model: as it was written; empty where it was not.
         prompt: its words.
         max_tokens: None where it was not limited.

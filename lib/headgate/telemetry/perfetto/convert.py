@@ -14,8 +14,16 @@ import orjson
 
 from headgate.core import errors, events
 from headgate.telemetry.fields import event_name
-from headgate.telemetry.perfetto.scene import FIRST_TRACK, Draw, Scene
-from headgate.telemetry.perfetto.trace_file import Fields, Place, TraceWriter, number, seconds_us
+from headgate.telemetry.perfetto.trace_file import (
+    FIRST_TRACK,
+    Draw,
+    Fields,
+    Place,
+    Scene,
+    TraceWriter,
+    number,
+    seconds_us,
+)
 from headgate.telemetry.perfetto.tracks import PlacementTracks, RequestTracks, TaskTracks, key_of
 
 _READY: Final = ("ready queue", "tasks", "queued")

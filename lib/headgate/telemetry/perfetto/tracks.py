@@ -7,8 +7,19 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headgate.core import events
-from headgate.telemetry.perfetto.scene import FIRST_TRACK, LOST, MAX_OPEN, Draw, Group, Scene, forget_oldest
-from headgate.telemetry.perfetto.trace_file import Fields, Place, number, seconds_us
+from headgate.telemetry.perfetto.trace_file import (
+    FIRST_TRACK,
+    LOST,
+    MAX_OPEN,
+    Draw,
+    Fields,
+    Group,
+    Place,
+    Scene,
+    forget_oldest,
+    number,
+    seconds_us,
+)
 
 _PARALLEL_TRACKS: Final = 1_000
 """Tracks of one slot are numbered this far apart: requests of one task that overlap lie on tracks beside it."""

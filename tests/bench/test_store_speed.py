@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headgate.storage import example_samples, measure_store
 from headgate.storage.schema import frame_of, validated
+from headgate_bench.store_speed import example_samples, measure_store
 
 
 def test_example_samples_hold_the_rules_and_are_the_same_every_time() -> None:

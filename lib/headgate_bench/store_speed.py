@@ -10,9 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from headgate.core import Sample, seed_of, task_id_of, unit_hash
-from headgate.storage.batches import put_batch
-from headgate.storage.objects import FolderObjects
-from headgate.storage.schema import frame_of, validated
+from headgate.storage import FolderObjects, frame_of, put_batch, validated
 
 
 @dataclass(frozen=True, slots=True)
