@@ -134,7 +134,7 @@
       if (times.length < 2 || data.some((one) => one.length !== times.length)) return;
       if (plot) return plot.setData(data);
       plot = new uPlot({
-        width: chart.clientWidth, height: 220, cursor: { drag: { x: true, y: false } },
+        width: chart.clientWidth, height: 220, padding: [null, 24, null, 24], cursor: { drag: { x: true, y: false } },
         scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] }, share: { range: [0, 100] } },
         axes: [axis(), axis({ size: 50 }), axis({ scale: "share", side: 1, size: 50, grid: { show: false }, values: (_, all) => all.map((one) => `${one} %`) })],
         series: [{}, line("limit", "--accent", { dash: [5, 4] }), line("in flight", "--accent", { fill: shade("--wash") }), line("waiters", "--warn"), line("429", "--bad", { scale: "share", value: (_, one) => (one === null ? "–" : `${one.toFixed(1)} %`) })],
