@@ -415,11 +415,6 @@ class ModelSampler:
         if line is not None:
             line.samples.add(now)
 
-    @property
-    def began_at(self) -> float | None:
-        """When the pause began, also one of an earlier life; None while there is none."""
-        return None if self.paused_until is None else self.paused_until - self._length_s(max(self.level - 1, 0))
-
     def observe(self, health: Health, *, error: str | None, started_at: float, now: float) -> list[Event]:
         """Take the outcome of an episode; return the pause or its end that follows, or that the model is given up."""
         if error is not None:
