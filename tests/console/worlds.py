@@ -90,7 +90,7 @@ async def small_system(folder: Path, *, workers: int = 12, **further: Any) -> As
         system.settings = load_settings(given, environ={}, file=None).settings
         system.jobqueue = await _queue(stack)
         system.elastic = await _pool(stack, folder)
-        system.placement = _placement(folder / "placement.sqlite")
+        system.placement = _placement(stack, folder / "placement.sqlite")
         started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
         class Listening:
@@ -143,7 +143,7 @@ async def _pool(stack: AsyncExitStack, folder: Path) -> str:
     return gateway.url
 
 
-def _placement(path: Path) -> Path:
+def _placement(stack: AsyncExitStack, path: Path) -> Path:
     now, wall = time.monotonic(), time.time()
     size = amounts(cpu=8, gpu=4)
     shape = GroupShape((size,))
@@ -171,7 +171,7 @@ def _placement(path: Path) -> Path:
             meta={"clock": wall - now},
         )
     )
-    journal.close()
+    stack.callback(journal.close)
     return path
 
 

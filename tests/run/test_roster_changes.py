@@ -86,3 +86,11 @@ def test_a_changed_parallel_limit_takes_effect_at_the_next_refresh(world: World)
     assert len(before) <= 6
     assert world.chats is not None
     assert world.chats.peak == 4
+
+
+def test_a_roster_that_stays_the_same_is_no_event_until_it_could_not_be_read(world: World) -> None:
+    same = models(1)
+    rosters = ChangingRoster(same, same, same, InvalidRosterError("gone"), same, same, same)
+    world.run(rosters, RATES, duration_s=600, settings=REFRESH)
+    assert len(world.of(RosterRefreshFailed)) == 1
+    assert [event.added for event in world.of(RosterRefreshed)] == [()]

@@ -167,3 +167,16 @@ TestPausing.settings = settings(max_examples=examples(40), stateful_step_count=4
 def test_without_service_errors_there_is_no_pause(healths: list[Health]) -> None:
     pause = _pause()
     assert [pause.observe(h, started_at=float(n), now=float(n)) for n, h in enumerate(healths)] == [None] * len(healths)
+
+
+def test_a_pause_of_an_earlier_life_began_when_it_did() -> None:
+    pause, again = _pause(), _pause()
+    _fail(pause, 100.0)
+    pause.end()
+    _fail(pause, 2_000.0)
+    assert pause.began_at == 2_000.0
+    assert pause.paused_until is not None
+    again.restore(pause.level, pause.paused_until, now=2_500.0)
+    assert again.began_at == 2_000.0
+    again.forget()
+    assert again.began_at is None

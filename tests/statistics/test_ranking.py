@@ -205,3 +205,10 @@ def test_an_endless_table_is_never_known_for_certain_and_a_verdict_becomes_stron
         found.append(decision)
     assert [one.verdict for one in found] == ["open", "not worse", "better"]
     assert all(one.certainty < 1 and one.rows == rows for one, rows in zip(found, (60, 250, 1_500), strict=True))
+
+
+def test_overwhelming_evidence_is_not_rounded_to_certainty() -> None:
+    scores = np.vstack([np.ones(2_000), np.zeros(2_000)])
+    (decision,) = PairwiseRanking(scores, 0.05, is_endless=True).decisions()
+    assert decision.verdict == "better"
+    assert 0.999 < decision.certainty < 1

@@ -148,3 +148,13 @@ async def test_what_is_wrong_is_said(steering: Steering) -> None:
     assert conflict.status_code == 409
     assert conflict.json()["detail"] == "somebody else was first: paused of the whole run, by ops"
     assert conflict.json()["code"] == "control_changed"
+
+
+async def test_a_status_carries_the_controls_for_who_asks_for_both(steering: Steering) -> None:
+    async with asking(steering) as client:
+        assert "controls" not in (await client.get("/status")).json()
+        both = (await client.get("/status", params={"controls": "true"})).json()
+        assert both["controls"] == (await client.get("/controls")).json()
+    bare = monitor_app(status, new_registry(status))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(bare), base_url="http://127.0.0.1") as client:
+        assert "controls" not in (await client.get("/status", params={"controls": "true"})).json()

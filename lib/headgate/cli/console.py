@@ -20,7 +20,7 @@ from headgate.cli.run import stop_on_signals
 from headgate.config import Settings
 from headgate.console import serve_console
 from headgate.core.events import Event, MonitorStarted
-from headgate.net.listener import free_port
+from headgate.net.listener import bound, free_port
 from headgate.net.tls import server_context
 from headgate.processes import child_process
 from headgate.telemetry import Handler, Recorded, monitor_address
@@ -102,7 +102,11 @@ async def console_beside(settings: Settings) -> AsyncIterator[_Start]:
     """Give a sink of a run's events; the console of the run is served by a process of its own until the context ends.
 
     A process, because pages are not to take the run's time. It ends with this one, however that ends.
+
+    Raises:
+        InvalidSettingError: its address cannot be bound, as where the console of another run has it.
     """
+    bound(settings.console_host, settings.console_port).close()
     start = _Start()
     serving = asyncio.create_task(_served_beside(settings, start.address))
     try:

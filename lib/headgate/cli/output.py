@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.core.errors import HeadgateError, InvalidInputError
+from headgate.telemetry import counted as counted  # noqa: PLC0414 - for all commands
 from headgate.telemetry import safe_text
 
 _SENTENCE: Final = 28
@@ -149,11 +150,6 @@ def say(text: str, *, stderr: bool = False) -> None:
 def safe_lines(text: str) -> str:
     """Return `text` as `safe_text` does, but with its lines as lines."""
     return "\n".join(safe_text(line) for line in text.split("\n"))
-
-
-def counted(count: int, noun: str, plural: str = "") -> str:
-    """Return `1 row`, or `2,000 rows`."""
-    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def utc_time(at: float | None) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,8 +10,8 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from headgate.console.asking import key_of
-from headgate.console.sources import Source, Sources
-from headgate.telemetry import duration
+from headgate.console.sources import RAREST_S, Source, Sources
+from headgate.telemetry import counted, duration
 
 LATE_S: Final = 900.0
 """A model that is this far behind its rate is worth a look."""
@@ -83,23 +84,30 @@ def found_in(source: Source) -> Iterator[Finding]:
 
 def _silent(source: Source) -> Finding:
     what = {"run": "Campaign", "jobqueue": "Job queue", "elastic": "Pool", "placement": "Placement"}[source.kind]
-    state = source.said.get("state")
+    state, before = source.said.get("state"), ""
+    unseen_s = (source.down_since or 0.0) - (source.seen_at or math.inf)
+    if unseen_s > RAREST_S:
+        before = f"; it last answered {duration(unseen_s)} earlier, and nobody looked in between"
     if source.is_gone and source.kind == "run":
-        before = f"it was {state} when it last answered" if state else ""
+        was = f"; it was {state} when it last answered" if state and not before else before
         has_ended = state in {"draining", "stopped"}
         return Finding(
             f"gone {source.address}",
             "warn" if has_ended else "bad",
             f"{what} {source.name} has ended",
-            f"nothing listens at {source.address} any more; {before}",
+            f"nothing listens at {source.address} any more{was}",
             "" if has_ended else "Its log says why. The same command takes up what was open.",
             source.down_since,
         )
     todo = "Start it, or correct the address that the console was given."
-    if source.kind == "run":
+    if source.kind == "placement":
+        todo = "Start it with `headgate placement up` and this --journal: it takes up its work."
+    elif source.seen_at is not None and not source.is_gone:
+        todo = "It did answer: look at its log, its process and its machine."
+    elif source.kind == "run":
         todo = "Start it with --enable-monitoring, or correct the address given by --run."
     title = f"{what} {source.name} does not answer"
-    return Finding(f"down {source.address}", "bad", title, source.problem, todo, source.down_since)
+    return Finding(f"down {source.address}", "bad", title, source.problem + before, todo, source.down_since)
 
 
 # Campaigns.
@@ -259,7 +267,7 @@ def _queue(_: Source, said: Document) -> Iterator[Finding]:
         yield Finding(
             "dead",
             "bad",
-            f"{dead:,} {'job is' if dead == 1 else 'jobs are'} dead",
+            f"{counted(dead, 'job')} {'is' if dead == 1 else 'are'} dead",
             f"{first['id']}: {first['last_error']}" if first else "",
             "Put them back once the cause is gone, or leave them.",
             min((job["finished_at"] for job in said["dead"] if job["finished_at"]), default=None),
@@ -270,7 +278,7 @@ def _queue(_: Source, said: Document) -> Iterator[Finding]:
         names = _named(sorted({lane["task"] for lane in unserved}))
         count = sum(lane["pending"] for lane in unserved)
         yield Finding(
-            "unserved", "bad", f"{count:,} jobs have no policy server", f"no open server serves {names}",
+            "unserved", "bad", f"no policy server for {counted(count, 'job')}", f"no open server serves {names}",
             "Register one, or open one that drains.", link="/workers",
         )  # fmt: skip
     down = [server for server in said["servers"] if server["state"] == "down"]
@@ -281,7 +289,7 @@ def _queue(_: Source, said: Document) -> Iterator[Finding]:
         )
     if said["jobs"].get("pending") and not said["workers"] and not said["waiting_claims"]:
         yield Finding(
-            "workers", "bad", f"{said['jobs']['pending']:,} jobs wait, and no worker is there",
+            "workers", "bad", f"no worker for {counted(said['jobs']['pending'], 'job')}",
             "no worker holds a job or asks for one", "Start workers: `headgate jobqueue work`.", link="/workers",
         )  # fmt: skip
 
@@ -293,7 +301,7 @@ def _pool(_: Source, said: Document) -> Iterator[Finding]:
         yield Finding(
             f"worker {worker['worker_id']}",
             "warn",
-            f"{worker['worker_id']} of pool {said['name']} failed {worker['failures']} times",
+            f"{worker['worker_id']} of pool {said['name']} failed {counted(worker['failures'], 'time')}",
             worker["last_error"] + again,
             "Look at the engine; Drain keeps it out.",
             link="/workers",

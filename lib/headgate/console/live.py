@@ -44,7 +44,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
                     checked_at = time.monotonic()
                 now = await sources.changed(revision, _SILENCE_S)
                 if now == revision:
-                    yield b": still there\n\n"
+                    yield format_sse_event(event="still", data_str=str(revision))
                     continue
                 revision = now
                 yield format_sse_event(event="tick", data_str=str(revision))

@@ -26,7 +26,12 @@ def add_routes(app: FastAPI, console: Console) -> None:
     @app.get("/")
     async def now_page(request: Request) -> HTMLResponse:
         def values() -> dict[str, Any]:
-            keys = [(source, key) for source in console.sources.of("run") for key in source.said.get("requests", ())]
+            keys = [
+                (source, key)
+                for source in console.sources.of("run")
+                if source.is_up
+                for key in source.said.get("requests", ())
+            ]
             keys.sort(key=lambda pair: trouble_of(pair[1]))
             return {
                 "findings": findings.now(time.time()),

@@ -18,7 +18,7 @@ from headgate import __version__
 from headgate.console.access import Viewer
 from headgate.console.sources import Sources
 from headgate.reports import money
-from headgate.telemetry import duration, safe_text
+from headgate.telemetry import counted, duration, safe_text
 
 MOST_CACHED: Final = 16_000_000
 """Characters: a page with a thousand models to choose from has a hundred thousand."""
@@ -55,6 +55,7 @@ class Pages:
             since=lambda then: _running("since", then, time.time() - then),
             until=lambda then: _running("until", then, then - time.time()),
             money=money,
+            counted=counted,
             count=lambda value: "" if value is None else f"{value:,.0f}",
             duration=lambda seconds: "" if seconds is None else duration(seconds),
             text=lambda value, chars=300: safe_text(str(value), limit_chars=chars),

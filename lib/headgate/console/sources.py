@@ -49,6 +49,7 @@ class Source:
         down_since: when it first did not answer; None while it does.
         problem: why it does not.
         is_gone: nothing listens at its address, and something did before: it has ended.
+        is_late: it was asked and has not answered yet, and what it said last is old.
         history: of its figures.
     """
 
@@ -61,6 +62,7 @@ class Source:
         self.down_since: float | None = None
         self.problem = ""
         self.is_gone = False
+        self.is_late = False
         self.history = History()
         self._ask = ask
         self._asking = asyncio.Lock()  # one poll at a time
@@ -68,8 +70,8 @@ class Source:
 
     @property
     def is_up(self) -> bool:
-        """Whether it answered last time."""
-        return self.seen_at is not None and self.down_since is None
+        """Whether what it said last can be taken for what it is like now."""
+        return self.seen_at is not None and self.down_since is None and not self.is_late
 
     @property
     def name(self) -> str:
@@ -94,6 +96,7 @@ class Source:
             else:
                 self.seen_at, self.down_since, self.problem, self.is_gone = time.time(), None, "", False
                 self.history.add(self.seen_at, figures)
+            self.is_late = False
             self._next_at = time.monotonic() + min(max(EVERY_S, (CALL_S + rows * ROW_S) / SHARE), RAREST_S)
             return True
 
@@ -102,6 +105,8 @@ class Source:
         self.is_gone = self.seen_at is not None and isinstance(error, httpx.ConnectError)
         if isinstance(error, HeadgateError):
             self.problem = error.message
+        elif isinstance(error, httpx.TimeoutException):
+            self.problem = "it takes requests and does not answer in time"
         elif isinstance(error, httpx.HTTPError | OSError):
             self.problem = str(error) or type(error).__name__
         else:
@@ -163,10 +168,19 @@ class Sources:
                 asyncio.get_running_loop().call_later(LINGER_S, self._rest)
 
     async def fresh(self) -> None:
-        """Return once every source that is due was asked, after `PATIENCE_S` at the latest."""
-        due = [asyncio.create_task(self._asked(source)) for source in self.all if source.wait_s <= 0]
-        if due:
-            await asyncio.wait(due, timeout=PATIENCE_S)
+        """Return once every source that is due was asked, after `PATIENCE_S` at the latest.
+
+        Where one does not answer by then and its last answer is old, `is_late` says so: nobody may have looked all day.
+        """
+        due = {asyncio.create_task(self._asked(source)): source for source in self.all if source.wait_s <= 0}
+        if not due:
+            return
+        _, unanswered = await asyncio.wait(due, timeout=PATIENCE_S)
+        for source in (due[task] for task in unanswered):
+            is_late = time.time() - (source.seen_at or 0.0) > RAREST_S + PATIENCE_S
+            if is_late and source.down_since is None and not source.is_late:
+                source.is_late = True
+                await self._tell()
 
     async def ask_now(self, source: Source) -> None:
         """Ask a source out of turn: something was changed there."""
@@ -198,6 +212,9 @@ class Sources:
     async def _asked(self, source: Source, *, now: bool = False) -> None:
         has_asked = await source.poll(now=now)
         if has_asked:
-            async with self._changed:
-                self.revision += 1
-                self._changed.notify_all()
+            await self._tell()
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self.revision += 1
+            self._changed.notify_all()

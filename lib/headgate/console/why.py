@@ -96,7 +96,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
             "runs": sources.of("run"),
             "wanted": wanted,
             "answers": await _answers(sources, wanted) if wanted else [],
-            "waiting": [] if wanted or run is None else await _waiting(run),
+            "waiting": None if wanted or run is None else await _waiting(run),
             "query": query,
             "link": lambda **changes: link("/why", query, **changes),
         }
@@ -127,14 +127,14 @@ async def _asked(source: Source, wanted: str) -> list[Answer]:
             return [_of_placement(source, one) for one in requests if one["request_id"] == wanted]
 
 
-async def _waiting(run: Source) -> Sequence[Mapping[str, Any]]:
-    """Return the open tasks that are due for longest and do not run."""
+async def _waiting(run: Source) -> Sequence[Mapping[str, Any]] | None:
+    """Return the open tasks that are due for longest and do not run; None where the campaign does not say."""
     if not isinstance(run, RunSource) or not run.is_up:
-        return ()
+        return None
     try:
         tasks = (await run.monitor.document("/status/tasks", {"limit": str(_ASKED_TASKS)}))["tasks"]
     except (HeadgateError, httpx.HTTPError, KeyError):
-        return ()
+        return None
     waiting = sorted((task for task in tasks if task["state"] != "running"), key=lambda task: task["due_at"])
     return waiting[:MOST_WAITING]
 

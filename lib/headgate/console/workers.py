@@ -35,7 +35,9 @@ def add_routes(app: FastAPI, console: Console) -> None:
                     if wanted in f"{lane['team']} {lane['task']} {lane['pool']}".lower()
                 ]  # fmt: skip
                 lanes.sort(key=lambda lane: (lane["is_served"] or not lane["pending"], -lane["dead"], -lane["pending"]))
-                dead = [job for job in said.get("dead", ()) if wanted in f"{job['id']} {job['team']} {job['task']}"]
+                dead = [
+                    job for job in said.get("dead", ()) if wanted in f"{job['id']} {job['team']} {job['task']}".lower()
+                ]
                 servers = sorted(said.get("servers", ()), key=lambda one: (one["state"] == "open", one["resource_id"]))
                 parts = page_of(lanes, query, LANES), page_of(dead, query, DEAD, name="dead"), servers[:SERVERS]
                 queues.append((queue, *parts))

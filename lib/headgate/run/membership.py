@@ -55,15 +55,18 @@ class Membership:
 
     async def keep(self) -> None:
         """Read the roster again every refresh interval, until cancelled; a failed read keeps the last good one."""
-        parts = self._parts
+        parts, has_failed = self._parts, False
         while True:
             await parts.clock.sleep(parts.settings.roster_refresh_s)
             try:
                 models = await self._read()
             except HeadgateError as error:
                 parts.emit(RosterRefreshFailed(str(error), len(parts.samplers)))
+                has_failed = True
                 continue
-            parts.emit(RosterRefreshed(len(models), *await self._admit(models)))
+            if any(changes := await self._admit(models)) or has_failed:
+                parts.emit(RosterRefreshed(len(models), *changes))
+            has_failed = False
             parts.wake.set()
 
     def steered(self) -> None:

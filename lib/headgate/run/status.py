@@ -146,7 +146,7 @@ def model_status(sampler: ModelSampler, parts: Parts, now: float) -> ModelStatus
         consecutive_errors=pause.consecutive,
         errors_1h=sampler.errors.total(now),
         last_error=sampler.last_error[1] if sampler.last_error else None,
-        last_error_at=sampler.last_error[0] if sampler.last_error else None,
+        last_error_at=sampler.last_error[0] if sampler.last_error else pause.began_at if is_paused else None,
         in_flight=dispatcher.in_flight(model.key),
         queued=dispatcher.queued(model.key),
         budgets=parts.requests.budgets.status(model.key) if parts.requests is not None else (),

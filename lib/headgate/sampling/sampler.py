@@ -36,6 +36,11 @@ class ErrorPause:
         """Return whether the model is paused at `now`."""
         return self.paused_until is not None and now < self.paused_until
 
+    @property
+    def began_at(self) -> float | None:
+        """When the pause began, also one of an earlier life; None while there is none."""
+        return None if self.paused_until is None else self.paused_until - self._length_s(max(self.level - 1, 0))
+
     def observe(self, health: Health, *, started_at: float, now: float) -> float | None:
         """Take the outcome of an episode; return the duration of the pause that it causes, if any."""
         if health == "neutral" or (self.paused_at is not None and started_at <= self.paused_at):

@@ -390,7 +390,8 @@ class PairwiseRanking:
         enough = claims >= math.log(count / self._level)
         hit, place = asked & enough.any(axis=0), enough.argmax(axis=0)  # the first of them says most
         self._verdict[hit] = self._verdicts[place[hit]]
-        self._certainty[hit] = 1 - count * np.exp(-claims[place[hit], np.flatnonzero(hit)])
+        doubt = count * np.exp(-claims[place[hit], np.flatnonzero(hit)])
+        self._certainty[hit] = 1 - np.maximum(doubt, np.finfo(float).eps)  # 1 is of what is known whole
         return bool(hit.any())
 
     # What is told.

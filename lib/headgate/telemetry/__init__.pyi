@@ -1,6 +1,7 @@
 from .backlog import BackgroundSink as BackgroundSink
 from .views import status_document as status_document
 from .fields import (
+    counted as counted,
     duration as duration,
     event_name as event_name,
     json_safe as json_safe,

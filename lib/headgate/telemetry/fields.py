@@ -118,3 +118,8 @@ def duration(seconds: float) -> str:
     if whole < 86_400:
         return f"{whole // 3600}h {whole % 3600 // 60:02}m"
     return f"{whole // 86_400}d {whole % 86_400 // 3600:02}h"
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return `1 row`, or `2,000 rows`."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"

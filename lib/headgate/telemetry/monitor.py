@@ -241,9 +241,9 @@ def monitor_app(
     answer_with_problems(app)
     _add_service_routes(app, registry)
     if isinstance(status, Progress):
-        _add_progress_routes(app, status)
+        _add_progress_routes(app, status, steering)
     else:
-        _add_status_routes(app, status)
+        _add_status_routes(app, status, steering)
         _add_routes_of_earlier_clients(app, status)
     if questions is not None:
         _add_question_routes(app, questions)
@@ -306,11 +306,14 @@ def _add_service_routes(app: FastAPI, registry: CollectorRegistry) -> None:
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 
-def _add_status_routes(app: FastAPI, status: Callable[[], campaign_status.CampaignStatus]) -> None:
-    @app.get("/status", summary="the whole status")
-    async def everything() -> Response:
+def _add_status_routes(
+    app: FastAPI, status: Callable[[], campaign_status.CampaignStatus], steering: Steered | None
+) -> None:
+    @app.get("/status", summary="the whole status; controls=true adds what `/controls` says")
+    async def everything(controls: bool = False) -> Response:
         # Written at once: what FastAPI does to a document of 64 000 pairs takes the loop of the run four times as long.
-        return Response(orjson.dumps(status_document(status())), media_type="application/json")
+        document = _with_controls(status_document(status()), steering if controls else None)
+        return Response(orjson.dumps(document), media_type="application/json")
 
     @app.get("/status/summary", summary="the figures at a glance")
     async def summary() -> dict[str, Any]:
@@ -348,6 +351,11 @@ def _add_status_routes(app: FastAPI, status: Callable[[], campaign_status.Campai
         return views.environment(status(), env_name)
 
 
+def _with_controls(document: dict[str, Any], steering: Steered | None) -> dict[str, Any]:
+    """Return a status with what `/controls` says: who watches a campaign needs both, and one answer costs it less."""
+    return document if steering is None else document | {"controls": json_safe(steering.document())}
+
+
 def _add_routes_of_earlier_clients(app: FastAPI, status: Callable[[], campaign_status.CampaignStatus]) -> None:
     @app.get("/status/miners", deprecated=True)
     async def miners(
@@ -362,10 +370,11 @@ def _add_routes_of_earlier_clients(app: FastAPI, status: Callable[[], campaign_s
         return views.as_miners(views.model(status(), uid, "Miner"))
 
 
-def _add_progress_routes(app: FastAPI, progress: Progress) -> None:
-    @app.get("/status", summary="how far the run has come")
-    async def everything() -> dict[str, Any]:
-        return views.progress(progress.whole(), progress.captured_at())
+def _add_progress_routes(app: FastAPI, progress: Progress, steering: Steered | None) -> None:
+    @app.get("/status", summary="how far the run has come; controls=true adds what `/controls` says")
+    async def everything(controls: bool = False) -> dict[str, Any]:
+        document = views.progress(progress.whole(), progress.captured_at())
+        return _with_controls(document, steering if controls else None)
 
     @app.get("/status/summary", summary="the figures at a glance")
     async def summary() -> dict[str, Any]:
@@ -399,7 +408,8 @@ def _add_question_routes(app: FastAPI, questions: Questions) -> None:
 def _add_steering_routes(app: FastAPI, steering: Steered) -> None:
     @app.get("/controls", summary="what was paused and set, and the log of changes")
     async def controls() -> dict[str, Any]:
-        return {name: json_safe(value) for name, value in steering.document().items()}
+        document: dict[str, Any] = json_safe(steering.document())
+        return document
 
     @app.post("/controls", summary="pause, resume, set, retry, drain, withdraw, undo")
     async def steer(order: SteeringOrder, request: Request) -> dict[str, Any]:

@@ -8,12 +8,14 @@ its figures are extrapolations by definition and stay what it calls them: `effec
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields, replace
+from math import isfinite
+from operator import attrgetter
 from typing import Any, Final, Literal
 
 from headgate.core import errors
 from headgate.core import status as campaign_status
-from headgate.telemetry.fields import json_safe
+from headgate.telemetry.fields import json_safe, safe_text
 
 StatusFilter = Literal["active", "paused"]
 _SATURATED: Final = 0.9
@@ -260,9 +262,21 @@ def status_document(status: campaign_status.CampaignStatus) -> dict[str, Any]:
     Added: `uptime_s`, `queue.is_warning`, and `mean_score` of every pair (None before the first scored sample).
     Strings are printable and free of secrets; a number that JSON cannot hold is None.
     """
-    document: dict[str, Any] = json_safe(status)
+    document: dict[str, Any] = json_safe(replace(status, pairs=()))
+    document["pairs"] = [_pair(pair) for pair in status.pairs]
     document["uptime_s"] = max(0.0, status.captured_at - status.started_at)
     document["queue"]["is_warning"] = status.queue.is_warning
-    for pair, shown in zip(status.pairs, document["pairs"], strict=True):
-        shown["mean_score"] = json_safe(pair.mean_score)
     return document
+
+
+_PAIR: Final = tuple(one.name for one in fields(campaign_status.PairStatus))
+_values_of: Final = attrgetter(*_PAIR)
+
+
+def _pair(pair: campaign_status.PairStatus) -> dict[str, Any]:
+    """Return a pair as JSON values: there may be a hundred thousand, and the run waits for them to be written."""
+    shown = dict(zip(_PAIR, _values_of(pair), strict=True)) | {"mean_score": pair.mean_score}
+    if not isfinite(pair.score_sum + pair.rate_per_day + pair.lag_s):
+        return json_safe(shown)  # type: ignore[no-any-return]
+    shown["model"], shown["environment"] = safe_text(pair.model), safe_text(pair.environment)
+    return shown

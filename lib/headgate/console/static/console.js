@@ -1,7 +1,7 @@
 // What a page does by itself: it is told of changes, opens dialogs, draws charts, and writes times in the reader's zone.
 "use strict";
 (() => {
-  const AGAIN_MS = 10000;
+  const AGAIN_MS = 10000, LOST_MS = 15000, SILENT_MS = 40000;
   const byId = (id) => document.getElementById(id);
   const link = byId("link"), dialog = byId("dialog"), dialogBody = byId("dialog-body");
 
@@ -13,18 +13,34 @@
     link.className = `link ${state}`;
     link.querySelector(".words").textContent = words;
   }
+  let newsAt = Date.now(), isOpen = false;
+  function heard() {
+    newsAt = Date.now();
+    document.body.classList.remove("stale");
+    if (isOpen) say("on", "live");
+  }
   function listen() {
     const stream = new EventSource("/live");
-    stream.addEventListener("open", () => say("on", "live"));
-    stream.addEventListener("tick", tick);
+    stream.addEventListener("open", () => { isOpen = true; heard(); });
+    stream.addEventListener("still", heard);
+    stream.addEventListener("tick", () => { heard(); tick(); });
     stream.addEventListener("error", () => {
+      isOpen = false;
       say("off", "not connected");
       if (stream.readyState === EventSource.CLOSED) setTimeout(() => { tick(); listen(); }, AGAIN_MS);
     });
     addEventListener("pagehide", () => stream.close(), { once: true });
   }
+  // A page that hears nothing any more must not look as if it did.
+  function watchSilence() {
+    if (document.hidden || Date.now() - newsAt < (isOpen ? SILENT_MS : LOST_MS)) return;
+    document.body.classList.add("stale");
+    say("off", `no news since ${new Date(newsAt).toLocaleTimeString()}`);
+  }
   if (link) {
     listen();
+    setInterval(watchSilence, 1000);
+    document.addEventListener("htmx:after:swap", heard);
     document.addEventListener("visibilitychange", tick);
     addEventListener("pageshow", (event) => { if (event.persisted) listen(); });
   }
@@ -64,6 +80,7 @@
     return `${Math.floor(large)}${names[0]}` + (small === null ? "" : ` ${String(Math.floor(small)).padStart(2, "0")}${names[1]}`);
   }
   function count() {
+    if (document.body.classList.contains("stale")) return;
     for (const time of document.querySelectorAll("time[data-runs]")) {
       const passed = Date.now() - Date.parse(time.dateTime);
       time.textContent = duration(Math.max(0, time.dataset.runs === "since" ? passed : -passed) / 1000);
@@ -117,7 +134,7 @@
       if (times.length < 2 || data.some((one) => one.length !== times.length)) return;
       if (plot) return plot.setData(data);
       plot = new uPlot({
-        width: chart.clientWidth, height: 220, cursor: { drag: { x: true, y: false } },
+        width: chart.clientWidth, height: 220, padding: [null, 24, null, 24], cursor: { drag: { x: true, y: false } },
         scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] }, share: { range: [0, 100] } },
         axes: [axis(), axis({ size: 50 }), axis({ scale: "share", side: 1, size: 50, grid: { show: false }, values: (_, all) => all.map((one) => `${one} %`) })],
         series: [{}, line("limit", "--accent", { dash: [5, 4] }), line("in flight", "--accent", { fill: shade("--wash") }), line("waiters", "--warn"), line("429", "--bad", { scale: "share", value: (_, one) => (one === null ? "–" : `${one.toFixed(1)} %`) })],

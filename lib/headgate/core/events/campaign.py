@@ -79,7 +79,7 @@ class ClockStepped(Event, log_level=WARNING):
 
 
 class RosterRefreshed(Event):
-    """The roster was read; models that are new started, models that are gone stopped."""
+    """The roster has changed, or can be read again; models that are new started, models that are gone stopped."""
 
     models: int
     added: tuple[str, ...]

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from headgate.core import credible
 from headgate.core.errors import JournalError
 from headgate.durable import sqlite
-from headgate.durable.locks import FileLock, LockHeldError
+from headgate.durable.locks import FileLock, LockHeldError, is_locked
 from headgate.placement.pool import Group, Pool
 from headgate.placement.request import Occupancy
 from headgate.placement.service.protocol import Outcome, WorkKind, WorkOrder
@@ -93,7 +93,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.generation = 0
-        self._lock = FileLock(path.with_name(path.name + ".lock"))
+        self._lock = FileLock(_lock_of(path))
         self._db: sqlite3.Connection | None = None
 
     def open(self) -> Self:
@@ -225,12 +225,19 @@ class Journal:
         return sqlite.failing_as(JournalError, f"The journal {self.path} could not be {done}", self.path)
 
 
+def _lock_of(path: Path) -> Path:
+    return path.with_name(path.name + ".lock")
+
+
 def read_journal(path: Path) -> tuple[Journalled, float]:
     """Return what a journal holds, read beside the service that writes it, and what makes its times wall times.
 
     Raises:
-        JournalError: there is none, it cannot be read, or it is of a newer Headgate.
+        JournalError: there is none, no ledger has it open, it cannot be read, or it is of a newer Headgate.
     """
+    with suppress(OSError):  # a lock that this user may not look at says nothing
+        if path.exists() and not is_locked(_lock_of(path)):
+            raise JournalError(f"no ledger runs: nobody has the journal {path} open")
     failing = sqlite.failing_as(JournalError, f"The journal {path} could not be read", path)
     with failing, contextlib.closing(sqlite.connected_to_read(path)) as db:
         version = db.execute("PRAGMA user_version").fetchone()[0]

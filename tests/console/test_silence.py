@@ -1,0 +1,195 @@
+"""What the console says of parts that have gone silent: nothing old is shown as news."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from headgate.cli.console import console_beside
+from headgate.console import serve_console
+from headgate.console.access import Access
+from headgate.console.app import console_app
+from headgate.console.findings import found_in
+from headgate.console.records import opened_records
+from headgate.console.sources import RAREST_S, Asked, Source, Sources
+from headgate.core.errors import InvalidSettingError
+from headgate.durable import locks
+from headgate.net.listener import bound
+from headgate.placement.service.journal import Journal, JournalError, read_journal
+from headgate.telemetry import status_document
+from tests.console import worlds
+from tests.console.conftest import Serve, Visits, settings
+
+if TYPE_CHECKING:
+    from anyio.from_thread import BlockingPortal
+
+
+class _Told:
+    """What a source is asked: it answers with `said` until it hangs or is gone."""
+
+    def __init__(self, said: dict[str, Any]) -> None:
+        self.said = said
+        self.hangs = False
+        self.error: Exception | None = None
+
+    async def ask(self) -> Asked:
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.error is not None:
+            raise self.error
+        return self.said, {}, 0
+
+
+def _running() -> _Told:
+    return _Told(status_document(worlds.large_status(2, 2)) | {"controls": None})
+
+
+async def _page(source: Source, path: str, folder: Path) -> str:
+    made = settings(folder)
+    async with opened_records(made) as records:
+        app = console_app(made, Sources([source]), records, Access())
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            return (await client.get(path, headers={"accept": "text/html"})).text
+
+
+def test_a_run_that_hangs_is_not_shown_as_it_was_hours_ago(portal: BlockingPortal, tmp_path: Path) -> None:
+    async def look() -> str:
+        told = _running()
+        source = Source("run", "http://there", told.ask)
+        await source.poll()
+        assert "Endpoints" in await _page(source, "/", tmp_path)
+        source.seen_at, source._next_at, told.hangs = time.time() - 4 * 3600, 0.0, True
+        return await _page(source, "/", tmp_path)
+
+    text = portal.call(look)
+    assert "0 of 1 part answer" in text
+    assert "no answer yet; it last answered" in text
+    assert "Endpoints" not in text
+
+
+def test_nothing_is_right_before_everything_has_answered(portal: BlockingPortal, tmp_path: Path) -> None:
+    async def look() -> str:
+        told = _Told({})
+        told.hangs = True
+        return await _page(Source("run", "http://there", told.ask), "/", tmp_path)
+
+    text = portal.call(look)
+    assert "Nothing is wrong" not in text
+    assert "Not everything has answered yet" in text
+
+
+def test_a_run_that_has_ended_has_no_figures_of_now(portal: BlockingPortal, tmp_path: Path) -> None:
+    async def look() -> tuple[str, str]:
+        told = _running()
+        source = Source("run", "http://there", told.ask)
+        await source.poll()
+        told.error = httpx.ConnectError("All connection attempts failed")
+        await source.poll(now=True)
+        return await _page(source, "/", tmp_path), await _page(source, "/why", tmp_path)
+
+    now, why = portal.call(look)
+    assert "All connection attempts failed; it last answered" in now
+    assert "Endpoints" not in now
+    assert "Nothing waits" not in why
+
+
+@pytest.mark.parametrize(
+    ("unseen_s", "says"), [(2.0, ""), (RAREST_S + 3600, "; it last answered 1h 01m earlier, and nobody looked")]
+)
+def test_what_went_down_while_nobody_looked_says_so(portal: BlockingPortal, unseen_s: float, says: str) -> None:
+    async def find() -> tuple[str, str]:
+        told = _running()
+        source = Source("run", "http://there", told.ask)
+        await source.poll()
+        source.seen_at = time.time() - unseen_s
+        told.error = httpx.ReadTimeout("")
+        await source.poll(now=True)
+        (finding,) = found_in(source)
+        return finding.holds, finding.todo
+
+    holds, todo = portal.call(find)
+    assert holds.startswith(f"it takes requests and does not answer in time{says}")
+    assert "look at its log, its process" in todo
+
+
+def test_a_placement_whose_ledger_has_died_is_not_shown_as_running(tmp_path: Path) -> None:
+    path = tmp_path / "placement.sqlite"
+    journal = Journal(path).open()
+    assert read_journal(path)[0].requests == []
+    journal.close()
+    with pytest.raises(JournalError, match="no ledger runs"):
+        read_journal(path)
+
+
+def test_who_looks_whether_a_lock_is_held_keeps_nobody_from_taking_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "lock"
+    lock = locks.FileLock(path)
+    lock.take()
+    assert locks.is_locked(path)
+    lock.give_back()
+    assert not locks.is_locked(path)
+    looking = os.open(path, os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    monkeypatch.setattr(locks.time, "sleep", lambda _: os.close(looking))
+    lock.take()
+    assert lock.is_held
+    lock.give_back()
+
+
+def test_a_run_does_not_give_the_address_of_another_one_s_console(portal: BlockingPortal, tmp_path: Path) -> None:
+    async def begin(port: int) -> None:
+        async with console_beside(settings(tmp_path, console_port=port)):
+            pass
+
+    taken = bound("127.0.0.1", 0)
+    try:
+        with pytest.raises(InvalidSettingError, match="is in use"):
+            portal.call(begin, taken.getsockname()[1])
+    finally:
+        taken.close()
+
+
+def test_of_many_dead_jobs_the_page_says_how_many_it_lists(portal: BlockingPortal, tmp_path: Path) -> None:
+    dead = [
+        {
+            "id": f"Alpha.{number}", "team": "Alpha", "task": "Folding", "failures": 3, "max_attempts": 3,
+            "worker": "w", "finished_at": 1.0, "last_error": "boom",
+        }
+        for number in range(2)
+    ]  # fmt: skip
+    said = {"jobs": {"dead": 5_000}, "dead": dead, "lanes": [], "servers": [], "workers": 1, "waiting_claims": 0}
+
+    async def look() -> str:
+        return await _page(Source("jobqueue", "http://there", _Told(said).ask), "/workers?find=Alpha.1", tmp_path)
+
+    text = portal.call(look)
+    assert "2 of 5,000 are listed here" in text
+    assert "Alpha.1" in text.partition("</form>")[2]
+    assert "1 worker with jobs" in text
+
+
+@pytest.fixture(scope="module")
+def quiet(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return serve(serve_console(settings(tmp_path_factory.mktemp("quiet")), port=0))
+
+
+def test_a_page_that_hears_nothing_any_more_says_so_and_stops_counting(quiet: str, visits: Visits) -> None:
+    with visits.page() as page:
+        page.clock.install()
+        page.goto(quiet)
+        page.wait_for_selector("#link.on")
+        page.clock.fast_forward(30_000)
+        assert page.locator("body.stale").count() == 0
+        page.clock.fast_forward(30_000)
+        page.wait_for_selector("body.stale")
+        assert "no news since" in page.inner_text("#link")
