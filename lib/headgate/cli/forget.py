@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from headgate import storage
 from headgate.cli.options import SampleChoices
-from headgate.cli.output import AsJson, console, counted, print_json, say
+from headgate.cli.output import CHECK_FAILED, AsJson, counted, say, tell
 from headgate.cli.stored import conditions_of, existing_store, tasks_where
 from headgate.config import Settings
 from headgate.core.errors import InvalidInputError
@@ -41,17 +41,15 @@ def forget(
     store = existing_store(settings)
     waiting = asyncio.run(_stored_first(store, settings, dry_run=dry_run))
     done = asyncio.run(_forgotten(store, chosen, where, conversations=conversations, dry_run=dry_run))
-    if as_json:
-        print_json(asdict(done) | {"waiting": waiting, "dry_run": dry_run})
-    else:
-        what = f"{'conversations of ' if conversations else ''}{counted(done.samples, 'sample')}"
-        size = f"{done.conversation_bytes:,} bytes of conversations in {counted(done.parts, 'part')}"
-        console().print(f"{'would delete' if dry_run else 'deleted'} {what}, {size}", highlight=False)
+    what = f"{'conversations of ' if conversations else ''}{counted(done.samples, 'sample')}"
+    size = f"{done.conversation_bytes:,} bytes of conversations in {counted(done.parts, 'part')}"
+    document = asdict(done) | {"waiting": waiting, "dry_run": dry_run}
+    tell(document, f"{'would delete' if dry_run else 'deleted'} {what}, {size}", as_json=as_json)
     still_there = [f"left out {each.path}: {each.reason}" for each in done.problems]
     still_there += [f"{counted(waiting, 'sample')} in the journal not looked at"] if waiting else []
     for line in still_there:
         say(line, stderr=True)
-    return 4 if still_there else 0
+    return CHECK_FAILED if still_there else 0
 
 
 async def _stored_first(store: storage.SampleStore, settings: Settings, *, dry_run: bool) -> int:

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from headgate import run as runs
 from headgate import storage
 from headgate.cli.options import SampleChoices
-from headgate.cli.output import AsJson, counted, print_json, print_table, say
+from headgate.cli.output import CHECK_FAILED, AsJson, counted, print_json, print_table, say
 from headgate.cli.stored import conditions_of, existing_store, tasks_where
 from headgate.config import Settings
 from headgate.core.errors import InvalidInputError
@@ -63,7 +63,7 @@ def invalidate(
         _show(done, opened, dry_run=dry_run)
     for problem in done.problems:
         say(f"left out {problem.path}: {problem.reason}", stderr=True)
-    return 4 if done.problems else 0
+    return CHECK_FAILED if done.problems else 0
 
 
 async def invalidated(

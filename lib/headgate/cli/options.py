@@ -16,9 +16,6 @@ from headgate.config import LoadedSettings, load_settings
 from headgate.core import moment_of
 from headgate.core.errors import InvalidSettingError
 
-NOT_SCORED: Final = 4
-"""Exit status of a command none of whose samples has a score."""
-
 _SETTINGS: Final = {
     "roster": "roster",
     "environment": "environments",

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
 from cyclopts import Parameter
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from headgate import run as runs
 from headgate import storage
 from headgate.cli.invalidate import By, DryRun, Reason, Tasks, Where, invalidated
+from headgate.cli.live import progress_bar
 from headgate.cli.options import RescoreChoices
-from headgate.cli.output import AsJson, console, counted, print_json, print_table, say
+from headgate.cli.output import CHECK_FAILED, AsJson, counted, print_json, print_table, say, tell
 from headgate.cli.run import stop_on_signals
 from headgate.cli.stored import conditions_of, existing_store, tasks_where
 from headgate.config import Settings
@@ -56,12 +55,10 @@ def rescore(
     if undo:
         what = storage.Invalidation(chosen, reason, by, unscore=True)
         undone, _ = asyncio.run(invalidated(settings, what, conditions, dry_run=dry_run))
-        if as_json:
-            print_json({"mark": undone.mark, "samples": undone.samples, "dry_run": dry_run})
-        else:
-            would = "would have" if dry_run else "have"
-            say(f"{counted(undone.samples, 'sample')} {would} the score again that was stored with them.")
-        return 0
+        would = "would have" if dry_run else "have"
+        said = f"{counted(undone.samples, 'sample')} {would} the score again that was stored with them."
+        document = {"mark": undone.mark, "samples": undone.samples, "dry_run": dry_run}
+        return tell(document, said, as_json=as_json)
     order = runs.Rescoring(chosen, reason, by, rubric=runs.rubric_for(settings), scorer=scorer)
     is_live = sys.stdout.isatty() and not as_json
     done = asyncio.run(_rescored(settings, order, conditions, dry_run=dry_run, is_live=is_live))
@@ -69,7 +66,7 @@ def rescore(
         print_json(_document(done) | {"dry_run": dry_run})
     else:
         _show(done, dry_run=dry_run)
-    return 4 if done.left_out or done.stopped_by else 0
+    return CHECK_FAILED if done.left_out or done.stopped_by else 0
 
 
 async def _rescored(
@@ -79,20 +76,8 @@ async def _rescored(
     stop_on_signals(stop)
     order.chosen.require_known(await store.visible())
     order = replace(order, task_ids=await tasks_where(store, conditions, view="samples"))
-    with _bar(is_shown=is_live) as show:
+    with progress_bar("samples", is_shown=is_live, foretells=True) as show:
         return await runs.rescore(settings, store, order, dry_run=dry_run, stop=stop, on_progress=show)
-
-
-@contextmanager
-def _bar(*, is_shown: bool) -> Iterator[runs.OnRescored | None]:
-    """Give what moves the bar; nothing where nobody looks."""
-    if not is_shown:
-        yield None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console(), transient=True) as bar:
-        task = bar.add_task("samples", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _document(done: runs.Rescored) -> dict[str, object]:

@@ -7,14 +7,13 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
 import httpx
 from cyclopts import Parameter
 
 from headgate.cli.options import RunChoices
-from headgate.cli.output import AsJson, counted, print_json, say
+from headgate.cli.output import AsJson, counted, tell, utc_time
 from headgate.config import Settings
 from headgate.core.audit import process_user
 from headgate.core.errors import HeadgateError, InvalidInputError
@@ -138,29 +137,18 @@ def controls(choices: RunChoices | None = None, *, as_json: AsJson = False) -> i
         return _in_journal(settings, controls_at_rest)
 
     document, place = asyncio.run(asked())
-    if as_json:
-        print_json(document)
-        return 0
-    say(f"{counted(len(document['controls']), 'control')} in force, of {place}")
-    for control in document["controls"]:
-        say(f"{control['revision']:>6}  {control['says']}")
-    say("latest changes:" if document["log"] else "nothing was changed yet")
-    for change in document["log"]:
-        at = datetime.fromtimestamp(change["at"], UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        say(f"{change['revision']:>6}  {at}  {change['says']}")
-    return 0
+    lines = [f"{counted(len(document['controls']), 'control')} in force, of {place}"]
+    lines += [f"{control['revision']:>6}  {control['says']}" for control in document["controls"]]
+    lines.append("latest changes:" if document["log"] else "nothing was changed yet")
+    lines += [f"{one['revision']:>6}  {utc_time(one['at'])}  {one['says']}" for one in document["log"]]
+    return tell(document, *lines, as_json=as_json)
 
 
 def _ordered(verb: str, note: Note | None, choices: RunChoices | None, *, as_json: bool, **order: Any) -> int:
     note, choices = note or Note(), choices or RunChoices()
     settings = choices.load().settings
     answer, place = asyncio.run(_steered(settings, choices.url, {"verb": verb, "reason": note.reason, **order}, note))
-    if as_json:
-        print_json(answer | {"told": place})
-    else:
-        say(str(answer.get("did") or answer.get("would")))
-        say(place)
-    return 0
+    return tell(answer | {"told": place}, str(answer.get("did") or answer.get("would")), place, as_json=as_json)
 
 
 async def _steered(

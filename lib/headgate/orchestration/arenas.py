@@ -87,9 +87,7 @@ async def run_arena_order(
 
 def arena_sentence(board: reports.ArenaBoard, result: ArenaResult) -> str:
     """Return what an arena says in one sentence."""
-    new = result.run.scored if result.run is not None else 0
-    missing = f", {result.shortfall()}" if result.unjudged else ""
-    head = f"{len(result.comparisons):,} of {result.possible:,} comparisons by {result.judge}, {new:,} new{missing}"
+    head = result.sentence()
     if not board.models:
         return head
     first = board.models[0]

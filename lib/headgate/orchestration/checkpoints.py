@@ -96,14 +96,7 @@ async def run_following(
             f"{len(result.evaluated)} checkpoints of {name} evaluated; the best is {best.model if best else 'none'}"
         )
         failing = next((f"{one}: {why}" for one, why in result.failed.items()), "") if best is None else ""
-        data = {
-            **reports.curve_document(result.curve),
-            "evaluated": list(result.evaluated),
-            "failed": dict(result.failed),
-            "skipped": result.skipped,
-            "stopped_by": result.stopped_by,
-        }
-        return await concluded(stop, subject, message, data, failing=failing)
+        return await concluded(stop, subject, message, result.document(), failing=failing)
 
 
 async def _following(

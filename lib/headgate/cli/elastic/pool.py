@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 
 from headgate.cli.elastic.status_table import status_document, status_view, watch_pool
-from headgate.cli.output import AsJson, console, counted, print_json, say
+from headgate.cli.output import AsJson, console, counted, print_json, tell
 from headgate.core import Secret
 from headgate.core.errors import InvalidInputError
 from headgate.elastic import EngineError, Pin, WorkerState
@@ -209,12 +209,7 @@ def _kept(status: GatewayStatus, worker: str, on_its_way: str, done: str) -> str
 
 
 def _told(status: GatewayStatus, sentence: str, *, as_json: bool) -> int:
-    """Print what was done, or the status as JSON; return the exit status."""
-    if as_json:
-        print_json(status_document(status))
-    else:
-        say(sentence)
-    return 0
+    return tell(status_document(status), sentence, as_json=as_json)
 
 
 def _client_of(url: str | None) -> GatewayClient:

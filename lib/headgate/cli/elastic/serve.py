@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from pydantic import SecretStr
 
 from headgate.cli.elastic.live_table import announce, followed, logged
-from headgate.cli.output import AsJson, print_json, print_table, say
+from headgate.cli.output import CHECK_FAILED, AsJson, print_json, print_table, say
 from headgate.cli.placement.ledger import find_actor, require_ray
 from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.elastic import ElasticConfig, EngineError, EngineLoad, NotAnEngineError
@@ -30,9 +30,6 @@ from headgate.elastic.gateway import (
     serve_pool,
 )
 from headgate.elastic.service import WorkerLeases
-
-CANNOT_STATUS: Final = 4
-"""Exit status where an engine cannot be a worker: a check did not hold."""
 
 _LAST_PORT: Final = 65_535
 _START_FIRST: Final = "Start the engine first or correct its address; one whose `kind` is given may also come later."
@@ -206,7 +203,7 @@ def told(found: Sequence[Checked], *, as_json: bool) -> int:
             if each.error is not None:
                 what = f"{each.engine} ({each.kind})" if each.kind else each.engine
                 say(f"{what} cannot be a worker: {each.error.message}. {each.error.next_step}")
-    return 0 if len(usable) == len(found) else CANNOT_STATUS
+    return 0 if len(usable) == len(found) else CHECK_FAILED
 
 
 async def _opened_engine(spec: EngineSpec, config: ElasticConfig) -> Checked:

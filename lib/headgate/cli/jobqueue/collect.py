@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, QueueUrl, print_json, print_line, print_table
+from headgate.cli.output import AsJson, QueueUrl, print_json, print_table, say
 from headgate.cli.run import stop_on_signals
 from headgate.config import Settings, load_settings
 from headgate.core import SystemClock
@@ -74,7 +74,7 @@ def collect(
         print_json(_document(result))
         return 0
     _print_tasks(result.progress)
-    print_line(_sentence(result, settings))
+    say(_sentence(result, settings))
     return 0
 
 

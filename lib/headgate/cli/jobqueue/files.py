@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, QueueUrl, counted, print_json, print_line, print_table
+from headgate.cli.output import AsJson, QueueUrl, counted, print_json, print_table, say
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue import ImportedJob, Instant, Job, ResourceSpec, Store
 from headgate.jobqueue.generator import (
@@ -43,7 +43,7 @@ from headgate.jobqueue.generator import (
 from headgate.jobqueue.stores import open_store
 from headgate.jobqueue.worker import JobQueueClient
 
-_say = partial(print_line, stderr=True)
+_say = partial(say, stderr=True)
 
 _JOBS: Final = Path("jobs.json")
 _RESOURCES: Final = Path("resources.json")

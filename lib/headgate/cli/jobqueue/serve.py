@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headgate.cli.output import print_line
+from headgate.cli.output import say
 from headgate.jobqueue.server import RunningServer, cloud_logging, load_server_settings, read_imports
 from headgate.jobqueue.server import serve as serve_queue
 from headgate.telemetry import Notices, senders_of
@@ -60,7 +60,7 @@ def serve(
     )
 
     def announce(server: RunningServer) -> None:
-        print_line(f"Job queue at {server.url}  (page: {server.url}/)")
+        say(f"Job queue at {server.url}  (page: {server.url}/)")
 
     imports = read_imports(import_) if import_ else None
     secret = settings.notify_secret.get_secret_value()

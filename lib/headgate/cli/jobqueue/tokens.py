@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, print_json, print_line, print_table, utc_time
+from headgate.cli.output import AsJson, print_json, print_table, say, utc_time
 from headgate.core import DAY_S, Secret
 from headgate.core.audit import record_change
 from headgate.core.errors import InvalidInputError, NotFoundError
@@ -20,7 +20,7 @@ from headgate.net.authority import REVOCATION_BOUND_S
 from headgate.net.token_stores import TokenStore, open_tokens
 from headgate.net.tokens import Refusal, Scope, Token, new_token, revoked, rotated
 
-_say = partial(print_line, stderr=True)
+_say = partial(say, stderr=True)
 
 _KEPT_S: Final = 90 * DAY_S
 """Tokens that nobody can use any more are listed for so long; the next new one drops them."""

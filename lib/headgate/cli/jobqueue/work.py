@@ -18,7 +18,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, QueueUrl, counted, print_json, print_line
+from headgate.cli.output import AsJson, QueueUrl, counted, print_json, say
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue import DEFAULT_MAX_ATTEMPTS, NAME_CHARS, JobSpec, id_prefix, object_text
 from headgate.jobqueue.worker import (
@@ -34,7 +34,7 @@ from headgate.jobqueue.worker import (
     reserve_from_environment,
 )
 
-_say = partial(print_line, stderr=True)
+_say = partial(say, stderr=True)
 
 _Names = tuple[str, ...]
 _Work = Callable[[HeldJob], Awaitable[None]]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, print_json, print_table, say
+from headgate.cli.output import CHECK_FAILED, AsJson, print_json, print_table, say, tell
 from headgate.cli.placement.ledger import Address, joined
 from headgate.core.audit import record_change
 from headgate.core.documents import read_document
@@ -19,9 +19,6 @@ from headgate.telemetry import json_safe
 
 if TYPE_CHECKING:
     from headgate.placement import Placement
-
-DIFFERENCES_STATUS: Final = 4
-"""Exit status of an audit that leaves differences: a check did not hold."""
 
 Scale = Annotated[bool, Parameter(negative="", help="Reduce the pools' CPU and memory to what a single node has.")]
 Change = Annotated[bool, Parameter(negative="", help="Change pools that are open with other settings.")]
@@ -71,12 +68,8 @@ def cancel(
         changed = {work.request_id: work.cancel("cancelled") for work in works}
         if cancelled := [request for request, was_there in changed.items() if was_there]:
             record_change("placement cancel", ", ".join(cancelled), after="cancelled")
-    if as_json:
-        print_json(changed)
-    else:
-        for request, was_there in changed.items():
-            say(f"{request} is cancelled" if was_there else f"{request} had already ended")
-    return 0
+    ends = {True: "is cancelled", False: "had already ended"}
+    return tell(changed, *(f"{request} {ends[was_there]}" for request, was_there in changed.items()), as_json=as_json)
 
 
 def apply(
@@ -122,7 +115,7 @@ def audit(
     else:
         rows = [(one.kind, one.name, one.says, "fixed" if one.fixed else "") for one in differences]
         print_table(f"{len(differences)} differences", ("what", "name", "difference", ""), rows)
-    return DIFFERENCES_STATUS if any(not one.fixed for one in differences) else 0
+    return CHECK_FAILED if any(not one.fixed for one in differences) else 0
 
 
 def open_pools(placement: Placement, written: PlacementFile, *, scale: bool, change: bool) -> None:

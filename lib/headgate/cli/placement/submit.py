@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, console, print_json, say
+from headgate.cli.output import AsJson, console, print_json, tell
 from headgate.cli.placement.ledger import Address, joined, require_ray
 from headgate.core.errors import InvalidInputError
 from headgate.placement import PlacementLostError, Strategy, WorkFailedError, request_spec
@@ -107,11 +107,8 @@ def submit(
         if wait:
             return _followed(placed, is_command=is_command, as_json=as_json)
         placement.close(keep_work=True)
-    if as_json:
-        print_json({"request": placed.request_id})
-    else:
-        say(f"{placed.request_id} is queued; `headgate placement why {placed.request_id}` says what it waits for")
-    return 0
+    queued = f"{placed.request_id} is queued; `headgate placement why {placed.request_id}` says what it waits for"
+    return tell({"request": placed.request_id}, queued, as_json=as_json)
 
 
 def _class(name: str) -> type:
