@@ -15,8 +15,7 @@ from headgate.config import Settings
 from headgate.orchestration.artifacts import RunArtifacts
 from headgate.orchestration.campaign_task import concluded, run_in_phases
 from headgate.orchestration.inputs import SamplingOrder, report_store_for, settings_of
-from headgate.orchestration.judged_rows import progress_sentence
-from headgate.orchestration.judging import judge_for, rubric_block, with_judge
+from headgate.orchestration.judging import judge_for, progress_sentence, rubric_block, with_judge
 from headgate.orchestration.pages import places_of, publish_board
 from headgate.orchestration.phases import in_phase
 from headgate.orchestration.run_state import library_logs_in_run, require_server_clock

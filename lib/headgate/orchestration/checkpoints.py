@@ -18,7 +18,7 @@ from headgate.orchestration.judging import judge_for
 from headgate.orchestration.pages import publish_board
 from headgate.orchestration.phases import in_phase
 from headgate.orchestration.run_state import artifact_key, library_logs_in_run, require_server_clock, run_logger
-from headgate.orchestration.score_rows import progress_sentence
+from headgate.orchestration.sampling_run import progress_sentence
 from headgate.orchestration.stop_request import StopRequest, stop_on_signals
 from headgate.run import FollowOrder, FollowResult, follow_checkpoints
 

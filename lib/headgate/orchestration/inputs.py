@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
 
 from blocks import BlockRoster, JobQueueServer, RayCluster, loaded_block
 from blocks import ReportStore as ReportStoreBlock
@@ -56,6 +56,13 @@ class SamplingOrder:
     executors: str = ""
     jobqueue: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], **own: Any) -> Self:
+        """Return the order that a flow's parameters make: those of the fields' names, `own` values before them."""
+        named = {one.name: given[one.name] for one in fields(cls) if one.name in given} | own
+        chosen: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in named.items()}
+        return cls(**chosen)
 
 
 def settings_of(order: SamplingOrder, environ: Mapping[str, str] = os.environ) -> Settings:

@@ -14,7 +14,7 @@ import orjson
 from cyclopts import Parameter
 from pydantic import SecretStr
 
-from headgate.cli.elastic.live_table import announce, followed, logged
+from headgate.cli.elastic.status_table import announce, followed, logged
 from headgate.cli.output import CHECK_FAILED, AsJson, print_json, print_table, say
 from headgate.cli.placement.ledger import find_actor, require_ray
 from headgate.core.errors import HeadgateError, InvalidInputError

@@ -24,7 +24,7 @@ from headgate.config import Settings, load_settings
 from headgate.core import Model, errors, events
 from headgate.models import TASK_HEADER_OPTION, FaultPlan, Slow, serve, weights_path
 from headgate.net.listener import free_port
-from headgate.orchestration.demo.plan import worker_environ
+from headgate.orchestration.demo.demo import worker_environ
 from headgate.orchestration.engines import engine_hosts
 from headgate.orchestration.own_server import start_problem
 from headgate.orchestration.stop_request import cancelled_by_signals

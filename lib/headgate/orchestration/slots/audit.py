@@ -10,8 +10,7 @@ from typing import Final
 from headgate.admission import NAME_PREFIX, LimitRule
 from headgate.admission.bank import LimitSeen
 from headgate.core.audit import record_change
-from headgate.orchestration.slots.register import Holder, known_slots
-from headgate.orchestration.slots.service import SlotService
+from headgate.orchestration.slots.service import Holder, SlotService, known_slots
 
 SECOND_LOOK_S: Final = 6.0
 """Between the two readings of an audit: longer than the register lags behind."""
