@@ -150,7 +150,6 @@ class Launch:
     """How an engine is started. The same on every node; what differs there is put in when it starts.
 
     Attributes:
-        program: whose command line it is.
         weights: file or folder, as the program takes it, at the same place on every node, or an address of S3; empty
             for a command that names its own.
         name: that requests call the model by.
@@ -188,9 +187,7 @@ class Serving:
     """How Headgate serves a model: engines that it starts, wakes when samples are due, and lets sleep.
 
     Attributes:
-        launch: of each engine.
         least: engines that are awake whatever is due.
-        most: engines at most.
         priority: higher goes first where engines stand in line.
         pool: of placement on a Ray cluster, whose quota the engines count against; that of the settings when empty.
         labels: what the rules of preemption look at there, besides `role: rollout`.

@@ -69,8 +69,6 @@ class Limits:
 
     Attributes:
         wall_s: from start to end, the start of the interpreter included, and what it waited for a processor left out.
-        cpu_s: processor time.
-        memory_bytes: address space.
         output_bytes: of stdout, and of stderr.
     """
 
@@ -85,11 +83,9 @@ class ProgramRun:
     """What a program did.
 
     Attributes:
-        outcome: how it ended.
         exit_status: of the process, negative for the signal that ended it.
         stdout: decoded as UTF-8, invalid bytes replaced; cut at the limit.
         stderr: likewise.
-        wall_s: how long it took.
     """
 
     outcome: Outcome

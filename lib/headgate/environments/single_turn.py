@@ -40,7 +40,6 @@ class SingleTurnEpisode:
     """An episode that ends with its first answer. Holds nothing that needs closing.
 
     Attributes:
-        opening: the question.
         judge: gives the answer its score.
     """
 

@@ -20,7 +20,6 @@ class Cost:
     Attributes:
         micro: millionths of the currency, judgements included as far as their cost is known.
         samples: whose cost is known.
-        of: all samples.
         points: scores of those whose cost is known, summed.
     """
 

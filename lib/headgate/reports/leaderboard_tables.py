@@ -339,7 +339,6 @@ class ScoreTable:
     Models are rows and environments columns, or the other way round, or each pair is a row: the first that fits.
 
     Attributes:
-        board: what is shown.
         environments: in this order, also those without a sample; those of the board when empty.
     """
 

@@ -258,9 +258,7 @@ class TooFewSamples:
     """Why there is no pass@k, or no maj@k.
 
     Attributes:
-        k: what was asked for.
         most: samples of the task that has most.
-        measure: `pass` or `maj`.
     """
 
     k: int

@@ -77,7 +77,7 @@ async def test_another_judge_and_another_rubric_ask_anew(places) -> None:
     other = await compared(places, ArenaRequest(), judge_model="baseline-judge-2")
     assert other.run is not None
     assert other.run.scored == 9
-    rubric = Rubric("length", (Criterion('says "the"'),))
+    rubric = Rubric(name="length", criteria=(Criterion(text='says "the"'),))
     by_rubric = await compared(places, ArenaRequest(rubric=rubric))
     assert by_rubric.run is not None
     assert by_rubric.run.scored == 9

@@ -129,7 +129,6 @@ class Checked:
         engine: its address or name.
         kind: whose API it speaks; empty where that was not found out.
         facts: what it told; None where it did not.
-        load: what it had to do.
         error: what stands against it as a worker; None for nothing.
     """
 

@@ -45,8 +45,6 @@ class LimitReport:
     """A limit and who holds its slots.
 
     Attributes:
-        name: of the limit.
-        seen: as the API shows it.
         holders: the living processes that hold or want slots of it.
     """
 

@@ -56,9 +56,7 @@ class Holder:
     Attributes:
         name: unique, the end of its variable's name.
         process: where it runs, for people.
-        lease_s: length of its leases.
         age_s: since it wrote last, by the server's clock.
-        holdings: by limit.
     """
 
     name: str
