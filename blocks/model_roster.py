@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, ClassVar, Self
 
 from prefect.blocks.core import Block
@@ -213,15 +213,7 @@ class RosterEntry(RateFields):
     @property
     def budget(self) -> ModelBudget:
         """What the model may spend, and what its tokens cost."""
-        return ModelBudget(
-            sample_tokens=self.sample_tokens,
-            sample_completion_tokens=self.sample_completion_tokens,
-            sample_time_s=self.sample_time_s,
-            daily_tokens=self.daily_tokens,
-            daily_requests=self.daily_requests,
-            daily_cost=self.daily_cost,
-            price=self.price,
-        )
+        return ModelBudget(**{each.name: getattr(self, each.name) for each in fields(ModelBudget)})
 
     @property
     def price(self) -> Price | None:
@@ -322,22 +314,13 @@ class _RosterOfBlock:
             if entry.endpoint and entry.endpoint not in endpoints:
                 endpoints[entry.endpoint] = await loaded_block(ModelEndpoint, entry.endpoint, errors.InvalidRosterError)
             endpoint = endpoints[entry.endpoint] if entry.endpoint else self._block.endpoint
-            models.append(
-                replace(_model(entry, endpoint), uid=uid, budget=entry.budget, rates=self._block.rates(entry))
+            if endpoint is None:
+                raise errors.InvalidRosterError(
+                    f"model {entry.name!r} names no endpoint, and its roster has none",
+                    next_step="Choose a Model Endpoint block in the entry or in the roster block.",
+                )
+            model = endpoint.model(
+                **entry.model_dump(include={"name", "revision", "served_name", "weight", "max_parallel"}), uid=uid
             )
+            models.append(replace(model, budget=entry.budget, rates=self._block.rates(entry)))
         return models
-
-
-def _model(entry: RosterEntry, endpoint: ModelEndpoint | None) -> Model:
-    if endpoint is None:
-        raise errors.InvalidRosterError(
-            f"model {entry.name!r} names no endpoint, and its roster has none",
-            next_step="Choose a Model Endpoint block in the entry or in the roster block.",
-        )
-    return endpoint.model(
-        entry.name,
-        revision=entry.revision,
-        served_name=entry.served_name,
-        weight=entry.weight,
-        max_parallel=entry.max_parallel,
-    )

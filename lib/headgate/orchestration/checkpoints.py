@@ -32,12 +32,7 @@ async def run_following(
 ) -> Any:
     """Evaluate checkpoints as they appear, publish the curve after each, and return the final state.
 
-    Args:
-        order: what is sampled; its roster is not read.
-        followed: what is followed.
-        once: end when what is there has been evaluated.
-        duration_s: begin no further checkpoint after so long.
-        published_in: name of a ReportStore block.
+    The parameters are those of the flow `follow-checkpoints`; the roster of `order` is not read.
 
     Raises:
         HeadgateError: if something that was given cannot be used; nothing was started then.

@@ -55,11 +55,8 @@ async def worker(
 ) -> AsyncIterator[ChildProcess]:
     """Give a running `prefect worker` for a process pool; its flow runs drain and end with it.
 
-    Args:
-        folder: where it runs, and where its log goes.
-        environ: a client's environment, see `PrivateServer.environ`, with what the flow runs need.
-        pool: whose runs it takes.
-        drain_s: what is left after this is killed.
+    It gets a client's environment, see `PrivateServer.environ`, with what the flow runs need; what is left of it after
+    `drain_s` is killed.
     """
     command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", pool, "--type", "process"]
     environ = dict(environ) | {"PREFECT_WORKER_QUERY_SECONDS": "1", "PYTHONUNBUFFERED": "1"}

@@ -92,11 +92,6 @@ Share = Callable[[CampaignStatus], float]
 async def run_sampling(order: SamplingOrder, subject: str, *, duration_s: float | None = None) -> Any:
     """Sample by daily rates for `duration_s`, or until stopped, and return the state in which the flow run ends.
 
-    Args:
-        order: what to sample.
-        subject: part of the artifacts' keys.
-        duration_s: length of the window; None until stopped.
-
     Raises:
         HeadgateError: if something that was given cannot be used; nothing was started then.
         SamplesKeepFailingError: if it stopped by itself because its samples kept failing.

@@ -196,9 +196,7 @@ def logged() -> Emit:
 async def followed(status: Callable[[], GatewayStatus], *, as_json: bool = False) -> AsyncIterator[None]:
     """Show a pool while the context lasts: log lines, and where stderr is a terminal a table below them.
 
-    Args:
-        status: tells how it stands.
-        as_json: log lines are JSON, and there is no table.
+    With `as_json`, log lines are JSON, and there is no table.
     """
     setup_logging(json=as_json)
     if as_json or not sys.stderr.isatty():

@@ -60,10 +60,6 @@ async def run_cluster_demo(folder: Path, console: Console | None = None) -> int:
 
     Whatever ends it, no process is left behind.
 
-    Args:
-        folder: where it keeps checkpoints, data, logs and the page.
-        console: where it says what is done.
-
     Raises:
         HeadgateError: if a part of it cannot be started, or it is not done within ten minutes.
     """

@@ -103,10 +103,8 @@ async def apply_limits(
 ) -> dict[str, bool]:
     """Create the limits of `rules`, and give those that exist their number; return by name whether anything changed.
 
-    Args:
-        service: the API.
-        rules: what there is to be; the first of several with one name says its number.
-        only_missing: leave limits that exist as they are, so that what was changed while running stays.
+    The first of several rules with one name says its number. With `only_missing`, limits that exist are left as they
+    are, so that what was changed while running stays.
 
     Raises:
         OrchestratorUnreachableError: if the API does not answer.
