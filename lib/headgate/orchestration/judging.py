@@ -16,8 +16,7 @@ from headgate.orchestration.campaign_task import concluded, run_in_phases
 from headgate.orchestration.inputs import SamplingOrder, refuse_twice_given, settings_of
 from headgate.orchestration.pages import MAX_ROWS
 from headgate.orchestration.phases import in_phase
-from headgate.orchestration.run_state import artifact_key, library_logs_in_run, require_server_clock
-from headgate.orchestration.stop_request import StopRequest, stop_on_signals
+from headgate.orchestration.run_state import artifact_key, require_server_clock
 from headgate.run import JUDGE_PREFIX, JudgedPair, RunProgress, RunResult, judge_of, run_judged
 from headgate.statistics import Agreement
 
@@ -107,11 +106,9 @@ async def run_judging(
     await require_server_clock()
     settings = settings_of(with_judge(sampling, judge_model, judgements))
     judging = await judge_for(judge, settings)
-    stop = StopRequest()
     subject = f"judge-{settings.campaign}"
     artifacts = RunArtifacts(
         subject,
-        stop,
         sentence=progress_sentence,
         share=lambda progress: progress.share,
         done=lambda progress: progress.recorded,
@@ -120,8 +117,8 @@ async def run_judging(
     campaign = partial(
         run_judged, instances=instances, judge=judging, on_progress=artifacts.note, rubric=await rubric_block(rubric)
     )
-    with stop_on_signals(stop), library_logs_in_run():
-        result = await run_in_phases(campaign, sampling, settings, artifacts, stop, name=subject)
+    with artifacts.heeded():
+        result = await run_in_phases(campaign, sampling, settings, artifacts, name=subject)
         message = judged_sentence(result)
 
         async def published() -> None:
@@ -131,7 +128,7 @@ async def run_judging(
 
         await in_phase("publish", published)
         failing = f"stopped early: {result.stopped_by}" if result.stopped_early else ""
-        return await concluded(stop, subject, message, judged_data(result), failing=failing)
+        return await concluded(artifacts, message, judged_data(result), failing=failing)
 
 
 async def judge_for(block: str, settings: Settings) -> Model:

@@ -14,8 +14,7 @@ from headgate.orchestration.inputs import SamplingOrder, cluster_for, settings_o
 from headgate.orchestration.judging import judge_for
 from headgate.orchestration.pages import MAX_ROWS
 from headgate.orchestration.phases import in_phase
-from headgate.orchestration.run_state import library_logs_in_run, require_server_clock
-from headgate.orchestration.stop_request import StopRequest, stop_on_signals
+from headgate.orchestration.run_state import require_server_clock
 from headgate.reports import percent, ranking_lines
 from headgate.run import RunResult, run_campaign, sampled_environments
 
@@ -125,10 +124,8 @@ async def _run(order: SamplingOrder, subject: str, share: Share | None, **length
     settings = await with_queue(settings_of(order), order.jobqueue)
     judge = await judge_for(order.judge, settings) if order.judge else None
     sampled_environments(settings, judge)
-    stop = StopRequest()
     artifacts = RunArtifacts(
         subject,
-        stop,
         sentence=progress_sentence,
         share=share,
         done=lambda status: status.samples,
@@ -136,14 +133,14 @@ async def _run(order: SamplingOrder, subject: str, share: Share | None, **length
     )
     cluster = await cluster_for(order.cluster, settings)
     campaign = partial(run_campaign, judge=judge, cluster=cluster, on_status=artifacts.note, **length)
-    with stop_on_signals(stop), library_logs_in_run():
-        result = await run_in_phases(campaign, order, settings, artifacts, stop, name=f"sample {subject}")
+    with artifacts.heeded() as stop:
+        result = await run_in_phases(campaign, order, settings, artifacts, name=f"sample {subject}")
         message = result_sentence(result)
         is_whole = stop.reason is None
         await in_phase("publish", lambda: artifacts.finish(result.status, message, is_whole=is_whole))
         given_up = "; ".join(f"{model} given up after {why}" for model, why in result.given_up.items())
         failing = f"stopped early: {result.stopped_by}" if result.stopped_early else given_up
-        return await concluded(stop, subject, message, result_data(result), failing=failing)
+        return await concluded(artifacts, message, result_data(result), failing=failing)
 
 
 def result_data(result: RunResult) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from headgate.orchestration.inputs import SamplingOrder, settings_of, store_for
 from headgate.orchestration.pages import MAX_ROWS
 from headgate.orchestration.phases import in_phase
 from headgate.orchestration.run_state import ended, library_logs_in_run, run_logger
-from headgate.orchestration.stop_request import StopRequest, stop_on_signals
 from headgate.run import (
     DrainResult,
     DrainRules,
@@ -184,11 +183,9 @@ async def run_drain(
     rules = JobSampleRules(queue.queue, campaign, score_field)
     resolved = settings_of(SamplingOrder(campaign=campaign, settings=settings))
     samples = await store_for(store, resolved)
-    stop, clock = StopRequest(), SystemClock()
     subject = f"jobqueue-{queue.queue}"
     artifacts = RunArtifacts[QueueProgress](
         subject,
-        stop,
         sentence=progress_sentence,
         share=lambda newest: newest.share,
         done=lambda newest: newest.count(JobState.DONE),
@@ -210,15 +207,20 @@ async def run_drain(
             if workers:
                 jobs = CommandJobs(CommandRules(command, reserve=ReserveMode(reserve)))
                 working = group.create_task(_work(client, queue.lease_s, workers, jobs), name="workers")
-                helpers = [working, group.create_task(_cancel_at(stop.event, working))]
+                helpers = [working, group.create_task(_cancel_at(artifacts.stop.event, working))]
             result = await drain_queue(
-                collector, drained_at, store=samples, clock=clock, stop=stop.event, on_progress=artifacts.note
+                collector,
+                drained_at,
+                store=samples,
+                clock=SystemClock(),
+                stop=artifacts.stop.event,
+                on_progress=artifacts.note,
             )
             for helper in helpers:
                 helper.cancel()
         return result
 
-    with stop_on_signals(stop), library_logs_in_run():
+    with artifacts.heeded() as stop:
         with closing(samples):
             async with artifacts.published():
                 result = await in_phase(subject, drained, asset=samples.url, what="samples")
