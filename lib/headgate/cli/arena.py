@@ -27,7 +27,6 @@ def arena(
         tuple[str, ...],
         Parameter(
             name=("--model", "-m"),
-            negative="",
             help="Models to compare; comma separated, or repeated. Default: all that have answered.",
         ),
     ] = (),

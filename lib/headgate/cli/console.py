@@ -41,17 +41,13 @@ def console(
     *,
     run: Annotated[
         tuple[str, ...],
-        Parameter(negative="", help="Monitoring API of a campaign; may be repeated. By default that of the settings."),
+        Parameter(help="Monitoring API of a campaign; may be repeated. By default that of the settings."),
     ] = (),
     jobqueue: Annotated[
-        tuple[str, ...], Parameter(negative="", help="Server of a job queue; may be repeated. Also jobqueue_url.")
+        tuple[str, ...], Parameter(help="Server of a job queue; may be repeated. Also jobqueue_url.")
     ] = (),
-    elastic: Annotated[
-        tuple[str, ...], Parameter(negative="", help="Gateway of an elastic pool; may be repeated.")
-    ] = (),
-    placement: Annotated[
-        tuple[Path, ...], Parameter(negative="", help="Journal of a placement ledger; may be repeated.")
-    ] = (),
+    elastic: Annotated[tuple[str, ...], Parameter(help="Gateway of an elastic pool; may be repeated.")] = (),
+    placement: Annotated[tuple[Path, ...], Parameter(help="Journal of a placement ledger; may be repeated.")] = (),
     host: Annotated[str | None, Parameter(help="Address to listen on; beyond loopback tokens are needed.")] = None,
     port: Annotated[int | None, Parameter(help="Port to listen on; 0 takes a free one.")] = None,
 ) -> int:

@@ -22,12 +22,10 @@ from headgate.cli.stored import conditions_of, existing_store, tasks_where
 from headgate.config import Settings
 from headgate.core.errors import InvalidInputError
 
-Tasks = Annotated[
-    tuple[str, ...], Parameter(negative="", help="Only the samples of these tasks, by their ids; comma separated.")
-]
+Tasks = Annotated[tuple[str, ...], Parameter(help="Only the samples of these tasks, by their ids; comma separated.")]
 Reason = Annotated[str, Parameter(help="Why, in a sentence, for whoever looks at these samples later.")]
 By = Annotated[str, Parameter(help="Who does it. Default: the user of this process.")]
-DryRun = Annotated[bool, Parameter(negative="", help="Change nothing; say how many samples it concerns.")]
+DryRun = Annotated[bool, Parameter(help="Change nothing; say how many samples it concerns.")]
 Where = Annotated[str, Parameter(help="Only samples for which this SQL holds, as in `headgate query`.")]
 
 
@@ -38,8 +36,8 @@ def invalidate(
     where: Where = "",
     task: Tasks = (),
     mark: Annotated[str, Parameter(help="Only samples of this mark, by the id that the command printed.")] = "",
-    resample: Annotated[bool, Parameter(negative="", help="Take their tasks again; this cannot be undone.")] = False,
-    undo: Annotated[bool, Parameter(negative="", help="Count invalidated samples again.")] = False,
+    resample: Annotated[bool, Parameter(help="Take their tasks again; this cannot be undone.")] = False,
+    undo: Annotated[bool, Parameter(help="Count invalidated samples again.")] = False,
     by: By = "",
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -101,8 +99,8 @@ def forget(
     choices: SampleChoices | None = None,
     *,
     where: Where = "",
-    conversations: Annotated[bool, Parameter(negative="", help="Delete only conversations; keep the scores.")] = False,
-    dry_run: Annotated[bool, Parameter(negative="", help="Delete nothing; say how much would be deleted.")] = False,
+    conversations: Annotated[bool, Parameter(help="Delete only conversations; keep the scores.")] = False,
+    dry_run: Annotated[bool, Parameter(help="Delete nothing; say how much would be deleted.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Delete stored samples, or only their conversations, at once and for good; `--until 90d` selects older ones.
@@ -164,7 +162,7 @@ def rescore(
     scorer: Annotated[
         str, Parameter(help="Name of the new scores. Default: the judge, or the versions of the packages.")
     ] = "",
-    undo: Annotated[bool, Parameter(negative="", help="Count the scores that samples were stored with again.")] = False,
+    undo: Annotated[bool, Parameter(help="Count the scores that samples were stored with again.")] = False,
     by: By = "",
     dry_run: DryRun = False,
     as_json: AsJson = False,

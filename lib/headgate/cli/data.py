@@ -44,7 +44,7 @@ def query(sql: str, choices: StoreChoices | None = None, *, as_json: AsJson = Fa
 def summary(
     choices: StoreChoices | None = None,
     *,
-    rebuild: Annotated[bool, Parameter(negative="", help="Read every part again, not just what is new.")] = False,
+    rebuild: Annotated[bool, Parameter(help="Read every part again, not just what is new.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Show counts, means and 95 % intervals per model and environment, and write them to the store's summary."""
@@ -111,9 +111,7 @@ def export(
         ExportFormat | None, Parameter(name="--format", help="Format of the file or folder. Default: by its suffix.")
     ] = None,
     min_score: Annotated[float | None, Parameter(help="Only samples with at least this score.")] = None,
-    successes: Annotated[
-        bool, Parameter(negative="", help="Only samples that their environment calls a success.")
-    ] = False,
+    successes: Annotated[bool, Parameter(help="Only samples that their environment calls a success.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Write stored samples for other tools: JSON lines, logs of inspect_ai, Parquet, a data set, lines for fine-tuning.

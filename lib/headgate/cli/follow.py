@@ -46,12 +46,12 @@ def follow(
     replicas: Annotated[str, Parameter(help="Number of engines, or minimum-maximum, such as 0-2.")] = "",
     priority: Annotated[float | None, Parameter(help="Priority of the engines while they wait for GPUs.")] = None,
     engine_option: Annotated[
-        tuple[str, ...], Parameter(negative="", help="Further flag of the engine, as name=value; may be repeated.")
+        tuple[str, ...], Parameter(help="Further flag of the engine, as name=value; may be repeated.")
     ] = (),
     option: Annotated[
-        tuple[str, ...], Parameter(negative="", help="Field of every request, as temperature=0; may be repeated.")
+        tuple[str, ...], Parameter(help="Field of every request, as temperature=0; may be repeated.")
     ] = (),
-    once: Annotated[bool, Parameter(negative="", help="Evaluate the checkpoints that are there now, and end.")] = False,
+    once: Annotated[bool, Parameter(help="Evaluate the checkpoints that are there now, and end.")] = False,
     duration: Annotated[float | None, Parameter(help="Start no new checkpoint after this many seconds.")] = None,
     output: Annotated[
         Path | None, Parameter(name=("--output", "-o"), help="Write a page with the curve to this file.")

@@ -30,9 +30,7 @@ def leaderboard(
     choices: ScoreChoices | None = None,
     *,
     against: Annotated[str, Parameter(help="Compare all models with this one. Default: the best by mean.")] = "",
-    k: Annotated[
-        tuple[int, ...], Parameter(name="--k", negative="", help="Add pass@k and maj@k for this k; may be repeated.")
-    ] = (),
+    k: Annotated[tuple[int, ...], Parameter(name="--k", help="Add pass@k and maj@k for this k; may be repeated.")] = (),
     missing: MissingChoice = "bound",
     indifference: Annotated[
         float, Parameter(help="Either of two neighbours may come first when their means differ by this at most.")

@@ -92,7 +92,7 @@ def set_(
 def audit(
     names: Annotated[tuple[str, ...], Parameter(help="Limits by name; all of Headgate's without any.")] = (),
     *,
-    fix: Annotated[bool, Parameter(negative="", help="Set what a limit counts to what is held.")] = False,
+    fix: Annotated[bool, Parameter(help="Set what a limit counts to what is held.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Compare, twice, the slots that limits count as taken with the leases that processes hold.

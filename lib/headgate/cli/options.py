@@ -48,11 +48,9 @@ _JudgeParallel = Annotated[int | None, Parameter(help="Maximum number of the jud
 
 _Rubric = Annotated[str | None, Parameter(help="YAML file of a rubric to judge by, in any environment.")]
 
-Verbose = Annotated[
-    int, Parameter(name=("--verbose", "-v"), count=True, negative="", help="More log lines; twice for all.")
-]
+Verbose = Annotated[int, Parameter(name=("--verbose", "-v"), count=True, help="More log lines; twice for all.")]
 
-EnableMonitoring = Annotated[bool | None, Parameter(negative="", help="Serve the monitoring API.")]
+EnableMonitoring = Annotated[bool | None, Parameter(help="Serve the monitoring API.")]
 
 MonitorPort = Annotated[int | None, Parameter(help="Port of the monitoring API; 0 takes a free one.")]
 
@@ -85,9 +83,7 @@ class SettingChoices:
     campaign: Annotated[
         str | None, Parameter(help="YAML file of a campaign's settings, as --config takes: its store, its models.")
     ] = None
-    set: Annotated[
-        tuple[str, ...], Parameter(name="--set", negative="", help="Any setting, as name=value; may be repeated.")
-    ] = ()
+    set: Annotated[tuple[str, ...], Parameter(name="--set", help="Any setting, as name=value; may be repeated.")] = ()
 
     def load(self, **further: Any) -> LoadedSettings:
         """Return the settings; `further` are flags of the command itself.
@@ -168,15 +164,12 @@ class SampleChoices(NamedStoreChoices):
 
     environment: Annotated[
         tuple[str, ...],
-        Parameter(
-            name=("--environment", "-e"), negative="", help="Only these environments; comma separated, or repeated."
-        ),
+        Parameter(name=("--environment", "-e"), help="Only these environments; comma separated, or repeated."),
     ] = ()
     model: Annotated[
         tuple[str, ...],
         Parameter(
             name=("--model", "-m"),
-            negative="",
             help="Only these models: keys, or names for all revisions; comma separated, or repeated.",
         ),
     ] = ()
@@ -211,9 +204,9 @@ class SampleChoices(NamedStoreChoices):
 class ScoreChoices(SampleChoices):
     """For commands that show scores."""
 
-    original: Annotated[
-        bool, Parameter(negative="", help="Scores as samples were stored with them, not as they were rescored.")
-    ] = False
+    original: Annotated[bool, Parameter(help="Scores as samples were stored with them, not as they were rescored.")] = (
+        False
+    )
 
     def chosen(self, **further: Any) -> storage.Chosen:
         """Return which samples are chosen, and whether by their first scores."""
@@ -263,7 +256,6 @@ class CheckpointChoices(JournalChoices):
         tuple[str, ...],
         Parameter(
             name=("--environment", "-e"),
-            negative="",
             help="Environments, by name or pattern; comma separated, or repeated.",
         ),
     ] = ()

@@ -27,7 +27,7 @@ CHECK_FAILED: Final = 4
 INTERRUPTED: Final = 130
 """Exit status of a command that was told to end before it was done."""
 
-AsJson = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON document instead of text.")]
+AsJson = Annotated[bool, Parameter(name="--json", help="Print one JSON document instead of text.")]
 QueueUrl = Annotated[
     str | None, Parameter(help="The job queue's server; also HEADGATE_JOBQUEUE_URL, with HEADGATE_JOBQUEUE_TOKEN.")
 ]

@@ -69,7 +69,7 @@ def run(
     enable_monitoring: EnableMonitoring = None,
     monitor_port: MonitorPort = None,
     with_console: Annotated[
-        bool, Parameter(name="--console", negative="", help="Serve the console of this run, by a process beside it.")
+        bool, Parameter(name="--console", help="Serve the console of this run, by a process beside it.")
     ] = False,
     trace: Annotated[
         Path | None, Parameter(help="Write a trace for Perfetto to this file at the end; .gz compresses it.")

@@ -31,7 +31,7 @@ class Note:
     """What every order may carry."""
 
     reason: Annotated[str, Parameter(help="Reason, kept with the change and shown to others.")] = ""
-    dry_run: Annotated[bool, Parameter(negative="", help="Say what would be done, and change nothing.")] = False
+    dry_run: Annotated[bool, Parameter(help="Say what would be done, and change nothing.")] = False
 
 
 ModelChoice = Annotated[str | None, Parameter(name=("--model", "-m"), help="Only this model: NAME or NAME@REVISION.")]

@@ -40,7 +40,7 @@ def serve(
     *,
     host: Annotated[str | None, Parameter(help="Address to listen on; beyond loopback tokens are needed.")] = None,
     port: Annotated[int | None, Parameter(help="Port to listen on; 0 takes a free one.")] = None,
-    check: Annotated[bool, Parameter(negative="", help="Check the engines, print what each one is, and end.")] = False,
+    check: Annotated[bool, Parameter(help="Check the engines, print what each one is, and end.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Serve the engines of a file as one OpenAI-compatible endpoint; they wake and sleep with the load.

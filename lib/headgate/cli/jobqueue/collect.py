@@ -41,9 +41,7 @@ def collect(
         str | None, Parameter(help="Sample store: a folder, s3://bucket/prefix or r2://bucket/prefix.")
     ] = None,
     url: QueueUrl = None,
-    follow: Annotated[
-        bool, Parameter(negative="", help="Continue until no job is pending or in progress, or Ctrl-C.")
-    ] = False,
+    follow: Annotated[bool, Parameter(help="Continue until no job is pending or in progress, or Ctrl-C.")] = False,
     queue: Annotated[
         str, Parameter(help="Name of the queue; it and the job's id identify a sample, wherever the server is.")
     ] = "main",

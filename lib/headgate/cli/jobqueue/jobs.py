@@ -51,7 +51,7 @@ _Limit = Annotated[int, Parameter(help="Maximum number of rows; 0 shows all.")]
 def status(
     *,
     url: QueueUrl = None,
-    watch: Annotated[bool, Parameter(negative="", help="Refresh every two seconds, until Ctrl-C.")] = False,
+    watch: Annotated[bool, Parameter(help="Refresh every two seconds, until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Show jobs by state, teams by tasks, and pools of policy servers."""
@@ -134,7 +134,7 @@ def requeue(
     *job_ids: Annotated[str, Parameter(help="Ids of dead jobs.")],
     team: _Team = None,
     task: _Task = None,
-    every: Annotated[bool, Parameter(name="--all", negative="", help="All dead jobs.")] = False,
+    every: Annotated[bool, Parameter(name="--all", help="All dead jobs.")] = False,
     url: QueueUrl = None,
     as_json: AsJson = False,
 ) -> int:
@@ -205,7 +205,7 @@ def open_(server: _Server, *, reason: _Reason = "", url: QueueUrl = None, as_jso
 def remove(
     server: _Server,
     *,
-    force: Annotated[bool, Parameter(negative="", help="Also while a job uses it; its worker then stops.")] = False,
+    force: Annotated[bool, Parameter(help="Also while a job uses it; its worker then stops.")] = False,
     url: QueueUrl = None,
     as_json: AsJson = False,
 ) -> int:

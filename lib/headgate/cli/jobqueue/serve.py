@@ -20,7 +20,9 @@ def serve(
     database: Annotated[str | None, Parameter(help="The job queue: sqlite:///path, postgresql://… or memory:.")] = None,
     host: Annotated[str | None, Parameter(help="Address to listen on; beyond loopback tokens are needed.")] = None,
     port: Annotated[int | None, Parameter(help="Port to listen on; 0 takes a free one.")] = None,
-    legacy_routes: Annotated[bool | None, Parameter(help="Serve workers of the legacy protocol.")] = None,
+    legacy_routes: Annotated[
+        bool | None, Parameter(negative="--no-legacy-routes", help="Serve workers of the legacy protocol.")
+    ] = None,
     job_heartbeat_timeout_s: Annotated[
         float | None, Parameter(help="Lease of a job for legacy-protocol workers, in seconds.")
     ] = None,
@@ -32,10 +34,10 @@ def serve(
     ] = None,
     import_: Annotated[
         tuple[Path, ...],
-        Parameter(name="--import", negative="", help="jobs.json or resources.json to import first; may be repeated."),
+        Parameter(name="--import", help="jobs.json or resources.json to import first; may be repeated."),
     ] = (),
     google_cloud_logging: Annotated[
-        bool, Parameter(negative="", help="Send the log to Google Cloud Logging, too (extra gcp).")
+        bool, Parameter(help="Send the log to Google Cloud Logging, too (extra gcp).")
     ] = False,
     health_check_every_s: Annotated[
         float | None, Parameter(help="Interval of health checks of a policy server; 0: none.")

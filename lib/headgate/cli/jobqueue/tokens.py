@@ -40,11 +40,11 @@ def create(
     *,
     scopes: Annotated[str, Parameter(help=f"What it allows, comma separated: {', '.join(Scope)}.")],
     team: Annotated[
-        tuple[str, ...], Parameter(negative="", help="Only jobs of this team; may be repeated. Every team without it.")
+        tuple[str, ...], Parameter(help="Only jobs of this team; may be repeated. Every team without it.")
     ] = (),
     pool: Annotated[
         tuple[str, ...],
-        Parameter(negative="", help="Only servers of this pool; may be repeated. Without it those named as its teams."),
+        Parameter(help="Only servers of this pool; may be repeated. Without it those named as its teams."),
     ] = (),
     most_priority: Annotated[
         int | None, Parameter(help="Highest priority of jobs it submits; 0 for a team's token, else unlimited.")

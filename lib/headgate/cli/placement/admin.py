@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from headgate.placement import Placement
 
 
-Scale = Annotated[bool, Parameter(negative="", help="Reduce the pools' CPU and memory to what a single node has.")]
-Change = Annotated[bool, Parameter(negative="", help="Change pools that are open with other settings.")]
+Scale = Annotated[bool, Parameter(help="Reduce the pools' CPU and memory to what a single node has.")]
+Change = Annotated[bool, Parameter(help="Change pools that are open with other settings.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def close(pool: Annotated[str, Parameter(help="Name of the pool.")], *, address:
 
 def audit(
     *,
-    fix: Annotated[bool, Parameter(negative="", help="Remove what the ledger does not know.")] = False,
+    fix: Annotated[bool, Parameter(help="Remove what the ledger does not know.")] = False,
     address: Address = None,
     as_json: AsJson = False,
 ) -> int:
@@ -155,9 +155,11 @@ def up(
     pools: Annotated[Path | None, Parameter(help="YAML or JSON file of pools and preemption rules.")] = None,
     scale: Scale = False,
     change: Change = False,
-    detach: Annotated[bool, Parameter(negative="", help="Return once the pools are open.")] = False,
+    detach: Annotated[bool, Parameter(help="Return once the pools are open.")] = False,
     journal: Annotated[Path | None, Parameter(help="Journal file of a new ledger, on the head node.")] = None,
-    keep_work: Annotated[bool, Parameter(help="New ledger: keep the work of drivers that have died.")] = True,
+    keep_work: Annotated[
+        bool, Parameter(negative="--no-keep-work", help="New ledger: keep the work of drivers that have died.")
+    ] = True,
     cpus: Annotated[float, Parameter(help="CPUs of a local cluster, if this command starts one.")] = 8,
     gpus: Annotated[float | None, Parameter(help="GPUs of that local cluster; by default the machine's.")] = None,
     host: Annotated[

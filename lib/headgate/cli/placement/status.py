@@ -119,8 +119,8 @@ def _pool_row(pool: Document, groups: Sequence[Document], requests: Sequence[Doc
 
 def status(
     *,
-    watch: Annotated[bool, Parameter(negative="", help="Refresh every second until Ctrl-C.")] = False,
-    every: Annotated[bool, Parameter(name="--all", negative="", help="Include requests that have ended.")] = False,
+    watch: Annotated[bool, Parameter(help="Refresh every second until Ctrl-C.")] = False,
+    every: Annotated[bool, Parameter(name="--all", help="Include requests that have ended.")] = False,
     address: Address = None,
     as_json: AsJson = False,
 ) -> int:

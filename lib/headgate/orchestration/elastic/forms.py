@@ -40,11 +40,14 @@ class ActorEngines(_Form):
     """Engines of one class, each an actor in a place of its own: `{kind: ray, class: module:Class, count: 4}`.
 
     Attributes:
+        kind: `ray`.
         class_name: `module:Class`; under `class` in the file.
         resources: what each takes, such as `{gpu: 1, cpu: 1}`.
         count: how many there are at most.
+        arguments: of the class.
         options: of the actor, such as `runtime_env`, besides what its place decides.
         slots: requests that each runs at once; what the class tells once it is awake counts, too.
+        models: that it serves.
         worker: what its workers are called, numbered; its class when empty.
     """
 
