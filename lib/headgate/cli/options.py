@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, dataclass_transform
 
 from cyclopts import Parameter
 
@@ -15,6 +15,8 @@ from headgate import storage
 from headgate.config import LoadedSettings, load_settings
 from headgate.core import moment_of
 from headgate.core.errors import InvalidSettingError
+
+T = TypeVar("T")
 
 _SETTINGS: Final = {
     "roster": "roster",
@@ -71,8 +73,14 @@ def names_in(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(name.strip() for text in given for name in text.split(",") if name.strip())
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def options(cls: type[T]) -> type[T]:
+    """Make a class one parameter of commands: its fields are their options."""
+    of_fields = dataclass(frozen=True, slots=True, kw_only=True)(cls)
+    return Parameter(name="*")(of_fields)
+
+
+@options
 class SettingChoices:
     """Where settings come from; each flag wins over variables, files and defaults."""
 
@@ -129,16 +137,14 @@ class SettingChoices:
         return None, Path(self.campaign)
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options
 class RosterChoices(SettingChoices):
     """For commands that ask models."""
 
     roster: _Roster = None
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options
 class StoreChoices(SettingChoices):
     """For commands that read stored samples."""
 
@@ -147,8 +153,7 @@ class StoreChoices(SettingChoices):
     ] = None
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options
 class NamedStoreChoices(StoreChoices):
     """For commands that store samples under a campaign's name, or look for those of one."""
 
@@ -157,8 +162,7 @@ class NamedStoreChoices(StoreChoices):
     campaign: _CampaignName = None
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options
 class SampleChoices(NamedStoreChoices):
     """For commands that choose among the stored samples."""
 
@@ -199,8 +203,7 @@ class SampleChoices(NamedStoreChoices):
         return " ".join(f"{name} {moment}" for name, moment in ends if moment)
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options
 class ScoreChoices(SampleChoices):
     """For commands that show scores."""
 
@@ -213,8 +216,7 @@ class ScoreChoices(SampleChoices):
         return SampleChoices.chosen(self, original=self.original, **further)
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options
 class RescoreChoices(SampleChoices):
     """For commands that score stored samples anew."""
 
@@ -225,16 +227,14 @@ class RescoreChoices(SampleChoices):
     rubric: _Rubric = None
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options
 class JournalChoices(NamedStoreChoices):
     """For commands that look for what a campaign has in progress."""
 
     journal: _Journal = None
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options
 class RunChoices(SettingChoices):
     """For commands that steer a campaign: by its monitoring API, or in its journal."""
 
@@ -247,8 +247,7 @@ class RunChoices(SettingChoices):
     ] = None
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options
 class CheckpointChoices(JournalChoices):
     """For commands that run a campaign whose models they know themselves."""
 
@@ -268,8 +267,7 @@ class CheckpointChoices(JournalChoices):
     ] = None
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options
 class Choices(CheckpointChoices):
     """For commands that run a campaign, or look at all of its settings."""
 
@@ -277,8 +275,7 @@ class Choices(CheckpointChoices):
     prices: _Prices = None
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options
 class JudgeChoices(Choices):
     """For commands that have a judge read answers."""
 

@@ -6,13 +6,12 @@ import asyncio
 import time
 from collections.abc import Callable, Collection
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 import httpx
 from cyclopts import Parameter
 
-from headgate.cli.options import RunChoices
+from headgate.cli.options import RunChoices, options
 from headgate.cli.output import AsJson, counted, tell, utc_time
 from headgate.config import Settings
 from headgate.core.audit import process_user
@@ -25,45 +24,31 @@ from headgate.telemetry import MonitorClient
 T = TypeVar("T")
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
-    """What every order may carry."""
+@options
+class Order(RunChoices):
+    """What every order may carry: which campaign it is for, and why it is given."""
 
     reason: Annotated[str, Parameter(help="Reason, kept with the change and shown to others.")] = ""
     dry_run: Annotated[bool, Parameter(help="Say what would be done, and change nothing.")] = False
+    as_json: AsJson = False
 
 
 ModelChoice = Annotated[str | None, Parameter(name=("--model", "-m"), help="Only this model: NAME or NAME@REVISION.")]
 EnvironmentChoice = Annotated[str | None, Parameter(name=("--environment", "-e"), help="Only this environment.")]
 
 
-def pause(
-    *,
-    model: ModelChoice = None,
-    environment: EnvironmentChoice = None,
-    note: Note | None = None,
-    choices: RunChoices | None = None,
-    as_json: AsJson = False,
-) -> int:
+def pause(*, model: ModelChoice = None, environment: EnvironmentChoice = None, order: Order | None = None) -> int:
     """Pause a model, an environment, a model in an environment, or the whole run, until it is resumed.
 
     No further sample falls due or starts, samples in progress finish, and queued ones wait. A pause survives a
     restart.
     """
-    return _ordered("pause", note, choices, model=model, environment=environment, as_json=as_json)
+    return _ordered("pause", order, model=model, environment=environment)
 
 
-def resume(
-    *,
-    model: ModelChoice = None,
-    environment: EnvironmentChoice = None,
-    note: Note | None = None,
-    choices: RunChoices | None = None,
-    as_json: AsJson = False,
-) -> int:
+def resume(*, model: ModelChoice = None, environment: EnvironmentChoice = None, order: Order | None = None) -> int:
     """Resume what was paused; name it as for `headgate pause`."""
-    return _ordered("resume", note, choices, model=model, environment=environment, as_json=as_json)
+    return _ordered("resume", order, model=model, environment=environment)
 
 
 def set_(
@@ -72,9 +57,7 @@ def set_(
     *,
     model: ModelChoice = None,
     environment: EnvironmentChoice = None,
-    note: Note | None = None,
-    choices: RunChoices | None = None,
-    as_json: AsJson = False,
+    order: Order | None = None,
 ) -> int:
     """Change a rate, a cap, a budget or the workers of a campaign while it runs.
 
@@ -83,46 +66,31 @@ def set_(
     tokens in any 24 h, `workers` the episodes in progress of each process.
     """
     given = {"what": what, "value": _number(what, value), "model": model, "environment": environment}
-    return _ordered("set", note, choices, **given, as_json=as_json)
+    return _ordered("set", order, **given)
 
 
-def retry(
-    *,
-    model: ModelChoice = None,
-    note: Note | None = None,
-    choices: RunChoices | None = None,
-    as_json: AsJson = False,
-) -> int:
+def retry(*, model: ModelChoice = None, order: Order | None = None) -> int:
     """End the error pause of a model and its provider's cooldown now; without a model, of all."""
-    return _ordered("retry", note, choices, model=model, as_json=as_json)
+    return _ordered("retry", order, model=model)
 
 
-def withdraw(
-    *,
-    model: ModelChoice = None,
-    environment: EnvironmentChoice = None,
-    note: Note | None = None,
-    choices: RunChoices | None = None,
-    as_json: AsJson = False,
-) -> int:
+def withdraw(*, model: ModelChoice = None, environment: EnvironmentChoice = None, order: Order | None = None) -> int:
     """Withdraw the queued samples. Samples in progress finish, and samples that fall due later are taken."""
-    return _ordered("withdraw", note, choices, model=model, environment=environment, as_json=as_json)
+    return _ordered("withdraw", order, model=model, environment=environment)
 
 
-def drain(*, note: Note | None = None, choices: RunChoices | None = None, as_json: AsJson = False) -> int:
+def drain(*, order: Order | None = None) -> int:
     """Finish the samples in progress, then stop the run; queued tasks stay in its journal for the next run."""
-    return _ordered("drain", note, choices, as_json=as_json)
+    return _ordered("drain", order)
 
 
 def undo(
     revision: Annotated[int, Parameter(help="Number of the change; `headgate controls` lists them.")],
     *,
-    note: Note | None = None,
-    choices: RunChoices | None = None,
-    as_json: AsJson = False,
+    order: Order | None = None,
 ) -> int:
     """Undo a change, unless a later one changed the same thing."""
-    return _ordered("undo", note, choices, revision=revision, as_json=as_json)
+    return _ordered("undo", order, revision=revision)
 
 
 def controls(choices: RunChoices | None = None, *, as_json: AsJson = False) -> int:
@@ -144,21 +112,19 @@ def controls(choices: RunChoices | None = None, *, as_json: AsJson = False) -> i
     return tell(document, *lines, as_json=as_json)
 
 
-def _ordered(verb: str, note: Note | None, choices: RunChoices | None, *, as_json: bool, **order: Any) -> int:
-    note, choices = note or Note(), choices or RunChoices()
-    settings = choices.load().settings
-    answer, place = asyncio.run(_steered(settings, choices.url, {"verb": verb, "reason": note.reason, **order}, note))
-    return tell(answer | {"told": place}, str(answer.get("did") or answer.get("would")), place, as_json=as_json)
+def _ordered(verb: str, order: Order | None, **about: Any) -> int:
+    order = order or Order()
+    answer, place = asyncio.run(_steered(order, {"verb": verb, "reason": order.reason, **about}))
+    return tell(answer | {"told": place}, str(answer.get("did") or answer.get("would")), place, as_json=order.as_json)
 
 
-async def _steered(
-    settings: Settings, url: str | None, order: dict[str, Any], note: Note
-) -> tuple[dict[str, Any], str]:
+async def _steered(order: Order, told: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """Return the answer to an order, and who was told: the running campaign, or its journal."""
-    async with MonitorClient(settings, url) as monitor:
-        if await _answers(monitor, settings, url):
+    settings = order.load().settings
+    async with MonitorClient(settings, order.url) as monitor:
+        if await _answers(monitor, settings, order.url):
             try:
-                return await monitor.steer(**order, dry_run=note.dry_run), f"told: {monitor.address}"
+                return await monitor.steer(**told, dry_run=order.dry_run), f"told: {monitor.address}"
             except httpx.HTTPError as error:
                 raise HeadgateError(
                     f"the campaign at {monitor.address} went away before it answered ({type(error).__name__})",
@@ -170,7 +136,7 @@ async def _steered(
 
     def at_rest(journal: Journal) -> dict[str, Any]:
         known = {"models": models, "environments": environments}
-        return steer_at_rest(journal, order, **known, by=process_user(), now=time.time(), dry_run=note.dry_run)
+        return steer_at_rest(journal, told, **known, by=process_user(), now=time.time(), dry_run=order.dry_run)
 
     answer, place = _in_journal(settings, at_rest)
     return answer, f"no campaign answers at {address}: written to {place}, which every run of it obeys"
