@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, dataclass_
 from cyclopts import Parameter
 
 from headgate import storage
+from headgate.cli.output import AsJson
 from headgate.config import LoadedSettings, load_settings
 from headgate.core import moment_of
 from headgate.core.errors import InvalidSettingError
@@ -245,6 +246,15 @@ class RunChoices(SettingChoices):
     url: Annotated[
         str | None, Parameter(help="Monitoring API of the campaign; by default the one that the settings name.")
     ] = None
+
+
+@options
+class Order(RunChoices):
+    """For commands that give a campaign an order, and why."""
+
+    reason: Annotated[str, Parameter(help="Reason, kept with the change and shown to others.")] = ""
+    dry_run: Annotated[bool, Parameter(help="Say what would be done, and change nothing.")] = False
+    as_json: AsJson = False
 
 
 @options

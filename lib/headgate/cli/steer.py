@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 import httpx
 from cyclopts import Parameter
 
-from headgate.cli.options import RunChoices, options
+from headgate.cli.options import Order, RunChoices
 from headgate.cli.output import AsJson, counted, tell, utc_time
 from headgate.config import Settings
 from headgate.core.audit import process_user
@@ -22,15 +22,6 @@ from headgate.storage import Journal
 from headgate.telemetry import MonitorClient
 
 T = TypeVar("T")
-
-
-@options
-class Order(RunChoices):
-    """What every order may carry: which campaign it is for, and why it is given."""
-
-    reason: Annotated[str, Parameter(help="Reason, kept with the change and shown to others.")] = ""
-    dry_run: Annotated[bool, Parameter(help="Say what would be done, and change nothing.")] = False
-    as_json: AsJson = False
 
 
 ModelChoice = Annotated[str | None, Parameter(name=("--model", "-m"), help="Only this model: NAME or NAME@REVISION.")]

@@ -117,7 +117,8 @@ class FollowResult:
 
     def document(self) -> dict[str, Any]:
         """Return it as JSON values, as `--json` and the flow tell it."""
-        return curve_document(self.curve) | {name: getattr(self, name) for name in self.__slots__ if name != "curve"}
+        counts = {"skipped": self.skipped, "stopped_by": self.stopped_by}
+        return curve_document(self.curve) | {"evaluated": list(self.evaluated), "failed": dict(self.failed)} | counts
 
 
 async def follow_checkpoints(
