@@ -7,8 +7,7 @@ from blocks.admission_limits import AdmissionLimits, EndpointLimit
 from blocks.jobqueue_server import JobQueueServer
 from blocks.judge_rubric import JudgeRubric, RubricCriterion
 from blocks.loading import loaded_block
-from blocks.model_endpoint import ModelEndpoint
-from blocks.model_roster import BlockRoster, ModelRoster, RosterEntry
+from blocks.model_roster import BlockRoster, ModelEndpoint, ModelRoster, RosterEntry
 from blocks.ray_cluster import RayCluster
 from blocks.report_store import PublishedReport, ReportStore
 from blocks.sample_store import SampleStore

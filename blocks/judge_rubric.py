@@ -8,7 +8,7 @@ from prefect.blocks.core import Block
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from headgate.core import errors
-from headgate.environments.rubric import Criterion, Rubric
+from headgate.environments.rubric import Rubric, rubric_of
 
 
 class RubricCriterion(BaseModel):
@@ -78,5 +78,4 @@ class JudgeRubric(Block):
         Raises:
             InvalidInputError: if it breaks a rule of rubrics.
         """
-        criteria = tuple(Criterion(each.text.strip(), each.points) for each in self.criteria)
-        return Rubric(self.name, criteria, self.pass_mark, self.instructions)
+        return rubric_of(self.model_dump(include={"name", "criteria", "pass_mark", "instructions"}))

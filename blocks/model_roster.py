@@ -1,19 +1,86 @@
-"""The `ModelRoster` block: the models that a campaign samples, edited in the Prefect UI."""
+"""The blocks `ModelEndpoint` and `ModelRoster`: the models that a campaign samples, and where they answer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, ClassVar, Self
 
 from prefect.blocks.core import Block
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from blocks.loading import loaded_block
-from blocks.model_endpoint import ModelEndpoint
-from headgate.core import Model, ModelBudget, Price, errors
+from headgate.core import Model, ModelBudget, Price, Secret, errors
 from headgate.core.rates import NO_RATES, ModelRates, RateLimits
 from headgate.sampling import Roster, RosterSource, roster_source
+
+
+class ModelEndpoint(Block):
+    """An OpenAI-compatible endpoint that answers for one model or many. See docs/reference/prefect.md#modelendpoint.
+
+    Examples:
+        ```python
+        from blocks import ModelEndpoint
+
+        endpoint = ModelEndpoint.load("BLOCK_NAME")
+        model = endpoint.model("my-model")
+        ```
+    """
+
+    _block_type_name: ClassVar[str] = "Model Endpoint"
+    _block_type_slug: ClassVar[str] = "headgate-model-endpoint"
+    _logo_url: ClassVar[Any] = None
+
+    base_url: str = Field(
+        default=...,
+        title="Base URL",
+        description="Address of the API, up to and including /v1.",
+        examples=["http://127.0.0.1:8000/v1"],
+        pattern=r"^https?://\S+$",
+    )
+    api_key: SecretStr = Field(
+        default=SecretStr(""), title="API key", description="Sent as a bearer token. Empty: none is sent."
+    )
+    served_name: str = Field(
+        default="",
+        title="Served name",
+        description="What the endpoint calls the model. Empty: the name that the roster gives it.",
+    )
+    max_parallel: int = Field(
+        default=8, ge=1, le=100_000, title="Parallel requests", description="Requests of one model in flight at most."
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict,
+        title="Request options",
+        description="Further fields of each chat request, such as temperature or max_tokens.",
+    )
+
+    def model(
+        self,
+        name: str,
+        *,
+        revision: str = "main",
+        served_name: str = "",
+        weight: float = 1.0,
+        max_parallel: int | None = None,
+        uid: int = 0,
+    ) -> Model:
+        """Return the model `name` behind this endpoint.
+
+        Raises:
+            InvalidNameError: if the name or revision has a form that cannot be stored.
+        """
+        return Model(
+            name=name,
+            revision=revision,
+            base_url=self.base_url,
+            served_name=served_name or self.served_name,
+            api_key=Secret(self.api_key.get_secret_value()),
+            uid=uid,
+            weight=weight,
+            max_parallel=max_parallel or self.max_parallel,
+            options=tuple(sorted(self.options.items())),
+        )
 
 
 class RateFields(BaseModel):
@@ -146,15 +213,7 @@ class RosterEntry(RateFields):
     @property
     def budget(self) -> ModelBudget:
         """What the model may spend, and what its tokens cost."""
-        return ModelBudget(
-            sample_tokens=self.sample_tokens,
-            sample_completion_tokens=self.sample_completion_tokens,
-            sample_time_s=self.sample_time_s,
-            daily_tokens=self.daily_tokens,
-            daily_requests=self.daily_requests,
-            daily_cost=self.daily_cost,
-            price=self.price,
-        )
+        return ModelBudget(**{each.name: getattr(self, each.name) for each in fields(ModelBudget)})
 
     @property
     def price(self) -> Price | None:
@@ -255,22 +314,13 @@ class _RosterOfBlock:
             if entry.endpoint and entry.endpoint not in endpoints:
                 endpoints[entry.endpoint] = await loaded_block(ModelEndpoint, entry.endpoint, errors.InvalidRosterError)
             endpoint = endpoints[entry.endpoint] if entry.endpoint else self._block.endpoint
-            models.append(
-                replace(_model(entry, endpoint), uid=uid, budget=entry.budget, rates=self._block.rates(entry))
+            if endpoint is None:
+                raise errors.InvalidRosterError(
+                    f"model {entry.name!r} names no endpoint, and its roster has none",
+                    next_step="Choose a Model Endpoint block in the entry or in the roster block.",
+                )
+            model = endpoint.model(
+                **entry.model_dump(include={"name", "revision", "served_name", "weight", "max_parallel"}), uid=uid
             )
+            models.append(replace(model, budget=entry.budget, rates=self._block.rates(entry)))
         return models
-
-
-def _model(entry: RosterEntry, endpoint: ModelEndpoint | None) -> Model:
-    if endpoint is None:
-        raise errors.InvalidRosterError(
-            f"model {entry.name!r} names no endpoint, and its roster has none",
-            next_step="Choose a Model Endpoint block in the entry or in the roster block.",
-        )
-    return endpoint.model(
-        entry.name,
-        revision=entry.revision,
-        served_name=entry.served_name,
-        weight=entry.weight,
-        max_parallel=entry.max_parallel,
-    )

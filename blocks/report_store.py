@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError
 from prefect.blocks.core import Block
 from pydantic import Field, SecretStr
 
-from blocks import storage_fields
+from blocks.sample_store import ACCESS_KEY_ID, ENDPOINT_URL, REGION, SECRET_ACCESS_KEY
 from headgate.core import errors
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}\Z")
@@ -58,10 +58,10 @@ class ReportStore(Block):
         description="http(s) address under which the place can be read. Empty: reports are named by their path.",
         pattern=r"^(https?://\S+)?$",
     )
-    endpoint_url: str = storage_fields.ENDPOINT_URL
-    region: str = storage_fields.REGION
-    access_key_id: SecretStr = storage_fields.ACCESS_KEY_ID
-    secret_access_key: SecretStr = storage_fields.SECRET_ACCESS_KEY
+    endpoint_url: str = ENDPOINT_URL
+    region: str = REGION
+    access_key_id: SecretStr = ACCESS_KEY_ID
+    secret_access_key: SecretStr = SECRET_ACCESS_KEY
 
     async def write(self, name: str, files: Mapping[str, str | bytes]) -> PublishedReport:
         """Write the files of report `name`, replacing those of the same names, and return where they are.

@@ -34,13 +34,4 @@ async def benchmark(
     Returns:
         Number of bars, those that are missed, and where the page is.
     """
-    order = orchestration.BenchOrder(
-        scenarios=tuple(scenarios),
-        size=size,
-        seed=seed,
-        changes=changes,
-        baseline=baseline,
-        reports=reports,
-        fail_on_missed=fail_on_missed,
-    )
-    return await orchestration.run_benchmark(order)
+    return await orchestration.run_benchmark(orchestration.BenchOrder(**locals()))

@@ -61,15 +61,7 @@ async def follow_checkpoints(  # noqa: PLR0917 - the fields of a form
     Returns:
         The curve, and which checkpoints were evaluated, failed or left out.
     """
-    order = orchestration.SamplingOrder(
-        environments=tuple(environments),
-        campaign=campaign,
-        store=store,
-        limits=limits,
-        judge=judge,
-        workers=workers,
-        settings=settings,
-    )
+    order = orchestration.SamplingOrder.of(locals(), reports="")
     followed = FollowOrder(
         place,
         serve=serve,

@@ -92,15 +92,7 @@ async def arena(  # noqa: PLR0917 - the fields of a form
     Returns:
         Rank, groups and rating of each model, counts of comparisons, and where the page is.
     """
-    sampling = orchestration.SamplingOrder(
-        environments=tuple(environments),
-        campaign=campaign,
-        roster=roster,
-        store=store,
-        limits=limits,
-        reports=reports,
-        settings=settings,
-    )
+    sampling = orchestration.SamplingOrder.of(locals(), judge="", models=())
     return await orchestration.run_arena_order(
         sampling,
         models=models,

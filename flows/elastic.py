@@ -58,20 +58,5 @@ async def elastic_report(
     Returns:
         Cost and waiting of each policy by start time, and where the page is.
     """
-    order = ReplayOrder(
-        trace=trace,
-        service_times=service_times,
-        model=model,
-        hardware=hardware,
-        gpus=gpus,
-        policies=tuple(policies),
-        frontiers=tuple(frontiers),
-        starts_s=tuple(starts_s),
-        slots=slots,
-        max_workers=max_workers,
-        awake=awake,
-        copies=copies,
-        scale=scale,
-        seed=seed,
-    )
+    order = ReplayOrder(**{name: value for name, value in locals().items() if name != "reports"})
     return await orchestration.run_findings(partial(replay_steps, order), replay_findings, reports)

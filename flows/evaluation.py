@@ -54,21 +54,7 @@ async def evaluate(
     Returns:
         Counts of samples taken, scored, stored, and left to the next run.
     """
-    order = orchestration.SamplingOrder(
-        environments=tuple(environments),
-        campaign=campaign,
-        roster=roster,
-        store=store,
-        limits=limits,
-        reports=reports,
-        models=tuple(models),
-        workers=workers,
-        repeats=repeats,
-        settings=settings,
-        executors=executors,
-        jobqueue=jobqueue,
-        cluster=cluster,
-    )
+    order = orchestration.SamplingOrder.of(locals())
     return await orchestration.run_evaluation(order, instances)
 
 
@@ -115,18 +101,5 @@ async def rank(
     Returns:
         Counts of samples taken, scored, stored, and left to the next run; what is known of every two models.
     """
-    order = orchestration.SamplingOrder(
-        environments=tuple(environments),
-        campaign=campaign,
-        roster=roster,
-        store=store,
-        limits=limits,
-        reports=reports,
-        models=tuple(models),
-        workers=workers,
-        settings={**settings, "indifference": indifference},
-        executors=executors,
-        jobqueue=jobqueue,
-        cluster=cluster,
-    )
+    order = orchestration.SamplingOrder.of(locals(), settings={**settings, "indifference": indifference})
     return await orchestration.run_evaluation(order, instances)

@@ -54,18 +54,7 @@ async def evaluate_with_judge(  # noqa: PLR0917 - the fields of a form
     Returns:
         Counts of samples taken, scored, stored, without a verdict, and left to the next run.
     """
-    sampling = orchestration.SamplingOrder(
-        environments=tuple(environments),
-        campaign=campaign,
-        roster=roster,
-        store=store,
-        limits=limits,
-        reports=reports,
-        models=tuple(models),
-        workers=workers,
-        repeats=repeats,
-        settings=settings,
-    )
+    sampling = orchestration.SamplingOrder.of(locals(), judge="")
     return await orchestration.run_judging(
         sampling, instances, judge=judge, judge_model=judge_model, judgements=judgements, rubric=rubric
     )

@@ -45,17 +45,4 @@ async def place_roles(
     Returns:
         Rounds, episodes, mean reward before and after, and how often work was stopped for other work.
     """
-    order = orchestration.PlacingOrder(
-        name=name,
-        environment=environment,
-        rounds=rounds,
-        rollouts=rollouts,
-        episodes=episodes,
-        trial_episodes=trial_episodes,
-        cluster=cluster,
-        pool=pool,
-        priority=priority,
-        folder=folder,
-        seed=seed,
-    )
-    return await orchestration.run_placing(order)
+    return await orchestration.run_placing(orchestration.PlacingOrder(**locals()))

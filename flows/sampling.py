@@ -55,21 +55,7 @@ async def sample_environment(
     Returns:
         Counts of samples taken, scored, stored, and left to the next run.
     """
-    order = orchestration.SamplingOrder(
-        environments=(environment,),
-        campaign=campaign,
-        roster=roster,
-        store=store,
-        limits=limits,
-        reports=reports,
-        judge=judge,
-        cluster=cluster,
-        rate_per_day=rate_per_day,
-        workers=workers,
-        settings=settings,
-        executors=executors,
-        jobqueue=jobqueue,
-    )
+    order = orchestration.SamplingOrder.of(locals(), environments=(environment,))
     return await orchestration.run_sampling(order, environment, duration_s=duration_s)
 
 
@@ -113,19 +99,5 @@ async def keep_sampling(
     Returns:
         Counts of samples taken, scored, stored, and left to the next run.
     """
-    order = orchestration.SamplingOrder(
-        environments=tuple(environments),
-        campaign=campaign,
-        roster=roster,
-        store=store,
-        limits=limits,
-        reports=reports,
-        judge=judge,
-        cluster=cluster,
-        rate_per_day=rate_per_day,
-        workers=workers,
-        settings=settings,
-        executors=executors,
-        jobqueue=jobqueue,
-    )
+    order = orchestration.SamplingOrder.of(locals())
     return await orchestration.run_sampling(order, f"keep-{campaign}")

@@ -156,7 +156,7 @@ async def _told() -> None:
 def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """A real Prefect server with the work pool of `prefect.yaml`; starting it takes about ten seconds, once."""
     from headgate.orchestration import private_server
-    from headgate.orchestration.work_pool import ensure_pool
+    from headgate.orchestration.deployments import ensure_pool
 
     with asyncio.Runner() as runner:
         running = private_server(tmp_path_factory.mktemp("prefect"))
@@ -199,8 +199,7 @@ def prefect_worker(prefect_server: object, tmp_path_factory: pytest.TempPathFact
     It ends with the module: of what others deploy on the server it would take the runs that fall due.
     """
     from headgate.orchestration.deployment_file import read_deployment_file
-    from headgate.orchestration.deployments import deploy_all
-    from headgate.orchestration.work_pool import worker
+    from headgate.orchestration.deployments import deploy_all, worker
     from tests.house.tree import ROOT
 
     folder = tmp_path_factory.mktemp("worker")

@@ -38,28 +38,23 @@ _OUTPUT: Final = Path(".headgate/bench")
 def bench(
     name: Annotated[str, Parameter(help="A scenario, or `list`, or `report`.")] = "",
     *,
-    all_: Annotated[
-        bool, Parameter(name="--all", negative="", help="Run every scenario, each in a process of its own.")
-    ] = False,
-    quick: Annotated[bool, Parameter(negative="", help="Under a minute; the default.")] = False,
-    full: Annotated[bool, Parameter(negative="", help="Figures for publication; minutes.")] = False,
+    all_: Annotated[bool, Parameter(name="--all", help="Run every scenario, each in a process of its own.")] = False,
+    quick: Annotated[bool, Parameter(help="Under a minute; the default.")] = False,
+    full: Annotated[bool, Parameter(help="Figures for publication; minutes.")] = False,
     seed: Annotated[int, Parameter(help="Seed of everything random.")] = 0,
     output: Annotated[Path, Parameter(name=("--output", "-o"), help="Folder of the artifacts.")] = _OUTPUT,
-    set_: Annotated[
-        tuple[str, ...], Parameter(name="--set", negative="", help="A parameter, as name=value; may be repeated.")
-    ] = (),
+    set_: Annotated[tuple[str, ...], Parameter(name="--set", help="A parameter, as name=value; may be repeated.")] = (),
     trace: Annotated[
         tuple[Path, ...],
         Parameter(
             name="--trace",
-            negative="",
             help="A trace of requests (elastic) or a list of pods (placement) to replay; may be repeated.",
         ),
     ] = (),
     service_times: Annotated[
         Path | None, Parameter(help="Table of measured service times for the traces' tokens (elastic).")
     ] = None,
-    verbose: Annotated[bool, Parameter(name=("--verbose", "-v"), negative="", help="Show log lines.")] = False,
+    verbose: Annotated[bool, Parameter(name=("--verbose", "-v"), help="Show log lines.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Run a benchmark scenario and its rivals, and compare the figures with their bars.

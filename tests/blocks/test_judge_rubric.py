@@ -16,7 +16,12 @@ async def test_a_saved_block_states_the_same_rubric_as_a_file(prefect: object) -
     criteria = [{"text": "is short", "points": 2}, {"text": "is right"}]
     await JudgeRubric(name="r", criteria=criteria, pass_mark=0.5, instructions="Be fair.").asave(name)
     made = (await JudgeRubric.aload(name)).rubric()
-    assert made == Rubric("r", (Criterion("is short", 2.0), Criterion("is right")), 0.5, "Be fair.")
+    assert made == Rubric(
+        name="r",
+        criteria=(Criterion(text="is short", points=2.0), Criterion(text="is right")),
+        pass_mark=0.5,
+        instructions="Be fair.",
+    )
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ import pytest
 
 from headgate.orchestration import private_server
 from headgate.orchestration.deployment_file import read_deployment_file
-from headgate.orchestration.deployments import awaited_runs, deploy_all, start_run
-from headgate.orchestration.work_pool import ensure_pool, worker
+from headgate.orchestration.deployments import awaited_runs, deploy_all, ensure_pool, start_run, worker
 from headgate.storage import open_store
 from headgate_bench.postgres import PrivatePostgres
 from tests.chaos.campaign_process import Place

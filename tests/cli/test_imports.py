@@ -15,7 +15,7 @@ HEAVY = ("matplotlib", "pandas", "pandera", "prefect", "ray", "s3fs", "scipy", "
 
 SMALL = {
     ("headgate.cli.why", "headgate.cli.models"): ("headgate.run", "headgate.admission"),
-    tuple(f"headgate.cli.{name}" for name in ("run", "judge", "arena", "plan", "doctor", "forget", "environments")): (
+    tuple(f"headgate.cli.{n}" for n in ("run", "judge", "arena", "plan", "doctor", "corrections", "environments")): (
         "headgate.run.assembly",
         *("polars", "duckdb", "numpy", "fsspec", "aiohttp"),
     ),

@@ -57,9 +57,9 @@ def test_a_watched_status_is_shown_until_ctrl_c(
         if len(shown) == 3:
             raise KeyboardInterrupt
 
-    from headgate.cli.jobqueue import jobs as jobqueue_watching
+    from headgate.cli import live
 
-    monkeypatch.setattr(jobqueue_watching, "time", _Time(sleep))
+    monkeypatch.setattr(live, "time", _Time(sleep))
     said = headgate("jobqueue", "status", "--watch")
     assert said.status == 0
     assert "does not answer" in said.out

@@ -13,7 +13,10 @@ from headgate.environments import ForJudge, Score, coverage_judge, environment
 from headgate.environments.rubric import Criterion, Rubric, RubricEnvironment, load_rubric, rubric_of
 
 WORDS = Rubric(
-    "words", (Criterion('says "alpha"', 3.0), Criterion('says "beta"')), pass_mark=0.7, instructions="Be fair."
+    name="words",
+    criteria=(Criterion(text='says "alpha"', points=3.0), Criterion(text='says "beta"')),
+    pass_mark=0.7,
+    instructions="Be fair.",
 )
 
 FILE = """
@@ -32,7 +35,7 @@ def test_a_file_states_a_rubric(tmp_path: Path) -> None:
 
 
 def test_a_rubric_that_is_changed_is_another_one() -> None:
-    other = Rubric("words", WORDS.criteria, pass_mark=0.8, instructions="Be fair.")
+    other = WORDS.model_copy(update={"pass_mark": 0.8})
     assert WORDS.label.startswith("words-")
     assert WORDS.label != other.label
 
@@ -40,15 +43,15 @@ def test_a_rubric_that_is_changed_is_another_one() -> None:
 @pytest.mark.parametrize(
     ("document", "says"),
     [
-        ([], "a rubric must be a mapping"),
-        ({"name": "r"}, "criteria must be a list"),
-        ({"name": "r", "criteria": []}, "1 to 50 criteria"),
+        ([], "must be a mapping"),
+        ({"name": "r"}, "criteria is missing"),
+        ({"name": "r", "criteria": []}, "criteria must have at least 1 item"),
         ({"name": "", "criteria": ["x"]}, "not a usable name"),
-        ({"name": "r", "criteria": ["x"], "weight": 1}, "no field 'weight'"),
-        ({"name": "r", "criteria": [{"text": "x", "points": 0}]}, "more than 0 points"),
-        ({"name": "r", "criteria": [{"text": "x", "points": "many"}]}, "points must be a number"),
+        ({"name": "r", "criteria": ["x"], "weight": 1}, "there is no setting weight"),
+        ({"name": "r", "criteria": [{"text": "x", "points": 0}]}, "criteria\\[0\\].points must be greater than 0"),
+        ({"name": "r", "criteria": [{"text": "x", "points": "many"}]}, "points must be a valid number"),
         ({"name": "r", "criteria": ["one\ntwo"]}, "one line of text"),
-        ({"name": "r", "criteria": ["x"], "pass_mark": 2}, "pass_mark must be from 0 to 1"),
+        ({"name": "r", "criteria": ["x"], "pass_mark": 2}, "pass_mark must be less than or equal to 1"),
     ],
 )
 def test_what_is_no_rubric_is_refused_with_the_rule(document: object, says: str) -> None:

@@ -12,8 +12,7 @@ from prefect.events import emit_event
 from flows.checkpoints import follow_checkpoints
 from headgate.orchestration import PrivateServer
 from headgate.orchestration.deployment_file import read_deployment_file
-from headgate.orchestration.deployments import deploy_all
-from headgate.orchestration.work_pool import worker
+from headgate.orchestration.deployments import deploy_all, worker
 from tests.flows.api import newest_run
 from tests.flows.places import Places
 from tests.house.tree import ROOT

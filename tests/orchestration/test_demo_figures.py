@@ -12,7 +12,7 @@ from rich.console import Console
 from headgate.core import errors
 from headgate.models import LOCAL_MODEL
 from headgate.orchestration import DemoChoices, run_demo
-from headgate.orchestration.demo.plan import DemoJournal, DemoProgress, missing_local_model
+from headgate.orchestration.demo.demo import DemoJournal, DemoProgress, missing_local_model
 from headgate.storage import Journal, Opening
 
 

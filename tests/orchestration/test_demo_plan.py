@@ -8,7 +8,7 @@ import pytest
 
 from headgate.config import load_settings
 from headgate.orchestration import DemoChoices
-from headgate.orchestration.demo.plan import (
+from headgate.orchestration.demo.demo import (
     BLOCK,
     ENVIRONMENTS,
     LOCAL_BLOCK,

@@ -13,7 +13,7 @@ import yaml
 from prefect.settings import Settings as PrefectSettings
 
 from headgate.config import load_settings
-from headgate.orchestration.work_pool import POOL
+from headgate.orchestration.deployments import POOL
 from headgate.sampling import BASELINE_ROSTER, FileRoster
 from tests.house.tree import ROOT
 

@@ -6,14 +6,14 @@ from typing import Any
 
 from headgate.jobqueue import JobState
 from headgate.jobqueue.generator import ChosenTeam, Generation, Reason, Skipped
-from headgate.orchestration.jobqueue.rows import (
+from headgate.orchestration.jobqueue.drain import (
     dead_rows,
     drain_sentence,
-    generation_rows,
     progress_rows,
     progress_sentence,
 )
-from headgate.orchestration.score_rows import MAX_ROWS
+from headgate.orchestration.jobqueue.generate import generation_rows
+from headgate.orchestration.pages import MAX_ROWS
 from headgate.run import DrainResult, QueueProgress
 from headgate.run.job_collector import ScoreTally
 from headgate.run.queue_drain import TaskProgress

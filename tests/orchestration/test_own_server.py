@@ -18,7 +18,7 @@ from prefect.settings import PREFECT_HOME, get_current_settings, temporary_setti
 from headgate.cli import main
 from headgate.core import errors
 from headgate.orchestration import private_server, start_server
-from headgate.orchestration.work_pool import POOL, QUEUES, ensure_pool
+from headgate.orchestration.deployments import POOL, QUEUES, ensure_pool
 
 
 def _server_settings(prefect: object) -> dict[str, object]:

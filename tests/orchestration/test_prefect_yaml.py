@@ -21,7 +21,7 @@ from prefect.states import Pending
 from headgate.environments import available
 from headgate.orchestration import checked_deployments
 from headgate.orchestration.deployment_file import SEED_ENVIRONMENTS, Deployment, read_deployment_file
-from headgate.orchestration.work_pool import QUEUES
+from headgate.orchestration.deployments import QUEUES
 from tests.house.tree import ROOT
 
 FILE = ROOT / "prefect.yaml"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.core.status import CampaignStatus, ModelStatus, PairStatus, QueueStatus, WorkerStatus
 from headgate.orchestration.run_state import artifact_key
-from headgate.orchestration.score_rows import MAX_ROWS, progress_sentence, score_rows
+from headgate.orchestration.sampling_run import MAX_ROWS, progress_sentence, score_rows
 
 PAIR = PairStatus("m@main", "affine:sat", 12, 10, 9, 1, 4.5, 28_800.4, 0.0)
 MODEL = ModelStatus(

@@ -222,7 +222,7 @@ async def test_it_ends_when_it_is_asked_to_and_samples_that_come_meanwhile_wait(
     assert (await _rescored(store, Sums(4), tmp_path)).samples == 35 - done.samples
 
 
-RUBRIC = Rubric("short", (Criterion('it says "4"'),))
+RUBRIC = Rubric(name="short", criteria=(Criterion(text='it says "4"'),))
 
 
 async def test_a_judge_scores_by_a_rubric_within_its_budget(store: SampleStore, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -10,14 +10,12 @@ from cyclopts import Parameter
 
 from headgate import reports
 from headgate import run as runs
-from headgate.cli.judge import progress_shown
+from headgate.cli.judge import judged_live
 from headgate.cli.options import JudgeChoices, PageFile, Verbose, names_in
-from headgate.cli.output import AsJson, counted, print_json, print_rows, say, write_page
-from headgate.cli.run import STOPPED_EARLY, Limits, at_hand
-from headgate.config import Settings
+from headgate.cli.output import CHECK_FAILED, AsJson, counted, print_json, print_rows, say, write_page
+from headgate.cli.run import Limits, logs_are_hidden
 from headgate.core.errors import InvalidInputError
 from headgate.net import event_loop
-from headgate.telemetry import setup_logging
 
 _TEXT: Final = frozenset({"model", "group", "judge"})
 
@@ -29,7 +27,6 @@ def arena(
         tuple[str, ...],
         Parameter(
             name=("--model", "-m"),
-            negative="",
             help="Models to compare; comma separated, or repeated. Default: all that have answered.",
         ),
     ] = (),
@@ -56,36 +53,17 @@ def arena(
     for name, value, least in (("--instances", instances, 1), ("--comparisons", comparisons, 0)):
         if value is not None and value < least:
             raise InvalidInputError(f"{name} must be >= {least} (got {value})")
-    is_live = sys.stdout.isatty() and not as_json and not verbose
-    setup_logging(verbosity=0 if is_live else 1 + verbose)
     request = runs.arena.ArenaRequest(names_in(model), instances, comparisons)
-    result = event_loop.run(_run(settings, request, limits, is_live=is_live))
+    is_live = logs_are_hidden(verbose, as_json=as_json)
+    result = event_loop.run(judged_live(partial(runs.arena.run_arena, settings, request), settings, limits, is_live))
     board = reports.build_arena(result.comparisons, judge=result.judge, warnings=result.warnings)
     if output is not None:
-        write_page(output, reports.arena_view(board, title=title, period=told(result)).page())
+        write_page(output, reports.arena_view(board, title=title, period=result.sentence()).page())
     if as_json:
         print_json(arena_run_document(result) | reports.arena_document(board))
     else:
         _show(board, result, output)
-    return STOPPED_EARLY if result.run is not None and result.run.stopped_early else 0
-
-
-async def _run(
-    settings: Settings, request: runs.arena.ArenaRequest, limits: str, *, is_live: bool
-) -> runs.arena.ArenaResult:
-    async with at_hand(settings, limits) as given:
-        with progress_shown(is_live=is_live) as show:
-            return await runs.arena.run_arena(settings, request, on_progress=show, **given)
-
-
-def told(result: runs.arena.ArenaResult) -> str:
-    """Return what the arena holds and what this run added, in one sentence."""
-    taken = result.run.scored if result.run is not None else 0
-    missing = f", {result.shortfall()}" if result.unjudged else ""
-    return (
-        f"{len(result.comparisons):,} of {result.possible:,} possible comparisons by {result.judge}, "
-        f"{taken:,} of them new{missing}"
-    )
+    return CHECK_FAILED if result.run is not None and result.run.stopped_early else 0
 
 
 def arena_run_document(result: runs.arena.ArenaResult) -> dict[str, Any]:
@@ -105,6 +83,6 @@ def _show(board: reports.ArenaBoard, result: runs.arena.ArenaResult, html: Path 
     print_rows("judge", reports.judge_rows(board), names=_TEXT)
     for warning in board.warnings:
         say(f"mind: {warning}", stderr=True)
-    say(told(result))
+    say(result.sentence())
     if html is not None:
         say(str(html.resolve()))

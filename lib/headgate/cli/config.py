@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from headgate import orchestration
 from headgate import run as runs
 from headgate.cli.options import Choices
-from headgate.cli.output import AsJson, console, counted, print_json, print_table
+from headgate.cli.output import AsJson, counted, print_json, print_table, tell
 
 
 def show(choices: Choices | None = None, *, as_json: AsJson = False) -> int:
@@ -36,13 +36,8 @@ def check(
     rates = runs.rates_of(settings, environments)
     models = asyncio.run(runs.roster_of(settings).load()).models
     names = orchestration.checked_deployments(deployments) if deployments is not None else ()
-    if as_json:
-        print_json({"models": len(models), "rates": rates, "deployments": names})
-        return 0
-    found = f"{counted(len(models), 'model')}, {counted(len(environments), 'environment')}"
-    console().print(f"settings are sound: {found}", highlight=False)
-    for name, rate in rates.items():
-        console().print(f"  {name}: {rate:g} samples per model and day", highlight=False)
-    if deployments is not None:
-        console().print(f"{deployments}: {len(names)} deployments", highlight=False)
-    return 0
+    lines = [f"settings are sound: {counted(len(models), 'model')}, {counted(len(environments), 'environment')}"]
+    lines += [f"  {name}: {rate:g} samples per model and day" for name, rate in rates.items()]
+    lines += [f"{deployments}: {len(names)} deployments"] if deployments is not None else []
+    document = {"models": len(models), "rates": rates, "deployments": names}
+    return tell(document, *lines, as_json=as_json)

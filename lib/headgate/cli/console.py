@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from pydantic import SecretStr
 
 from headgate.cli.options import StoreChoices
-from headgate.cli.output import print_line
+from headgate.cli.output import say
 from headgate.cli.run import stop_on_signals
 from headgate.config import Settings
 from headgate.console import serve_console
@@ -41,17 +41,13 @@ def console(
     *,
     run: Annotated[
         tuple[str, ...],
-        Parameter(negative="", help="Monitoring API of a campaign; may be repeated. By default that of the settings."),
+        Parameter(help="Monitoring API of a campaign; may be repeated. By default that of the settings."),
     ] = (),
     jobqueue: Annotated[
-        tuple[str, ...], Parameter(negative="", help="Server of a job queue; may be repeated. Also jobqueue_url.")
+        tuple[str, ...], Parameter(help="Server of a job queue; may be repeated. Also jobqueue_url.")
     ] = (),
-    elastic: Annotated[
-        tuple[str, ...], Parameter(negative="", help="Gateway of an elastic pool; may be repeated.")
-    ] = (),
-    placement: Annotated[
-        tuple[Path, ...], Parameter(negative="", help="Journal of a placement ledger; may be repeated.")
-    ] = (),
+    elastic: Annotated[tuple[str, ...], Parameter(help="Gateway of an elastic pool; may be repeated.")] = (),
+    placement: Annotated[tuple[Path, ...], Parameter(help="Journal of a placement ledger; may be repeated.")] = (),
     host: Annotated[str | None, Parameter(help="Address to listen on; beyond loopback tokens are needed.")] = None,
     port: Annotated[int | None, Parameter(help="Port to listen on; 0 takes a free one.")] = None,
 ) -> int:
@@ -71,7 +67,7 @@ def console(
             host=settings.console_host, port=settings.console_port,
             tls=server_context(settings.tls_certificate, settings.tls_key),
         ) as address:  # fmt: skip
-            print_line(f"Console at {address}/")
+            say(f"Console at {address}/")
             await stop.wait()
 
     asyncio.run(serve())
@@ -125,6 +121,6 @@ async def _served_beside(settings: Settings, address: asyncio.Future[str]) -> No
     log = Path(".headgate/console.log")
     async with child_process(command, environ=environ, folder=Path.cwd(), log=log, grace_s=_STOP_S) as child:
         scheme, host = "https" if settings.tls_certificate else "http", settings.console_host
-        print_line(f"Console at {scheme}://{f'[{host}]' if ':' in host else host}:{port}/", stderr=True)
+        say(f"Console at {scheme}://{f'[{host}]' if ':' in host else host}:{port}/", stderr=True)
         await child.ended()
         _log.warning("the console has ended, the run goes on; the end of %s: %s", log, child.last_lines(3))

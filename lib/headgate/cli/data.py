@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from headgate import reports, storage
+from headgate.cli.live import progress_bar
 from headgate.cli.options import JournalChoices, MissingChoice, NamedStoreChoices, ScoreChoices, StoreChoices
-from headgate.cli.output import AsJson, console, counted, print_json, print_table, say, write_page
+from headgate.cli.output import CHECK_FAILED, AsJson, counted, print_json, print_table, say, tell, write_page
 from headgate.cli.stored import chosen_samples, existing_store, no_samples, require_stored
 from headgate.core.errors import InvalidInputError
 from headgate.storage import EXPORT_FORMATS, IMPORT_FORMATS, ExportFormat, ImportFormat
@@ -45,7 +44,7 @@ def query(sql: str, choices: StoreChoices | None = None, *, as_json: AsJson = Fa
 def summary(
     choices: StoreChoices | None = None,
     *,
-    rebuild: Annotated[bool, Parameter(negative="", help="Read every part again, not just what is new.")] = False,
+    rebuild: Annotated[bool, Parameter(help="Read every part again, not just what is new.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Show counts, means and 95 % intervals per model and environment, and write them to the store's summary."""
@@ -99,12 +98,9 @@ def report(
     made = reports.build_report(frame, title=title, settings={"store": store.url}, with_png=False, missing=missing)
     write_page(output, made.html)
     scored = int(made.tables["leaderboard"]["scored"].sum())
-    if as_json:
-        print_json({"path": str(output.resolve()), "samples": frame.height, "scored": scored})
-    else:
-        of = "" if scored == frame.height else f", {scored or 'none'} of them scored"
-        say(f"{counted(frame.height, 'sample')}{of}: {output.resolve()}")
-    return 0
+    of = "" if scored == frame.height else f", {scored or 'none'} of them scored"
+    document = {"path": str(output.resolve()), "samples": frame.height, "scored": scored}
+    return tell(document, f"{counted(frame.height, 'sample')}{of}: {output.resolve()}", as_json=as_json)
 
 
 def export(
@@ -115,9 +111,7 @@ def export(
         ExportFormat | None, Parameter(name="--format", help="Format of the file or folder. Default: by its suffix.")
     ] = None,
     min_score: Annotated[float | None, Parameter(help="Only samples with at least this score.")] = None,
-    successes: Annotated[
-        bool, Parameter(negative="", help="Only samples that their environment calls a success.")
-    ] = False,
+    successes: Annotated[bool, Parameter(help="Only samples that their environment calls a success.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Write stored samples for other tools: JSON lines, logs of inspect_ai, Parquet, a data set, lines for fine-tuning.
@@ -127,35 +121,16 @@ def export(
     """
     given = choices or ScoreChoices()
     chosen = given.chosen(min_score=min_score, successes=successes)
-    with _progress("exported", is_shown=not as_json) as show:
-        written = asyncio.run(
-            _export(
-                _store(given),
-                output,
-                form or _form_of(output, EXPORT_FORMATS),
-                now=time.time(),
-                chosen=chosen,
-                on_progress=show,
-            )
-        )
-    if as_json:
-        print_json({"path": str(output), "rows": written})
-    else:
-        say(f"{counted(written, 'row')}: {output}")
-    return 0
+    store, written_as = _store(given), form or _form_of(output, EXPORT_FORMATS)
 
+    async def exported(show: Callable[..., None] | None) -> int:
+        await require_stored(store, campaign=chosen.campaign)
+        return await storage.export_samples(store, output, written_as, now=time.time(), chosen=chosen, on_progress=show)
 
-async def _export(
-    store: storage.SampleStore,
-    output: Path,
-    form: ExportFormat,
-    *,
-    now: float,
-    chosen: storage.Chosen,
-    on_progress: Callable[..., None] | None,
-) -> int:
-    await require_stored(store, campaign=chosen.campaign)
-    return await storage.export_samples(store, output, form, now=now, chosen=chosen, on_progress=on_progress)
+    with progress_bar("samples exported", is_shown=_is_watched(as_json)) as show:
+        written = asyncio.run(exported(show))
+    document = {"path": str(output), "rows": written}
+    return tell(document, f"{counted(written, 'row')}: {output}", as_json=as_json)
 
 
 def _form_of(path: Path, known: Sequence[str]) -> Literal["inspect", "jsonl", "parquet"]:
@@ -192,7 +167,7 @@ def import_(
     """
     settings = (choices or NamedStoreChoices()).load().settings
     read = 0
-    with _progress("read", is_shown=not as_json) as show:
+    with progress_bar("samples read", is_shown=_is_watched(as_json)) as show:
 
         def told(done: int) -> None:
             nonlocal read
@@ -219,7 +194,7 @@ def import_(
         _warn_of(imported.problems)
         before = f", {known:,} more were in the store already" if known else ""
         say(f"{counted(imported.rows, 'sample')} from {source}{before}")
-    return 4 if imported.problems else 0
+    return CHECK_FAILED if imported.problems else 0
 
 
 def compact(
@@ -235,14 +210,8 @@ def compact(
     done = asyncio.run(existing_store(settings).compact(time.time(), policy))
     document = {"merged_parts": done.parts_before, "into_parts": done.parts_after, "rows": done.rows}
     document["dropped_conversations"] = done.conversations
-    if as_json:
-        print_json(document)
-    else:
-        console().print(
-            f"{counted(done.parts_before, 'part')} became {done.parts_after}, {counted(done.rows, 'row')}",
-            highlight=False,
-        )
-    return 0
+    parts = f"{counted(done.parts_before, 'part')} became {done.parts_after}"
+    return tell(document, f"{parts}, {counted(done.rows, 'row')}", as_json=as_json)
 
 
 def verify(choices: StoreChoices | None = None, *, as_json: AsJson = False) -> int:
@@ -256,8 +225,8 @@ def verify(choices: StoreChoices | None = None, *, as_json: AsJson = False) -> i
     else:
         _warn_of(found.problems)
         read = (counted(found.manifests, "manifest"), counted(found.parts, "part"), counted(found.rows, "row"))
-        console().print(f"{', '.join(read)} read", highlight=False)
-    return 4 if found.problems else 0
+        say(f"{', '.join(read)} read")
+    return CHECK_FAILED if found.problems else 0
 
 
 def repair_(file: Path | None = None, choices: JournalChoices | None = None, *, as_json: AsJson = False) -> int:
@@ -282,7 +251,7 @@ def repair_(file: Path | None = None, choices: JournalChoices | None = None, *, 
         print_table(f"{path}: saved", ("table", "rows"), list(done.rows.items()), right=(1,))
         said = [*(f"Lost: {each}." for each in done.lost), f"The damaged file is kept as {done.kept_as}."]
         say("\n".join(said))
-    return 4 if done.lost else 0
+    return CHECK_FAILED if done.lost else 0
 
 
 def _store(choices: StoreChoices | None) -> storage.SampleStore:
@@ -294,12 +263,5 @@ def _warn_of(problems: tuple[storage.Problem, ...]) -> None:
         say(f"left out {problem.path}: {problem.reason}", stderr=True)
 
 
-@contextlib.contextmanager
-def _progress(done: str, *, is_shown: bool) -> Iterator[Callable[..., None] | None]:
-    """Give what draws a bar of the samples that are done; nothing where nobody looks."""
-    if not is_shown or not sys.stdout.isatty():
-        yield None
-        return
-    with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), transient=True) as bar:
-        task = bar.add_task(f"samples {done}", total=None)
-        yield lambda completed, total=None: bar.update(task, completed=completed, total=total)
+def _is_watched(as_json: bool) -> bool:
+    return not as_json and sys.stdout.isatty()

@@ -18,17 +18,17 @@ def demo(
     ),
     roster: Annotated[Path | None, Parameter(help="Sample these models in place of the baselines.")] = None,
     duration: Annotated[float, Parameter(help="Sample each environment for this many seconds.")] = 30.0,
-    keep_serving: Annotated[
-        bool, Parameter(negative="", help="Leave the Prefect server and its UI up until Ctrl-C.")
-    ] = False,
+    keep_serving: Annotated[bool, Parameter(help="Leave the Prefect server and its UI up until Ctrl-C.")] = False,
     local_model: Annotated[
-        bool, Parameter(help="Sample the small local model beside the baselines, where it is installed.")
+        bool,
+        Parameter(
+            negative="--no-local-model",
+            help="Sample the small local model beside the baselines, where it is installed.",
+        ),
     ] = True,
     cluster: Annotated[
         bool,
-        Parameter(
-            negative="", help="Instead, show checkpoints, a training and outside workers on a local Ray of two nodes."
-        ),
+        Parameter(help="Instead, show checkpoints, a training and outside workers on a local Ray of two nodes."),
     ] = False,
 ) -> int:
     """Sample models in four environments through Prefect deployments, and report.

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 from cyclopts import App, Parameter
-from rich.console import Console
 from rich.text import Text
 
 from headgate import run as runs
 from headgate import storage
 from headgate.cli.options import RosterChoices, StoreChoices
-from headgate.cli.output import AsJson, console, counted, print_json, print_table, safe_lines
+from headgate.cli.output import AsJson, console, counted, print_json, print_table, say
 from headgate.config import Settings
 from headgate.core import ChatReply, Message
 from headgate.core.errors import HeadgateError
@@ -50,19 +48,15 @@ _TRIED = ("score", "success", "why", "error_kind", "error", "turns", "prompt_tok
 environments: Final = App(name="environments", result_action="return_value")
 
 
-@dataclass(frozen=True, slots=True)
-class MeanCost:
-    """What a sample has cost on average, over everything in the store.
+class MeanCost(NamedTuple):
+    """What a sample has cost on average, over everything in the store."""
 
-    Attributes:
-        samples: how many, those without a score included.
-        tokens: prompt and completion, per sample.
-        seconds: per scored sample, None before the first.
-    """
-
-    samples: int
-    tokens: float
-    seconds: float | None
+    samples: int = 0
+    """How many, those without a score included."""
+    mean_tokens: float | None = None
+    """Prompt and completion, per sample."""
+    mean_seconds: float | None = None
+    """Per scored sample, None before the first."""
 
 
 @environments.default
@@ -86,7 +80,7 @@ def list_(
     if as_json:
         print_json(
             {
-                "environments": [_document(entry, costs.get(entry.name)) for entry in entries],
+                "environments": [_document(entry, costs.get(entry.name, MeanCost())) for entry in entries],
                 "collections": [_collection_document(entry) for entry in collections],
             }
         )
@@ -95,7 +89,7 @@ def list_(
     print_table(
         title,
         _COLUMNS,
-        [_row(entry, costs.get(entry.name)) for entry in entries],
+        [_row(entry, costs.get(entry.name, MeanCost())) for entry in entries],
         right=range(1, 7),
         spare=("licence", "rounds", "seconds", "tokens"),
     )
@@ -120,39 +114,28 @@ async def _costs(settings: Settings) -> Mapping[str, MeanCost]:
     return costs
 
 
-def _row(entry: Available, cost: MeanCost | None) -> Sequence[object]:
+def _row(entry: Available, cost: MeanCost) -> Sequence[object]:
     spec = entry.spec
     if spec is None:
         return (entry.name, *[None] * (len(_COLUMNS) - 2), entry.problem)
-    tokens, seconds = (cost.tokens, cost.seconds) if cost else (None, None)
-    figures = (spec.daily_rate, spec.data_length, spec.max_rounds, spec.chance_score, tokens, seconds)
+    figures = (spec.daily_rate, spec.data_length, spec.max_rounds, spec.chance_score, *cost[1:])
     return (entry.name, *figures, spec.licence or None, spec.summary)
 
 
-def _document(entry: Available, cost: MeanCost | None) -> Mapping[str, Any]:
+def _document(entry: Available, cost: MeanCost) -> Mapping[str, Any]:
     stated = {name: getattr(entry.spec, name, None) for name in _SPEC}
-    return {
-        "name": entry.name,
-        "problem": entry.problem,
-        **stated,
-        "licence": stated["licence"] or None,
-        "samples": cost.samples if cost else 0,
-        "mean_tokens": cost.tokens if cost else None,
-        "mean_seconds": cost.seconds if cost else None,
-    }
+    stated["licence"] = stated["licence"] or None
+    return {"name": entry.name, "problem": entry.problem, **stated, **cost._asdict()}
 
 
 def _print_collections(collections: Sequence[AvailableCollection]) -> None:
     rows = [(f"{entry.prefix}:…", entry.extra, entry.problem or entry.summary) for entry in collections]
-    print_table(
-        f"{len(rows)} collections (headgate environments --collection NAME)",
-        ("collection", "extra", "what it holds"),
-        rows,
-    )
+    title = f"{len(rows)} collections (headgate environments --collection NAME)"
+    print_table(title, ("collection", "extra", "what it holds"), rows)
 
 
 def _collection_document(entry: AvailableCollection) -> Mapping[str, Any]:
-    return {"prefix": entry.prefix, "extra": entry.extra, "summary": entry.summary, "problem": entry.problem}
+    return {name: getattr(entry, name) for name in ("prefix", "extra", "summary", "problem")}
 
 
 @environments.command(name="try")
@@ -174,61 +157,58 @@ def try_(
     Example: headgate environments try agentgym:textcraft --model baseline-greedy --index 7
     """
     settings = (choices or RosterChoices()).load().settings
-    show = None if as_json else _teller(console())
+    show = None if as_json else _teller()
     done = asyncio.run(runs.trial(settings, name, model, index, show))
     if as_json:
         print_json(_trial_document(done))
     else:
-        _conclude(console(), done)
+        _conclude(done)
     return UNSCORED if done.result.score is None and not done.result.questions else 0
 
 
-def _teller(out: Console) -> Callable[[Sequence[Message], ChatReply], None]:
+def _teller() -> Callable[[Sequence[Message], ChatReply], None]:
     """Return what prints each message once, as soon as the model has replied to it."""
     told = 0
 
     def tell(messages: Sequence[Message], reply: ChatReply) -> None:
         nonlocal told
         for message in messages[told:]:
-            _print_message(out, message.role, message.content, "")
+            _print_message(message.role, message.content, "")
         told = len(messages) + 1
         tokens = f"{reply.prompt_tokens} + {reply.completion_tokens} tokens, {reply.latency_s:.2f} s"
-        _print_message(out, "assistant", reply.text, tokens)
+        _print_message("assistant", reply.text, tokens)
 
     return tell
 
 
-def _print_message(out: Console, role: str, content: str, note: str) -> None:
+def _print_message(role: str, content: str, note: str) -> None:
     heading = Text(f"── {role} ", style=f"bold {_STYLES[role]}")
     heading.append(note, style="dim")
-    out.print(heading)
-    # Line by line: a terminal must not take orders from what a model says, and lines are what it is shown in.
-    out.print(safe_lines(content), markup=False, highlight=False)
-    out.print()
+    console().print(heading)
+    say(f"{content}\n")
 
 
-def _conclude(out: Console, done: runs.Trial) -> None:
+def _conclude(done: runs.Trial) -> None:
     result = done.result
     if result.questions:
-        out.print("── a judge would be asked", style="bold yellow")
+        console().print("── a judge would be asked", style="bold yellow")
         for message in result.questions[0]:
-            out.print(safe_lines(message.content), markup=False, highlight=False)
-        out.print()
+            say(message.content)
+        say("")
     if result.error:
         kind = result.error_kind.value if result.error_kind else "after the score"
-        out.print(f"error ({kind}): {safe_text(result.error)}", markup=False, highlight=False)
+        say(f"error ({kind}): {safe_text(result.error)}")
     says = "no score" if result.score is None else f"score {result.score:g} ({_VERDICT[result.success]})"
     if result.questions:
         says = "no score here, a judge gives it: `headgate judge` runs it with one"
-    out.print(f"{done.spec.name} task {done.index}, {done.model}: {says}", style="bold", highlight=False, markup=False)
+    said = f"{done.spec.name} task {done.index}, {done.model}: {says}"
+    console().print(said, style="bold", highlight=False, markup=False)
     if result.why:
-        out.print(safe_text(result.why), markup=False, highlight=False)
+        say(safe_text(result.why))
     replies = counted(result.turns, "reply", "replies")
-    out.print(
+    say(
         f"{replies}, {result.prompt_tokens} + {result.completion_tokens} tokens, {done.took_s:.2f} s, "
-        f"of which {done.model_s:.2f} s were the model's",
-        highlight=False,
-        markup=False,
+        f"of which {done.model_s:.2f} s were the model's"
     )
 
 

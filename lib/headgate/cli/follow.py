@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -14,14 +13,13 @@ from rich.live import Live
 
 from headgate import reports
 from headgate import run as runs
-from headgate.cli.options import NOT_SCORED, CheckpointChoices, EnableMonitoring, MonitorPort, Verbose
-from headgate.cli.output import AsJson, console, counted, print_json, print_rows, say, write_page
-from headgate.cli.run import Limits, at_hand
+from headgate.cli.options import CheckpointChoices, EnableMonitoring, MonitorPort, Verbose
+from headgate.cli.output import CHECK_FAILED, AsJson, console, counted, print_json, print_rows, say, write_page
+from headgate.cli.run import Limits, at_hand, logs_are_hidden
 from headgate.config import Settings
 from headgate.core.errors import InvalidInputError
 from headgate.core.status import CampaignStatus
 from headgate.net import event_loop
-from headgate.telemetry import setup_logging
 
 _SPARE: Final = ("from", "missing", "its interval", "95 % interval")
 _TEXT: Final = frozenset({"checkpoint", "from", "verdict"})
@@ -48,12 +46,12 @@ def follow(
     replicas: Annotated[str, Parameter(help="Number of engines, or minimum-maximum, such as 0-2.")] = "",
     priority: Annotated[float | None, Parameter(help="Priority of the engines while they wait for GPUs.")] = None,
     engine_option: Annotated[
-        tuple[str, ...], Parameter(negative="", help="Further flag of the engine, as name=value; may be repeated.")
+        tuple[str, ...], Parameter(help="Further flag of the engine, as name=value; may be repeated.")
     ] = (),
     option: Annotated[
-        tuple[str, ...], Parameter(negative="", help="Field of every request, as temperature=0; may be repeated.")
+        tuple[str, ...], Parameter(help="Field of every request, as temperature=0; may be repeated.")
     ] = (),
-    once: Annotated[bool, Parameter(negative="", help="Evaluate the checkpoints that are there now, and end.")] = False,
+    once: Annotated[bool, Parameter(help="Evaluate the checkpoints that are there now, and end.")] = False,
     duration: Annotated[float | None, Parameter(help="Start no new checkpoint after this many seconds.")] = None,
     output: Annotated[
         Path | None, Parameter(name=("--output", "-o"), help="Write a page with the curve to this file.")
@@ -90,36 +88,26 @@ def follow(
         newest=newest,
         entry={"options": _values("--option", option)} if option else {},
     )
-    is_live = sys.stdout.isatty() and not as_json and not verbose
-    setup_logging(verbosity=0 if is_live else 1 + verbose)
+    is_live = logs_are_hidden(verbose, as_json=as_json)
     if not as_json:
         say(f"following {order.model_name} in {place}: {counted(instances, 'task')} per environment; Ctrl-C ends")
     result = event_loop.run(
         _followed(settings.settings, order, limits, output, until_idle=once, duration_s=duration, is_live=is_live)
     )
-    has_score = result.curve.best is not None
+    status = CHECK_FAILED if result.curve.best is None else 0
     if as_json:
-        print_json(
-            {
-                **reports.curve_document(result.curve),
-                "evaluated": list(result.evaluated),
-                "failed": dict(result.failed),
-                "skipped": result.skipped,
-                "stopped_by": result.stopped_by,
-            }
-        )
-        return 0 if has_score else NOT_SCORED
+        print_json(result.document())
+        return status
     print_rows(f"checkpoints of {order.model_name}", reports.curve_rows(result.curve), names=_TEXT, spare=_SPARE)
     for revision, why in result.failed.items():
         say(f"{revision} has no score: {why}")
     if result.skipped:
-        say(
-            f"{counted(result.skipped, 'older checkpoint')} left out: only the newest {newest} are evaluated (--newest)"
-        )
+        older = counted(result.skipped, "older checkpoint")
+        say(f"{older} left out: only the newest {newest} are evaluated (--newest)")
     say(f"{counted(len(result.evaluated), 'checkpoint')} evaluated ({result.stopped_by})")
-    if output is not None and has_score:
+    if output is not None and not status:
         say(str(output.resolve()))
-    return 0 if has_score else NOT_SCORED
+    return status
 
 
 def _values(name: str, pairs: tuple[str, ...]) -> dict[str, Any]:

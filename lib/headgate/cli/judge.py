@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from cyclopts import Parameter
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from headgate import run as runs
-from headgate.cli.options import NOT_SCORED, EnableMonitoring, JudgeChoices, MonitorPort, Verbose
-from headgate.cli.output import INTERRUPTED, AsJson, console, counted, print_json, print_table
-from headgate.cli.run import STOPPED_EARLY, Limits, Repeats, at_hand, is_unscored, matrix_of, show_unscored
+from headgate.cli.live import progress_bar
+from headgate.cli.options import EnableMonitoring, JudgeChoices, MonitorPort, Verbose
+from headgate.cli.output import CHECK_FAILED, INTERRUPTED, AsJson, counted, print_json, print_table, say
+from headgate.cli.run import Limits, Repeats, at_hand, is_unscored, logs_are_hidden, matrix_of, show_unscored
 from headgate.config import Settings
 from headgate.net import event_loop
-from headgate.telemetry import setup_logging
 
 if TYPE_CHECKING:
     import polars as pl
 
-JUDGED_COLUMNS = (
-    "model",
-    "environment",
-    "samples",
-    "scored",
-    "successes",
-    "mean_score",
-    "judgements",
-    "agreement",
-    "judge_errors",
-    "errors",
-)
+R = TypeVar("R")
+
+JUDGED_COLUMNS = ("model", "environment", "samples", "scored", "successes", "mean_score", "judgements", "agreement",
+                  "judge_errors", "errors")  # fmt: skip
 """Of the table, and keys of each pair in `--json`."""
 
 AGREEMENT_COLUMNS = ("answers", "judgements", "alpha", "low", "high", "spread")
@@ -63,9 +53,9 @@ def judge(
         .load(enable_monitoring=enable_monitoring, monitor_port=monitor_port, repeats=repeats)
         .settings
     )
-    is_live = sys.stdout.isatty() and not as_json and not verbose
-    setup_logging(verbosity=0 if is_live else 1 + verbose)
-    result = event_loop.run(_run(settings, instances, limits, is_live=is_live))
+    is_live = logs_are_hidden(verbose, as_json=as_json)
+    judged = partial(runs.run_judged, settings, instances=instances)
+    result = event_loop.run(judged_live(judged, settings, limits, is_live))
     matrix = event_loop.run(_judged_matrix(settings, result))
     if as_json:
         print_json(judged_document(result))
@@ -77,7 +67,7 @@ def judge(
             right=range(2, len(JUDGED_COLUMNS)),
         )
         _show_agreement(result)
-        console().print(
+        say(
             f"{counted(result.samples, 'sample')}, {result.scored} scored, "
             f"{result.stored} stored in {settings.store}, {result.spooled} spooled, "
             f"{counted(result.open_tasks, 'task')} open ({result.stopped_by})"
@@ -85,7 +75,7 @@ def judge(
         show_unscored(matrix)
     if result.was_interrupted:
         return INTERRUPTED
-    return STOPPED_EARLY if result.stopped_early else NOT_SCORED if is_unscored(matrix) else 0
+    return CHECK_FAILED if result.stopped_early or is_unscored(matrix) else 0
 
 
 async def _judged_matrix(settings: Settings, result: runs.RunResult) -> pl.DataFrame:
@@ -114,27 +104,17 @@ def _show_agreement(result: runs.RunResult) -> None:
         print_table("agreement of judgements (Krippendorff's alpha)", columns, rows, right=range(1, len(columns)))
 
 
-async def _run(settings: Settings, instances: int, limits: str, *, is_live: bool) -> runs.RunResult:
+async def judged_live(run: Callable[..., Awaitable[R]], settings: Settings, limits: str, is_live: bool) -> R:
+    """Return what a run with a judge gives that takes what is at hand; a bar shows where it is, if somebody looks."""
     async with at_hand(settings, limits) as given:
-        with progress_shown(is_live=is_live) as show:
-            return await runs.run_judged(settings, instances=instances, on_progress=show, **given)
+        with progress_bar("starting", is_shown=is_live) as bar:
 
+            async def show(progress: runs.RunProgress) -> None:
+                said = f"{progress.state}: {progress.rollouts} rollouts, {progress.unjudged} with the judge"
+                if bar is not None:
+                    bar(progress.recorded, progress.samples, said)
 
-@contextmanager
-def progress_shown(*, is_live: bool) -> Iterator[runs.OnProgress | None]:
-    """Give what moves the bar of a run with a judge; nothing where nobody looks."""
-    if not is_live:
-        yield None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console(), transient=True) as bar:
-        task = bar.add_task("starting", total=None)
-
-        async def show(progress: runs.RunProgress) -> None:
-            said = f"{progress.state}: {progress.rollouts} rollouts, {progress.unjudged} with the judge"
-            bar.update(task, description=said, completed=progress.recorded, total=progress.samples)
-
-        yield show
+            return await run(on_progress=show, **given)
 
 
 def judged_document(result: runs.RunResult) -> dict[str, Any]:

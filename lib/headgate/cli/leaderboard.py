@@ -9,8 +9,8 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 
 from headgate import reports
-from headgate.cli.options import NOT_SCORED, MissingChoice, PageFile, ScoreChoices
-from headgate.cli.output import AsJson, console, counted, print_json, print_rows, say, write_page
+from headgate.cli.options import MissingChoice, PageFile, ScoreChoices
+from headgate.cli.output import CHECK_FAILED, AsJson, console, counted, print_json, print_rows, say, write_page
 from headgate.cli.stored import chosen_samples, existing_store, no_samples
 from headgate.core.errors import InvalidInputError, NoSamplesError
 from headgate.telemetry import safe_text
@@ -30,9 +30,7 @@ def leaderboard(
     choices: ScoreChoices | None = None,
     *,
     against: Annotated[str, Parameter(help="Compare all models with this one. Default: the best by mean.")] = "",
-    k: Annotated[
-        tuple[int, ...], Parameter(name="--k", negative="", help="Add pass@k and maj@k for this k; may be repeated.")
-    ] = (),
+    k: Annotated[tuple[int, ...], Parameter(name="--k", help="Add pass@k and maj@k for this k; may be repeated.")] = (),
     missing: MissingChoice = "bound",
     indifference: Annotated[
         float, Parameter(help="Either of two neighbours may come first when their means differ by this at most.")
@@ -70,13 +68,13 @@ def leaderboard(
         _show(board, output)
         if frame.is_empty():
             raise asyncio.run(no_samples(store, settings))
-    return 0 if board.standings else NOT_SCORED if board.unscored else NoSamplesError.exit_code
+    return 0 if board.standings else CHECK_FAILED if board.unscored else NoSamplesError.exit_code
 
 
 def _show(board: reports.Leaderboard, html: Path | None) -> None:
     rows = reports.standing_rows(board)
     if not board.standings:
-        console().print("There are no scored samples to compare.")
+        say("There are no scored samples to compare.")
     print_rows(f"{counted(len(rows), 'model')}, means with intervals by task", rows, names=_TEXT, spare=_SPARE)
     for note in reports.leaderboard_notes(board):
         console().print(safe_text(note), style="dim", highlight=False, markup=False)
@@ -94,6 +92,6 @@ def _show(board: reports.Leaderboard, html: Path | None) -> None:
     for problem in problems[:_PROBLEMS]:
         say(f"not told: {problem}", stderr=True)
     if len(problems) > _PROBLEMS:
-        console(stderr=True).print(f"not told: {len(problems) - _PROBLEMS} more of the kind; `--json` has them all")
+        say(f"not told: {len(problems) - _PROBLEMS} more of the kind; `--json` has them all", stderr=True)
     if html is not None:
         say(str(html.resolve()))

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from headgate.admission import MOST_SLOTS
-from headgate.cli.output import AsJson, console, print_json, print_table, say
+from headgate.cli.output import CHECK_FAILED, AsJson, print_json, print_table, say
 from headgate.core.errors import InvalidInputError, NotFoundError
 from headgate.orchestration import (
     FILE_SUFFIXES,
@@ -21,8 +21,6 @@ from headgate.orchestration import (
     open_slot_service,
     require_api,
 )
-
-_DISAGREES = 4
 
 
 def show(
@@ -94,7 +92,7 @@ def set_(
 def audit(
     names: Annotated[tuple[str, ...], Parameter(help="Limits by name; all of Headgate's without any.")] = (),
     *,
-    fix: Annotated[bool, Parameter(negative="", help="Set what a limit counts to what is held.")] = False,
+    fix: Annotated[bool, Parameter(help="Set what a limit counts to what is held.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Compare, twice, the slots that limits count as taken with the leases that processes hold.
@@ -111,12 +109,12 @@ def audit(
     if as_json:
         print_json([_document(report) | {"fixed": fix} for report in found])
     elif not found:
-        console().print("every limit counts the slots that are held")
+        say("every limit counts the slots that are held")
     else:
         rows = [(r.name, r.seen.active_slots, r.known, _verdict(r), "fixed" if fix else "") for r in found]
         title = f"{len(found)} limits count other slots than are held"
         print_table(title, ("limit", "taken", "held", "", ""), rows, right=(1, 2))
-    return _DISAGREES if found and not fix else 0
+    return CHECK_FAILED if found and not fix else 0
 
 
 async def _reports(names: Sequence[str]) -> list[LimitReport]:

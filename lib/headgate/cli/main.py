@@ -7,7 +7,7 @@ from asyncio import CancelledError
 from collections.abc import Sequence
 from typing import Final
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 from cyclopts.command_spec import CommandSpec
 
 import headgate
@@ -30,12 +30,16 @@ EXIT_CODES: Final = {
 
 
 class _Command(CommandSpec):
-    """A command whose one-line help is for the list of commands; its own help is its docstring, in Markdown."""
+    """A command whose one-line help is for the list of commands; its own help is its docstring, in Markdown.
+
+    Its options have no opposite, such as `--no-json`, but for those that name it.
+    """
 
     def resolve(self, parent_app: App) -> App:
         self.help = None
         app = super().resolve(parent_app)
         app.help_format = "markdown"
+        app.default_parameter = Parameter(negative=())
         return app
 
 

@@ -7,17 +7,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, dataclass_transform
 
 from cyclopts import Parameter
 
 from headgate import storage
+from headgate.cli.output import AsJson
 from headgate.config import LoadedSettings, load_settings
 from headgate.core import moment_of
 from headgate.core.errors import InvalidSettingError
 
-NOT_SCORED: Final = 4
-"""Exit status of a command none of whose samples has a score."""
+T = TypeVar("T")
 
 _SETTINGS: Final = {
     "roster": "roster",
@@ -51,11 +51,9 @@ _JudgeParallel = Annotated[int | None, Parameter(help="Maximum number of the jud
 
 _Rubric = Annotated[str | None, Parameter(help="YAML file of a rubric to judge by, in any environment.")]
 
-Verbose = Annotated[
-    int, Parameter(name=("--verbose", "-v"), count=True, negative="", help="More log lines; twice for all.")
-]
+Verbose = Annotated[int, Parameter(name=("--verbose", "-v"), count=True, help="More log lines; twice for all.")]
 
-EnableMonitoring = Annotated[bool | None, Parameter(negative="", help="Serve the monitoring API.")]
+EnableMonitoring = Annotated[bool | None, Parameter(help="Serve the monitoring API.")]
 
 MonitorPort = Annotated[int | None, Parameter(help="Port of the monitoring API; 0 takes a free one.")]
 
@@ -76,8 +74,14 @@ def names_in(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(name.strip() for text in given for name in text.split(",") if name.strip())
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def options(cls: type[T]) -> type[T]:
+    """Make a class one parameter of commands: its fields are their options."""
+    of_fields = dataclass(frozen=True, slots=True, kw_only=True)(cls)
+    return Parameter(name="*")(of_fields)
+
+
+@options
 class SettingChoices:
     """Where settings come from; each flag wins over variables, files and defaults."""
 
@@ -88,9 +92,7 @@ class SettingChoices:
     campaign: Annotated[
         str | None, Parameter(help="YAML file of a campaign's settings, as --config takes: its store, its models.")
     ] = None
-    set: Annotated[
-        tuple[str, ...], Parameter(name="--set", negative="", help="Any setting, as name=value; may be repeated.")
-    ] = ()
+    set: Annotated[tuple[str, ...], Parameter(name="--set", help="Any setting, as name=value; may be repeated.")] = ()
 
     def load(self, **further: Any) -> LoadedSettings:
         """Return the settings; `further` are flags of the command itself.
@@ -136,16 +138,14 @@ class SettingChoices:
         return None, Path(self.campaign)
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options
 class RosterChoices(SettingChoices):
     """For commands that ask models."""
 
     roster: _Roster = None
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options
 class StoreChoices(SettingChoices):
     """For commands that read stored samples."""
 
@@ -154,8 +154,7 @@ class StoreChoices(SettingChoices):
     ] = None
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options
 class NamedStoreChoices(StoreChoices):
     """For commands that store samples under a campaign's name, or look for those of one."""
 
@@ -164,22 +163,18 @@ class NamedStoreChoices(StoreChoices):
     campaign: _CampaignName = None
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options
 class SampleChoices(NamedStoreChoices):
     """For commands that choose among the stored samples."""
 
     environment: Annotated[
         tuple[str, ...],
-        Parameter(
-            name=("--environment", "-e"), negative="", help="Only these environments; comma separated, or repeated."
-        ),
+        Parameter(name=("--environment", "-e"), help="Only these environments; comma separated, or repeated."),
     ] = ()
     model: Annotated[
         tuple[str, ...],
         Parameter(
             name=("--model", "-m"),
-            negative="",
             help="Only these models: keys, or names for all revisions; comma separated, or repeated.",
         ),
     ] = ()
@@ -209,22 +204,20 @@ class SampleChoices(NamedStoreChoices):
         return " ".join(f"{name} {moment}" for name, moment in ends if moment)
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options
 class ScoreChoices(SampleChoices):
     """For commands that show scores."""
 
-    original: Annotated[
-        bool, Parameter(negative="", help="Scores as samples were stored with them, not as they were rescored.")
-    ] = False
+    original: Annotated[bool, Parameter(help="Scores as samples were stored with them, not as they were rescored.")] = (
+        False
+    )
 
     def chosen(self, **further: Any) -> storage.Chosen:
         """Return which samples are chosen, and whether by their first scores."""
         return SampleChoices.chosen(self, original=self.original, **further)
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options
 class RescoreChoices(SampleChoices):
     """For commands that score stored samples anew."""
 
@@ -235,16 +228,14 @@ class RescoreChoices(SampleChoices):
     rubric: _Rubric = None
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options
 class JournalChoices(NamedStoreChoices):
     """For commands that look for what a campaign has in progress."""
 
     journal: _Journal = None
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options
 class RunChoices(SettingChoices):
     """For commands that steer a campaign: by its monitoring API, or in its journal."""
 
@@ -257,8 +248,16 @@ class RunChoices(SettingChoices):
     ] = None
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options
+class Order(RunChoices):
+    """For commands that give a campaign an order, and why."""
+
+    reason: Annotated[str, Parameter(help="Reason, kept with the change and shown to others.")] = ""
+    dry_run: Annotated[bool, Parameter(help="Say what would be done, and change nothing.")] = False
+    as_json: AsJson = False
+
+
+@options
 class CheckpointChoices(JournalChoices):
     """For commands that run a campaign whose models they know themselves."""
 
@@ -266,7 +265,6 @@ class CheckpointChoices(JournalChoices):
         tuple[str, ...],
         Parameter(
             name=("--environment", "-e"),
-            negative="",
             help="Environments, by name or pattern; comma separated, or repeated.",
         ),
     ] = ()
@@ -279,8 +277,7 @@ class CheckpointChoices(JournalChoices):
     ] = None
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options
 class Choices(CheckpointChoices):
     """For commands that run a campaign, or look at all of its settings."""
 
@@ -288,8 +285,7 @@ class Choices(CheckpointChoices):
     prices: _Prices = None
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
+@options
 class JudgeChoices(Choices):
     """For commands that have a judge read answers."""
 

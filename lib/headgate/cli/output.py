@@ -22,10 +22,13 @@ from headgate.telemetry import safe_text
 
 _SENTENCE: Final = 28
 
+CHECK_FAILED: Final = 4
+"""Exit status of a command whose check did not hold: something differs or failed, or no sample has a score."""
+
 INTERRUPTED: Final = 130
 """Exit status of a command that was told to end before it was done."""
 
-AsJson = Annotated[bool, Parameter(name="--json", negative="", help="Print one JSON document instead of text.")]
+AsJson = Annotated[bool, Parameter(name="--json", help="Print one JSON document instead of text.")]
 QueueUrl = Annotated[
     str | None, Parameter(help="The job queue's server; also HEADGATE_JOBQUEUE_URL, with HEADGATE_JOBQUEUE_TOKEN.")
 ]
@@ -58,13 +61,11 @@ def print_table(
             kept.remove(columns.index(name))
             left_out.append(name)
     if not _fits(widths, kept, out.width):
-        print_line(title)
+        say(title)
         first = next((at for at in range(len(columns)) if at not in right), 0)
         for row in cells:
-            print_line(row[first])
-            print_line(
-                "  " + ", ".join(f"{columns[at]}: {cell}" for at, cell in enumerate(row) if at != first and cell)
-            )
+            say(row[first])
+            say("  " + ", ".join(f"{columns[at]}: {cell}" for at, cell in enumerate(row) if at != first and cell))
         return
     placed = [place for place, at in enumerate(kept) if at in right]
     table = drawn_table(title, [columns[at] for at in kept], [[row[at] for at in kept] for row in cells], right=placed)
@@ -100,9 +101,14 @@ def _least_width(cells: Sequence[str]) -> int:
     )
 
 
-def print_line(line: str, *, stderr: bool = False) -> None:
-    """Print one line as it stands, whatever rich reads in `[/brackets]`."""
-    console(stderr=stderr).print(safe_text(line), highlight=False, markup=False)
+def tell(document: Any, *lines: str, as_json: bool) -> int:
+    """Print a document for programs, or lines for people; return the exit status of a command that is done."""
+    if as_json:
+        print_json(document)
+    else:
+        for line in lines:
+            say(line)
+    return 0
 
 
 def write_page(path: Path, text: str) -> None:

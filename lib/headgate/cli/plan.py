@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from headgate import reports, sampling, storage
 from headgate import run as runs
 from headgate.cli.options import Choices
-from headgate.cli.output import AsJson, console, print_json, print_table, say
+from headgate.cli.output import CHECK_FAILED, AsJson, print_json, print_table, say
 from headgate.config import Settings
 from headgate.core import Model, Prices
 from headgate.core.errors import InvalidInputError, StoreError
@@ -60,8 +60,8 @@ def plan(
         _print(found)
         _print_costs(prices, costs, lanes)
         for name in [*(f"daily_tokens {key}" for key in unknown), *unknown_rates][:_UNKNOWN_ROWS]:
-            console().print(f"{name}: unknown what it carries, no sample of it is stored", highlight=False)
-    return 0 if found.fits else 4
+            say(f"{name}: unknown what it carries, no sample of it is stored")
+    return 0 if found.fits else CHECK_FAILED
 
 
 def _lanes(settings: Settings, models: Sequence[Model], prices: Prices) -> dict[str, str]:
@@ -155,19 +155,15 @@ def _print(found: sampling.CapacityCheck) -> None:
     )
     for name, seconds in found.episode_s.items():
         kind = "measured" if found.is_measured[name] else "assumed"
-        console().print(f"{name}: {seconds:.1f} s per episode ({kind})", highlight=False)
+        say(f"{name}: {seconds:.1f} s per episode ({kind})")
     if (rate := _binding_rate(found)) is not None:
-        console().print(
-            f"of the limits per minute, {rate.name} binds first: samples of a day take {24 * rate.load:.1f} h by it",
-            highlight=False,
-        )
+        say(f"of the limits per minute, {rate.name} binds first: samples of a day take {24 * rate.load:.1f} h by it")
     verdict = "fits" if found.fits else "does not fit"
-    console().print(
+    say(
         f"{found.demanded_per_day:,.0f} samples a day ({found.boosted_per_day:,.0f} while every model is boosted) "
         f"{verdict}: {found.binding.name} binds at {found.binding.load:.0%}; "
         f"{found.workers_needed:.1f} workers are busy on average"
-        + (f", and {found.outside_needed:.1f} outside workers" if found.outside_needed else ""),
-        highlight=False,
+        + (f", and {found.outside_needed:.1f} outside workers" if found.outside_needed else "")
     )
 
 

@@ -10,16 +10,17 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from cyclopts import Parameter, Token
 from rich.live import Live
 
 from headgate import orchestration, reports, storage
 from headgate import run as runs
-from headgate.cli.options import NOT_SCORED, Choices, EnableMonitoring, MonitorPort, Verbose
-from headgate.cli.output import INTERRUPTED, AsJson, console, counted, print_json, say
+from headgate.cli.options import Choices, EnableMonitoring, MonitorPort, Verbose
+from headgate.cli.output import CHECK_FAILED, INTERRUPTED, AsJson, console, counted, print_json, say
 from headgate.config import Settings
+from headgate.core.errors import InvalidInputError
 from headgate.core.status import CampaignStatus
 from headgate.net import event_loop
 from headgate.telemetry import Sink, setup_logging, status_document
@@ -28,12 +29,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from headgate.sampling import RosterSource
-
-
-from headgate.core.errors import InvalidInputError
-
-STOPPED_EARLY: Final = 4
-"""Exit status of a campaign that gave up because its samples kept failing."""
 
 Limits = Annotated[
     str,
@@ -74,7 +69,7 @@ def run(
     enable_monitoring: EnableMonitoring = None,
     monitor_port: MonitorPort = None,
     with_console: Annotated[
-        bool, Parameter(name="--console", negative="", help="Serve the console of this run, by a process beside it.")
+        bool, Parameter(name="--console", help="Serve the console of this run, by a process beside it.")
     ] = False,
     trace: Annotated[
         Path | None, Parameter(help="Write a trace for Perfetto to this file at the end; .gz compresses it.")
@@ -112,12 +107,11 @@ def run(
         environment_hosts=environment_hosts,
         ray_address=ray_address,
     )
-    is_live = sys.stdout.isatty() and not as_json and not verbose
-    setup_logging(verbosity=0 if is_live else 1 + verbose)
+    is_live = logs_are_hidden(verbose, as_json=as_json)
     result = event_loop.run(_run(loaded.settings, duration, limits, is_live=is_live, with_console=with_console))
     matrix = event_loop.run(matrix_of(loaded.settings)) if loaded.settings.instances is not None else None
     has_failed = result.stopped_early or bool(result.given_up)
-    status = STOPPED_EARLY if has_failed else NOT_SCORED if is_unscored(matrix) else 0
+    status = CHECK_FAILED if has_failed or is_unscored(matrix) else 0
     if matrix is not None and result.was_interrupted:
         status = INTERRUPTED
     if as_json:
@@ -128,19 +122,23 @@ def run(
     else:
         for line in reports.status_lines(result.status):
             say(line)
-    console().print(
+    say(
         f"{counted(result.samples, 'sample')}, {result.stored} stored in {loaded.settings.store}, "
         f"{result.spooled} spooled, {counted(result.open_tasks, 'task')} open ({result.stopped_by})"
     )
-    for line in _remarks(result):
+    for line in [*_remarks(result), *(reports.ranking_lines(result.ranking) if result.ranking is not None else ())]:
         say(line)
-    if result.ranking is not None:
-        for line in reports.ranking_lines(result.ranking):
-            say(line)
     if matrix is not None:
         console().print(_scores(matrix, loaded.settings))
         show_unscored(matrix)
     return status
+
+
+def logs_are_hidden(verbose: int, *, as_json: bool) -> bool:
+    """Set the log up for a command that runs; return whether its terminal shows the run in place of log lines."""
+    is_live = sys.stdout.isatty() and not as_json and not verbose
+    setup_logging(verbosity=0 if is_live else 1 + verbose)
+    return is_live
 
 
 def _remarks(result: runs.RunResult) -> list[str]:
@@ -256,10 +254,10 @@ def stop_on_signals(stop: asyncio.Event, drain_s: float | None = None) -> None:
         if stop.is_set() and main is not None:
             main.cancel()
         elif drain_s is not None:
-            console(stderr=True).print(
+            say(
                 f"stopping: what is in progress has {drain_s:g} s to end (drain_timeout_s); Ctrl-C again ends at once, "
                 "and loses nothing that was sampled",
-                highlight=False,
+                stderr=True,
             )
         stop.set()
 

@@ -57,9 +57,7 @@ def serve_model(
 def serve_prefect(
     *,
     port: Annotated[int, Parameter(help="Port of API and UI.")] = 4200,
-    background: Annotated[
-        bool, Parameter(negative="", help="Return once it answers; `prefect server stop` ends it.")
-    ] = False,
+    background: Annotated[bool, Parameter(help="Return once it answers; `prefect server stop` ends it.")] = False,
 ) -> int:
     """Serve Prefect's API and UI on this machine, with your Prefect settings and database.
 

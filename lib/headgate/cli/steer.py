@@ -6,15 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable, Collection
 from contextlib import closing
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
 import httpx
 from cyclopts import Parameter
 
-from headgate.cli.options import RunChoices
-from headgate.cli.output import AsJson, counted, print_json, say
+from headgate.cli.options import Order, RunChoices
+from headgate.cli.output import AsJson, counted, tell, utc_time
 from headgate.config import Settings
 from headgate.core.audit import process_user
 from headgate.core.errors import HeadgateError, InvalidInputError
@@ -26,45 +24,22 @@ from headgate.telemetry import MonitorClient
 T = TypeVar("T")
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
-    """What every order may carry."""
-
-    reason: Annotated[str, Parameter(help="Reason, kept with the change and shown to others.")] = ""
-    dry_run: Annotated[bool, Parameter(negative="", help="Say what would be done, and change nothing.")] = False
-
-
 ModelChoice = Annotated[str | None, Parameter(name=("--model", "-m"), help="Only this model: NAME or NAME@REVISION.")]
 EnvironmentChoice = Annotated[str | None, Parameter(name=("--environment", "-e"), help="Only this environment.")]
 
 
-def pause(
-    *,
-    model: ModelChoice = None,
-    environment: EnvironmentChoice = None,
-    note: Note | None = None,
-    choices: RunChoices | None = None,
-    as_json: AsJson = False,
-) -> int:
+def pause(*, model: ModelChoice = None, environment: EnvironmentChoice = None, order: Order | None = None) -> int:
     """Pause a model, an environment, a model in an environment, or the whole run, until it is resumed.
 
     No further sample falls due or starts, samples in progress finish, and queued ones wait. A pause survives a
     restart.
     """
-    return _ordered("pause", note, choices, model=model, environment=environment, as_json=as_json)
+    return _ordered("pause", order, model=model, environment=environment)
 
 
-def resume(
-    *,
-    model: ModelChoice = None,
-    environment: EnvironmentChoice = None,
-    note: Note | None = None,
-    choices: RunChoices | None = None,
-    as_json: AsJson = False,
-) -> int:
+def resume(*, model: ModelChoice = None, environment: EnvironmentChoice = None, order: Order | None = None) -> int:
     """Resume what was paused; name it as for `headgate pause`."""
-    return _ordered("resume", note, choices, model=model, environment=environment, as_json=as_json)
+    return _ordered("resume", order, model=model, environment=environment)
 
 
 def set_(
@@ -73,9 +48,7 @@ def set_(
     *,
     model: ModelChoice = None,
     environment: EnvironmentChoice = None,
-    note: Note | None = None,
-    choices: RunChoices | None = None,
-    as_json: AsJson = False,
+    order: Order | None = None,
 ) -> int:
     """Change a rate, a cap, a budget or the workers of a campaign while it runs.
 
@@ -84,46 +57,31 @@ def set_(
     tokens in any 24 h, `workers` the episodes in progress of each process.
     """
     given = {"what": what, "value": _number(what, value), "model": model, "environment": environment}
-    return _ordered("set", note, choices, **given, as_json=as_json)
+    return _ordered("set", order, **given)
 
 
-def retry(
-    *,
-    model: ModelChoice = None,
-    note: Note | None = None,
-    choices: RunChoices | None = None,
-    as_json: AsJson = False,
-) -> int:
+def retry(*, model: ModelChoice = None, order: Order | None = None) -> int:
     """End the error pause of a model and its provider's cooldown now; without a model, of all."""
-    return _ordered("retry", note, choices, model=model, as_json=as_json)
+    return _ordered("retry", order, model=model)
 
 
-def withdraw(
-    *,
-    model: ModelChoice = None,
-    environment: EnvironmentChoice = None,
-    note: Note | None = None,
-    choices: RunChoices | None = None,
-    as_json: AsJson = False,
-) -> int:
+def withdraw(*, model: ModelChoice = None, environment: EnvironmentChoice = None, order: Order | None = None) -> int:
     """Withdraw the queued samples. Samples in progress finish, and samples that fall due later are taken."""
-    return _ordered("withdraw", note, choices, model=model, environment=environment, as_json=as_json)
+    return _ordered("withdraw", order, model=model, environment=environment)
 
 
-def drain(*, note: Note | None = None, choices: RunChoices | None = None, as_json: AsJson = False) -> int:
+def drain(*, order: Order | None = None) -> int:
     """Finish the samples in progress, then stop the run; queued tasks stay in its journal for the next run."""
-    return _ordered("drain", note, choices, as_json=as_json)
+    return _ordered("drain", order)
 
 
 def undo(
     revision: Annotated[int, Parameter(help="Number of the change; `headgate controls` lists them.")],
     *,
-    note: Note | None = None,
-    choices: RunChoices | None = None,
-    as_json: AsJson = False,
+    order: Order | None = None,
 ) -> int:
     """Undo a change, unless a later one changed the same thing."""
-    return _ordered("undo", note, choices, revision=revision, as_json=as_json)
+    return _ordered("undo", order, revision=revision)
 
 
 def controls(choices: RunChoices | None = None, *, as_json: AsJson = False) -> int:
@@ -138,39 +96,26 @@ def controls(choices: RunChoices | None = None, *, as_json: AsJson = False) -> i
         return _in_journal(settings, controls_at_rest)
 
     document, place = asyncio.run(asked())
-    if as_json:
-        print_json(document)
-        return 0
-    say(f"{counted(len(document['controls']), 'control')} in force, of {place}")
-    for control in document["controls"]:
-        say(f"{control['revision']:>6}  {control['says']}")
-    say("latest changes:" if document["log"] else "nothing was changed yet")
-    for change in document["log"]:
-        at = datetime.fromtimestamp(change["at"], UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        say(f"{change['revision']:>6}  {at}  {change['says']}")
-    return 0
+    lines = [f"{counted(len(document['controls']), 'control')} in force, of {place}"]
+    lines += [f"{control['revision']:>6}  {control['says']}" for control in document["controls"]]
+    lines.append("latest changes:" if document["log"] else "nothing was changed yet")
+    lines += [f"{one['revision']:>6}  {utc_time(one['at'])}  {one['says']}" for one in document["log"]]
+    return tell(document, *lines, as_json=as_json)
 
 
-def _ordered(verb: str, note: Note | None, choices: RunChoices | None, *, as_json: bool, **order: Any) -> int:
-    note, choices = note or Note(), choices or RunChoices()
-    settings = choices.load().settings
-    answer, place = asyncio.run(_steered(settings, choices.url, {"verb": verb, "reason": note.reason, **order}, note))
-    if as_json:
-        print_json(answer | {"told": place})
-    else:
-        say(str(answer.get("did") or answer.get("would")))
-        say(place)
-    return 0
+def _ordered(verb: str, order: Order | None, **about: Any) -> int:
+    order = order or Order()
+    answer, place = asyncio.run(_steered(order, {"verb": verb, "reason": order.reason, **about}))
+    return tell(answer | {"told": place}, str(answer.get("did") or answer.get("would")), place, as_json=order.as_json)
 
 
-async def _steered(
-    settings: Settings, url: str | None, order: dict[str, Any], note: Note
-) -> tuple[dict[str, Any], str]:
+async def _steered(order: Order, told: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """Return the answer to an order, and who was told: the running campaign, or its journal."""
-    async with MonitorClient(settings, url) as monitor:
-        if await _answers(monitor, settings, url):
+    settings = order.load().settings
+    async with MonitorClient(settings, order.url) as monitor:
+        if await _answers(monitor, settings, order.url):
             try:
-                return await monitor.steer(**order, dry_run=note.dry_run), f"told: {monitor.address}"
+                return await monitor.steer(**told, dry_run=order.dry_run), f"told: {monitor.address}"
             except httpx.HTTPError as error:
                 raise HeadgateError(
                     f"the campaign at {monitor.address} went away before it answered ({type(error).__name__})",
@@ -182,7 +127,7 @@ async def _steered(
 
     def at_rest(journal: Journal) -> dict[str, Any]:
         known = {"models": models, "environments": environments}
-        return steer_at_rest(journal, order, **known, by=process_user(), now=time.time(), dry_run=note.dry_run)
+        return steer_at_rest(journal, told, **known, by=process_user(), now=time.time(), dry_run=order.dry_run)
 
     answer, place = _in_journal(settings, at_rest)
     return answer, f"no campaign answers at {address}: written to {place}, which every run of it obeys"

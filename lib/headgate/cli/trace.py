@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, print_json, say
+from headgate.cli.output import AsJson, tell
 from headgate.telemetry import convert_events
 
 
@@ -24,11 +25,6 @@ def trace(
     Rotated predecessors of the file are read first.
     """
     made = convert_events(events, output)
-    if as_json:
-        print_json({
-            "path": str(output.resolve()), "events": made.events, "unreadable": made.unreadable, "runs": made.runs,
-            "seconds": made.seconds, "written": made.written,
-        })  # fmt: skip
-    else:
-        say(f"{made.events} events of {made.runs} runs over {made.seconds:.1f} s: {output.resolve()}")
-    return 0
+    path = str(output.resolve())
+    said = f"{made.events} events of {made.runs} runs over {made.seconds:.1f} s: {path}"
+    return tell({"path": path, **asdict(made)}, said, as_json=as_json)

@@ -6,14 +6,14 @@ import asyncio
 import re
 import time
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
 from headgate.cli.options import JournalChoices
-from headgate.cli.output import AsJson, print_json, say
+from headgate.cli.output import AsJson, tell
 from headgate.config import Settings
 from headgate.core import task_id_of
 from headgate.core.errors import InvalidInputError, StoreError
@@ -69,12 +69,7 @@ def why(
         )
     settings = (choices or JournalChoices()).load().settings
     answer = asyncio.run(_answer(settings, url, task, environment, sequence, stage))
-    if as_json:
-        print_json({name: getattr(answer, name) for name in Answer.__slots__})
-    else:
-        for line in lines_of(answer, time.time()):
-            say(line)
-    return 0
+    return tell(asdict(answer), *lines_of(answer, time.time()), as_json=as_json)
 
 
 def lines_of(answer: Answer, now: float) -> list[str]:

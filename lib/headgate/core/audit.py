@@ -71,12 +71,8 @@ def process_user() -> str:
 def record_change(what: str, thing: str, *, before: object = "", after: object = "", who: str = "") -> None:
     """Append an entry, durably; where that fails, the log has it: what was changed stays changed.
 
-    Args:
-        what: see `AuditEntry`, as the other texts; long ones are cut, and what looks like a key is masked.
-        thing: see there.
-        before: see there.
-        after: see there.
-        who: empty for `process_user`.
+    The texts are those of an `AuditEntry`, `who` being `process_user` when empty. Long ones are cut, and what looks
+    like a key is masked.
     """
     texts = [redacted(str(text), limit_chars=_CHARS) for text in (who or process_user(), what, thing, before, after)]
     entry = AuditEntry(datetime.now(UTC).isoformat(timespec="milliseconds"), *texts)

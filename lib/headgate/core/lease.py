@@ -34,7 +34,6 @@ class Lease:
         lease_id: unique within its book.
         epoch: fencing token; grows with every lease of its book, so a later lease of the same subject has a later one.
         generation: which life of the book granted it; a restarted book refuses leases of its former life.
-        holder: what holds it.
         subject: what it was taken for, e.g. a task id; empty when it stands for itself.
         units: capacity name -> units.
         acquired_at: monotonic seconds.

@@ -52,7 +52,6 @@ class RateNote(NamedTuple):
     Attributes:
         unit: its place in `RATE_UNITS`.
         limit: per minute.
-        remaining: what may be taken now.
         reset_s: seconds until the provider has room again.
     """
 

@@ -34,7 +34,6 @@ class Task:
         depends_on: tasks that must be done before.
         due_at: wall time at which the task fell due, seconds since the epoch.
         attempt: 1 for the first run; counts runs that ended without an accepted sample.
-        campaign: name of the campaign.
         request_seed: that its requests ask for, where they ask for one; another one for each repeat of the same task.
     """
 
@@ -136,7 +135,6 @@ class Sample:
         request_wait_s: spent waiting for admission of requests within the episode.
         prompt_tokens: sum over the episode's requests.
         completion_tokens: sum over the episode's requests.
-        turns: requests answered.
         attempts: requests sent, retries included.
         trace_id: 32 hex digits, shared by all events of this sample.
         conversation: JSON of the messages exchanged, or empty.

@@ -1,7 +1,6 @@
 from . import (
     answers as answers,
     apart as apart,
-    grades as grades,
     judge_questions as judge_questions,
     pairwise as pairwise,
     rubric as rubric,

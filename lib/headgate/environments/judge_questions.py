@@ -240,3 +240,27 @@ def _fence(answer: str, secret: str) -> str:
     """Return a line that is not in the answer: to write it there, a model would have to know it beforehand."""
     digest = hashlib.blake2b(answer.encode("utf-8", "replace"), key=secret.encode()[:64], digest_size=8).hexdigest()
     return f"ANSWER {digest}"
+
+
+_LETTER: Final = re.compile(r"\bgrade[\s*_]{0,9}:[\s*_]{0,9}(correct|partial|incorrect|[cpi])\b", re.IGNORECASE)
+_VALUES: Final = {"c": 1.0, "p": 0.5, "i": 0.0}
+
+_MAJORITY: Final = 0.51
+
+
+class ReadsGrades:
+    """Reads judges' replies, as a `JudgedEnvironment` does: C, P and I are 1, 0.5 and 0, and the last grade counts.
+
+    A success is what more than half of the judgements call correct. Holds nothing, so that it reads in any process: an
+    environment that is played in another one may need a judge if it has this.
+    """
+
+    def judgement(self, reply: str) -> Judgement | None:
+        """Return the grade in a judge's reply, or what it says in the form that judges are reminded of."""
+        text = verdict_text(reply)
+        grades = _LETTER.findall(text)
+        return Judgement(_VALUES[grades[-1][0].lower()], one_line(text[-600:])) if grades else read_judgement(reply)
+
+    def verdict(self, judgements: Sequence[Judgement]) -> Score:
+        """Return the mean of the grades."""
+        return mean_verdict(judgements, pass_mark=_MAJORITY)

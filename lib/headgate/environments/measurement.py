@@ -34,10 +34,8 @@ class BaselineScore:
     """How one baseline did.
 
     Attributes:
-        kind: which one.
         mean_score: over all episodes, 0 for one that failed.
         success_rate: share of episodes that the environment calls a success.
-        turns: mean replies per episode.
         errors: episodes that ended without a score.
     """
 
@@ -55,13 +53,10 @@ class Measurement:
     Times are means in milliseconds; processor time includes that of sandboxed programs that have ended.
 
     Attributes:
-        name: of the environment.
         episodes: per baseline.
         open_wall_ms: making a task; tasks that were made before are counted as they come, out of the cache.
         answer_wall_ms: taking one reply: judging it, or the next step.
         cpu_ms: processor time of everything but the baselines themselves, per episode.
-        opening_chars: length of the question.
-        baselines: one for each kind.
     """
 
     name: str

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import random
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Final
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+)
 
 from headgate.core import Message, checked_name, seed_of
-from headgate.core.documents import read_document
+from headgate.core.documents import flaws_in_words, read_document, text_like
 from headgate.core.errors import InvalidInputError
 from headgate.environments.answers import without_thinking
 from headgate.environments.judge_questions import judge_question, mean_verdict, read_judgement
@@ -25,49 +35,39 @@ ANSWER_CHARS: Final = 60_000
 _QUESTIONS: Final = 3
 """Wordings of one question to a judge: the criteria in another order each."""
 
-MAX_CRITERIA: Final = 50
-MAX_TEXT_CHARS: Final = 4_000
-_FIELDS: Final = frozenset({"name", "criteria", "pass_mark", "instructions"})
 _NEXT: Final = "A rubric has a name, criteria (each a text, or text and points), pass_mark and instructions."
 
+_Text = Annotated[str, StringConstraints(strip_whitespace=True, max_length=4_000)]
 
-@dataclass(frozen=True, slots=True)
-class Criterion:
+
+class Criterion(BaseModel):
     """One thing that counts: a sentence about the answer, and how much it is worth beside the others."""
 
-    text: str
-    points: float = 1.0
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    text: Annotated[_Text, AfterValidator(text_like(r".+", "must be one line of text"))]
+    points: Annotated[float, Field(gt=0)] = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Rubric:
+_Criterion = Annotated[Criterion, BeforeValidator(lambda value: {"text": value} if isinstance(value, str) else value)]
+
+
+class Rubric(BaseModel):
     """What a judge is to look for.
 
     Attributes:
         name: part of what samples are counted under.
-        criteria: one or more; a word in double quotes is one that a good answer uses.
+        criteria: a word in double quotes is one that a good answer uses.
         pass_mark: share of the points from which on an answer is a success.
         instructions: what else the judge is told.
     """
 
-    name: str
-    criteria: tuple[Criterion, ...]
-    pass_mark: float = 0.7
-    instructions: str = ""
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
-    def __post_init__(self) -> None:
-        checked_name(self.name, "rubric")
-        if not 1 <= len(self.criteria) <= MAX_CRITERIA:
-            raise _refused(f"rubric {self.name!r} must have 1 to {MAX_CRITERIA} criteria (got {len(self.criteria)})")
-        for number, criterion in enumerate(self.criteria, start=1):
-            if not criterion.text.strip() or "\n" in criterion.text or len(criterion.text) > MAX_TEXT_CHARS:
-                raise _refused(f"criterion {number} must be one line of text (got {criterion.text[:60]!r})")
-            if not (math.isfinite(criterion.points) and criterion.points > 0):
-                raise _refused(f"criterion {number} must be worth more than 0 points (got {criterion.points:g})")
-        if not 0.0 <= self.pass_mark <= 1.0:
-            raise _refused(f"pass_mark must be from 0 to 1 (got {self.pass_mark:g})")
-        if len(self.instructions) > MAX_TEXT_CHARS:
-            raise _refused(f"instructions must have at most {MAX_TEXT_CHARS} characters (got {len(self.instructions)})")
+    name: Annotated[str, AfterValidator(partial(checked_name, what="rubric"))]
+    criteria: Annotated[tuple[_Criterion, ...], Field(min_length=1, max_length=50)]
+    pass_mark: Annotated[float, Field(ge=0, le=1, strict=True)] = 0.7
+    instructions: _Text = ""
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -92,20 +92,10 @@ def rubric_of(document: object) -> Rubric:
     Raises:
         InvalidInputError: if it breaks a rule of rubrics.
     """
-    if not isinstance(document, Mapping):
-        raise _refused(f"a rubric must be a mapping (got {type(document).__name__})")
-    unknown = sorted(str(name) for name in document if name not in _FIELDS)
-    if unknown:
-        raise _refused(f"a rubric has no field {unknown[0]!r}")
-    criteria = document.get("criteria")
-    if not isinstance(criteria, list):
-        raise _refused(f"criteria must be a list (got {type(criteria).__name__})")
-    return Rubric(
-        name=str(document.get("name", "")),
-        criteria=tuple(_criterion(each) for each in criteria),
-        pass_mark=_number(document.get("pass_mark", 0.7), "pass_mark"),
-        instructions=str(document.get("instructions", "")),
-    )
+    try:
+        return Rubric.model_validate(document)
+    except ValidationError as error:
+        raise InvalidInputError(f"rubric: {flaws_in_words(error, Rubric)}", next_step=_NEXT) from None
 
 
 def load_rubric(path: Path) -> Rubric:
@@ -115,24 +105,6 @@ def load_rubric(path: Path) -> Rubric:
         InvalidInputError: if the file cannot be read, or breaks a rule of rubrics.
     """
     return rubric_of(read_document(path, what="rubric", next_step=_NEXT))
-
-
-def _criterion(value: Any) -> Criterion:
-    if isinstance(value, str):
-        return Criterion(value.strip())
-    if not isinstance(value, Mapping) or not set(value) <= {"text", "points"} or not isinstance(value.get("text"), str):
-        raise _refused(f"a criterion must be a text, or have text and points (got {value!r:.80})")
-    return Criterion(value["text"].strip(), _number(value.get("points", 1.0), "points"))
-
-
-def _number(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _refused(f"{name} must be a number (got {value!r:.60})")
-    return float(value)
-
-
-def _refused(message: str) -> InvalidInputError:
-    return InvalidInputError(message, next_step=_NEXT)
 
 
 class RubricEnvironment:

@@ -69,8 +69,6 @@ class Limits:
 
     Attributes:
         wall_s: from start to end, the start of the interpreter included, and what it waited for a processor left out.
-        cpu_s: processor time.
-        memory_bytes: address space.
         output_bytes: of stdout, and of stderr.
     """
 

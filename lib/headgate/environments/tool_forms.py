@@ -32,7 +32,6 @@ class NativeForm:
 
     Attributes:
         messages: with the fields `tool_calls` and `tool_call_id` where a tool was called.
-        tools: what the model may call.
     """
 
     messages: list[dict[str, Any]]

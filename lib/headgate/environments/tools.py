@@ -89,7 +89,6 @@ class Tool(Generic[Arguments]):
     """Something that a model may call.
 
     Attributes:
-        name: as the model calls it.
         description: what it does, for the model.
         arguments: pydantic model of its arguments; forbid extra fields in it, so that a misspelt one is told.
         call: does it and returns what the model is told. What it raises is the environment's failure: a mistake of the

@@ -131,7 +131,6 @@ class ClientSettings:
 
     Attributes:
         deadline_s: from sending to the end of the answer.
-        connect_s: until a connection stands.
         stream: ask for server-sent events; a model's option `stream` overrides it.
         first_token_s: when streaming, until the first token.
         idle_s: when streaming, between two arrivals after the first token.

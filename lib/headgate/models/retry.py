@@ -39,7 +39,6 @@ class RetryPolicy:
         max_refusals: requests that are rate limited for one reply; the time of the request bounds them as well.
         base_s: ceiling of the first back-off.
         factor: ceiling of each further one, relative to the one before.
-        max_s: no ceiling is higher.
         max_retry_after_s: a provider that asks for more is not waited for, since asking earlier than told only adds
             to its load; the request ends as rate limited, and admission cools the endpoint down.
     """

@@ -3,7 +3,7 @@ from .artifacts import markdown_table as markdown_table
 from .benchmarks import BenchOrder as BenchOrder, run_benchmark as run_benchmark
 from .demo.cluster import run_cluster_demo as run_cluster_demo
 from .demo.demo import run_demo as run_demo
-from .demo.plan import DemoChoices as DemoChoices
+from .demo.demo import DemoChoices as DemoChoices
 from .checkpoints import run_following as run_following
 from .deployment_file import checked_deployments as checked_deployments
 from .engines import engine_hosts as engine_hosts
@@ -12,7 +12,7 @@ from .findings import Findings as Findings, run_findings as run_findings
 from .inputs import SamplingOrder as SamplingOrder, settings_of as settings_of
 from .jobqueue.drain import run_drain as run_drain
 from .jobqueue.generate import run_generation as run_generation
-from .jobqueue.requeue import run_requeueing as run_requeueing
+from .jobqueue.drain import run_requeueing as run_requeueing
 from .judging import run_judging as run_judging
 from .leaderboards import run_leaderboard as run_leaderboard
 from .limit_choices import (

@@ -15,12 +15,10 @@ from headgate.config import Settings
 from headgate.orchestration.artifacts import RunArtifacts
 from headgate.orchestration.campaign_task import concluded, run_in_phases
 from headgate.orchestration.inputs import SamplingOrder, report_store_for, settings_of
-from headgate.orchestration.judged_rows import progress_sentence
-from headgate.orchestration.judging import judge_for, rubric_block, with_judge
+from headgate.orchestration.judging import judge_for, progress_sentence, rubric_block, with_judge
 from headgate.orchestration.pages import places_of, publish_board
 from headgate.orchestration.phases import in_phase
-from headgate.orchestration.run_state import library_logs_in_run, require_server_clock
-from headgate.orchestration.stop_request import StopRequest, stop_on_signals
+from headgate.orchestration.run_state import require_server_clock
 from headgate.run import RunProgress
 from headgate.run.arena import ARENA_FOLDER, ArenaRequest, ArenaResult, run_arena
 from headgate.storage import SampleStore
@@ -51,11 +49,9 @@ async def run_arena_order(
     judging = await judge_for(judge, settings)
     request = ArenaRequest(tuple(models), instances, comparisons, await rubric_block(rubric))
     published_in = await report_store_for(sampling.reports)
-    stop = StopRequest()
     subject = f"arena-{settings.campaign}"
     artifacts = RunArtifacts[RunProgress](
         subject,
-        stop,
         sentence=progress_sentence,
         share=lambda newest: newest.share,
         done=lambda newest: newest.recorded,
@@ -68,10 +64,10 @@ async def run_arena_order(
                 settings, request, judge=judging, comparisons=kept, on_progress=artifacts.note, **given
             )
 
-    with stop_on_signals(stop), library_logs_in_run():
+    with artifacts.heeded():
         has_roster = instances is not None
         result = await run_in_phases(
-            arena, sampling, settings, artifacts, stop, name=subject, is_traced=False, has_roster=has_roster
+            arena, sampling, settings, artifacts, name=subject, is_traced=False, has_roster=has_roster
         )
         board = await asyncio.to_thread(
             reports.build_arena, result.comparisons, judge=result.judge, warnings=result.warnings
@@ -82,14 +78,12 @@ async def run_arena_order(
         published = await in_phase("publish", lambda: _published(board, published_in, title, sentence))
         run = result.run
         failing = f"stopped early: {run.stopped_by}" if run is not None and run.stopped_early else ""
-        return await concluded(stop, subject, sentence, _data(board, result, published), failing=failing)
+        return await concluded(artifacts, sentence, _data(board, result, published), failing=failing)
 
 
 def arena_sentence(board: reports.ArenaBoard, result: ArenaResult) -> str:
     """Return what an arena says in one sentence."""
-    new = result.run.scored if result.run is not None else 0
-    missing = f", {result.shortfall()}" if result.unjudged else ""
-    head = f"{len(result.comparisons):,} of {result.possible:,} comparisons by {result.judge}, {new:,} new{missing}"
+    head = result.sentence()
     if not board.models:
         return head
     first = board.models[0]

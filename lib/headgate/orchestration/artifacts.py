@@ -6,8 +6,8 @@ import asyncio
 import json
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
@@ -21,8 +21,15 @@ from prefect.artifacts import (
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
 
-from headgate.orchestration.run_state import API_ERRORS, artifact_key, heed_state, run_logger, sole_error
-from headgate.orchestration.stop_request import StopRequest
+from headgate.orchestration.run_state import (
+    API_ERRORS,
+    artifact_key,
+    heed_state,
+    library_logs_in_run,
+    run_logger,
+    sole_error,
+)
+from headgate.orchestration.stop_request import StopRequest, stop_on_signals
 from headgate.telemetry import duration
 
 PUBLISH_EVERY_S: Final = 5.0
@@ -142,11 +149,10 @@ class RunArtifacts(Generic[T]):
     def __init__(
         self,
         subject: str,
-        stop: StopRequest,
         *,
         sentence: Callable[[T], str],
-        share: Callable[[T], float] | None,
-        done: Callable[[T], int] | None,
+        share: Callable[[T], float] | None = None,
+        done: Callable[[T], int] | None = None,
         rows: Callable[[T], Rows] | None = None,
         table: str = "scores",
     ) -> None:
@@ -154,7 +160,6 @@ class RunArtifacts(Generic[T]):
 
         Args:
             subject: what the run is about; part of the keys.
-            stop: asked when the API says that the run shall end.
             sentence: says of a status how far the run is.
             share: how much of it is done, from 0 to 1; None for a run without an end, without progress.
             done: how many samples or jobs are done, for the rate; None where no rate is told.
@@ -162,7 +167,8 @@ class RunArtifacts(Generic[T]):
             table: what the table shows; part of its key.
         """
         self.subject = subject
-        self._stop = stop
+        self.stop = StopRequest()
+        """Asked by signals, and when the API says that the run shall end."""
         self._sentence, self._share, self._done, self._rows = sentence, share, done, rows
         self._pace = Pace()
         outage = Outage()
@@ -175,6 +181,12 @@ class RunArtifacts(Generic[T]):
         """Remember the newest status."""
         self._newest = newest
         self._noted.set()
+
+    @contextmanager
+    def heeded(self) -> Iterator[StopRequest]:
+        """Let signals stop the run, and send what the library logs to it, while the context lasts."""
+        with stop_on_signals(self.stop), library_logs_in_run():
+            yield self.stop
 
     @asynccontextmanager
     async def published(self) -> AsyncIterator[None]:
@@ -213,10 +225,10 @@ class RunArtifacts(Generic[T]):
                 if self._rows is not None and turn % _TABLE_EVERY == 0:
                     await self._table.show(self._rows(newest), sentence)
                 turn += 1
-                await heed_state(self._stop)
+                await heed_state(self.stop)
                 await asyncio.sleep(PUBLISH_EVERY_S)
             else:
-                await heed_state(self._stop)
+                await heed_state(self.stop)
 
 
 async def _update_table(artifact: UUID, rows: Rows, description: str) -> None:

@@ -22,7 +22,6 @@ from headgate.orchestration.limit_choices import slots_for
 from headgate.orchestration.pages import write_report
 from headgate.orchestration.phases import DrainSink, in_phase, until_drained
 from headgate.orchestration.run_state import artifact_key, ended, run_logger
-from headgate.orchestration.stop_request import StopRequest
 from headgate.sampling import Roster, RosterSource
 from headgate.telemetry import Notice
 
@@ -37,7 +36,6 @@ async def run_in_phases(
     order: SamplingOrder,
     settings: Settings,
     artifacts: RunArtifacts[Any],
-    stop: StopRequest,
     *,
     name: str,
     is_traced: bool = True,
@@ -50,8 +48,7 @@ async def run_in_phases(
             `tell`.
         order: names the blocks that they come from.
         settings: those of the campaign.
-        artifacts: published meanwhile.
-        stop: ends it.
+        artifacts: published meanwhile; their `stop` ends it.
         name: of the task that samples.
         is_traced: whether a trace is kept in the order's report store.
         has_roster: whether its models are those of a roster.
@@ -73,7 +70,7 @@ async def run_in_phases(
                 roster=roster,
                 store=store,
                 slots=slots,
-                stop=stop.event,
+                stop=artifacts.stop.event,
                 engine_hosts=hosts,
                 sinks=[drain],
                 tell=emit_notice,
@@ -95,18 +92,16 @@ class _RosterAtHand:
         return await self._source.load() if found is None else found
 
 
-async def concluded(
-    stop: StopRequest, subject: str, message: str, data: Mapping[str, Any], *, failing: str
-) -> State[Any]:
+async def concluded(artifacts: RunArtifacts[Any], message: str, data: Mapping[str, Any], *, failing: str) -> State[Any]:
     """Return the state in which a run ends that has drained.
 
     Raises:
         SamplesKeepFailingError: if it ended by itself since something kept failing, which `failing` says.
     """
-    run_logger().info("%s: %s", subject, message)
-    if failing and stop.reason is None:
+    run_logger().info("%s: %s", artifacts.subject, message)
+    if failing and artifacts.stop.reason is None:
         raise SamplesKeepFailingError(f"{failing}; {message}")
-    return await ended(stop, message, data)
+    return await ended(artifacts.stop, message, data)
 
 
 @contextlib.asynccontextmanager

@@ -17,9 +17,8 @@ from headgate.orchestration.inputs import SamplingOrder, report_store_for, setti
 from headgate.orchestration.judging import judge_for
 from headgate.orchestration.pages import publish_board
 from headgate.orchestration.phases import in_phase
-from headgate.orchestration.run_state import artifact_key, library_logs_in_run, require_server_clock, run_logger
-from headgate.orchestration.score_rows import progress_sentence
-from headgate.orchestration.stop_request import StopRequest, stop_on_signals
+from headgate.orchestration.run_state import artifact_key, require_server_clock, run_logger
+from headgate.orchestration.sampling_run import progress_sentence
 from headgate.run import FollowOrder, FollowResult, follow_checkpoints
 
 SCORED = "checkpoint.scored"
@@ -32,12 +31,7 @@ async def run_following(
 ) -> Any:
     """Evaluate checkpoints as they appear, publish the curve after each, and return the final state.
 
-    Args:
-        order: what is sampled; its roster is not read.
-        followed: what is followed.
-        once: end when what is there has been evaluated.
-        duration_s: begin no further checkpoint after so long.
-        published_in: name of a ReportStore block.
+    The parameters are those of the flow `follow-checkpoints`; the roster of `order` is not read.
 
     Raises:
         HeadgateError: if something that was given cannot be used; nothing was started then.
@@ -49,8 +43,7 @@ async def run_following(
     pages = await report_store_for(published_in)
     name = followed.model_name
     subject = artifact_key("checkpoints", name)
-    stop = StopRequest()
-    artifacts = RunArtifacts[CampaignStatus](subject, stop, sentence=progress_sentence, share=None, done=None)
+    artifacts = RunArtifacts[CampaignStatus](subject, sentence=progress_sentence)
 
     async def publish(curve: reports.CheckpointCurve, point: reports.CheckpointScore | None) -> None:
         if point is None:
@@ -79,31 +72,17 @@ async def run_following(
         on_curve=publish,
         on_status=artifacts.note,
     )
-    with stop_on_signals(stop), library_logs_in_run():
-        without_roster = replace(order, roster="")
+    with artifacts.heeded():
+        rosterless, phase = replace(order, roster=""), f"follow {name}"
         result: FollowResult = await run_in_phases(
-            following,
-            without_roster,
-            settings,
-            artifacts,
-            stop,
-            name=f"follow {name}",
-            is_traced=False,
-            has_roster=False,
+            following, rosterless, settings, artifacts, name=phase, is_traced=False, has_roster=False
         )
         best = result.curve.best
         message = (
             f"{len(result.evaluated)} checkpoints of {name} evaluated; the best is {best.model if best else 'none'}"
         )
         failing = next((f"{one}: {why}" for one, why in result.failed.items()), "") if best is None else ""
-        data = {
-            **reports.curve_document(result.curve),
-            "evaluated": list(result.evaluated),
-            "failed": dict(result.failed),
-            "skipped": result.skipped,
-            "stopped_by": result.stopped_by,
-        }
-        return await concluded(stop, subject, message, data, failing=failing)
+        return await concluded(artifacts, message, result.document(), failing=failing)
 
 
 async def _following(

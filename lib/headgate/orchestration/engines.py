@@ -18,11 +18,7 @@ _PATIENCE_S: Final = 86_400
 
 @asynccontextmanager
 async def engine_hosts(settings: Settings, cluster: HostCluster | None = None) -> AsyncIterator[EngineHosts | None]:
-    """Give what starts engines on a Ray cluster; None where they are started on this machine.
-
-    Args:
-        settings: say which of the two.
-        cluster: in place of the one that the settings name.
+    """Give what starts engines on a Ray cluster, `cluster` or the settings'; None where they start on this machine.
 
     Raises:
         MissingExtraError: the settings name Ray, which is not installed.

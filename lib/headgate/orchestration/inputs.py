@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
 
 from blocks import BlockRoster, JobQueueServer, RayCluster, loaded_block
 from blocks import ReportStore as ReportStoreBlock
@@ -22,23 +22,8 @@ from headgate.storage import SampleStore, sample_store
 class SamplingOrder:
     """What a flow run is asked to sample.
 
-    Attributes:
-        environments: by name; all that are installed when empty.
-        campaign: what the samples are counted under; shares one journal between runs.
-        roster: name of a ModelRoster block; the settings say when empty.
-        store: name of a SampleStore block; likewise.
-        limits: name of an AdmissionLimits block; nothing bounds requests across processes when empty.
-        reports: name of a ReportStore block that keeps the run's trace; no trace is made when empty.
-        cluster: name of a RayCluster block on whose nodes environments that run apart are played; the settings say when
-            empty.
-        judge: name of a ModelEndpoint block behind which answers are judged that need it; the settings say when empty.
-        models: names or keys to choose from the roster; all when empty.
-        rate_per_day: in place of the environments' own rates.
-        workers: episodes in progress at most.
-        repeats: samples of each task of a matrix.
-        executors: who plays an environment, as the setting has it; the settings say when empty.
-        jobqueue: name of a JobQueueServer block, for what `executors` hands to outside workers; likewise.
-        settings: any further setting by its name.
+    The fields are the parameters that flows share, see `sample_environment`: `roster`, `store`, `limits`, `reports`,
+    `judge`, `cluster` and `jobqueue` name blocks. What is empty or None is as the settings say.
     """
 
     environments: tuple[str, ...] = ()
@@ -56,6 +41,13 @@ class SamplingOrder:
     executors: str = ""
     jobqueue: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], **own: Any) -> Self:
+        """Return the order that a flow's parameters make: those of the fields' names, `own` values before them."""
+        named = {one.name: given[one.name] for one in fields(cls) if one.name in given} | own
+        chosen: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in named.items()}
+        return cls(**chosen)
 
 
 def settings_of(order: SamplingOrder, environ: Mapping[str, str] = os.environ) -> Settings:

@@ -87,7 +87,6 @@ class PrivateServer:
     Attributes:
         url: its address, where the UI is.
         folder: its database, profiles, leases and logs; nothing is written elsewhere.
-        process: what runs it.
     """
 
     url: str
@@ -162,7 +161,6 @@ class LocalServer:
 
     Attributes:
         url: its address, where the UI is.
-        log: what it writes.
         was_running: whether it was there already.
     """
 

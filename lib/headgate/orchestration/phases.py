@@ -24,11 +24,7 @@ _NOT_IN_A_KEY: Final = re.compile(r"[^A-Za-z0-9._:/@-]")
 async def in_phase(name: str, work: Callable[[], Awaitable[R]], *, asset: str = "", what: str = "") -> R:
     """Do a part of a flow run as a task called `name`, and return what it gives.
 
-    Args:
-        name: of the task.
-        work: the part.
-        asset: the place that it writes, a URL or a path, which servers that have assets list; empty for none.
-        what: what lies there, in a few words.
+    Servers that have assets list `asset`, the URL or path of the place that it writes, with `what` lies there.
     """
     made: Callable[[Any], Any] = task(name=name, task_run_name=name, cache_policy=NO_CACHE, persist_result=False)
     if asset and shows_assets():
@@ -45,11 +41,7 @@ async def in_phase(name: str, work: Callable[[], Awaitable[R]], *, asset: str = 
 async def until_drained(sample: Awaitable[R], begun: asyncio.Event, *, name: str, store: str) -> R:
     """Run `sample` as two phases: `name` until `begun` says that it takes on nothing more, then `drain`.
 
-    Args:
-        sample: takes samples and returns when all that it began has ended.
-        begun: set when it begins to drain.
-        name: of the first phase.
-        store: the place of the samples.
+    `sample` takes samples into `store`, a URL or a path, and returns when all that it began has ended.
     """
     working = asyncio.ensure_future(sample)
     draining = asyncio.ensure_future(begun.wait())

@@ -2,21 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from headgate.core.status import CampaignStatus
+from headgate.core.status import CampaignStatus, ModelStatus, PairStatus
 from headgate.orchestration.artifacts import RunArtifacts
 from headgate.orchestration.campaign_task import concluded, run_in_phases
 from headgate.orchestration.inputs import SamplingOrder, cluster_for, settings_of, with_queue
 from headgate.orchestration.judging import judge_for
+from headgate.orchestration.pages import MAX_ROWS
 from headgate.orchestration.phases import in_phase
-from headgate.orchestration.run_state import library_logs_in_run, require_server_clock
-from headgate.orchestration.score_rows import progress_sentence, result_sentence, score_rows
-from headgate.orchestration.stop_request import StopRequest, stop_on_signals
+from headgate.orchestration.run_state import require_server_clock
+from headgate.reports import percent, ranking_lines
 from headgate.run import RunResult, run_campaign, sampled_environments
+
+
+def score_rows(status: CampaignStatus) -> list[dict[str, str]]:
+    """Return one row per model and environment, at most `MAX_ROWS`.
+
+    The UI shows eight short columns without scrolling, so an environment that is the same in all rows is left out, and
+    so is the share of missing scores where none is missing.
+    """
+    models = {model.model: model for model in status.models}
+    rows = [_row(pair, models) for pair in status.pairs[:MAX_ROWS]]
+    same = {name for name in ("environment",) if len({row[name] for row in rows}) == 1}
+    same |= {"missing"} if all(pair.scored == pair.done for pair in status.pairs[:MAX_ROWS]) else set()
+    return [{name: cell for name, cell in row.items() if name not in same} for row in rows]
+
+
+def _row(pair: PairStatus, models: Mapping[str, ModelStatus]) -> dict[str, str]:
+    mean = pair.mean_score
+    model = models.get(pair.model)
+    return {
+        "model": pair.model,
+        "environment": pair.environment,
+        "samples": f"{pair.done:,}",
+        "scored": f"{pair.scored:,}",
+        "mean": "" if mean is None else f"{mean:.3f}",
+        "missing": percent(1 - pair.scored / pair.done) if pair.done else "",
+        "errors": f"{pair.errors:,}",
+        "per day": f"{pair.rate_per_day:,.0f}",
+        "24 h": "" if model is None else f"{sum(model.samples_24h.values()):,}",
+        "state": _state(model),
+    }
+
+
+def _state(model: ModelStatus | None) -> str:
+    if model is None:
+        return "left the roster"
+    return f"paused: {model.pause_reason}" if model.is_paused else "sampled"
+
+
+def progress_sentence(status: CampaignStatus) -> str:
+    """Return where a running campaign stands, in one line."""
+    paused = sum(model.is_paused for model in status.models)
+    scored = sum(pair.scored for pair in status.pairs)
+    parts = [
+        f"{scored:,} of {status.samples:,} samples scored",
+        f"{len(status.models)} models" + (f", {paused} paused" if paused else ""),
+        f"{status.workers.active} of {status.workers.total} workers busy",
+        f"{status.queue.size + status.queue.buffered:,} queued",
+        f"{status.stored:,} stored, {status.spooled:,} spooled",
+    ]
+    return f"{status.state}: {'; '.join(parts)}"
+
+
+def result_sentence(result: RunResult) -> str:
+    """Return what a campaign did, in one line."""
+    scored = sum(pair.scored for pair in result.status.pairs)
+    errors = sum(pair.errors for pair in result.status.pairs)
+    parts = [f"{scored:,} of {result.samples:,} samples scored, {errors:,} errors", f"{result.stored:,} stored"]
+    # The journal is the campaign's: what other runs of it have in progress is counted with it.
+    if result.spooled or result.open_tasks:
+        parts.append(f"whole campaign: {result.spooled:,} awaiting upload, {result.open_tasks:,} tasks unfinished")
+    if result.ranking is not None:
+        parts.append(ranking_lines(result.ranking)[0])
+    if result.empty_because:
+        parts.append(result.empty_because)
+    return "; ".join(parts)
+
 
 Share = Callable[[CampaignStatus], float]
 """How much of a run is done, from 0 to 1."""
@@ -24,11 +90,6 @@ Share = Callable[[CampaignStatus], float]
 
 async def run_sampling(order: SamplingOrder, subject: str, *, duration_s: float | None = None) -> Any:
     """Sample by daily rates for `duration_s`, or until stopped, and return the state in which the flow run ends.
-
-    Args:
-        order: what to sample.
-        subject: part of the artifacts' keys.
-        duration_s: length of the window; None until stopped.
 
     Raises:
         HeadgateError: if something that was given cannot be used; nothing was started then.
@@ -63,10 +124,8 @@ async def _run(order: SamplingOrder, subject: str, share: Share | None, **length
     settings = await with_queue(settings_of(order), order.jobqueue)
     judge = await judge_for(order.judge, settings) if order.judge else None
     sampled_environments(settings, judge)
-    stop = StopRequest()
     artifacts = RunArtifacts(
         subject,
-        stop,
         sentence=progress_sentence,
         share=share,
         done=lambda status: status.samples,
@@ -74,14 +133,14 @@ async def _run(order: SamplingOrder, subject: str, share: Share | None, **length
     )
     cluster = await cluster_for(order.cluster, settings)
     campaign = partial(run_campaign, judge=judge, cluster=cluster, on_status=artifacts.note, **length)
-    with stop_on_signals(stop), library_logs_in_run():
-        result = await run_in_phases(campaign, order, settings, artifacts, stop, name=f"sample {subject}")
+    with artifacts.heeded() as stop:
+        result = await run_in_phases(campaign, order, settings, artifacts, name=f"sample {subject}")
         message = result_sentence(result)
         is_whole = stop.reason is None
         await in_phase("publish", lambda: artifacts.finish(result.status, message, is_whole=is_whole))
         given_up = "; ".join(f"{model} given up after {why}" for model, why in result.given_up.items())
         failing = f"stopped early: {result.stopped_by}" if result.stopped_early else given_up
-        return await concluded(stop, subject, message, result_data(result), failing=failing)
+        return await concluded(artifacts, message, result_data(result), failing=failing)
 
 
 def result_data(result: RunResult) -> dict[str, Any]:

@@ -58,7 +58,6 @@ class Rated:
         groups: letters; two models that share one have not been told apart.
         win_share: mean score over its comparisons, ties counting half.
         component: number of the group of connected models, from 0.
-        comparisons: how many it took part in.
     """
 
     rank: int

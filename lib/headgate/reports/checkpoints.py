@@ -32,8 +32,6 @@ class CheckpointScore:
     """One checkpoint on the curve.
 
     Attributes:
-        step: of the training.
-        model: its key, `name@revision`.
         mean: over environments, with its interval; None where no sample has a score.
         missing: its samples, and those without a score.
         versus: comparison with the best checkpoint before it, on the same tasks; None for the first one.

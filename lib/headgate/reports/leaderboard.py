@@ -45,7 +45,6 @@ class Missing:
 
     Attributes:
         scored: those with a score.
-        environments: in which it has samples.
         mean_if_zero: mean over these environments, had every missing score been 0.
         mean_if_one: likewise 1; the mean that no error had hidden lies between the two.
     """
@@ -187,7 +186,6 @@ class Leaderboard:
     Attributes:
         environments: in which a model has a score, by name, in order.
         without_scores: environments in which no model has one.
-        ks: of pass@k and maj@k.
         against: the reference model; empty without models.
         is_chosen: whether somebody chose it; else it is the first by mean.
         standings: best first; models with scores in more of the environments go before.

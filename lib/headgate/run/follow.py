@@ -29,7 +29,14 @@ from headgate.core.events import (
 from headgate.durable.databases import DatabaseAwayError
 from headgate.durable.locks import FileLock, LockHeldError
 from headgate.elastic.service import Machine
-from headgate.reports import LEADERBOARD_COLUMNS, CheckpointCurve, CheckpointScore, build_curve, step_of
+from headgate.reports import (
+    LEADERBOARD_COLUMNS,
+    CheckpointCurve,
+    CheckpointScore,
+    build_curve,
+    curve_document,
+    step_of,
+)
 from headgate.run.assembly import Watch, run_campaign, sampled_environments
 from headgate.run.checkpoints import SETTLE_FOLDER_S, Checkpoint, CheckpointFolder
 from headgate.run.controls import DRAINED
@@ -107,6 +114,11 @@ class FollowResult:
     failed: Mapping[str, str]
     skipped: int
     stopped_by: str
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON values, as `--json` and the flow tell it."""
+        counts = {"skipped": self.skipped, "stopped_by": self.stopped_by}
+        return curve_document(self.curve) | {"evaluated": list(self.evaluated), "failed": dict(self.failed)} | counts
 
 
 async def follow_checkpoints(

@@ -259,7 +259,6 @@ class TooFewSamples:
 
     Attributes:
         most: samples of the task that has most.
-        measure: `pass` or `maj`.
     """
 
     k: int

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError
 from headgate.environments import BaselineKind, Continue, EnvironmentSpec, ForJudge, Score, failed
-from headgate.environments.grades import ReadsGrades
+from headgate.environments.judge_questions import ReadsGrades
 
 Ask = Callable[[Sequence[Message]], Awaitable[str]]
 """Takes the whole conversation, returns the model's reply."""

@@ -48,15 +48,16 @@ def replay(
     loaded: Loaded | None = None,
     policy: Annotated[
         tuple[str, ...],
-        Parameter(negative="", help=f"Of {', '.join(CONTENDERS)}; may be repeated. Default: the usual ones."),
+        Parameter(help=f"Of {', '.join(CONTENDERS)}; may be repeated. Default: the usual ones."),
     ] = (),
     frontier: Annotated[
         tuple[str, ...],
-        Parameter(negative="", help="A policy to replay over all settings of its knob; may be repeated."),
+        Parameter(help="A policy to replay over all settings of its knob; may be repeated."),
     ] = (),
-    start: Annotated[
-        tuple[float, ...], Parameter(negative="", help="Seconds that a worker takes to start; may be repeated.")
-    ] = (1.0, 30.0),
+    start: Annotated[tuple[float, ...], Parameter(help="Seconds that a worker takes to start; may be repeated.")] = (
+        1.0,
+        30.0,
+    ),
     max_workers: Annotated[int | None, Parameter(help=f"Number of workers; {WORKERS} by default.")] = None,
     awake: Annotated[
         int | None, Parameter(help="Workers awake at first. Default: 1; for a trace, as many as it begins with.")

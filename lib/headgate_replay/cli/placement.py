@@ -58,14 +58,14 @@ def simulate(
     job_count: Annotated[
         int, Parameter(name="--jobs", help=f"For the mix {HEAVY}: how many jobs; the load gives the hours.")
     ] = 400,
-    untold: Annotated[bool, Parameter(negative="", help="Tell no policy how long jobs take.")] = False,
+    untold: Annotated[bool, Parameter(help="Tell no policy how long jobs take.")] = False,
     nodes: Annotated[int, Parameter(help="Nodes of the simulated cluster.")] = 4,
     gpus: Annotated[int, Parameter(help="GPUs of each node.")] = 8,
     cpus: Annotated[float, Parameter(help="CPUs of each node.")] = 128,
     memory_gib: Annotated[int, Parameter(help="Memory of each node.")] = 1024,
     reserved: Annotated[
         tuple[str, ...],
-        Parameter(negative="", help="Group for high priorities, e.g. members=2,gpus=2,cpus=8; may be repeated."),
+        Parameter(help="Group for high priorities, e.g. members=2,gpus=2,cpus=8; may be repeated."),
     ] = (),
     longest_hours: Annotated[
         float | None, Parameter(help="For a list of pods: leave out pods that live longer.")
@@ -76,7 +76,7 @@ def simulate(
     restart_s: Annotated[float, Parameter(help="For a list of pods: seconds that a restart costs.")] = 30.0,
     rules: Annotated[Path | None, Parameter(help="YAML file of preemption rules.")] = None,
     policy: Annotated[
-        tuple[str, ...], Parameter(negative="", help=f"Of {', '.join(POLICIES)}; may be repeated. Default: all.")
+        tuple[str, ...], Parameter(help=f"Of {', '.join(POLICIES)}; may be repeated. Default: all.")
     ] = (),
     output: Annotated[
         Path | None, Parameter(name=("--output", "-o"), help="Write an SVG of which work held which GPUs to this file.")

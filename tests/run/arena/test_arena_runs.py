@@ -77,7 +77,7 @@ async def test_another_judge_and_another_rubric_ask_anew(places) -> None:
     other = await compared(places, ArenaRequest(), judge_model="baseline-judge-2")
     assert other.run is not None
     assert other.run.scored == 9
-    rubric = Rubric("length", (Criterion('says "the"'),))
+    rubric = Rubric(name="length", criteria=(Criterion(text='says "the"'),))
     by_rubric = await compared(places, ArenaRequest(rubric=rubric))
     assert by_rubric.run is not None
     assert by_rubric.run.scored == 9
@@ -97,11 +97,12 @@ async def test_a_judge_that_fails_is_never_a_model_s_loss(places) -> None:
     async with serve(FaultPlan.parse("key:key=another-one")) as locked:
         failed = await compared(places, ArenaRequest(), judge_url=locked.base_url, early_stop=False)
     assert (failed.comparisons, failed.unjudged) == ((), 9)
-    assert failed.shortfall() == f"9 without a verdict ({failed.why_unjudged})"
+    assert failed.sentence().endswith(f", 9 without a verdict ({failed.why_unjudged})")
     assert "401" in failed.why_unjudged
     mended = await compared(places, ArenaRequest())
     assert (len(mended.comparisons), mended.unjudged) == (9, 0)
-    assert (mended.why_unjudged, mended.shortfall()) == ("", "")
+    assert mended.why_unjudged == ""
+    assert "without a verdict" not in mended.sentence()
 
 
 async def test_an_unreadable_judge_is_reminded_and_then_left_out(places) -> None:

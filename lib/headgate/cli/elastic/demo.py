@@ -1,4 +1,4 @@
-"""`headgate elastic demo`: an elastic pool from end to end, with simulated engines and a burst of load."""
+"""`headgate elastic demo|fake-engine`: simulated engines, alone or as a pool from end to end with a burst of load."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ import statistics
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Final
 
 import httpx
 import yaml
 from cyclopts import Parameter
 
-from headgate.cli.elastic.live_table import followed, logged
-from headgate.cli.elastic.status_table import status_document
+from headgate.cli.elastic.status_table import followed, logged, status_document
 from headgate.cli.output import AsJson, console, print_json, say
 from headgate.core.errors import InvalidInputError
 from headgate.elastic import ElasticConfig, WorkerState
 from headgate.elastic.engines import EngineSpec, open_engine
 from headgate.elastic.gateway import Gateway, read_pool_document, running_pool
-from headgate.simulation.engines import EnginePlan, serve_engine
+from headgate.simulation.engines import Api, EnginePlan, run_engine, serve_engine
 
 _MODEL: Final = "fake-model"
 _SLOTS: Final = 8
@@ -155,3 +154,41 @@ def _tell(gateway: Gateway, answers: _Answers, took_s: float, *, as_json: bool) 
         f"{counts.awake_s:.0f} worker-seconds awake; {always_s:.0f} if all {workers} had always been. At the end "
         f"{asleep} of {workers} slept. `headgate elastic fake-engine` and `headgate elastic serve` do it by hand."
     )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """How large and how fast a simulated engine is."""
+
+    slots: Annotated[int, Parameter(help="Requests that it runs at once.")] = 8
+    reply_tokens: Annotated[int, Parameter(help="Tokens of an answer, as far as the request allows.")] = 64
+    token_s: Annotated[float, Parameter(help="Seconds for each token of an answer.")] = 0.02
+    prompt_token_s: Annotated[float, Parameter(help="Seconds for each token of a prompt.")] = 0.0001
+    resume_s: Annotated[float, Parameter(help="Seconds that it takes to wake.")] = 1.0
+    release_s: Annotated[float, Parameter(help="Seconds that it takes to go to sleep.")] = 0.2
+
+    def plan(self, api: Api, model: str) -> EnginePlan:
+        """Return the engine; raises InvalidInputError for a value that breaks a rule."""
+        return EnginePlan(api=api, model=model, **asdict(self))
+
+
+def fake_engine(
+    *,
+    kind: Annotated[Api, Parameter(help="Whose HTTP API it speaks.")] = "sglang",
+    host: Annotated[str, Parameter(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Parameter(help="Port; 0 takes a free one.")] = 30_000,
+    model: Annotated[str, Parameter(help="Name that it serves.")] = "fake-model",
+    speed: Speed | None = None,
+) -> int:
+    """Serve a simulated engine that speaks SGLang's or vLLM's HTTP API, to try an elastic pool without a GPU.
+
+    The options set how long answers are and how long they take; their text means nothing. The engine queues, streams,
+    counts, sleeps and wakes as real ones do. Ctrl-C ends it once its requests are answered.
+    """
+    plan = (speed or Speed()).plan(kind, model)
+    say(
+        f"A simulated {kind} engine of {plan.slots} slots, and no language model: its answers mean nothing", stderr=True
+    )
+    asyncio.run(run_engine(plan, host=host, port=port))
+    return 0

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 
 from headgate.cli.elastic.status_table import status_document, status_view, watch_pool
-from headgate.cli.output import AsJson, console, counted, print_json, say
+from headgate.cli.output import AsJson, console, counted, print_json, tell
 from headgate.core import Secret
 from headgate.core.errors import InvalidInputError
 from headgate.elastic import EngineError, Pin, WorkerState
@@ -30,13 +30,13 @@ _LONGEST_S: Final = 7 * 86_400.0
 _AUTO: Final = "auto"
 _FOLLOW: Final = "`headgate elastic status --watch` follows it."
 
-Wait = Annotated[bool, Parameter(negative="", help="Return when it is done.")]
+Wait = Annotated[bool, Parameter(help="Return when it is done.")]
 
 
 def status(
     *,
     url: Url = None,
-    watch: Annotated[bool, Parameter(negative="", help="Refresh with every change, until Ctrl-C.")] = False,
+    watch: Annotated[bool, Parameter(help="Refresh with every change, until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Show the workers of a pool and their states, the load, how many workers are wanted and why, and the counts."""
@@ -90,7 +90,7 @@ def drain(worker: Worker, *, wait: Wait = False, url: Url = None, as_json: AsJso
 def wake(
     worker: Annotated[str | None, Parameter(help="Its id, or a part of it that no other one has.")] = None,
     *,
-    every: Annotated[bool, Parameter(name="--all", negative="", help="Every worker, for a limited time.")] = False,
+    every: Annotated[bool, Parameter(name="--all", help="Every worker, for a limited time.")] = False,
     for_s: Annotated[
         float | None, Parameter(name="--for", help=f"With --all: seconds; {_WAKE_ALL_S:g} by default.")
     ] = None,
@@ -209,12 +209,7 @@ def _kept(status: GatewayStatus, worker: str, on_its_way: str, done: str) -> str
 
 
 def _told(status: GatewayStatus, sentence: str, *, as_json: bool) -> int:
-    """Print what was done, or the status as JSON; return the exit status."""
-    if as_json:
-        print_json(status_document(status))
-    else:
-        say(sentence)
-    return 0
+    return tell(status_document(status), sentence, as_json=as_json)
 
 
 def _client_of(url: str | None) -> GatewayClient:

@@ -14,8 +14,8 @@ import orjson
 from cyclopts import Parameter
 from pydantic import SecretStr
 
-from headgate.cli.elastic.live_table import announce, followed, logged
-from headgate.cli.output import AsJson, print_json, print_table, say
+from headgate.cli.elastic.status_table import announce, followed, logged
+from headgate.cli.output import CHECK_FAILED, AsJson, print_json, print_table, say
 from headgate.cli.placement.ledger import find_actor, require_ray
 from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.elastic import ElasticConfig, EngineError, EngineLoad, NotAnEngineError
@@ -31,9 +31,6 @@ from headgate.elastic.gateway import (
 )
 from headgate.elastic.service import WorkerLeases
 
-CANNOT_STATUS: Final = 4
-"""Exit status where an engine cannot be a worker: a check did not hold."""
-
 _LAST_PORT: Final = 65_535
 _START_FIRST: Final = "Start the engine first or correct its address; one whose `kind` is given may also come later."
 
@@ -43,7 +40,7 @@ def serve(
     *,
     host: Annotated[str | None, Parameter(help="Address to listen on; beyond loopback tokens are needed.")] = None,
     port: Annotated[int | None, Parameter(help="Port to listen on; 0 takes a free one.")] = None,
-    check: Annotated[bool, Parameter(negative="", help="Check the engines, print what each one is, and end.")] = False,
+    check: Annotated[bool, Parameter(help="Check the engines, print what each one is, and end.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Serve the engines of a file as one OpenAI-compatible endpoint; they wake and sleep with the load.
@@ -132,7 +129,6 @@ class Checked:
         engine: its address or name.
         kind: whose API it speaks; empty where that was not found out.
         facts: what it told; None where it did not.
-        load: what it had to do.
         error: what stands against it as a worker; None for nothing.
     """
 
@@ -206,7 +202,7 @@ def told(found: Sequence[Checked], *, as_json: bool) -> int:
             if each.error is not None:
                 what = f"{each.engine} ({each.kind})" if each.kind else each.engine
                 say(f"{what} cannot be a worker: {each.error.message}. {each.error.next_step}")
-    return 0 if len(usable) == len(found) else CANNOT_STATUS
+    return 0 if len(usable) == len(found) else CHECK_FAILED
 
 
 async def _opened_engine(spec: EngineSpec, config: ElasticConfig) -> Checked:

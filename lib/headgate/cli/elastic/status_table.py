@@ -1,10 +1,13 @@
-"""An elastic pool at a glance: its workers, its load, and what it has served, as a table that can follow it."""
+"""An elastic pool at a glance: its workers, its load, and what it has served, as a table that follows it."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import orjson
@@ -14,11 +17,13 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.cli.output import console, counted, drawn_table
+from headgate.core import SystemClock
 from headgate.core.errors import HeadgateError
+from headgate.core.events import Emit
 from headgate.elastic import GatewayUnreachableError, WorkerState
 from headgate.elastic.gateway import GatewayClient, GatewayStatus
 from headgate.elastic.service import PoolStatus, Spread, WorkerView
-from headgate.telemetry import safe_text
+from headgate.telemetry import EventStream, LogSink, safe_text, setup_logging
 
 _EVERY_S: Final = 1.0
 _PAUSE_S: Final = 0.2
@@ -177,3 +182,53 @@ def span(seconds: float) -> str:
 
 def _mean(spread: Spread) -> str:
     return span(spread.total_s / spread.count) if spread.count else "–"
+
+
+_REDRAWN_S: Final = 0.5
+
+
+def logged() -> Emit:
+    """Return what writes events to the log."""
+    return EventStream(SystemClock(), [LogSink()]).emit
+
+
+@asynccontextmanager
+async def followed(status: Callable[[], GatewayStatus], *, as_json: bool = False) -> AsyncIterator[None]:
+    """Show a pool while the context lasts: log lines, and where stderr is a terminal a table below them.
+
+    With `as_json`, log lines are JSON, and there is no table.
+    """
+    setup_logging(json=as_json)
+    if as_json or not sys.stderr.isatty():
+        yield
+        return
+    live = Live(
+        status_view(status()),
+        console=console(stderr=True),
+        auto_refresh=False,
+        transient=True,
+        redirect_stdout=sys.stdout.isatty(),
+    )
+    with live:
+        setup_logging()  # to what stderr is now: lines come above the table
+        async with asyncio.TaskGroup() as group:
+            showing = group.create_task(_show(live, status))
+            try:
+                yield
+            finally:
+                showing.cancel()
+    setup_logging()
+
+
+def announce(line: str) -> None:
+    """Write a line to standard output at once; beside a table that is followed, it comes above it."""
+    # Not by a console of its own, which would write where the table is drawn.
+    sys.stdout.write(f"{safe_text(line)}\n")
+    sys.stdout.flush()
+
+
+async def _show(live: Live, status: Callable[[], GatewayStatus]) -> None:
+    """Draw it anew again and again: times go on where nothing else changes."""
+    while True:
+        live.update(status_view(status()), refresh=True)
+        await asyncio.sleep(_REDRAWN_S)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, QueueUrl, print_json, print_line, print_table
+from headgate.cli.output import AsJson, QueueUrl, print_json, print_table, say
 from headgate.cli.run import stop_on_signals
 from headgate.config import Settings, load_settings
 from headgate.core import SystemClock
@@ -41,9 +41,7 @@ def collect(
         str | None, Parameter(help="Sample store: a folder, s3://bucket/prefix or r2://bucket/prefix.")
     ] = None,
     url: QueueUrl = None,
-    follow: Annotated[
-        bool, Parameter(negative="", help="Continue until no job is pending or in progress, or Ctrl-C.")
-    ] = False,
+    follow: Annotated[bool, Parameter(help="Continue until no job is pending or in progress, or Ctrl-C.")] = False,
     queue: Annotated[
         str, Parameter(help="Name of the queue; it and the job's id identify a sample, wherever the server is.")
     ] = "main",
@@ -74,7 +72,7 @@ def collect(
         print_json(_document(result))
         return 0
     _print_tasks(result.progress)
-    print_line(_sentence(result, settings))
+    say(_sentence(result, settings))
     return 0
 
 

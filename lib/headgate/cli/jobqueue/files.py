@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, QueueUrl, counted, print_json, print_line, print_table
+from headgate.cli.output import AsJson, QueueUrl, counted, print_json, print_table, say
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue import ImportedJob, Instant, Job, ResourceSpec, Store
 from headgate.jobqueue.generator import (
@@ -43,7 +43,7 @@ from headgate.jobqueue.generator import (
 from headgate.jobqueue.stores import open_store
 from headgate.jobqueue.worker import JobQueueClient
 
-_say = partial(print_line, stderr=True)
+_say = partial(say, stderr=True)
 
 _JOBS: Final = Path("jobs.json")
 _RESOURCES: Final = Path("resources.json")
@@ -74,18 +74,14 @@ def generate(
     top: Annotated[int, Parameter(help="Number of submissions of each track to evaluate.")] = DEFAULT_TOP,
     all_tasks_team: Annotated[
         tuple[str, ...],
-        Parameter(negative="", help="Team (slug) to evaluate on tasks without a score, too; may be repeated."),
+        Parameter(help="Team (slug) to evaluate on tasks without a score, too; may be repeated."),
     ] = (),
     legacy_groups: Annotated[
         bool,
-        Parameter(
-            negative="", help="Write groups TEAM_N, which the legacy protocol needs, instead of a pool per team."
-        ),
+        Parameter(help="Write groups TEAM_N, which the legacy protocol needs, instead of a pool per team."),
     ] = False,
-    unserved_too: Annotated[
-        bool, Parameter(negative="", help="Include jobs that none of the team's servers takes yet.")
-    ] = False,
-    dry_run: Annotated[bool, Parameter(negative="", help="Show what would be generated, and write nothing.")] = False,
+    unserved_too: Annotated[bool, Parameter(help="Include jobs that none of the team's servers takes yet.")] = False,
+    dry_run: Annotated[bool, Parameter(help="Show what would be generated, and write nothing.")] = False,
     url: Annotated[
         str | None, Parameter(help="Send jobs and policy servers to this server instead of writing files.")
     ] = None,
@@ -188,7 +184,7 @@ def results(
     ] = None,
     url: QueueUrl = None,
     database: Database = None,
-    team: Annotated[tuple[str, ...], Parameter(negative="", help="Only this team (slug); may be repeated.")] = (),
+    team: Annotated[tuple[str, ...], Parameter(help="Only this team (slug); may be repeated.")] = (),
     output: Annotated[Path | None, Parameter(name=("--output", "-o"), help="File to write, else printed.")] = None,
     as_json: AsJson = False,
 ) -> int:

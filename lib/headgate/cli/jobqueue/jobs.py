@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from itertools import islice
 from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 from pydantic import BaseModel, ValidationError
 from rich.console import Group
-from rich.live import Live
 from rich.table import Table
-from rich.text import Text
 
+from headgate.cli.live import watched
 from headgate.cli.output import (
     AsJson,
     QueueUrl,
@@ -23,17 +21,17 @@ from headgate.cli.output import (
     counted,
     drawn_table,
     print_json,
-    print_line,
     print_rows,
     print_table,
+    say,
+    tell,
     utc_time,
 )
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue import JobState
 from headgate.jobqueue.wire import JobOut, RequeueIn
 from headgate.jobqueue.wire_servers import ResourceOut, StatisticsOut
-from headgate.jobqueue.worker import QueueUnreachableError, RetryPolicy, SyncJobQueueClient
-from headgate.telemetry import safe_text
+from headgate.jobqueue.worker import RetryPolicy, SyncJobQueueClient
 
 _PATIENCE: Final = RetryPolicy(patience_s=5.0)
 """Whoever types a command would rather be told soon that the server is not there."""
@@ -53,7 +51,7 @@ _Limit = Annotated[int, Parameter(help="Maximum number of rows; 0 shows all.")]
 def status(
     *,
     url: QueueUrl = None,
-    watch: Annotated[bool, Parameter(negative="", help="Refresh every two seconds, until Ctrl-C.")] = False,
+    watch: Annotated[bool, Parameter(help="Refresh every two seconds, until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Show jobs by state, teams by tasks, and pools of policy servers."""
@@ -61,11 +59,12 @@ def status(
         raise InvalidInputError("--watch shows tables; it cannot be combined with --json")
     with _client(url) as client:
         if watch:
-            _watch(client)
-        elif as_json:
-            print_json(_document(client.statistics()))
-        else:
-            console().print(_tables(client.statistics()))
+            return watched(lambda: _tables(client.statistics()), _WATCH_EVERY_S)
+        found = client.statistics()
+    if as_json:
+        print_json(_document(found))
+    else:
+        console().print(_tables(found))
     return 0
 
 
@@ -99,7 +98,7 @@ def jobs(
     title = f"{counted(len(found), 'job')}{more}"
     print_rows(title, shown, names=frozenset(used) - {"claims", "failures"}, spare=_SPARE)
     if not rows:
-        print_line(title)
+        say(title)
     return 0
 
 
@@ -135,7 +134,7 @@ def requeue(
     *job_ids: Annotated[str, Parameter(help="Ids of dead jobs.")],
     team: _Team = None,
     task: _Task = None,
-    every: Annotated[bool, Parameter(name="--all", negative="", help="All dead jobs.")] = False,
+    every: Annotated[bool, Parameter(name="--all", help="All dead jobs.")] = False,
     url: QueueUrl = None,
     as_json: AsJson = False,
 ) -> int:
@@ -148,7 +147,7 @@ def requeue(
         raise InvalidInputError(f"a name cannot be one of the queue's: {error.errors()[0]['msg']}") from None
     with _client(url) as client:
         answer = client.requeue(request)
-    return _told(_document(answer), f"{counted(len(answer.requeued), 'job')} pending again", as_json=as_json)
+    return tell(_document(answer), f"{counted(len(answer.requeued), 'job')} pending again", as_json=as_json)
 
 
 def withdraw(
@@ -162,7 +161,7 @@ def withdraw(
         raise InvalidInputError("no job is named", next_step="Name the jobs; `headgate jobqueue jobs` lists them.")
     with _client(url) as client:
         ended = [client.withdraw(job_id, reason) for job_id in job_ids]
-    return _told([_document(one) for one in ended], f"{counted(len(ended), 'job')} withdrawn", as_json=as_json)
+    return tell([_document(one) for one in ended], f"{counted(len(ended), 'job')} withdrawn", as_json=as_json)
 
 
 def resources(
@@ -206,7 +205,7 @@ def open_(server: _Server, *, reason: _Reason = "", url: QueueUrl = None, as_jso
 def remove(
     server: _Server,
     *,
-    force: Annotated[bool, Parameter(negative="", help="Also while a job uses it; its worker then stops.")] = False,
+    force: Annotated[bool, Parameter(help="Also while a job uses it; its worker then stops.")] = False,
     url: QueueUrl = None,
     as_json: AsJson = False,
 ) -> int:
@@ -214,18 +213,7 @@ def remove(
     pool, index = _place(server)
     with _client(url) as client:
         client.remove(pool, index, force=force)
-    return _told({"removed": server}, f"{server} removed", as_json=as_json)
-
-
-def _watch(client: SyncJobQueueClient) -> None:
-    """Show a queue's figures, refreshed until Ctrl-C."""
-    with Live(console=console(), refresh_per_second=4) as live, contextlib.suppress(KeyboardInterrupt):
-        while True:
-            try:
-                live.update(_tables(client.statistics()))
-            except QueueUnreachableError as error:
-                live.update(Text(safe_text(str(error)), overflow="fold"))
-            time.sleep(_WATCH_EVERY_S)
+    return tell({"removed": server}, f"{server} removed", as_json=as_json)
 
 
 def _tables(statistics: StatisticsOut) -> Group:
@@ -256,12 +244,7 @@ def _client(url: str | None) -> AbstractContextManager[SyncJobQueueClient]:
 def _first(found: Iterable[JobOut], limit: int) -> list[JobOut]:
     if limit < 0:
         raise InvalidInputError(f"--limit must be >= 0 (got {limit})")
-    jobs: list[JobOut] = []
-    for job in found:
-        jobs.append(job)
-        if len(jobs) == limit:
-            break
-    return jobs
+    return list(islice(found, limit or None))
 
 
 def _place(server: str) -> tuple[str, int]:
@@ -276,16 +259,7 @@ def _place(server: str) -> tuple[str, int]:
 
 def _shown(resource: ResourceOut, *, as_json: bool) -> int:
     used = f"; job {resource.job_id} uses it" if resource.job_id else ""
-    return _told(_document(resource), f"{resource.resource_id} is {resource.state}{used}", as_json=as_json)
-
-
-def _told(document: Any, line: str, *, as_json: bool) -> int:
-    """Print what a command has done, and return its exit status."""
-    if as_json:
-        print_json(document)
-    else:
-        print_line(line)
-    return 0
+    return tell(_document(resource), f"{resource.resource_id} is {resource.state}{used}", as_json=as_json)
 
 
 def _document(model: BaseModel) -> dict[str, Any]:

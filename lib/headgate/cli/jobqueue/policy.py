@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, print_json, print_line
+from headgate.cli.output import AsJson, say, tell
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue import ReservedServer, server_in
 from headgate.jobqueue.policy import (
@@ -86,15 +86,9 @@ def evaluate(
         outcome = {"task": task, "instance": instance, **run_episode(client, simulation, max_steps)}
     if result is not None:
         write_result(result, outcome)
-    if as_json:
-        print_json(outcome)
-        return 0
     reached = "success" if outcome["success"] else "not all subgoals"
-    print_line(
-        f"{task} {instance}: q_score {outcome['q_score']:.3f} ({reached}) "
-        f"after {outcome['steps']} steps of {outcome['policy']}"
-    )
-    return 0
+    scored = f"{task} {instance}: q_score {outcome['q_score']:.3f} ({reached})"
+    return tell(outcome, f"{scored} after {outcome['steps']} steps of {outcome['policy']}", as_json=as_json)
 
 
 async def _serve(server: PolicyServer, name: str, grace_s: float) -> None:
@@ -104,7 +98,7 @@ async def _serve(server: PolicyServer, name: str, grace_s: float) -> None:
         loop.add_signal_handler(number, stopped.set)
     async with server:
         health = f"http{server.url.removeprefix('ws')}{HEALTH_PATH}"
-        print_line(f"{name} (a baseline, not a trained policy) listens at {server.url}, health at {health}")
+        say(f"{name} (a baseline, not a trained policy) listens at {server.url}, health at {health}")
         await stopped.wait()
         for number in _STOP_SIGNALS:
             loop.remove_signal_handler(number)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headgate.cli.output import print_line
+from headgate.cli.output import say
 from headgate.jobqueue.server import RunningServer, cloud_logging, load_server_settings, read_imports
 from headgate.jobqueue.server import serve as serve_queue
 from headgate.telemetry import Notices, senders_of
@@ -20,7 +20,9 @@ def serve(
     database: Annotated[str | None, Parameter(help="The job queue: sqlite:///path, postgresql://… or memory:.")] = None,
     host: Annotated[str | None, Parameter(help="Address to listen on; beyond loopback tokens are needed.")] = None,
     port: Annotated[int | None, Parameter(help="Port to listen on; 0 takes a free one.")] = None,
-    legacy_routes: Annotated[bool | None, Parameter(help="Serve workers of the legacy protocol.")] = None,
+    legacy_routes: Annotated[
+        bool | None, Parameter(negative="--no-legacy-routes", help="Serve workers of the legacy protocol.")
+    ] = None,
     job_heartbeat_timeout_s: Annotated[
         float | None, Parameter(help="Lease of a job for legacy-protocol workers, in seconds.")
     ] = None,
@@ -32,10 +34,10 @@ def serve(
     ] = None,
     import_: Annotated[
         tuple[Path, ...],
-        Parameter(name="--import", negative="", help="jobs.json or resources.json to import first; may be repeated."),
+        Parameter(name="--import", help="jobs.json or resources.json to import first; may be repeated."),
     ] = (),
     google_cloud_logging: Annotated[
-        bool, Parameter(negative="", help="Send the log to Google Cloud Logging, too (extra gcp).")
+        bool, Parameter(help="Send the log to Google Cloud Logging, too (extra gcp).")
     ] = False,
     health_check_every_s: Annotated[
         float | None, Parameter(help="Interval of health checks of a policy server; 0: none.")
@@ -60,7 +62,7 @@ def serve(
     )
 
     def announce(server: RunningServer) -> None:
-        print_line(f"Job queue at {server.url}  (page: {server.url}/)")
+        say(f"Job queue at {server.url}  (page: {server.url}/)")
 
     imports = read_imports(import_) if import_ else None
     secret = settings.notify_secret.get_secret_value()

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, print_json, print_line, print_table, utc_time
+from headgate.cli.output import AsJson, print_json, print_table, say, utc_time
 from headgate.core import DAY_S, Secret
 from headgate.core.audit import record_change
 from headgate.core.errors import InvalidInputError, NotFoundError
@@ -20,7 +20,7 @@ from headgate.net.authority import REVOCATION_BOUND_S
 from headgate.net.token_stores import TokenStore, open_tokens
 from headgate.net.tokens import Refusal, Scope, Token, new_token, revoked, rotated
 
-_say = partial(print_line, stderr=True)
+_say = partial(say, stderr=True)
 
 _KEPT_S: Final = 90 * DAY_S
 """Tokens that nobody can use any more are listed for so long; the next new one drops them."""
@@ -40,11 +40,11 @@ def create(
     *,
     scopes: Annotated[str, Parameter(help=f"What it allows, comma separated: {', '.join(Scope)}.")],
     team: Annotated[
-        tuple[str, ...], Parameter(negative="", help="Only jobs of this team; may be repeated. Every team without it.")
+        tuple[str, ...], Parameter(help="Only jobs of this team; may be repeated. Every team without it.")
     ] = (),
     pool: Annotated[
         tuple[str, ...],
-        Parameter(negative="", help="Only servers of this pool; may be repeated. Without it those named as its teams."),
+        Parameter(help="Only servers of this pool; may be repeated. Without it those named as its teams."),
     ] = (),
     most_priority: Annotated[
         int | None, Parameter(help="Highest priority of jobs it submits; 0 for a team's token, else unlimited.")

@@ -18,7 +18,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, QueueUrl, counted, print_json, print_line
+from headgate.cli.output import AsJson, QueueUrl, counted, print_json, say
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue import DEFAULT_MAX_ATTEMPTS, NAME_CHARS, JobSpec, id_prefix, object_text
 from headgate.jobqueue.worker import (
@@ -34,7 +34,7 @@ from headgate.jobqueue.worker import (
     reserve_from_environment,
 )
 
-_say = partial(print_line, stderr=True)
+_say = partial(say, stderr=True)
 
 _Names = tuple[str, ...]
 _Work = Callable[[HeldJob], Awaitable[None]]
@@ -81,17 +81,17 @@ def add(
 def work(
     *,
     command: Annotated[str | None, Parameter(help="Program and arguments, quoted as for a shell.")] = None,
-    run_commands: Annotated[bool, Parameter(negative="", help="Run the command that each job carries.")] = False,
-    samples: Annotated[bool, Parameter(negative="", help="Take the samples that campaigns hand out.")] = False,
+    run_commands: Annotated[bool, Parameter(help="Run the command that each job carries.")] = False,
+    samples: Annotated[bool, Parameter(help="Take the samples that campaigns hand out.")] = False,
     roster: Annotated[
         str | None,
         Parameter(help="With --samples: the models to ask, with their addresses and keys; no other address is asked."),
     ] = None,
     url: QueueUrl = None,
     count: Annotated[int, Parameter(help="Jobs at a time.")] = 1,
-    team: Annotated[_Names, Parameter(negative="", help="Only jobs of this team; may be repeated.")] = (),
-    task: Annotated[_Names, Parameter(negative="", help="Only jobs of this task; may be repeated.")] = (),
-    pool: Annotated[_Names, Parameter(negative="", help="Only jobs of this pool; may be repeated.")] = (),
+    team: Annotated[_Names, Parameter(help="Only jobs of this team; may be repeated.")] = (),
+    task: Annotated[_Names, Parameter(help="Only jobs of this task; may be repeated.")] = (),
+    pool: Annotated[_Names, Parameter(help="Only jobs of this pool; may be repeated.")] = (),
     reserve: Annotated[
         ReserveMode,
         Parameter(help="ask: the command requests its policy server once it has loaded; before: it starts with one."),
@@ -100,7 +100,7 @@ def work(
     grace_s: Annotated[float, Parameter(help="Time between SIGTERM and SIGKILL for a command that must stop.")] = 10.0,
     results_dir: Annotated[Path | None, Parameter(help="Write results here: TEAM/metrics/TASK_NUMBER.json.")] = None,
     log_dir: Annotated[Path | None, Parameter(help="Keep the output of commands here: JOB.EPOCH.log.")] = None,
-    stop_when_empty: Annotated[bool, Parameter(negative="", help="End when there is nothing to do.")] = False,
+    stop_when_empty: Annotated[bool, Parameter(help="End when there is nothing to do.")] = False,
     idle_exit_s: Annotated[float | None, Parameter(help="End after this time without a job.")] = None,
     max_jobs: Annotated[int | None, Parameter(help="End after this many jobs.")] = None,
     lease_s: Annotated[float, Parameter(help="Others get a dead worker's jobs after this time (10..3600).")] = 90,
@@ -174,7 +174,7 @@ async def _work_of(rules: CommandRules, samples: bool, roster: str | None) -> As
 def reserve(
     *,
     timeout_s: Annotated[float | None, Parameter(help="Longest wait; without it there is no limit.")] = None,
-    release: Annotated[bool, Parameter(negative="", help="Give the policy server back now.")] = False,
+    release: Annotated[bool, Parameter(help="Give the policy server back now.")] = False,
 ) -> int:
     """Wait for the policy server of the job whose command this runs in, and print it as one line of JSON.
 

@@ -1,30 +1,39 @@
-"""`headgate placement cancel|apply|close|audit`: steering what is placed."""
+"""`headgate placement up|down|cancel|apply|close|audit`: the ledger of placements on a cluster, and its pools."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, print_json, print_table, say
-from headgate.cli.placement.ledger import Address, joined
+from headgate.cli.output import CHECK_FAILED, AsJson, print_json, print_table, say, tell
+from headgate.cli.placement.ledger import Address, joined, require_ray, there_already
 from headgate.core.audit import record_change
 from headgate.core.documents import read_document
 from headgate.core.errors import InvalidInputError
-from headgate.placement import InvalidPlacementError, PoolSpec, PreemptionRules, homeless, pool_spec, rules_from
+from headgate.placement import (
+    InvalidPlacementError,
+    LedgerSettings,
+    PoolSpec,
+    PreemptionRules,
+    homeless,
+    pool_spec,
+    rules_from,
+)
 from headgate.telemetry import json_safe
 
 if TYPE_CHECKING:
     from headgate.placement import Placement
 
-DIFFERENCES_STATUS: Final = 4
-"""Exit status of an audit that leaves differences: a check did not hold."""
 
-Scale = Annotated[bool, Parameter(negative="", help="Reduce the pools' CPU and memory to what a single node has.")]
-Change = Annotated[bool, Parameter(negative="", help="Change pools that are open with other settings.")]
+Scale = Annotated[bool, Parameter(help="Reduce the pools' CPU and memory to what a single node has.")]
+Change = Annotated[bool, Parameter(help="Change pools that are open with other settings.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +80,8 @@ def cancel(
         changed = {work.request_id: work.cancel("cancelled") for work in works}
         if cancelled := [request for request, was_there in changed.items() if was_there]:
             record_change("placement cancel", ", ".join(cancelled), after="cancelled")
-    if as_json:
-        print_json(changed)
-    else:
-        for request, was_there in changed.items():
-            say(f"{request} is cancelled" if was_there else f"{request} had already ended")
-    return 0
+    ends = {True: "is cancelled", False: "had already ended"}
+    return tell(changed, *(f"{request} {ends[was_there]}" for request, was_there in changed.items()), as_json=as_json)
 
 
 def apply(
@@ -103,7 +108,7 @@ def close(pool: Annotated[str, Parameter(help="Name of the pool.")], *, address:
 
 def audit(
     *,
-    fix: Annotated[bool, Parameter(negative="", help="Remove what the ledger does not know.")] = False,
+    fix: Annotated[bool, Parameter(help="Remove what the ledger does not know.")] = False,
     address: Address = None,
     as_json: AsJson = False,
 ) -> int:
@@ -122,7 +127,7 @@ def audit(
     else:
         rows = [(one.kind, one.name, one.says, "fixed" if one.fixed else "") for one in differences]
         print_table(f"{len(differences)} differences", ("what", "name", "difference", ""), rows)
-    return DIFFERENCES_STATUS if any(not one.fixed for one in differences) else 0
+    return CHECK_FAILED if any(not one.fixed for one in differences) else 0
 
 
 def open_pools(placement: Placement, written: PlacementFile, *, scale: bool, change: bool) -> None:
@@ -140,3 +145,112 @@ def open_pools(placement: Placement, written: PlacementFile, *, scale: bool, cha
                 f"reserved group {number} of pool {spec.name} ({opened.pool.reserved[number].size}) fits on no node "
                 "now; it is created once a large enough node joins, or made smaller by --scale"
             )
+
+
+_LOOK_S: Final = 2.0
+
+
+def up(
+    *,
+    pools: Annotated[Path | None, Parameter(help="YAML or JSON file of pools and preemption rules.")] = None,
+    scale: Scale = False,
+    change: Change = False,
+    detach: Annotated[bool, Parameter(help="Return once the pools are open.")] = False,
+    journal: Annotated[Path | None, Parameter(help="Journal file of a new ledger, on the head node.")] = None,
+    keep_work: Annotated[
+        bool, Parameter(negative="--no-keep-work", help="New ledger: keep the work of drivers that have died.")
+    ] = True,
+    cpus: Annotated[float, Parameter(help="CPUs of a local cluster, if this command starts one.")] = 8,
+    gpus: Annotated[float | None, Parameter(help="GPUs of that local cluster; by default the machine's.")] = None,
+    host: Annotated[
+        str, Parameter(help="Address of that local cluster; with any but loopback Ray listens on all interfaces.")
+    ] = "127.0.0.1",
+    address: Address = None,
+) -> int:
+    """Start the placement ledger on a Ray cluster, or join the one that runs there, and open pools.
+
+    Without --detach it runs until Ctrl-C or SIGTERM, then stops what it started: its own local cluster, or the ledger
+    and all placed work on another cluster. A ledger that was running before keeps running.
+    """
+    require_ray()
+    import ray  # noqa: PLC0415 - it takes half a second, and may not be installed
+
+    from headgate.placement import LocalCluster, connect, connect_ray, has_ledger  # noqa: PLC0415
+
+    written = PlacementFile(()) if pools is None else read_placement_file(pools)
+    stopped = threading.Event()
+    # A cluster that is started here ends with this process: there is nothing to detach from.
+    local = LocalCluster(cpus=cpus, gpus=gpus, host=host)
+    connection = there_already(address) if detach else connect_ray(address, local=local, log_to_driver=False)
+    was_there = has_ledger()
+    settings = LedgerSettings(keep_work_of_lost_drivers=keep_work)
+    file = None if journal is None else str(journal.absolute())
+    try:
+        with (
+            connect(journal=file, settings=settings, keep_work=True) as placement,
+            _signals(stopped),  # after Ray has set its own
+            _found_by_others(connection) if address != "local" else contextlib.nullcontext(),
+        ):
+            say(connection.says)
+            if was_there:
+                say("A ledger is already running there; its journal and settings stay as they are")
+            open_pools(placement, written, scale=scale, change=change)
+            if not detach:
+                say("The ledger is running; Ctrl-C ends " + ("this command but not the ledger" if was_there else "it"))
+                if not _lives_until(stopped):
+                    say("The ledger was stopped by someone else")
+                elif not was_there:
+                    placement.shutdown()
+    finally:
+        ray.shutdown()
+    return 0
+
+
+def _lives_until(stopped: threading.Event) -> bool:
+    """Wait for a signal to stop; False as soon as there is no ledger any more, which nobody is woken by."""
+    from ray.exceptions import RayError  # noqa: PLC0415 - it may not be installed
+
+    from headgate.placement import has_ledger  # noqa: PLC0415
+
+    while not stopped.wait(_LOOK_S):
+        with contextlib.suppress(RayError):  # a head that restarts does not answer for a while
+            if not has_ledger():
+                return False
+    return True
+
+
+@contextlib.contextmanager
+def _signals(stopped: threading.Event) -> Iterator[None]:
+    """Let signals to stop set an event, and put their handlers back."""
+    before = {number: signal.signal(number, lambda *_: stopped.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _found_by_others(connection: Any) -> Iterator[None]:
+    """Let processes of this machine find a cluster that was started here, as they find one of `ray start`."""
+    from ray._common.utils import reset_ray_address  # noqa: PLC0415 - see above
+    from ray._private.utils import write_ray_address  # noqa: PLC0415
+
+    from headgate.placement import Found  # noqa: PLC0415
+
+    if connection.found is not Found.STARTED:
+        yield
+        return
+    write_ray_address(connection.address)
+    try:
+        yield
+    finally:
+        reset_ray_address()
+
+
+def down(*, address: Address = None) -> int:
+    """Stop all placed work on a cluster, remove its placement groups, and stop the ledger."""
+    with joined(address) as placement:
+        placement.shutdown()
+    say("all work is stopped, all groups are removed, and the ledger has ended")
+    return 0

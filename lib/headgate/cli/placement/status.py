@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import re
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -13,14 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import orjson
 from cyclopts import Parameter
 from rich.console import Group
-from rich.live import Live
 from rich.table import Table
-from rich.text import Text
 
+from headgate.cli.live import watched
 from headgate.cli.output import AsJson, console, counted, drawn_table, print_json, print_table, say
 from headgate.cli.placement.ledger import Address, joined
-from headgate.core.errors import HeadgateError, InvalidInputError
-from headgate.telemetry import json_safe, safe_text
+from headgate.core.errors import InvalidInputError
+from headgate.telemetry import json_safe
 
 if TYPE_CHECKING:
     from headgate.placement import Placement
@@ -122,8 +119,8 @@ def _pool_row(pool: Document, groups: Sequence[Document], requests: Sequence[Doc
 
 def status(
     *,
-    watch: Annotated[bool, Parameter(negative="", help="Refresh every second until Ctrl-C.")] = False,
-    every: Annotated[bool, Parameter(name="--all", negative="", help="Include requests that have ended.")] = False,
+    watch: Annotated[bool, Parameter(help="Refresh every second until Ctrl-C.")] = False,
+    every: Annotated[bool, Parameter(name="--all", help="Include requests that have ended.")] = False,
     address: Address = None,
     as_json: AsJson = False,
 ) -> int:
@@ -132,24 +129,14 @@ def status(
         raise InvalidInputError("--watch shows tables; it cannot be combined with --json")
     with joined(address) as placement:
         if watch:
-            _watch(placement, every=every)
-        elif as_json:
-            print_json(_document(placement))
-        else:
-            for table in _tables(_document(placement), every=every):
-                console().print(table)
+            return watched(lambda: Group(*_tables(_document(placement), every=every)), _EVERY_S)
+        document = _document(placement)
+    if as_json:
+        print_json(document)
+        return 0
+    for table in _tables(document, every=every):
+        console().print(table)
     return 0
-
-
-def _watch(placement: Placement, *, every: bool) -> None:
-    """Show the tables anew, again and again, until Ctrl-C; an outage is shown and waited for."""
-    with Live(console=console(), refresh_per_second=4) as live, contextlib.suppress(KeyboardInterrupt):
-        while True:
-            try:
-                live.update(Group(*_tables(_document(placement), every=every)))
-            except HeadgateError as error:
-                live.update(Text(safe_text(error.message), overflow="fold"))
-            time.sleep(_EVERY_S)
 
 
 def why(

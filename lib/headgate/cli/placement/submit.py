@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, console, print_json, say
+from headgate.cli.output import AsJson, console, print_json, tell
 from headgate.cli.placement.ledger import Address, joined, require_ray
 from headgate.core.errors import InvalidInputError
 from headgate.placement import PlacementLostError, Strategy, WorkFailedError, request_spec
@@ -38,16 +38,16 @@ class Wanted:
     cpus: Annotated[float, Parameter(help="CPUs of each member.")] = 1.0
     gpus: Annotated[float, Parameter(help="GPUs of each member.")] = 0.0
     memory: Annotated[str, Parameter(help="Memory of each member, such as 2GiB.")] = ""
-    label: Annotated[
-        tuple[str, ...], Parameter(negative="", help="Label for preemption rules, role=train; may be repeated.")
-    ] = ()
+    label: Annotated[tuple[str, ...], Parameter(help="Label for preemption rules, role=train; may be repeated.")] = ()
     gang: Annotated[int, Parameter(help="Number of members, which start together or not at all.")] = 1
     strategy: Annotated[Strategy, Parameter(help="How Ray places the members.")] = "PACK"
     node_label: Annotated[
-        tuple[str, ...], Parameter(negative="", help="Label that its nodes need, key=value; may be repeated.")
+        tuple[str, ...], Parameter(help="Label that its nodes need, key=value; may be repeated.")
     ] = ()
     request: Annotated[str | None, Parameter(help="Request id; an existing id joins that request.")] = None
-    preemptible: Annotated[bool, Parameter(help="Whether other work may preempt it.")] = True
+    preemptible: Annotated[bool, Parameter(negative="--no-preemptible", help="Whether other work may preempt it.")] = (
+        True
+    )
     estimated_duration_s: Annotated[float, Parameter(help="Expected run time in seconds; 0 if unknown.")] = 0.0
 
     def as_written(self) -> dict[str, Any]:
@@ -75,9 +75,9 @@ def submit(
     wanted: Wanted,
     method: Annotated[str, Parameter(help="Method of a class to run.")] = "run",
     env: Annotated[
-        tuple[str, ...], Parameter(negative="", help="Environment variable of a command, NAME=value; may be repeated.")
+        tuple[str, ...], Parameter(help="Environment variable of a command, NAME=value; may be repeated.")
     ] = (),
-    wait: Annotated[bool, Parameter(help="Wait for its end and show its output.")] = True,
+    wait: Annotated[bool, Parameter(negative="--no-wait", help="Wait for its end and show its output.")] = True,
     address: Address = None,
     as_json: AsJson = False,
 ) -> int:
@@ -107,11 +107,8 @@ def submit(
         if wait:
             return _followed(placed, is_command=is_command, as_json=as_json)
         placement.close(keep_work=True)
-    if as_json:
-        print_json({"request": placed.request_id})
-    else:
-        say(f"{placed.request_id} is queued; `headgate placement why {placed.request_id}` says what it waits for")
-    return 0
+    queued = f"{placed.request_id} is queued; `headgate placement why {placed.request_id}` says what it waits for"
+    return tell({"request": placed.request_id}, queued, as_json=as_json)
 
 
 def _class(name: str) -> type:

@@ -21,7 +21,7 @@ Words = Annotated[
     str, Parameter(help="After `--`: the evaluation, as `run … --instances N` or `judge …` with all of its options.")
 ]
 Links = Annotated[int, Parameter(help="Runs of the chain at most; each goes on where the one before it ended.")]
-DryRun = Annotated[bool, Parameter(negative="", help="Print what would be sent, and send nothing.")]
+DryRun = Annotated[bool, Parameter(help="Print what would be sent, and send nothing.")]
 
 ENDS_CHAIN: Final = (0, 1, 2, 4)
 """Exit statuses of `headgate` after which another link would do nothing, or the same again."""

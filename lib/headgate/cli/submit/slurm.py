@@ -47,11 +47,9 @@ def slurm(
     links: Links = 20,
     option: Annotated[
         tuple[str, ...],
-        Parameter(
-            negative="", allow_leading_hyphen=True, help="Any option of sbatch, as --option=--partition=gpu; repeated."
-        ),
+        Parameter(allow_leading_hyphen=True, help="Any option of sbatch, as --option=--partition=gpu; repeated."),
     ] = (),
-    shared: Annotated[bool, Parameter(negative="", help="State that every node sees journal and store.")] = False,
+    shared: Annotated[bool, Parameter(help="State that every node sees journal and store.")] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Send an evaluation to SLURM, as a chain of links that goes on by itself until everything is evaluated.

@@ -29,10 +29,8 @@ class CapacityValue:
 
     Attributes:
         value: None when there is none; `missing_reason` says why then.
-        source: where it came from.
         detail: the variable, the file or the model that it was read from; empty for the others.
         fallback_from: what it stands in for, when that gave no value of its own.
-        missing_reason: why there is no value.
     """
 
     value: float | int | str | bool | None

@@ -22,11 +22,7 @@ class Dialect:
     """What one environment's server is asked and answers. Never changes.
 
     Attributes:
-        environment: AgentGym's name of it.
         task: what is to be done, for listings.
-        daily_rate: samples per model and day.
-        data_length: how many tasks there are.
-        licence: of its tasks.
         consent: what the model is made to reply to the instructions (AgentGym's).
         create_body: what `POST /create` is sent; None for nothing.
         id_key: how requests name the session.
@@ -154,9 +150,7 @@ class Step:
     """What came of an action.
 
     Attributes:
-        text: what the model is told.
         score: share of the full score, in [0, 1].
-        is_done: whether the task is over.
     """
 
     text: str

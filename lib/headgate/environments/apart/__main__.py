@@ -25,7 +25,7 @@ from typing import Final
 from headgate.environments.apart import frames
 from headgate.environments.apart.frames import Frame, Source, failure_frame
 from headgate.environments.apart.serving import CallServer
-from headgate.environments.grades import ReadsGrades
+from headgate.environments.judge_questions import ReadsGrades
 from headgate.environments.protocol import Collection, Environment, Episode
 from headgate.environments.registry import checked_environment, collection_at, environment_at, judges_in_process
 from headgate.environments.sandbox import SANDBOX

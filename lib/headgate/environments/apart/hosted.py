@@ -13,7 +13,7 @@ from headgate.core.errors import EnvironmentFailedError, HeadgateError
 from headgate.environments.apart import frames
 from headgate.environments.apart.frames import Frame, MovedError, Source, failure_of
 from headgate.environments.apart.host import Host
-from headgate.environments.grades import ReadsGrades
+from headgate.environments.judge_questions import ReadsGrades
 from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, ForJudge, Score
 
 

@@ -24,7 +24,7 @@ from headgate.config import Settings, load_settings
 from headgate.core import Model, errors, events
 from headgate.models import TASK_HEADER_OPTION, FaultPlan, Slow, serve, weights_path
 from headgate.net.listener import free_port
-from headgate.orchestration.demo.plan import worker_environ
+from headgate.orchestration.demo.demo import worker_environ
 from headgate.orchestration.engines import engine_hosts
 from headgate.orchestration.own_server import start_problem
 from headgate.orchestration.stop_request import cancelled_by_signals
@@ -59,10 +59,6 @@ async def run_cluster_demo(folder: Path, console: Console | None = None) -> int:
     """Run it and return its exit status: 0 when every sample that was due is stored once, 130 when interrupted.
 
     Whatever ends it, no process is left behind.
-
-    Args:
-        folder: where it keeps checkpoints, data, logs and the page.
-        console: where it says what is done.
 
     Raises:
         HeadgateError: if a part of it cannot be started, or it is not done within ten minutes.

@@ -38,8 +38,6 @@ class ActorOrder:
     """An engine's actor, as it is started in its place.
 
     Attributes:
-        actor_class: a plain class.
-        arguments: of its constructor.
         options: of Ray, besides what the place decides.
     """
 

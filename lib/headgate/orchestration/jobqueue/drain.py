@@ -8,19 +8,19 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from prefect.states import Failed
+from prefect.states import Completed, Failed
 
-from headgate.core import SystemClock
+from blocks import JobQueueServer, loaded_block
+from headgate.core import SystemClock, errors, redacted
 from headgate.jobqueue import JobState
 from headgate.jobqueue.generator import ResultFolder
-from headgate.jobqueue.worker import CommandJobs, CommandRules, JobQueueClient, ReserveMode, Worker
-from headgate.orchestration.artifacts import RunArtifacts
+from headgate.jobqueue.wire import MOST_AT_ONCE, JobOut, RequeueIn
+from headgate.jobqueue.worker import CommandJobs, CommandRules, JobQueueClient, ReserveMode, Worker, queue_address
+from headgate.orchestration.artifacts import RunArtifacts, publish
 from headgate.orchestration.inputs import SamplingOrder, settings_of, store_for
-from headgate.orchestration.jobqueue.inputs import checked_command, job_queue_for
-from headgate.orchestration.jobqueue.rows import drain_sentence, progress_rows, progress_sentence
+from headgate.orchestration.pages import MAX_ROWS
 from headgate.orchestration.phases import in_phase
 from headgate.orchestration.run_state import ended, library_logs_in_run, run_logger
-from headgate.orchestration.stop_request import StopRequest, stop_on_signals
 from headgate.run import (
     DrainResult,
     DrainRules,
@@ -29,6 +29,132 @@ from headgate.run import (
     QueueProgress,
     drain_queue,
 )
+
+
+async def job_queue_for(name: str) -> JobQueueServer:
+    """Return the job queue of a block, or the one that the worker's variables name when no block is.
+
+    Raises:
+        InvalidInputError: if there is no such block, or the address cannot be used.
+    """
+    if not name:
+        address = queue_address()
+        return JobQueueServer(url=address.url, token=address.token.reveal())
+    return await loaded_block(JobQueueServer, name)
+
+
+def checked_command(workers: int, command: Sequence[str]) -> None:
+    """Refuse workers without a command, and a command without workers.
+
+    Raises:
+        InvalidInputError: if one is given without the other.
+    """
+    if workers and not command:
+        raise errors.InvalidInputError(
+            f"{workers} workers have no command to run",
+            next_step='Give `command`, as in ["headgate", "jobqueue", "evaluate"].',
+        )
+    if command and not workers:
+        raise errors.InvalidInputError(
+            f"the command {command[0]!r} has no workers to run it", next_step="Set `workers` to 1 or more."
+        )
+
+
+def progress_rows(progress: QueueProgress) -> list[dict[str, str]]:
+    """Return one row per team and task, at most `MAX_ROWS`."""
+    rows = []
+    for task in progress.tasks[:MAX_ROWS]:
+        estimate = task.scores.estimate
+        row = {
+            "team": task.team,
+            "task": task.task,
+            "pending": f"{task.pending:,}" + (f" ({task.unserved:,} without a server)" if task.unserved else ""),
+            "running": f"{task.in_progress:,}",
+            "done": f"{task.done:,}",
+            "dead": f"{task.dead:,}",
+            "mean": "" if estimate is None else f"{estimate.mean:.3f}",
+            "95 %": "" if estimate is None else f"{estimate.low:.3f}–{estimate.high:.3f}",
+            "no score": f"{task.scores.unscored:,}",
+        }
+        rows.append(row)
+    return rows
+
+
+def progress_sentence(progress: QueueProgress) -> str:
+    """Return how far a queue is, in one line."""
+    parts = [
+        f"{progress.count(JobState.DONE):,} of {progress.jobs:,} jobs done",
+        f"{progress.count(JobState.IN_PROGRESS):,} in progress by {progress.workers:,} workers",
+        f"{progress.count(JobState.PENDING):,} pending",
+    ]
+    if progress.unserved:
+        parts.append(f"{progress.unserved:,} of them wait for a policy server that takes them")
+    if dead := progress.count(JobState.DEAD):
+        parts.append(f"{dead:,} dead")
+    parts.append(f"{progress.collected + progress.waiting:,} results collected")
+    return "; ".join(parts)
+
+
+def drain_sentence(result: DrainResult) -> str:
+    """Return what a drain did, in one line."""
+    progress = result.progress
+    parts = [
+        f"{result.stopped_by}: {progress.count(JobState.DONE):,} of {progress.jobs:,} jobs done",
+        f"{result.stored:,} samples stored",
+    ]
+    if progress.open_jobs:
+        parts.append(f"{progress.open_jobs:,} jobs left")
+    if progress.unserved:
+        parts.append(f"{progress.unserved:,} of them wait for a policy server that takes them")
+    if dead := progress.count(JobState.DEAD):
+        parts.append(f"{dead:,} dead")
+    if unscored := sum(task.scores.unscored for task in progress.tasks):
+        parts.append(f"{unscored:,} without a score")
+    if result.quarantined:
+        parts.append(f"{result.quarantined:,} refused by the store")
+    return "; ".join(parts)
+
+
+def dead_rows(jobs: Sequence[JobOut]) -> list[dict[str, str]]:
+    """Return one row per dead job, at most `MAX_ROWS`."""
+    return [
+        {
+            "job": job.id,
+            "team": job.team,
+            "task": job.task,
+            "instance": job.instance,
+            "claims": f"{job.epoch:,}",
+            "worker": job.worker,
+            "error": redacted(" ".join(job.last_error.split()), limit_chars=300),
+        }
+        for job in jobs[:MAX_ROWS]
+    ]
+
+
+async def run_requeueing(*, jobqueue: str, team: str, task: str, error_contains: str, is_dry: bool) -> Any:
+    """Give dead jobs that match everything that is given their attempts again, publish which, return the final state.
+
+    Raises:
+        HeadgateError: if the block cannot be used, or the queue refuses.
+    """
+    queue = await job_queue_for(jobqueue)
+    wanted = error_contains.casefold()
+    requeued: set[str] = set()
+    with library_logs_in_run():
+        async with queue.client() as client:
+            dead = client.all_jobs(dead=True, team=team or None, task=task or None)
+            matching = [job async for job in dead if wanted in job.last_error.casefold()]
+            # By their ids: one that died since it was listed has not been looked at.
+            for start in range(0, 0 if is_dry else len(matching), MOST_AT_ONCE):
+                request = RequeueIn(job_ids=[job.id for job in matching[start : start + MOST_AT_ONCE]])
+                requeued.update((await client.requeue(request)).requeued)
+    shown = matching if is_dry else [job for job in matching if job.id in requeued]
+    message = f"{len(matching):,} dead jobs match; {len(requeued):,} wait again"
+    if is_dry:
+        message += " (dry run)"
+    await publish("requeued-jobs", dead_rows(shown), message)
+    run_logger().info("%s", message)
+    return Completed(message=message, data={"matching": len(matching), "requeued": sorted(requeued)})
 
 
 async def run_drain(
@@ -57,11 +183,9 @@ async def run_drain(
     rules = JobSampleRules(queue.queue, campaign, score_field)
     resolved = settings_of(SamplingOrder(campaign=campaign, settings=settings))
     samples = await store_for(store, resolved)
-    stop, clock = StopRequest(), SystemClock()
     subject = f"jobqueue-{queue.queue}"
     artifacts = RunArtifacts[QueueProgress](
         subject,
-        stop,
         sentence=progress_sentence,
         share=lambda newest: newest.share,
         done=lambda newest: newest.count(JobState.DONE),
@@ -83,15 +207,20 @@ async def run_drain(
             if workers:
                 jobs = CommandJobs(CommandRules(command, reserve=ReserveMode(reserve)))
                 working = group.create_task(_work(client, queue.lease_s, workers, jobs), name="workers")
-                helpers = [working, group.create_task(_cancel_at(stop.event, working))]
+                helpers = [working, group.create_task(_cancel_at(artifacts.stop.event, working))]
             result = await drain_queue(
-                collector, drained_at, store=samples, clock=clock, stop=stop.event, on_progress=artifacts.note
+                collector,
+                drained_at,
+                store=samples,
+                clock=SystemClock(),
+                stop=artifacts.stop.event,
+                on_progress=artifacts.note,
             )
             for helper in helpers:
                 helper.cancel()
         return result
 
-    with stop_on_signals(stop), library_logs_in_run():
+    with artifacts.heeded() as stop:
         with closing(samples):
             async with artifacts.published():
                 result = await in_phase(subject, drained, asset=samples.url, what="samples")

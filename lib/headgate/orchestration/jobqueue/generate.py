@@ -20,8 +20,8 @@ from headgate.jobqueue.generator import (
     write_files,
 )
 from headgate.orchestration.artifacts import publish
-from headgate.orchestration.jobqueue.inputs import job_queue_for
-from headgate.orchestration.jobqueue.rows import generation_rows
+from headgate.orchestration.jobqueue.drain import job_queue_for
+from headgate.orchestration.pages import MAX_ROWS
 from headgate.orchestration.run_state import library_logs_in_run, run_logger
 
 
@@ -74,6 +74,22 @@ async def run_generation(
         "files": files,
     }
     return Completed(message=message, data=data)
+
+
+def generation_rows(made: Generation) -> list[dict[str, str]]:
+    """Return one row per team and task: its jobs, and what was left out and why."""
+    jobs: dict[tuple[str, str], int] = {(team.slug, task): 0 for team in made.teams for task in team.tasks}
+    for job in made.jobs:
+        jobs[job.team, job.task] += 1
+    skipped: dict[tuple[str, str], list[str]] = {}
+    for one in made.skipped:
+        count = f"{one.jobs:,} " if one.jobs else ""
+        skipped.setdefault((one.team, one.task), []).append(f"{count}{one.reason.value}")
+    rows = [
+        {"team": team, "task": task, "jobs": f"{count:,}", "skipped": "; ".join(skipped.get((team, task), []))}
+        for (team, task), count in jobs.items()
+    ]
+    return rows[:MAX_ROWS]
 
 
 def _write(made: Generation, folder: Path) -> list[str]:

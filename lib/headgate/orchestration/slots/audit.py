@@ -10,8 +10,7 @@ from typing import Final
 from headgate.admission import NAME_PREFIX, LimitRule
 from headgate.admission.bank import LimitSeen
 from headgate.core.audit import record_change
-from headgate.orchestration.slots.register import Holder, known_slots
-from headgate.orchestration.slots.service import SlotService
+from headgate.orchestration.slots.service import Holder, SlotService, known_slots
 
 SECOND_LOOK_S: Final = 6.0
 """Between the two readings of an audit: longer than the register lags behind."""
@@ -46,8 +45,6 @@ class LimitReport:
     """A limit and who holds its slots.
 
     Attributes:
-        name: of the limit.
-        seen: as the API shows it.
         holders: the living processes that hold or want slots of it.
     """
 
@@ -106,10 +103,8 @@ async def apply_limits(
 ) -> dict[str, bool]:
     """Create the limits of `rules`, and give those that exist their number; return by name whether anything changed.
 
-    Args:
-        service: the API.
-        rules: what there is to be; the first of several with one name says its number.
-        only_missing: leave limits that exist as they are, so that what was changed while running stays.
+    The first of several rules with one name says its number. With `only_missing`, limits that exist are left as they
+    are, so that what was changed while running stays.
 
     Raises:
         OrchestratorUnreachableError: if the API does not answer.

@@ -26,8 +26,17 @@ from headgate.admission.bank import (
 from headgate.core import Clock, SystemClock, errors
 from headgate.core.events import Emit, SlotLimitDiffers, SlotsDisagree
 from headgate.orchestration.slots.audit import Disagreements, apply_limits
-from headgate.orchestration.slots.register import BEATS_PER_LEASE, Holding, entry, known_slots, peers_at
-from headgate.orchestration.slots.service import NoSlots, SlotService, SlotServiceBusyError, open_slot_service
+from headgate.orchestration.slots.service import (
+    BEATS_PER_LEASE,
+    Holding,
+    NoSlots,
+    SlotService,
+    SlotServiceBusyError,
+    entry,
+    known_slots,
+    open_slot_service,
+    peers_at,
+)
 
 _GAP_S = 2.0
 """Between two writings at least: a process that grows by ten blocks tells of it twice."""

@@ -80,12 +80,13 @@ class ArenaResult:
     run: RunResult | None
     warnings: tuple[str, ...]
 
-    def shortfall(self) -> str:
-        """Return how many comparisons have no verdict, and why, in one line; empty when none is missing."""
-        if not self.unjudged:
-            return ""
+    def sentence(self) -> str:
+        """Return how many comparisons there are, how many of them this run took, and how many it could not and why."""
         why = f" ({safe_text(self.why_unjudged, limit_chars=200)})" if self.why_unjudged else ""
-        return f"{self.unjudged:,} without a verdict{why}"
+        missing = f", {self.unjudged:,} without a verdict{why}" if self.unjudged else ""
+        new = self.counts()["new"]
+        known = f"{len(self.comparisons):,} of {self.possible:,} possible comparisons by {self.judge}"
+        return f"{known}, {new:,} of them new{missing}"
 
     def counts(self) -> dict[str, Any]:
         """Return what it knows and did in numbers, as `--json` and the flow tell it."""
