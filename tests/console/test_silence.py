@@ -16,10 +16,11 @@ from headgate.cli.console import console_beside
 from headgate.console import serve_console
 from headgate.console.access import Access
 from headgate.console.app import console_app
+from headgate.console.asking import opened_sources
 from headgate.console.findings import found_in
 from headgate.console.records import opened_records
 from headgate.console.sources import RAREST_S, Asked, Source, Sources
-from headgate.core.errors import InvalidSettingError
+from headgate.core.errors import InvalidInputError, InvalidSettingError
 from headgate.durable import locks
 from headgate.net.listener import bound
 from headgate.placement.service.journal import Journal, JournalError, read_journal
@@ -193,3 +194,10 @@ def test_a_page_that_hears_nothing_any_more_says_so_and_stops_counting(quiet: st
         page.clock.fast_forward(30_000)
         page.wait_for_selector("body.stale")
         assert "no news since" in page.inner_text("#link")
+
+
+@pytest.mark.parametrize("part", ["runs", "jobqueues", "elastic"])
+async def test_a_part_whose_address_is_none_is_refused_at_the_start(tmp_path: Path, part: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"must be http://HOST:PORT .* \(got '127\.0\.0\.1:9'\)"):
+        async with opened_sources(settings(tmp_path), **{part: ["127.0.0.1:9"]}):  # type: ignore[arg-type]
+            pass

@@ -16,6 +16,7 @@ import httpx
 from headgate.config import Settings
 from headgate.console.sources import Asked, Source, Sources
 from headgate.core.errors import HeadgateError, UnauthorizedError
+from headgate.net.clients import client_of
 from headgate.placement import read_journal
 from headgate.telemetry import MonitorClient
 
@@ -44,6 +45,9 @@ async def opened_sources(
         jobqueues: servers of job queues.
         elastic: gateways of elastic pools; their token is in HEADGATE_ELASTIC_TOKEN.
         placement: journals of placement's ledgers.
+
+    Raises:
+        InvalidInputError: an address is none.
     """
     async with AsyncExitStack() as stack:
         found: list[Source] = []
@@ -51,11 +55,13 @@ async def opened_sources(
             monitor = await stack.enter_async_context(MonitorClient(settings, address))
             found.append(RunSource(monitor))
         for address in jobqueues:
-            client = await stack.enter_async_context(_client(address, settings.jobqueue_token.get_secret_value()))
+            token = settings.jobqueue_token.get_secret_value()
+            client = await stack.enter_async_context(client_of(_root(address), token, timeout_s=_TIMEOUT_S))
             found.append(QueueSource(address.rstrip("/"), client))
         for address in elastic:
-            client = await stack.enter_async_context(_client(address, os.environ.get(_ELASTIC_TOKEN, "")))
-            found.append(ElasticSource(address.rstrip("/").removesuffix("/v1"), client))
+            token = os.environ.get(_ELASTIC_TOKEN, "")
+            client = await stack.enter_async_context(client_of(_root(address), token, timeout_s=_TIMEOUT_S))
+            found.append(ElasticSource(_root(address), client))
         found += map(PlacementSource, placement)
         sources = Sources(found)
         await stack.enter_async_context(sources.polled())
@@ -167,13 +173,8 @@ class PlacementSource(Source):
         return sorted(by_node.items())
 
 
-def _client(address: str, token: str) -> httpx.AsyncClient:
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    verify = httpx.create_ssl_context()  # with SSL_CERT_FILE, which `trust_env` would leave out
-    return httpx.AsyncClient(
-        base_url=address.rstrip("/").removesuffix("/v1"), headers=headers, timeout=_TIMEOUT_S, trust_env=False,
-        verify=verify,
-    )  # fmt: skip
+def _root(address: str) -> str:
+    return address.rstrip("/").removesuffix("/v1")
 
 
 async def answered(client: httpx.AsyncClient, path: str, body: object = None) -> dict[str, Any]:

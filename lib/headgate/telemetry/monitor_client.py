@@ -19,6 +19,7 @@ from headgate.core.errors import (
     NotFoundError,
     UnauthorizedError,
 )
+from headgate.net.clients import client_of
 
 _TIMEOUT_S: Final = 5.0
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses to ask, not to listen on
@@ -41,13 +42,14 @@ class MonitorClient:
         Args:
             settings: name host, port and token of the monitoring API.
             address: in place of host and port; then not answering is an error.
+
+        Raises:
+            InvalidInputError: the address is none.
         """
         self._is_named = address is not None
         self.address = (address or monitor_address(settings)).rstrip("/")
         token = settings.monitor_token.get_secret_value()
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        verify = httpx.create_ssl_context()  # with SSL_CERT_FILE, which `trust_env` would leave out
-        self._client = httpx.AsyncClient(timeout=_TIMEOUT_S, headers=headers, trust_env=False, verify=verify)
+        self._client = client_of(self.address, token, timeout_s=_TIMEOUT_S)
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
@@ -159,11 +161,11 @@ class MonitorClient:
         }  # fmt: skip
         headers = {"Content-Type": "application/json"} | ({"X-Headgate-Operator": operator} if operator else {})
         # A value that is no number is refused there, with a sentence; httpx would raise.
-        answer = await self._client.post(f"{self.address}/controls", content=json.dumps(body), headers=headers)
+        answer = await self._client.post("/controls", content=json.dumps(body), headers=headers)
         return self._checked(self._let_in(answer))
 
     async def _get(self, path: str, query: dict[str, str] | None = None) -> httpx.Response:
-        return self._let_in(await self._client.get(f"{self.address}{path}", params=query))
+        return self._let_in(await self._client.get(path, params=query))
 
     def _let_in(self, answer: httpx.Response) -> httpx.Response:
         if answer.status_code == httpx.codes.UNAUTHORIZED:

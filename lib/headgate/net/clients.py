@@ -1,0 +1,30 @@
+"""Clients of Headgate's own services."""
+
+from __future__ import annotations
+
+import httpx
+
+from headgate.core.errors import InvalidInputError
+
+
+def client_of(address: str, token: str, *, timeout_s: float) -> httpx.AsyncClient:
+    """Return a client of a service, whose paths are relative to its address.
+
+    The proxies of the environment are for the world outside; SSL_CERT_FILE holds all the same.
+
+    Args:
+        address: `http://HOST:PORT` or `https://HOST:PORT`.
+        token: that the service asks for; may be empty.
+        timeout_s: of each call.
+
+    Raises:
+        InvalidInputError: the address is none.
+    """
+    if not address.startswith(("http://", "https://")):
+        raise InvalidInputError(
+            f"the address of a service must be http://HOST:PORT or https://HOST:PORT (got {address!r})",
+            next_step="Correct the address and run the command again.",
+        )
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    verify = httpx.create_ssl_context()
+    return httpx.AsyncClient(base_url=address, headers=headers, timeout=timeout_s, trust_env=False, verify=verify)
