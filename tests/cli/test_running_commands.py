@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sqlite3
 import time
@@ -14,7 +15,7 @@ import pytest
 
 from headgate.cli.run import show_unscored
 from headgate.core import Sample
-from headgate.storage import Journal, open_store
+from headgate.storage import Journal, Opening, open_store
 from tests.cli.conftest import Command
 
 
@@ -60,6 +61,28 @@ def test_a_run_in_another_environment_shows_the_scores_there(headgate: Command, 
     assert said.status == 0, said.err
     assert said.out.count("1 of 1") >= 2, "environments of each model"
     assert "sat-hard" not in said.out
+
+
+def test_a_run_into_another_store_says_that_its_journal_gives_no_task_again(
+    headgate: Command, sampled: dict[str, object]
+) -> None:
+    ask = ("run", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--instances", "6", "--store", "other")
+    said = headgate(*ask)
+    assert said.status == 4, "no sample of it has a score"
+    words = " ".join(said.out.split())
+    assert "not taken: 12 tasks that the journal .headgate/journal has given out before" in words
+    assert "of which the store other has no sample" in words
+
+
+def test_tasks_that_another_run_has_in_hand_are_not_called_done(
+    headgate: Command, sampled: dict[str, object], tmp_path: Path
+) -> None:
+    with contextlib.closing(Journal(tmp_path / ".headgate" / "journal", "main")) as other:
+        other.open([Opening("solver@main", "affine:sat-hard", time.time(), 0.0, 1_000_000, sequence=6)])
+        said = headgate("run", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--instances", "7")
+    words = " ".join(said.out.split())
+    assert "1 sample, 1 stored" in words
+    assert "not taken: 1 task that the journal .headgate/journal has given to another run" in words
 
 
 @pytest.mark.parametrize("indifference", ["0", "1", "nan"])

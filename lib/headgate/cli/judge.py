@@ -13,7 +13,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from headgate import run as runs
 from headgate.cli.options import NOT_SCORED, EnableMonitoring, JudgeChoices, MonitorPort, Verbose
 from headgate.cli.output import INTERRUPTED, AsJson, console, counted, print_json, print_table
-from headgate.cli.run import STOPPED_EARLY, Limits, Repeats, at_hand, is_unscored, matrix_of, show_unscored
+from headgate.cli.run import (
+    STOPPED_EARLY,
+    Limits,
+    Repeats,
+    at_hand,
+    is_unscored,
+    matrix_of,
+    show_left_out,
+    show_unscored,
+)
 from headgate.config import Settings
 from headgate.net import event_loop
 from headgate.telemetry import setup_logging
@@ -82,6 +91,7 @@ def judge(
             f"{result.stored} stored in {settings.store}, {result.spooled} spooled, "
             f"{counted(result.open_tasks, 'task')} open ({result.stopped_by})"
         )
+        show_left_out(result, matrix, settings)
         show_unscored(matrix)
     if result.was_interrupted:
         return INTERRUPTED

@@ -20,6 +20,7 @@ from headgate import run as runs
 from headgate.cli.options import NOT_SCORED, Choices, EnableMonitoring, MonitorPort, Verbose
 from headgate.cli.output import INTERRUPTED, AsJson, console, counted, print_json, say
 from headgate.config import Settings
+from headgate.core import redacted
 from headgate.core.status import CampaignStatus
 from headgate.net import event_loop
 from headgate.telemetry import Sink, setup_logging, status_document
@@ -134,6 +135,8 @@ def run(
     )
     for line in _remarks(result):
         say(line)
+    if matrix is not None:
+        show_left_out(result, matrix, loaded.settings)
     if result.ranking is not None:
         for line in reports.ranking_lines(result.ranking):
             say(line)
@@ -172,8 +175,23 @@ async def matrix_of(settings: Settings) -> pl.DataFrame:
 
 
 def is_unscored(matrix: pl.DataFrame | None) -> bool:
-    """Return whether there are samples, and none of them has a score."""
-    return matrix is not None and 0 < matrix.height == matrix["score"].null_count()
+    """Return whether a matrix has no sample with a score."""
+    return matrix is not None and matrix.height == matrix["score"].null_count()
+
+
+def show_left_out(result: runs.RunResult, samples: pl.DataFrame, settings: Settings) -> None:
+    """Say how many tasks neither this run was given by its journal nor the store has a sample of, and what to do."""
+    stored = set(samples.select("model", "environment", "sequence").iter_rows())
+    if not (left := len(result.left_out - stored)):
+        return
+    what = f"not taken: {counted(left, 'task')} that the journal {redacted(str(settings.journal))} has given"
+    if result.open_tasks or result.spooled:
+        say(f"{what} to another run; run the same command again when that one has ended")
+    else:
+        say(
+            f"{what} out before, and of which the store {settings.store} has no sample; name the --store that has, "
+            "or another --journal to take them again"
+        )
 
 
 def _scores(samples: pl.DataFrame, settings: Settings) -> reports.ScoreTable:

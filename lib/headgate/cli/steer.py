@@ -170,7 +170,8 @@ async def _steered(
     async with MonitorClient(settings, url) as monitor:
         if await _answers(monitor, settings, url):
             try:
-                return await monitor.steer(**order, dry_run=note.dry_run), f"told: {monitor.address}"
+                place = f"{'asked' if note.dry_run else 'told'}: {monitor.address}"
+                return await monitor.steer(**order, dry_run=note.dry_run), place
             except httpx.HTTPError as error:
                 raise HeadgateError(
                     f"the campaign at {monitor.address} went away before it answered ({type(error).__name__})",
@@ -185,7 +186,8 @@ async def _steered(
         return steer_at_rest(journal, order, **known, by=process_user(), now=time.time(), dry_run=note.dry_run)
 
     answer, place = _in_journal(settings, at_rest)
-    return answer, f"no campaign answers at {address}: written to {place}, which every run of it obeys"
+    done = f"nothing is written to {place}" if note.dry_run else f"written to {place}, which every run of it obeys"
+    return answer, f"no campaign answers at {address}: {done}"
 
 
 async def _answers(monitor: MonitorClient, settings: Settings, url: str | None) -> bool:
