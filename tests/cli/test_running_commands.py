@@ -375,3 +375,29 @@ def test_a_second_journal_of_a_campaign_is_refused_and_a_task_counts_once(
     ask = "select count(*) as n, count(distinct task_id) as tasks from {}"
     assert headgate("query", ask.format("samples"), "--json").document == [{"n": 18, "tasks": 18}]
     assert headgate("query", ask.format("stored"), "--json").document == [{"n": 22, "tasks": 18}]
+
+
+@pytest.mark.parametrize("command", ["models", "plan"])
+def test_a_budget_in_money_without_a_price_is_refused_before_the_run(
+    headgate: Command, tmp_path: Path, command: str
+) -> None:
+    (tmp_path / "roster.yaml").write_text("models:\n  - {name: a, base_url: 'http://127.0.0.1:9/v1', daily_cost: 2}\n")
+    said = headgate(command, "--roster", "roster.yaml")
+    assert said.status == 2
+    assert "daily_cost needs the price of a model: a@main" in " ".join(said.err.split())
+    (tmp_path / "prices.yaml").write_text(
+        "date: 2026-01-31\nsource: a list\nprices:\n  - {model: a, input: 1, output: 2}\n"
+    )
+    assert headgate(command, "--roster", "roster.yaml", "--prices", "prices.yaml").status == 0
+
+
+def test_a_model_whose_samples_have_no_tokens_is_not_said_to_cost_nothing(
+    headgate: Command, tmp_path: Path, endpoint: str
+) -> None:
+    price = "price_in: 1, price_out: 3, daily_cost: 2"
+    (tmp_path / "roster.yaml").write_text(f"models:\n  - {{name: nobody, base_url: '{endpoint}', {price}}}\n")
+    given = ("--roster", "roster.yaml", "-e", "affine:sat-hard")
+    assert headgate("run", *given, "--instances", "2").status == 4, "no such model is served"
+    said = headgate("plan", *given)
+    assert "0.0000 a day" not in said.out
+    assert "daily_cost nobody@main: unknown what it carries, no stored sample tells its tokens" in said.out

@@ -146,6 +146,14 @@ class RosterChoices(SettingChoices):
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PricedRosterChoices(RosterChoices):
+    """For commands that check what models are given."""
+
+    prices: _Prices = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoreChoices(SettingChoices):
     """For commands that read stored samples."""
 
