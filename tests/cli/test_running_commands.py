@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
-from headgate.cli.run import show_unscored
 from headgate.core import Sample
+from headgate.reports import missing_lines
 from headgate.storage import Journal, Opening, open_store
 from tests.cli.conftest import Command
 
@@ -116,7 +116,7 @@ def test_a_run_whose_samples_keep_failing_stops_early_with_a_status_of_its_own(
 @pytest.mark.parametrize(
     ("command", "rule"),
     [
-        (("run", "-e", "affine:sat-hard"), "greater than or equal to 1, got"),
+        (("run", "-e", "affine:sat-hard"), "must be greater than or equal to 1 (got"),
         (("judge", "--judge-model", "j", "--judge-url", "http://127.0.0.1:9/v1"), "must be >= 1 (got"),
     ],
 )
@@ -134,7 +134,7 @@ def test_a_matrix_of_no_instances_is_refused(
 @pytest.mark.parametrize(
     ("command", "rule"),
     [
-        (("run", "--instances=2", "--repeats=0"), "repeats: Input should be greater than or equal to 1, got 0"),
+        (("run", "--instances=2", "--repeats=0"), "repeats must be greater than or equal to 1 (got 0"),
         (("run", "--instances=2", "--repeats=1.5"), "1.5"),
         (("run", "--instances=2", "--repeats=many"), "many"),
         (("run", "--repeats=2"), "repeats=2 needs instances"),
@@ -171,16 +171,16 @@ def test_a_run_that_takes_no_sample_says_when_the_next_is_due_and_what_to_do(
     assert "--instances 20" in second.out
 
 
-def test_what_failed_first_and_was_scored_later_is_not_told_of_as_unscored(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_failed_first_and_was_scored_later_is_not_told_of_as_unscored() -> None:
     rows = [
         ("m@main", "e", 0, None, "connection", "refused", 1.0),
         ("m@main", "e", 0, 1.0, None, None, 2.0),
         ("m@main", "e", 1, None, "connection", "refused", 3.0),
-        ("m@main", "e", 1, None, "auth", "HTTP 401", 4.0),
+        ("m@main", "e", 1, None, "auth", "HTTP\n401", 4.0),
     ]
     columns = ["model", "environment", "sequence", "score", "error_kind", "error", "finished_at"]
-    show_unscored(pl.DataFrame(rows, schema=columns, orient="row"))
-    assert capsys.readouterr().out.splitlines() == ["1 without a score: auth, such as HTTP 401"]
+    samples = pl.DataFrame(rows, schema=columns, orient="row")
+    assert missing_lines(samples) == ["1 without a score: auth, such as HTTP 401"]
 
 
 def test_an_evaluation_that_is_run_again_runs_nothing_again(headgate: Command, sampled) -> None:

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from headgate import run as runs
 from headgate.cli.options import NOT_SCORED, EnableMonitoring, JudgeChoices, MonitorPort, Verbose
-from headgate.cli.output import INTERRUPTED, AsJson, console, counted, print_json, print_table
+from headgate.cli.output import INTERRUPTED, AsJson, console, counted, print_json, print_table, say
 from headgate.cli.run import (
     STOPPED_EARLY,
     Limits,
@@ -20,8 +20,7 @@ from headgate.cli.run import (
     at_hand,
     is_unscored,
     matrix_of,
-    show_left_out,
-    show_unscored,
+    missing_from,
 )
 from headgate.config import Settings
 from headgate.net import event_loop
@@ -91,8 +90,8 @@ def judge(
             f"{result.stored} stored in {settings.store}, {result.spooled} spooled, "
             f"{counted(result.open_tasks, 'task')} open ({result.stopped_by})"
         )
-        show_left_out(result, matrix, settings)
-        show_unscored(matrix)
+        for line in missing_from(matrix, result, settings):
+            say(line)
     if result.was_interrupted:
         return INTERRUPTED
     return STOPPED_EARLY if result.stopped_early else NOT_SCORED if is_unscored(matrix) else 0

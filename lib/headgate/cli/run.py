@@ -20,7 +20,6 @@ from headgate import run as runs
 from headgate.cli.options import NOT_SCORED, Choices, EnableMonitoring, MonitorPort, Verbose
 from headgate.cli.output import INTERRUPTED, AsJson, console, counted, print_json, say
 from headgate.config import Settings
-from headgate.core import redacted
 from headgate.core.status import CampaignStatus
 from headgate.net import event_loop
 from headgate.telemetry import Sink, setup_logging, status_document
@@ -135,14 +134,13 @@ def run(
     )
     for line in _remarks(result):
         say(line)
-    if matrix is not None:
-        show_left_out(result, matrix, loaded.settings)
     if result.ranking is not None:
         for line in reports.ranking_lines(result.ranking):
             say(line)
     if matrix is not None:
         console().print(_scores(matrix, loaded.settings))
-        show_unscored(matrix)
+        for line in missing_from(matrix, result, loaded.settings):
+            say(line)
     return status
 
 
@@ -179,19 +177,12 @@ def is_unscored(matrix: pl.DataFrame | None) -> bool:
     return matrix is not None and matrix.height == matrix["score"].null_count()
 
 
-def show_left_out(result: runs.RunResult, samples: pl.DataFrame, settings: Settings) -> None:
-    """Say how many tasks neither this run was given by its journal nor the store has a sample of, and what to do."""
-    stored = set(samples.select("model", "environment", "sequence").iter_rows())
-    if not (left := len(result.left_out - stored)):
-        return
-    what = f"not taken: {counted(left, 'task')} that the journal {redacted(str(settings.journal))} has given"
-    if result.open_tasks or result.spooled:
-        say(f"{what} to another run; run the same command again when that one has ended")
-    else:
-        say(
-            f"{what} out before, and of which the store {settings.store} has no sample; name the --store that has, "
-            "or another --journal to take them again"
-        )
+def missing_from(samples: pl.DataFrame, result: runs.RunResult, settings: Settings) -> list[str]:
+    """Return why tasks of a matrix are not among its samples, or have no score there."""
+    places = {"journal": settings.journal, "store": settings.store}
+    return reports.missing_lines(
+        samples, result.left_out, **places, is_elsewhere=bool(result.open_tasks or result.spooled)
+    )
 
 
 def _scores(samples: pl.DataFrame, settings: Settings) -> reports.ScoreTable:
@@ -199,26 +190,6 @@ def _scores(samples: pl.DataFrame, settings: Settings) -> reports.ScoreTable:
     patterns = any(name not in sampled for name in settings.environments)
     board = reports.build_leaderboard(samples, ks=runs.repeat_ks(settings.repeats))
     return reports.ScoreTable(board, () if patterns else settings.environments)
-
-
-def show_unscored(samples: pl.DataFrame) -> None:
-    """Print a line for each kind of error that left tasks without a score, with one of its messages.
-
-    A task that has a score by now is no such task, and one that failed several times is one.
-    """
-    import polars as pl  # noqa: PLC0415 - as above
-
-    cell = ["model", "environment", "sequence"]
-    kinds = (
-        samples.sort("finished_at")
-        .group_by(cell, maintain_order=True)
-        .agg(pl.col("score").is_not_null().any().alias("is_scored"), pl.col("error_kind", "error").last())
-        .filter(~pl.col("is_scored"))
-        .group_by("error_kind", maintain_order=True)
-        .agg(pl.len().alias("samples"), pl.col("error").first())
-    )
-    for kind, count, error in kinds.iter_rows():
-        say(f"{count} without a score: {kind}, such as {error}")
 
 
 async def _run(
