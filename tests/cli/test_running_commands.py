@@ -13,6 +13,8 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
+from headgate.cli.run import _short_of_tasks
+from headgate.config import Settings
 from headgate.core import Sample
 from headgate.reports import missing_lines
 from headgate.storage import Journal, Opening, open_store
@@ -401,3 +403,26 @@ def test_a_model_whose_samples_have_no_tokens_is_not_said_to_cost_nothing(
     said = headgate("plan", *given)
     assert "0.0000 a day" not in said.out
     assert "daily_cost nobody@main: unknown what it carries, no stored sample tells its tokens" in said.out
+
+
+def test_more_instances_than_an_environment_has_tasks_are_told_of(headgate: Command) -> None:
+    said = headgate("run", "--roster", "baselines", "-e", "affine:abd", "--instances", "2")
+    assert "more than once" not in said.out
+    remarks = _short_of_tasks(Settings(environments=("affine:abd",), instances=12_071))
+    assert remarks == ["affine:abd has 12,070 tasks: 12,071 instances take some of them more than once"]
+
+
+@pytest.mark.parametrize(
+    ("command", "needs"),
+    [
+        (("rank", "--roster", "baselines"), "`headgate rank` needs --instances: Rank the models on this many tasks"),
+        (("invalidate", "--model", "m"), "`headgate invalidate` needs --reason: "),
+        (("rank", "--instances"), "requires an argument"),
+    ],
+)
+def test_an_option_that_is_left_out_is_named_with_what_it_is(
+    headgate: Command, command: tuple[str, ...], needs: str
+) -> None:
+    said = headgate(*command)
+    assert said.status == 2
+    assert needs in " ".join(said.err.replace("│", " ").split())

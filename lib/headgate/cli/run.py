@@ -132,7 +132,7 @@ def run(
         f"{counted(result.samples, 'sample')}, {result.stored} stored in {loaded.settings.store}, "
         f"{result.spooled} spooled, {counted(result.open_tasks, 'task')} open ({result.stopped_by})"
     )
-    for line in _remarks(result):
+    for line in _remarks(result, loaded.settings):
         say(line)
     if result.ranking is not None:
         for line in reports.ranking_lines(result.ranking):
@@ -144,9 +144,10 @@ def run(
     return status
 
 
-def _remarks(result: runs.RunResult) -> list[str]:
+def _remarks(result: runs.RunResult, settings: Settings) -> list[str]:
     """Return what somebody who expected more samples wants to know."""
-    remarks = [
+    remarks = _short_of_tasks(settings)
+    remarks += [
         f"{model} given up after {why}; run the same command again to take its other tasks"
         for model, why in result.given_up.items()
     ]
@@ -156,6 +157,18 @@ def _remarks(result: runs.RunResult) -> list[str]:
             "`--instances 20` takes 20 tasks of each model in each environment now; --set rates=*=20000 raises rates",
         ]
     return remarks
+
+
+def _short_of_tasks(settings: Settings) -> list[str]:
+    """Return which environments have fewer tasks than `--instances`, whose first tasks are then taken again."""
+    if settings.instances is None:
+        return []
+    lengths = {name: one.spec.data_length for name, one in runs.sampled_environments(settings).items()}
+    return [
+        f"{name} has {counted(length, 'task')}: {settings.instances:,} instances take some of them more than once"
+        for name, length in lengths.items()
+        if length < settings.instances
+    ]
 
 
 async def matrix_of(settings: Settings) -> pl.DataFrame:
