@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 
 from headgate import reports
-from headgate import run as runs
 from headgate.cli.options import PricedRosterChoices
 from headgate.cli.output import AsJson, counted, print_json, print_table
 from headgate.config import Settings
@@ -28,7 +27,10 @@ def models(choices: PricedRosterChoices | None = None, *, as_json: AsJson = Fals
     """
     settings = (choices or PricedRosterChoices()).load().settings
     roster = asyncio.run(roster_source(settings.roster).load())
-    runs.budgets.refuse_unpriced(roster.models, settings, read_prices(settings.prices))
+    if settings.daily_cost is not None or any(model.budget.daily_cost is not None for model in roster.models):
+        from headgate.run import budgets  # noqa: PLC0415 - most rosters have no need of what it imports
+
+        budgets.refuse_unpriced(roster.models, settings, read_prices(settings.prices))
     rows: list[tuple[object, ...]] = [
         (m.uid, m.name, m.revision, m.request_name, m.endpoint, "yes" if m.api_key else "no", m.weight, m.max_parallel)
         for m in roster.models
