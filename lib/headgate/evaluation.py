@@ -25,7 +25,7 @@ from headgate.core.errors import InvalidInputError
 from headgate.core.status import CampaignStatus
 from headgate.environments import Environment, environments_at_hand
 from headgate.orchestration import engine_hosts
-from headgate.reports import LEADERBOARD_COLUMNS, Leaderboard, MissingRule, ScoreTable, build_leaderboard
+from headgate.reports import LEADERBOARD_COLUMNS, Leaderboard, MissingRule, ScoreTable, build_leaderboard, missing_lines
 from headgate.run import MatrixTasks, RunResult, models_at_hand, repeat_ks, run_campaign, sampled_environments
 from headgate.sampling import RosterSource, StaticRoster, mapped_roster
 from headgate.storage import SampleStore, open_store, sample_store
@@ -35,7 +35,7 @@ Models = str | Path | Model | Mapping[str, Any] | Iterable[Model]
 says of each, or to the address alone."""
 
 Environments = str | Environment | Iterable[str | Environment]
-"""Where: names, patterns such as `reasoning-gym:*`, or objects. Without any, what is installed and needs no judge."""
+"""Where: names, patterns such as `reasoning-gym:*`, or objects. None is all that are installed and need no judge."""
 
 _COLUMNS: Final = (
     *LEADERBOARD_COLUMNS,
@@ -109,13 +109,21 @@ class Evaluation(Scores):
 
     Attributes:
         result: what the run did: how many samples it took, why it ended, which models it gave up.
+        remarks: why samples are missing, or have no score; shown below the table.
     """
 
     result: RunResult | None = None
+    remarks: tuple[str, ...] = ()
+
+    def _drawn(self) -> Console:
+        console = super()._drawn()
+        for line in self.remarks:
+            console.print(line, markup=False, highlight=False)
+        return console
 
 
 async def evaluate(
-    models: Models, environments: Environments = (), *, instances: int, progress: bool = True, **settings: Any
+    models: Models, environments: Environments | None = None, *, instances: int, progress: bool = True, **settings: Any
 ) -> Evaluation:
     """Score models on the same tasks of each environment, and return the scores.
 
@@ -140,7 +148,7 @@ async def evaluate(
 
 async def keep_sampling(
     models: Models,
-    environments: Environments = (),
+    environments: Environments | None = None,
     *,
     duration_s: float | None = None,
     progress: bool = True,
@@ -179,11 +187,20 @@ async def leaderboard(
 
 
 async def _sampled(
-    models: Models, environments: Environments, progress: bool, given: Mapping[str, Any], duration_s: float | None
+    models: Models,
+    environments: Environments | None,
+    progress: bool,
+    given: Mapping[str, Any],
+    duration_s: float | None,
 ) -> Evaluation:
     if isinstance(environments, str | Environment):
         environments = (environments,)
-    chosen = list(environments)
+    if environments is not None and not (environments := list(environments)):
+        raise InvalidInputError(
+            "environments names none (got an empty list)",
+            next_step="Name some, or leave it out for all that are installed and need no judge.",
+        )
+    chosen = list(environments or ())
     objects = [one for one in chosen if not isinstance(one, str)]
     if strangers := [one for one in objects if not isinstance(one, Environment)]:
         raise InvalidInputError(f"an environment is a name or a headgate.Environment (got {strangers[0]!r})")
@@ -212,7 +229,10 @@ async def _sampled(
                     on_status=bar.show,
                     engine_hosts=hosts,
                 )
-            return Evaluation(await wanted.frame(store), ks=repeat_ks(settings.repeats), result=result)
+            frame, is_elsewhere = await wanted.frame(store), bool(result.open_tasks or result.spooled)
+            places = {"journal": settings.journal, "store": settings.store}
+            remarks = missing_lines(frame, result.left_out, **places, is_elsewhere=is_elsewhere)
+            return Evaluation(frame, ks=repeat_ks(settings.repeats), result=result, remarks=tuple(remarks))
 
 
 @asynccontextmanager
@@ -224,7 +244,7 @@ async def _roster_of(models: Models, settings: Settings) -> AsyncIterator[Roster
     if isinstance(models, Mapping):
         yield mapped_roster(models, environ=os.environ)
         return
-    listed = [models] if isinstance(models, Model) else list(models)
+    listed = [models] if isinstance(models, Model) or not isinstance(models, Iterable) else list(models)
     if strangers := [one for one in listed if not isinstance(one, Model)]:
         raise InvalidInputError(
             f"a model is a headgate.Model (got {strangers[0]!r})",

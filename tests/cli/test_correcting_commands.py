@@ -31,6 +31,8 @@ def test_invalidated_samples_are_told_left_out_and_taken_again_once(headgate: Co
     assert said.status == 0
     assert "4 samples count no longer, mark 20" in said.out
     assert headgate("invalidate", *GREEDY, "--json").document["samples"] == 0
+    assert headgate("invalidate", *GREEDY).out == "0 samples count no longer: none that was chosen counts\n"
+    assert "`headgate invalidate --undo` has samples count again" in " ".join(headgate("undo", "1").err.split())
     assert _rows(headgate, "select count(*) from samples where model = 'baseline-greedy@main'") == [(0,)]
     shown = headgate("summary", "--json").document
     assert {row["model"]: row["samples"] for row in shown} == {"baseline-random@main": 4, "baseline-solver@main": 4}

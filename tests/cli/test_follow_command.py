@@ -21,3 +21,13 @@ def test_the_curve_is_printed_and_kept(headgate: Command, tmp_path: Path) -> Non
     assert "<svg" in (tmp_path / "curve.html").read_text()
     told = headgate(*follow, "--json", "--newest", "1").document
     assert (told["best"], told["skipped"]) == (told["checkpoints"][0]["model"], 1)
+
+
+def test_checkpoints_that_are_not_complete_are_named_at_the_end(headgate: Command, tmp_path: Path) -> None:
+    (tmp_path / "run-8").mkdir()
+    (tmp_path / "run-8" / "step_1").write_text("solver")
+    follow = ["follow", "run-8", "--once", "--instances", "2", "--environment", "affine:sat", "--engine", "command"]
+    said = headgate(*follow, "--command", ENGINE, "--marker", "DONE")
+    assert said.status == 4
+    assert "0 checkpoints evaluated (no checkpoint is in" in " ".join(said.out.split())
+    assert "; not complete: step_1)" in " ".join(said.out.split())

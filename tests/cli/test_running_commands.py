@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sqlite3
 import time
@@ -12,9 +13,11 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
-from headgate.cli.run import show_unscored
+from headgate.cli.run import _short_of_tasks
+from headgate.config import Settings
 from headgate.core import Sample
-from headgate.storage import Journal, open_store
+from headgate.reports import missing_lines
+from headgate.storage import Journal, Opening, open_store
 from tests.cli.conftest import Command
 
 
@@ -62,6 +65,28 @@ def test_a_run_in_another_environment_shows_the_scores_there(headgate: Command, 
     assert "sat-hard" not in said.out
 
 
+def test_a_run_into_another_store_says_that_its_journal_gives_no_task_again(
+    headgate: Command, sampled: dict[str, object]
+) -> None:
+    ask = ("run", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--instances", "6", "--store", "other")
+    said = headgate(*ask)
+    assert said.status == 4, "no sample of it has a score"
+    words = " ".join(said.out.split())
+    assert "not taken: 12 tasks that the journal .headgate/journal has given out before" in words
+    assert "of which the store other has no sample" in words
+
+
+def test_tasks_that_another_run_has_in_hand_are_not_called_done(
+    headgate: Command, sampled: dict[str, object], tmp_path: Path
+) -> None:
+    with contextlib.closing(Journal(tmp_path / ".headgate" / "journal", "main")) as other:
+        other.open([Opening("solver@main", "affine:sat-hard", time.time(), 0.0, 1_000_000, sequence=6)])
+        said = headgate("run", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--instances", "7")
+    words = " ".join(said.out.split())
+    assert "1 sample, 1 stored" in words
+    assert "not taken: 1 task that the journal .headgate/journal has given to another run" in words
+
+
 @pytest.mark.parametrize("indifference", ["0", "1", "nan"])
 def test_rank_refuses_an_indifference_that_means_nothing(headgate: Command, roster: Path, indifference: str) -> None:
     said = headgate("rank", "--roster", str(roster), "--instances=5", f"--indifference={indifference}")
@@ -93,7 +118,7 @@ def test_a_run_whose_samples_keep_failing_stops_early_with_a_status_of_its_own(
 @pytest.mark.parametrize(
     ("command", "rule"),
     [
-        (("run", "-e", "affine:sat-hard"), "greater than or equal to 1, got"),
+        (("run", "-e", "affine:sat-hard"), "must be greater than or equal to 1 (got"),
         (("judge", "--judge-model", "j", "--judge-url", "http://127.0.0.1:9/v1"), "must be >= 1 (got"),
     ],
 )
@@ -111,7 +136,7 @@ def test_a_matrix_of_no_instances_is_refused(
 @pytest.mark.parametrize(
     ("command", "rule"),
     [
-        (("run", "--instances=2", "--repeats=0"), "repeats: Input should be greater than or equal to 1, got 0"),
+        (("run", "--instances=2", "--repeats=0"), "repeats must be greater than or equal to 1 (got 0"),
         (("run", "--instances=2", "--repeats=1.5"), "1.5"),
         (("run", "--instances=2", "--repeats=many"), "many"),
         (("run", "--repeats=2"), "repeats=2 needs instances"),
@@ -148,16 +173,16 @@ def test_a_run_that_takes_no_sample_says_when_the_next_is_due_and_what_to_do(
     assert "--instances 20" in second.out
 
 
-def test_what_failed_first_and_was_scored_later_is_not_told_of_as_unscored(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_failed_first_and_was_scored_later_is_not_told_of_as_unscored() -> None:
     rows = [
         ("m@main", "e", 0, None, "connection", "refused", 1.0),
         ("m@main", "e", 0, 1.0, None, None, 2.0),
         ("m@main", "e", 1, None, "connection", "refused", 3.0),
-        ("m@main", "e", 1, None, "auth", "HTTP 401", 4.0),
+        ("m@main", "e", 1, None, "auth", "HTTP\n401", 4.0),
     ]
     columns = ["model", "environment", "sequence", "score", "error_kind", "error", "finished_at"]
-    show_unscored(pl.DataFrame(rows, schema=columns, orient="row"))
-    assert capsys.readouterr().out.splitlines() == ["1 without a score: auth, such as HTTP 401"]
+    samples = pl.DataFrame(rows, schema=columns, orient="row")
+    assert missing_lines(samples) == ["1 without a score: auth, such as HTTP 401"]
 
 
 def test_an_evaluation_that_is_run_again_runs_nothing_again(headgate: Command, sampled) -> None:
@@ -352,3 +377,52 @@ def test_a_second_journal_of_a_campaign_is_refused_and_a_task_counts_once(
     ask = "select count(*) as n, count(distinct task_id) as tasks from {}"
     assert headgate("query", ask.format("samples"), "--json").document == [{"n": 18, "tasks": 18}]
     assert headgate("query", ask.format("stored"), "--json").document == [{"n": 22, "tasks": 18}]
+
+
+@pytest.mark.parametrize("command", ["models", "plan"])
+def test_a_budget_in_money_without_a_price_is_refused_before_the_run(
+    headgate: Command, tmp_path: Path, command: str
+) -> None:
+    (tmp_path / "roster.yaml").write_text("models:\n  - {name: a, base_url: 'http://127.0.0.1:9/v1', daily_cost: 2}\n")
+    said = headgate(command, "--roster", "roster.yaml")
+    assert said.status == 2
+    assert "daily_cost needs the price of a model: a@main" in " ".join(said.err.split())
+    (tmp_path / "prices.yaml").write_text(
+        "date: 2026-01-31\nsource: a list\nprices:\n  - {model: a, input: 1, output: 2}\n"
+    )
+    assert headgate(command, "--roster", "roster.yaml", "--prices", "prices.yaml").status == 0
+
+
+def test_a_model_whose_samples_have_no_tokens_is_not_said_to_cost_nothing(
+    headgate: Command, tmp_path: Path, endpoint: str
+) -> None:
+    price = "price_in: 1, price_out: 3, daily_cost: 2"
+    (tmp_path / "roster.yaml").write_text(f"models:\n  - {{name: nobody, base_url: '{endpoint}', {price}}}\n")
+    given = ("--roster", "roster.yaml", "-e", "affine:sat-hard")
+    assert headgate("run", *given, "--instances", "2").status == 4, "no such model is served"
+    said = headgate("plan", *given)
+    assert "0.0000 a day" not in said.out
+    assert "daily_cost nobody@main: unknown what it carries, no stored sample tells its tokens" in said.out
+
+
+def test_more_instances_than_an_environment_has_tasks_are_told_of(headgate: Command) -> None:
+    said = headgate("run", "--roster", "baselines", "-e", "affine:abd", "--instances", "2")
+    assert "more than once" not in said.out
+    remarks = _short_of_tasks(Settings(environments=("affine:abd",), instances=12_071))
+    assert remarks == ["affine:abd has 12,070 tasks: 12,071 instances take some of them more than once"]
+
+
+@pytest.mark.parametrize(
+    ("command", "needs"),
+    [
+        (("rank", "--roster", "baselines"), "`headgate rank` needs --instances: Rank the models on this many tasks"),
+        (("invalidate", "--model", "m"), "`headgate invalidate` needs --reason: "),
+        (("rank", "--instances"), "requires an argument"),
+    ],
+)
+def test_an_option_that_is_left_out_is_named_with_what_it_is(
+    headgate: Command, command: tuple[str, ...], needs: str
+) -> None:
+    said = headgate(*command)
+    assert said.status == 2
+    assert needs in " ".join(said.err.replace("│", " ").split())

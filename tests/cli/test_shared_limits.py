@@ -54,3 +54,11 @@ def test_limits_without_a_prefect_api_are_refused_before_anything_starts(
     assert said.status == 3
     assert "PREFECT_API_URL" in said.err
     assert not (tmp_path / ".headgate").exists()
+
+
+def test_a_file_of_limits_that_is_not_there_is_named_before_prefect_is_asked_for(
+    headgate: Command, roster: Path
+) -> None:
+    said = headgate("run", "--roster", str(roster), "-e", "affine:sat", "--instances", "1", "--limits", "none.yaml")
+    assert said.status == 2
+    assert "none.yaml cannot be read: No such file or directory" in said.err

@@ -101,6 +101,7 @@ def test_a_running_campaign_is_paused_changed_and_resumed(headgate: Command, run
     until(lambda: running.samples() > 0)
     tried = headgate("pause", "--model", "m", "--dry-run", *to)
     assert tried.out.startswith("would pause model m@main: ")
+    assert tried.out.splitlines()[-1] == f"asked: {running.address}"
     said = headgate("pause", "--model", "m", "--reason", "a bad endpoint", *to)
     assert (said.status, said.out.splitlines()[-1]) == (0, f"told: {running.address}")
     assert said.out.startswith("paused model m@main: ")
@@ -186,7 +187,9 @@ def test_without_a_run_the_journal_is_told_and_the_next_run_obeys(headgate: Comm
     assert "neither answers nor has a journal in" in said.err
     Journal(Path(".headgate/journal"), "main").close()
     assert headgate("pause", "--model", "alpha", "--reason", "later", *nobody).status == 0
-    assert headgate("withdraw", "--dry-run", *nobody).out.startswith("would withdraw what is queued of the whole run")
+    tried = headgate("withdraw", "--dry-run", *nobody)
+    assert tried.out.startswith("would withdraw what is queued of the whole run")
+    assert "nothing is written to journal" in tried.out
     (control,) = headgate("controls", "--json", *nobody).document["controls"]
     assert (control["model"], control["what"], control["value"], control["reason"]) == (
         "alpha@main",

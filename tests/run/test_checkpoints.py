@@ -56,6 +56,7 @@ def test_a_checkpoint_is_whole_once_its_size_stays_the_same() -> None:
     assert watch.whole([grown], 2 * SETTLE_S + 1)["step_1"].size_bytes == 20
     assert not watch.whole([entry("step_2", ("", 0))], 100.0)
     assert not watch.whole([entry("step_2", ("", 0))], 200.0), "nothing is in it"
+    assert watch.unfinished == ("step_2",)
 
 
 def test_a_folder_of_files_that_do_not_vouch_for_each_other_takes_longer() -> None:

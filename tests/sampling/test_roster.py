@@ -145,8 +145,8 @@ def test_everything_that_is_wrong_is_told_at_once_with_entry_field_value_and_rul
     for line in (
         "roster: unknown field 'modles'; did you mean 'models'?",
         "entry 1 (a): unknown field 'base_ulr'; did you mean 'base_url'?",
-        "entry 1 (a), weight: Input should be greater than 0 (got -1)",
-        "entry 2 (b), max_parallel: Input should be greater than or equal to 1 (got 0)",
+        "entry 1 (a), weight: must be greater than 0 (got -1)",
+        "entry 2 (b), max_parallel: must be greater than or equal to 1 (got 0)",
         "entry 3 (c), api_key: environment variable ABSENT is not set",
         "entry 3 (c), base_url: must be http://host/v1 or https://host/v1 (got 'ftp://host/v1')",
         "entry 4: must be a mapping of name and base_url or serve (got 'nonsense')",
@@ -171,10 +171,7 @@ def test_a_missing_field_and_an_unquoted_revision_say_what_to_do() -> None:
 
     text = said({"name": "m", "revision": date(2026, 11, 20)})
     assert "entry 1 (m), base_url: is missing" in text
-    assert (
-        "entry 1 (m), revision: Input should be a valid string (got datetime.date(2026, 11, 20)); put it in quotes"
-        in text
-    )
+    assert "entry 1 (m), revision: must be a valid string (got datetime.date(2026, 11, 20)); put it in quotes" in text
 
 
 def test_two_models_of_one_name_and_revision_are_an_error_and_two_revisions_are_not() -> None:
@@ -438,3 +435,13 @@ def test_the_setting_chooses_the_source() -> None:
     assert isinstance(roster_source("", environ={}), OpenAIRoster)
     assert isinstance(roster_source("https://h.example/roster.json"), HttpRoster)
     assert isinstance(roster_source("models.yaml"), FileRoster)
+
+
+def test_a_lane_that_is_none_is_one_problem_in_the_words_of_the_roster() -> None:
+    text = said(entry(name="a", lane="fast"))
+    assert "1 problem:" in text
+    assert "entry 1 (a), lane: must be '', 'now', 'batch' or 'auto' (got 'fast')" in text
+
+
+def test_a_roster_of_nobody_says_that_its_list_is_empty() -> None:
+    assert "models: must be a list with at least one entry (got an empty list)" in said()

@@ -33,10 +33,10 @@ def test_limits_of_all_levels_are_read() -> None:
 @pytest.mark.parametrize(
     ("entry", "more", "said"),
     [
-        ({"output_tokens_per_minute": 0}, {}, "output_tokens_per_minute: Input should be greater than or equal to 1"),
-        ({"key_limits": {"requests_per_minute": 0}}, {}, "key_limits.requests_per_minute: Input should be greater"),
+        ({"output_tokens_per_minute": 0}, {}, "output_tokens_per_minute: must be greater than or equal to 1"),
+        ({"key_limits": {"requests_per_minute": 0}}, {}, "key_limits.requests_per_minute: must be greater"),
         ({"key_limits": {"requests": 5}}, {}, "key_limits.requests: Extra inputs are not permitted"),
-        ({}, {"organisations": {"acme": {"tokens_per_minute": -1}}}, "organisations, acme, tokens_per_minute: Input"),
+        ({}, {"organisations": {"acme": {"tokens_per_minute": -1}}}, "organisations, acme, tokens_per_minute: must be"),
         ({}, {"organisations": ["acme"]}, "organisations: must be a mapping"),
         ({"organisation": "acne"}, {"organisations": {"acme": {}}}, "did you mean 'acme'"),
         ({"organisation": "acme"}, {}, "the roster has none"),

@@ -78,7 +78,7 @@ def test_a_path_does_not_depend_on_where_the_engine_runs(
         ({**VLLM, "replicas": "3-1"}, "replicas must be a number of engines >= 1, or the fewest and the most as 0-2"),
         ({**VLLM, "replicas": 0}, "replicas must be a number of engines >= 1"),
         ({**VLLM, "gpus": -1}, "gpus must be greater than or equal to 0 (got -1)"),
-        ("vllm", "serve: Input should be a valid dictionary"),
+        ("vllm", "serve: must be a mapping"),
     ],
 )
 def test_what_cannot_be_served_is_refused_with_its_field_and_rule(serve: object, sentence: str) -> None:

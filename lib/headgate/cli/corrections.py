@@ -83,6 +83,9 @@ async def invalidated(
 def _show_invalidated(done: storage.Invalidated, opened: int, *, dry_run: bool) -> None:
     verb = f"{'would count' if dry_run else 'count'} {'again' if done.is_undo else 'no longer'}"
     marked = f", mark {done.mark}" if done.mark else ""
+    if not (done.pairs or done.final or opened):
+        say(f"0 samples {verb}: none that was chosen {'is invalid' if done.is_undo else 'counts'}")
+        return
     print_table(
         f"{counted(done.samples, 'sample')} {verb}{marked}", ("model", "environment", "samples"), done.pairs, right=(2,)
     )

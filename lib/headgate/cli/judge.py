@@ -12,7 +12,7 @@ from headgate import run as runs
 from headgate.cli.live import progress_bar
 from headgate.cli.options import EnableMonitoring, JudgeChoices, MonitorPort, Verbose
 from headgate.cli.output import CHECK_FAILED, INTERRUPTED, AsJson, counted, print_json, print_table, say
-from headgate.cli.run import Limits, Repeats, at_hand, is_unscored, logs_are_hidden, matrix_of, show_unscored
+from headgate.cli.run import Limits, Repeats, at_hand, is_unscored, logs_are_hidden, matrix_of, missing_from
 from headgate.config import Settings
 from headgate.net import event_loop
 
@@ -72,7 +72,8 @@ def judge(
             f"{result.stored} stored in {settings.store}, {result.spooled} spooled, "
             f"{counted(result.open_tasks, 'task')} open ({result.stopped_by})"
         )
-        show_unscored(matrix)
+        for line in missing_from(matrix, result, settings):
+            say(line)
     if result.was_interrupted:
         return INTERRUPTED
     return CHECK_FAILED if result.stopped_early or is_unscored(matrix) else 0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from asyncio import CancelledError
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, CycloptsPanel, MissingArgumentError, Parameter
 from cyclopts.command_spec import CommandSpec
 
 import headgate
@@ -17,6 +17,9 @@ from headgate.cli.renamed import current
 from headgate.core import missing_extra
 from headgate.core.errors import HeadgateError
 from headgate.telemetry import setup_logging
+
+if TYPE_CHECKING:
+    from rich.panel import Panel
 
 EXIT_CODES: Final = {
     0: "done",
@@ -53,6 +56,7 @@ def build_app() -> App:
         result_action="return_value",
         exit_on_error=False,
         print_error=True,
+        error_formatter=_refused,
     )
     groups = {"": app} | {name: App(name=name.split()[-1], help=line) for name, line in GROUPS.items()}
     for path, (place, line) in all_commands().items():
@@ -63,6 +67,14 @@ def build_app() -> App:
         groups[name.rpartition(" ")[0]].command(groups[name])
     app.register_install_completion_command(name="--install-completion", add_to_startup=False)
     return app
+
+
+def _refused(error: CycloptsError) -> Panel:
+    """Return what is printed of words that no command takes; what is left out is named with what it is."""
+    if isinstance(error, MissingArgumentError) and (needed := error.argument) and not error.keyword:
+        command = f"headgate {' '.join(error.command_chain or ())}"
+        return CycloptsPanel(f"`{command}` needs {needed.name}: {needed.parameter.help or 'it has no default.'}")
+    return CycloptsPanel(error)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

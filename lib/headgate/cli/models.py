@@ -9,24 +9,28 @@ from typing import Any
 import httpx
 
 from headgate import reports
-from headgate.cli.options import RosterChoices
+from headgate.cli.options import PricedRosterChoices
 from headgate.cli.output import AsJson, counted, print_json, print_table
 from headgate.config import Settings
 from headgate.core import Model
 from headgate.core.errors import HeadgateError
 from headgate.core.status import EngineStatus
-from headgate.sampling import roster_source
+from headgate.sampling import read_prices, roster_source
 from headgate.telemetry import MonitorClient
 
 
-def models(choices: RosterChoices | None = None, *, as_json: AsJson = False) -> int:
+def models(choices: PricedRosterChoices | None = None, *, as_json: AsJson = False) -> int:
     """Check the roster and list its models. Keys are never shown.
 
     While a campaign with --enable-monitoring runs, it shows which models are paused and why, and the state of the
     engines of those served from weights: asleep, waiting, starting, awake, or failed and why.
     """
-    settings = (choices or RosterChoices()).load().settings
+    settings = (choices or PricedRosterChoices()).load().settings
     roster = asyncio.run(roster_source(settings.roster).load())
+    if settings.daily_cost is not None or any(model.budget.daily_cost is not None for model in roster.models):
+        from headgate.run import budgets  # noqa: PLC0415 - most rosters have no need of what it imports
+
+        budgets.refuse_unpriced(roster.models, settings, read_prices(settings.prices))
     rows: list[tuple[object, ...]] = [
         (m.uid, m.name, m.revision, m.request_name, m.endpoint, "yes" if m.api_key else "no", m.weight, m.max_parallel)
         for m in roster.models

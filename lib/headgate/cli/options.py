@@ -146,6 +146,13 @@ class RosterChoices(SettingChoices):
 
 
 @options
+class PricedRosterChoices(RosterChoices):
+    """For commands that check what models are given."""
+
+    prices: _Prices = None
+
+
+@options
 class StoreChoices(SettingChoices):
     """For commands that read stored samples."""
 

@@ -24,7 +24,7 @@ ASSUMED_EPISODE_S = 30.0
 """Assumed where the store has no sample to measure; Affine's runner calls tasks under 30 s fast."""
 
 _UNKNOWN_ROWS = 12
-"""Budgets that are named although nobody knows what they carry."""
+"""Limits that are named although nobody knows what they carry."""
 
 
 def plan(
@@ -59,8 +59,8 @@ def plan(
     else:
         _print(found)
         _print_costs(prices, costs, lanes)
-        for name in [*(f"daily_tokens {key}" for key in unknown), *unknown_rates][:_UNKNOWN_ROWS]:
-            say(f"{name}: unknown what it carries, no sample of it is stored")
+        for name in [*unknown, *unknown_rates][:_UNKNOWN_ROWS]:
+            say(f"{name}: unknown what it carries, no stored sample tells its tokens")
     return 0 if found.fits else CHECK_FAILED
 
 
@@ -93,14 +93,15 @@ async def _plan(
     settings: Settings, prices: Prices, assumed_s: float
 ) -> tuple[sampling.CapacityCheck, Sequence[Model], Sequence[str], Sequence[str], Sequence[runs.budgets.CostPlan]]:
     models = (await runs.roster_of(settings).load()).models
+    runs.budgets.refuse_unpriced(models, settings, prices)
     environments = runs.sampled_environments(settings)
     pairs = await _stored_pairs(settings)
     measured = _measured_s(pairs)
     rates = runs.rates_of(settings, environments)
     tokens = _tokens_per_sample(pairs)
     sums = {pair: sum(parts) for pair, parts in tokens.items()}
-    budgets = runs.budgets.budget_plan(models, settings, rates, sums)
     costs = runs.budgets.cost_plan(models, settings, rates, tokens, prices)
+    budgets = runs.budgets.budget_plan(models, settings, rates, sums, costs, prices)
     per_minute = runs.budgets.rate_plan(models, rates, tokens)
     check = sampling.capacity_check(
         models,
@@ -124,11 +125,14 @@ async def _stored_pairs(settings: Settings) -> Sequence[storage.PairSummary]:
 
 
 def _tokens_per_sample(pairs: Sequence[storage.PairSummary]) -> dict[tuple[str, str], tuple[float, float]]:
-    """Return the mean prompt and completion tokens of a sample by model and environment, unscored ones included."""
+    """Return the mean prompt and completion tokens of a sample by model and environment, unscored ones included.
+
+    A pair of whose samples none has any was not answered, or its endpoint counts none: nothing is known of it.
+    """
     return {
         (pair.model, pair.environment): (pair.prompt_tokens / samples, pair.completion_tokens / samples)
         for pair in pairs
-        if (samples := pair.count + pair.unscored)
+        if (samples := pair.count + pair.unscored) and (pair.prompt_tokens or pair.completion_tokens)
     }
 
 

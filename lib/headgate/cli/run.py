@@ -126,11 +126,13 @@ def run(
         f"{counted(result.samples, 'sample')}, {result.stored} stored in {loaded.settings.store}, "
         f"{result.spooled} spooled, {counted(result.open_tasks, 'task')} open ({result.stopped_by})"
     )
-    for line in [*_remarks(result), *(reports.ranking_lines(result.ranking) if result.ranking is not None else ())]:
+    ranked = reports.ranking_lines(result.ranking) if result.ranking is not None else ()
+    for line in [*_remarks(result, loaded.settings), *ranked]:
         say(line)
     if matrix is not None:
         console().print(_scores(matrix, loaded.settings))
-        show_unscored(matrix)
+        for line in missing_from(matrix, result, loaded.settings):
+            say(line)
     return status
 
 
@@ -141,9 +143,10 @@ def logs_are_hidden(verbose: int, *, as_json: bool) -> bool:
     return is_live
 
 
-def _remarks(result: runs.RunResult) -> list[str]:
+def _remarks(result: runs.RunResult, settings: Settings) -> list[str]:
     """Return what somebody who expected more samples wants to know."""
-    remarks = [
+    remarks = _short_of_tasks(settings)
+    remarks += [
         f"{model} given up after {why}; run the same command again to take its other tasks"
         for model, why in result.given_up.items()
     ]
@@ -153,6 +156,18 @@ def _remarks(result: runs.RunResult) -> list[str]:
             "`--instances 20` takes 20 tasks of each model in each environment now; --set rates=*=20000 raises rates",
         ]
     return remarks
+
+
+def _short_of_tasks(settings: Settings) -> list[str]:
+    """Return which environments have fewer tasks than `--instances`, whose first tasks are then taken again."""
+    if settings.instances is None:
+        return []
+    lengths = {name: one.spec.data_length for name, one in runs.sampled_environments(settings).items()}
+    return [
+        f"{name} has {counted(length, 'task')}: {settings.instances:,} instances take some of them more than once"
+        for name, length in lengths.items()
+        if length < settings.instances
+    ]
 
 
 async def matrix_of(settings: Settings) -> pl.DataFrame:
@@ -170,8 +185,16 @@ async def matrix_of(settings: Settings) -> pl.DataFrame:
 
 
 def is_unscored(matrix: pl.DataFrame | None) -> bool:
-    """Return whether there are samples, and none of them has a score."""
-    return matrix is not None and 0 < matrix.height == matrix["score"].null_count()
+    """Return whether a matrix has no sample with a score."""
+    return matrix is not None and matrix.height == matrix["score"].null_count()
+
+
+def missing_from(samples: pl.DataFrame, result: runs.RunResult, settings: Settings) -> list[str]:
+    """Return why tasks of a matrix are not among its samples, or have no score there."""
+    places = {"journal": settings.journal, "store": settings.store}
+    return reports.missing_lines(
+        samples, result.left_out, **places, is_elsewhere=bool(result.open_tasks or result.spooled)
+    )
 
 
 def _scores(samples: pl.DataFrame, settings: Settings) -> reports.ScoreTable:
@@ -179,26 +202,6 @@ def _scores(samples: pl.DataFrame, settings: Settings) -> reports.ScoreTable:
     patterns = any(name not in sampled for name in settings.environments)
     board = reports.build_leaderboard(samples, ks=runs.repeat_ks(settings.repeats))
     return reports.ScoreTable(board, () if patterns else settings.environments)
-
-
-def show_unscored(samples: pl.DataFrame) -> None:
-    """Print a line for each kind of error that left tasks without a score, with one of its messages.
-
-    A task that has a score by now is no such task, and one that failed several times is one.
-    """
-    import polars as pl  # noqa: PLC0415 - as above
-
-    cell = ["model", "environment", "sequence"]
-    kinds = (
-        samples.sort("finished_at")
-        .group_by(cell, maintain_order=True)
-        .agg(pl.col("score").is_not_null().any().alias("is_scored"), pl.col("error_kind", "error").last())
-        .filter(~pl.col("is_scored"))
-        .group_by("error_kind", maintain_order=True)
-        .agg(pl.len().alias("samples"), pl.col("error").first())
-    )
-    for kind, count, error in kinds.iter_rows():
-        say(f"{count} without a score: {kind}, such as {error}")
 
 
 async def _run(

@@ -115,7 +115,8 @@ async def _steered(order: Order, told: dict[str, Any]) -> tuple[dict[str, Any], 
     async with MonitorClient(settings, order.url) as monitor:
         if await _answers(monitor, settings, order.url):
             try:
-                return await monitor.steer(**told, dry_run=order.dry_run), f"told: {monitor.address}"
+                place = f"{'asked' if order.dry_run else 'told'}: {monitor.address}"
+                return await monitor.steer(**told, dry_run=order.dry_run), place
             except httpx.HTTPError as error:
                 raise HeadgateError(
                     f"the campaign at {monitor.address} went away before it answered ({type(error).__name__})",
@@ -130,7 +131,8 @@ async def _steered(order: Order, told: dict[str, Any]) -> tuple[dict[str, Any], 
         return steer_at_rest(journal, told, **known, by=process_user(), now=time.time(), dry_run=order.dry_run)
 
     answer, place = _in_journal(settings, at_rest)
-    return answer, f"no campaign answers at {address}: written to {place}, which every run of it obeys"
+    done = f"nothing is written to {place}" if order.dry_run else f"written to {place}, which every run of it obeys"
+    return answer, f"no campaign answers at {address}: {done}"
 
 
 async def _answers(monitor: MonitorClient, settings: Settings, url: str | None) -> bool:

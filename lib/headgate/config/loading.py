@@ -13,13 +13,16 @@ from pydantic import SecretStr, ValidationError
 from headgate.config.renamed import FORMER_NAMES, advice_for, variables_of
 from headgate.config.settings import Settings, setting_fields
 from headgate.core import errors, redacted
-from headgate.core.documents import read_document
+from headgate.core.documents import read_document, rule_in_words
 from headgate.core.errors import did_you_mean
 
 _log: Final = logging.getLogger("headgate")
 
 OTHER_VARIABLES: Final = frozenset({"HEADGATE_AUDIT_FILE", "HEADGATE_CONFIG", "HEADGATE_POSTGRES_BIN"})
 """Variables of the `HEADGATE_` prefix that are not settings: two files, and where PostgreSQL's programs are."""
+
+_OPTIONS: Final = {"num_evaluation_workers": " (--workers)"}
+"""Options of commands that are not called like their setting."""
 
 KEY_PREFIX: Final = "HEADGATE_KEY_"
 """Variables of this prefix hold API keys that rosters refer to."""
@@ -132,7 +135,7 @@ def _unknown(
 
 
 def _sentence(error: Any, origins: Mapping[str, str]) -> str:
-    message = str(error["msg"]).removeprefix("Value error, ")
+    message = rule_in_words(error)
     if not error["loc"]:
         return message
     name = str(error["loc"][0])
@@ -140,8 +143,10 @@ def _sentence(error: Any, origins: Mapping[str, str]) -> str:
     is_secret = (
         "Secret" in str(setting_fields()[name].annotation) or name == "journal"
     )  # it may be an address with a password
-    shown = "" if is_secret or isinstance(value, dict) else f", got {redacted(repr(value))}"
-    return f"{'.'.join(map(str, error['loc']))}: {message}{shown} ({origins[name]})"
+    is_shown = not (is_secret or isinstance(value, dict) or repr(value) in message)
+    got = f"got {redacted(repr(value))} from" if is_shown else "from"
+    place = ".".join([name + _OPTIONS.get(name, ""), *map(str, error["loc"][1:])])
+    return f"{place}{' ' if message.startswith('must ') else ': '}{message} ({got} {origins[name]})"
 
 
 def _shown(value: object) -> str:

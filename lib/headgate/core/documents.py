@@ -120,6 +120,11 @@ def text_like(pattern: str, rule: str) -> Callable[[str], str]:
     return checked
 
 
+def rule_in_words(flaw: Any) -> str:
+    """Return the rule that one of pydantic's errors is of: `must be …`, or what a validator said."""
+    return _RULES.get(flaw["type"]) or _SUBJECT.sub("must ", str(flaw["msg"]).removeprefix("Value error, "))
+
+
 def _in_words(flaw: Any, model: type[BaseModel]) -> str:
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in flaw["loc"]).removeprefix(".")
     if flaw["type"] == "extra_forbidden":
@@ -128,7 +133,7 @@ def _in_words(flaw: Any, model: type[BaseModel]) -> str:
         return f"there is no setting {place}{hint}"
     if flaw["type"] == "missing":
         return f"{place} is missing"
-    said = _RULES.get(flaw["type"]) or _SUBJECT.sub("must ", str(flaw["msg"]).removeprefix("Value error, "))
+    said = rule_in_words(flaw)
     if not said.startswith("must "):
         return f"{place}: {said}" if place else said
     shown = "something else" if _SECRET.search(place.rpartition(".")[2]) else f"{flaw['input']!r:.120}"

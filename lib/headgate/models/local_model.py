@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from headgate.core import errors
 from headgate.models.endpoint import Endpoint, stop_signal
+from headgate.net import listener
 
 LOCAL_MODEL: Final = "smollm2-135m-instruct"
 """What the local model is called in requests."""
@@ -80,6 +81,8 @@ def serve_local_model(
     parameters = _parameters(engine, weights or weights_path(), name, parallel, threads)
     parameters.hostnames = [host]
     parameters.port = port
+    if port:
+        listener.bound(host, port).close()  # llama.cpp does not say that it is taken
     try:
         server = engine.Server(parameters)
     except RuntimeError as error:

@@ -51,6 +51,8 @@ async def shared_slots(name: str) -> SlotBroker | None:
         OrchestratorUnreachableError: if no Prefect API is configured.
     """
     if name:
+        if name.endswith(FILE_SUFFIXES):
+            _from_file(Path(name))  # a mistake in it is told before Prefect is asked for
         require_api(f"limits {name!r}")
     return await slots_for(name)
 

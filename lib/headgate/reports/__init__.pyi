@@ -35,6 +35,7 @@ from .compared import Compared as Compared, template as template
 from .statistics import estimates_by as estimates_by
 from .report import FIGURES as FIGURES, Report as Report, build_report as build_report
 from .leaderboard import MissingRule as MissingRule
+from .missing import missing_lines as missing_lines
 from .leaderboard_tables import ScoreTable as ScoreTable, leaderboard_view as leaderboard_view
 from .svg import COLOURS as COLOURS, clipped as clipped, legend_above as legend_above, quiet_grid as quiet_grid
 from .svg import INK as INK, blank_figure as blank_figure, drawing as drawing, inline_svg as inline_svg

@@ -82,6 +82,8 @@ class CheckpointWatch:
     _seen: dict[str, tuple[Mapping[str, int], float]] = field(default_factory=dict)
     is_settling: bool = False
     """Whether anything of the last listing may be whole soon."""
+    unfinished: tuple[str, ...] = ()
+    """Names of the last listing that are a checkpoint's and not whole: empty, growing, or without their marker."""
 
     def step(self, name: str) -> int | None:
         """Return the step of a name; None where it is no checkpoint's."""
@@ -103,7 +105,8 @@ class CheckpointWatch:
             if size and is_whole:
                 found[entry.name] = Checkpoint(step, revision_of(entry.name), _weights(entry), size)
         self._seen = seen
-        self.is_settling = not self.needs_marker and len(found) < len(seen)
+        self.unfinished = tuple(sorted(seen.keys() - found.keys()))
+        self.is_settling = not self.needs_marker and bool(self.unfinished)
         return found
 
 
@@ -177,6 +180,11 @@ class CheckpointFolder:
     def is_settling(self) -> bool:
         """Whether anything may be whole soon that was not at the last look."""
         return self._watch.is_settling
+
+    @property
+    def unfinished(self) -> tuple[str, ...]:
+        """Names that are a checkpoint's and were not whole at the last look."""
+        return self._watch.unfinished
 
     def look_again(self, checkpoint: Checkpoint) -> None:
         """Take a checkpoint for one that may still be written: it did not load."""

@@ -14,7 +14,7 @@ from headgate.core.errors import HeadgateError
 from headgate.core.events import TaskOpened, TaskProviderFailed, TasksEnqueued
 from headgate.run.dispatch import JOBS, SEATS, WORKERS
 from headgate.run.health import Health
-from headgate.run.matrix import request_seed
+from headgate.run.matrix import Cell, request_seed
 from headgate.run.parts import Parts
 from headgate.run.settlement import Settling
 from headgate.run.stages import Stages
@@ -48,6 +48,8 @@ class DemandSide:
         self._judged = frozenset(name for name, one in parts.environments.items() if one.spec.needs_judge)
         self._is_writing = False
         self._ask_at = -math.inf
+        self._taken: set[Cell] = set()
+        self._adopted: set[Cell] = set()
 
     async def run(self) -> None:
         """Turn due times into queued tasks until the campaign stops."""
@@ -88,6 +90,7 @@ class DemandSide:
         now = parts.now()
         tasks = [self._needs_of(task) for task in found if task.model in parts.samplers]
         for task in tasks:
+            self._adopted.add((task.model, task.environment, task.sequence))
             parts.pairs.fell_due(task)
             self._settling.opened(task)
             self._tell_opened(task)
@@ -96,6 +99,11 @@ class DemandSide:
             else:
                 self._enqueue(task.model, [task], now)
         return len(tasks)
+
+    @property
+    def left_out(self) -> frozenset[Cell]:
+        """Tasks that the source counts, and that the journal did not give: it has given them to another run."""
+        return frozenset(self._taken - self._adopted)
 
     def is_dry(self) -> bool:
         """Return whether nothing is due, buffered or queued, and nothing will be by itself."""
@@ -156,8 +164,10 @@ class DemandSide:
         opened = await parts.journal.write(parts.journal.journal.open, openings)
         now = parts.now()
         orphans = []
-        for found in opened:
+        for opening, found in zip(openings, opened, strict=True):
             if isinstance(found, AlreadyTaken):
+                if opening.sequence is not None:
+                    self._taken.add((opening.model, opening.environment, opening.sequence))
                 self._follow(found, now)
                 continue
             result = self._needs_of(found)

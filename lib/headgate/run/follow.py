@@ -38,7 +38,7 @@ from headgate.reports import (
     step_of,
 )
 from headgate.run.assembly import Watch, run_campaign, sampled_environments
-from headgate.run.checkpoints import SETTLE_FOLDER_S, Checkpoint, CheckpointFolder
+from headgate.run.checkpoints import SETTLE_FOLDER_S, Checkpoint, CheckpointFolder, revision_of
 from headgate.run.controls import DRAINED
 from headgate.run.matrix import MatrixTasks
 from headgate.run.observers import observe
@@ -251,7 +251,7 @@ class _Follower:
             if due is not None:
                 curve = await self._evaluate(due, stop)
             elif until_idle and (not self._folder.is_settling or now() - began > SETTLE_FOLDER_S + every_s):
-                stopped_by = "every checkpoint is evaluated" if self._tried else await asyncio.to_thread(self._nothing)
+                stopped_by = await asyncio.to_thread(self._nothing_left)
                 break
             else:
                 with suppress(TimeoutError):
@@ -274,10 +274,16 @@ class _Follower:
         self._was_read, self._is_unread = True, False
         return found
 
-    def _nothing(self) -> str:
-        """Return why there was nothing to evaluate."""
-        names = self._folder.unlike()
-        others = f"; what is there has no number, or another name: {', '.join(names)}" if names else ""
+    def _nothing_left(self) -> str:
+        """Return why there is nothing to evaluate."""
+        unfinished = [name for name in self._folder.unfinished if revision_of(name) not in self._tried][:5]
+        others = f"; not complete: {', '.join(unfinished)}" if unfinished else ""
+        if self._failed:
+            return f"every checkpoint was tried{others}"
+        if self._tried:
+            return f"every checkpoint is evaluated{others}"
+        if not others and (names := self._folder.unlike()):
+            others = f"; what is there has no number, or another name: {', '.join(names)}"
         return f"no checkpoint is in {self._folder.place}{others}"
 
     async def _next(self, whole: list[Checkpoint]) -> Checkpoint | None:

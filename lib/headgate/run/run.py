@@ -309,6 +309,7 @@ class Run:
             stopped_early=self._stopped_early,
             given_up=dict(self._settling.given_up),
             ranking=self._settling.report(),
+            left_out=self._demand.left_out,
             empty_because=why_no_samples(status, self._parts.local.next_at(self.now())) if is_empty else "",
             agreements=self.plan.judging.figures.agreements() if self.plan.judging is not None else (),
         )

@@ -9,6 +9,7 @@ from typing import Any, Final
 from headgate.core import DAY_S
 from headgate.core.status import CampaignStatus, ModelStatus, QueueStatus
 from headgate.run.judging import JudgedPair
+from headgate.run.matrix import Cell
 from headgate.run.parts import Parts
 from headgate.sampling import ModelSampler, RankingReport
 from headgate.statistics import Agreement
@@ -66,6 +67,7 @@ class RunResult:
         empty_because: why there is no sample; empty when there are some, or the provider gave no tasks.
         agreements: by environment, how far repeated judgements agree; of all samples, those of earlier runs included.
         ranking: what is known of every two models, where `indifference` asks for it.
+        left_out: tasks of a matrix that the journal did not give, since another run, now or before, was given them.
     """
 
     status: CampaignStatus
@@ -81,6 +83,7 @@ class RunResult:
     empty_because: str = ""
     agreements: tuple[tuple[str, Agreement], ...] = ()
     ranking: RankingReport | None = None
+    left_out: frozenset[Cell] = frozenset()
 
     @property
     def was_interrupted(self) -> bool:

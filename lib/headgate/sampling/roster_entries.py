@@ -12,10 +12,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from headgate.config import Lane
 from headgate.core import ENGINE_PRIORITY, Launch, Model, ModelBudget, Price, Program, Secret, Serving, errors, redacted
 from headgate.core.addresses import is_metadata_host
-from headgate.core.documents import flaws_in_words
+from headgate.core.documents import flaws_in_words, rule_in_words
 from headgate.core.errors import InvalidInputError, did_you_mean
 from headgate.core.rates import NO_RATES, ModelRates, RateLimits
 
@@ -182,7 +181,7 @@ class RosterEntry(RateSection):
     daily_tokens: int | None = Field(None, ge=1)
     daily_requests: int | None = Field(None, ge=1)
     daily_cost: float | None = Field(None, gt=0, allow_inf_nan=False)
-    lane: Lane | Literal[""] = ""
+    lane: Literal["", "now", "batch", "auto"] = ""
     price_in: float = Field(0.0, ge=0, allow_inf_nan=False)
     price_out: float = Field(0.0, ge=0, allow_inf_nan=False)
     price_cached_in: float | None = Field(None, ge=0, allow_inf_nan=False)
@@ -438,7 +437,7 @@ def _checked(place: str, section: type[Section], fields: object, problems: list[
             else:
                 given = "[redacted]" if name == "api_key" else _shown(problem["input"])
                 hint = "; put it in quotes" if problem["type"] == "string_type" else ""
-                problems.append(f"{place}, {name}: {problem['msg']} (got {given}){hint}")
+                problems.append(f"{place}, {name}: {rule_in_words(problem)} (got {given}){hint}")
     return None
 
 
@@ -496,4 +495,6 @@ def _is_json(value: object) -> bool:
 def _shown(value: object) -> str:
     if value is None:
         return "nothing"
+    if isinstance(value, dict | list) and not value:
+        return f"an empty {type(value).__name__}"
     return redacted(repr(value) if not isinstance(value, dict | list) else f"a {type(value).__name__}", limit_chars=80)

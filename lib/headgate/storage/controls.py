@@ -120,7 +120,10 @@ class ControlBook:
                 f"there is no change {revision}", next_step="`headgate controls` lists the changes with their numbers."
             )
         if found.what in ORDERS:
-            raise InvalidInputError(f"change {revision} cannot be undone: {told(found)}", next_step="It has happened.")
+            step = "It has happened."
+            if found.what == RECOUNT:
+                step = "`headgate invalidate --undo` has samples count again, unless their tasks are taken again."
+            raise InvalidInputError(f"change {revision} cannot be undone: {told(found)}", next_step=step)
         return found
 
     def add(self, change: ControlChange) -> None:

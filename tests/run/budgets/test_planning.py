@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from headgate.config import Settings
-from headgate.core import Model, ModelBudget, Secret
+from headgate.core import Model, ModelBudget, Price, Prices, Secret
 from headgate.core.rates import ModelRates, RateLimits
-from headgate.run.budgets import budget_plan, rate_plan
+from headgate.run.budgets import budget_plan, cost_plan, rate_plan
 
 RATES = {"affine:sat": 300.0, "agentgym:babyai": 100.0}
 
@@ -21,9 +21,30 @@ def test_a_budget_carries_as_many_samples_as_their_mean_tokens_allow() -> None:
 
 
 def test_a_budget_of_a_model_without_samples_is_unknown_and_none_is_not_told_of() -> None:
-    assert budget_plan([Model("a")], Settings(daily_tokens=1_000), RATES, {}).unknown == ("a@main",)
+    assert budget_plan([Model("a")], Settings(daily_tokens=1_000), RATES, {}).unknown == ("daily_tokens a@main",)
     nothing = budget_plan([Model("a")], Settings(), RATES, {("a@main", "affine:sat"): 10.0})
     assert (nothing.limits, nothing.unknown) == ((), ())
+
+
+def test_budgets_of_requests_and_of_money_limit_a_day_as_those_of_tokens_do() -> None:
+    price = Price.of(1.0, 3.0)
+    models = [
+        Model("priced", budget=ModelBudget(daily_cost=0.01, price=price)),
+        Model("few", budget=ModelBudget(daily_requests=100)),
+        Model("free", budget=ModelBudget(price=Price.of(0.0, 0.0))),
+        Model("new", budget=ModelBudget(price=price)),
+    ]
+    settings, tokens = (
+        Settings(daily_cost=5.0),
+        {(f"{one}@main", "affine:sat"): (100.0, 10.0) for one in ("priced", "free")},
+    )
+    costs = cost_plan(models, settings, RATES, tokens, Prices())
+    plan = budget_plan(models, settings, RATES, {pair: sum(both) for pair, both in tokens.items()}, costs)
+    assert {limit.name: (limit.demanded_per_day, round(limit.carries_per_day)) for limit in plan.limits} == {
+        "daily_cost priced@main": (400.0, round(0.01 / 130e-6)),
+        "daily_requests few@main": (400.0, 100),
+    }
+    assert plan.unknown == ("daily_cost new@main",), "what has no price, or costs nothing, is not limited by money"
 
 
 def test_limits_per_minute_carry_what_tokens_of_all_who_share_them_allow() -> None:

@@ -2,7 +2,7 @@
 
 from headgate.run.budgets.account import Account, BudgetStop
 from headgate.run.budgets.conversation import ConversationBudget, conversation_budget, reply_length
-from headgate.run.budgets.keeper import Budgets
+from headgate.run.budgets.keeper import Budgets, refuse_unpriced
 from headgate.run.budgets.past import PastSpending
 from headgate.run.budgets.plan import BudgetPlan, CostPlan, budget_plan, cost_plan, rate_plan, restored_budgets
 
@@ -18,6 +18,7 @@ __all__ = [
     "conversation_budget",
     "cost_plan",
     "rate_plan",
+    "refuse_unpriced",
     "reply_length",
     "restored_budgets",
 ]

@@ -159,28 +159,8 @@ class Budgets:
         return any(account.daily.limits.any for account in self._accounts.values())
 
     def refuse_unpriced(self, models: Iterable[Model]) -> None:
-        """Refuse a budget in money of a model whose cost nobody knows.
-
-        Raises:
-            InvalidRosterError: naming every such model.
-        """
-        found = {
-            model.key: budget.daily_cost
-            for model in models
-            if (budget := with_settings(model.budget, self._settings)).daily_cost is not None
-            and self.prices.of(model) is None
-            and (model.budget.daily_cost is not None or self.prices.lacks(model))
-        }
-        if found:
-            listed = ", ".join(f"{key} (got {cost:g} and no price)" for key, cost in found.items())
-            raise InvalidRosterError(
-                f"daily_cost needs the price of a model: {listed}",
-                next_step=f"Give the model price_in and price_out, or {self._in_table}, or leave daily_cost out.",
-            )
-
-    @property
-    def _in_table(self) -> str:
-        return f"add it to {self.prices.told}" if self.prices.told else "name a table of prices (setting prices)"
+        """Refuse a budget in money of a model whose cost nobody knows; see the function of this name."""
+        refuse_unpriced(models, self._settings, self.prices)
 
     def register(self, model: Model) -> None:
         """Keep an account for a model, or take over what has changed of its budget."""
@@ -444,3 +424,25 @@ def with_settings(budget: ModelBudget, settings: Settings) -> ModelBudget:
         daily_requests=settings.daily_requests if budget.daily_requests is None else budget.daily_requests,
         daily_cost=settings.daily_cost if budget.daily_cost is None else budget.daily_cost,
     )
+
+
+def refuse_unpriced(models: Iterable[Model], settings: Settings, prices: Prices) -> None:
+    """Refuse a budget in money of a model whose cost nobody knows.
+
+    Raises:
+        InvalidRosterError: naming every such model.
+    """
+    found = {
+        model.key: budget.daily_cost
+        for model in models
+        if (budget := with_settings(model.budget, settings)).daily_cost is not None
+        and prices.of(model) is None
+        and (model.budget.daily_cost is not None or prices.lacks(model))
+    }
+    if found:
+        listed = ", ".join(f"{key} (got {cost:g} and no price)" for key, cost in found.items())
+        in_table = f"add it to {prices.told}" if prices.told else "name a table of prices (setting prices)"
+        raise InvalidRosterError(
+            f"daily_cost needs the price of a model: {listed}",
+            next_step=f"Give the model price_in and price_out, or {in_table}, or leave daily_cost out.",
+        )

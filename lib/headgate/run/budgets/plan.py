@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BudgetPlan:
-    """How many samples a day the budgets of tokens, or the limits per minute, have room for.
+    """How many samples a day the budgets of a day, or the limits per minute, have room for.
 
     Attributes:
-        limits: of the models whose samples are known.
-        unknown: what is limited, but none of whose samples in these environments is known: keys of models, or limits.
+        limits: what is known.
+        unknown: names of limits that count what no stored sample in these environments tells.
     """
 
     limits: tuple[CapacityLimit, ...]
@@ -50,28 +50,43 @@ def budget_plan(
     settings: Settings,
     rates: Mapping[str, float],
     tokens_per_sample: Mapping[tuple[str, str], float],
+    costs: Iterable[CostPlan] = (),
+    prices: Prices | None = None,
 ) -> BudgetPlan:
-    """Return what `daily_tokens` carries of what the rates ask for.
+    """Return what `daily_tokens`, `daily_requests` and `daily_cost` carry of what the rates ask for.
+
+    A sample counts as one request, which is the least that it takes.
 
     Args:
         models: of the roster.
         settings: their budgets hold for models that have none of their own.
         rates: samples per model and day, by environment.
         tokens_per_sample: mean by model and environment; one that is missing counts as the mean of the model's others.
+        costs: of the models that have a price, for the same rates.
+        prices: of models whose roster entry states none; money limits no model without a price.
     """
-    limits, unknown = [], []
+    per_day = {cost.model: cost.per_day / cost.share for cost in costs}
+    prices = prices or Prices()
+    demanded, limits, unknown = sum(rates.values()), list[CapacityLimit](), list[str]()
     for model in models:
-        daily_tokens = with_settings(model.budget, settings).daily_tokens
-        if daily_tokens is None:
-            continue
+        budget = with_settings(model.budget, settings)
         known = {name: tokens_per_sample[model.key, name] for name in rates if (model.key, name) in tokens_per_sample}
         weight = sum(rates[name] for name in known)
-        tokens = sum(rates[name] * mean for name, mean in known.items())
-        if weight and tokens:
-            carries = daily_tokens * weight / tokens
-            limits.append(CapacityLimit(f"daily_tokens {model.key}", sum(rates.values()), carries))
-        else:
-            unknown.append(model.key)
+        tokens = sum(rates[name] * mean for name, mean in known.items()) / weight if weight else 0.0
+        costs_nothing = prices.of(model) is None or per_day.get(model.key) == 0
+        for name, most, mean in (
+            ("daily_tokens", budget.daily_tokens, tokens),
+            ("daily_requests", budget.daily_requests, 1.0),
+            (
+                "daily_cost",
+                None if costs_nothing else budget.daily_cost,
+                per_day.get(model.key, 0.0) / (demanded or 1.0),
+            ),
+        ):
+            if most is not None and mean:
+                limits.append(CapacityLimit(f"{name} {model.key}", demanded, most / mean))
+            elif most is not None:
+                unknown.append(f"{name} {model.key}")
     return BudgetPlan(tuple(limits), tuple(unknown))
 
 
