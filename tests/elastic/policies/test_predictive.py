@@ -36,7 +36,7 @@ def test_the_dearer_waiting_is_the_longer_workers_are_held() -> None:
     assert awake(0.0) < awake(8.0)
 
 
-def test_no_other_rule_is_followed_before_a_start_was_measured() -> None:
+def test_a_first_pause_of_minutes_is_no_reason_to_follow_another_rule_before_a_start_was_measured() -> None:
     def said(*, has_started: bool) -> str:
         flow = Flow(Predictive(config()), awake=8, start_s=30.0, has_started=has_started)
         for _ in range(5):
@@ -47,6 +47,12 @@ def test_no_other_rule_is_followed_before_a_start_was_measured() -> None:
     assert "by the past load" in said(has_started=False)
     assert "for 95% of the time" in said(has_started=False)
     assert "for 95% of the time" not in said(has_started=True)
+
+
+def test_workers_that_are_not_needed_for_an_hour_sleep_although_no_start_was_measured() -> None:
+    flow = Flow(Predictive(config()), awake=8, start_s=30.0, has_started=False)
+    assert flow.run(28.0, 3600.0)[-1] >= 7
+    assert flow.run(0.2, 3600.0)[-1] <= 2
 
 
 def test_each_request_of_a_queue_gets_a_slot_before_a_start_was_measured() -> None:

@@ -30,6 +30,9 @@ _CARE: Final = 0.1
 """A more careful rule is followed when it would have saved so much of what it costs to be without a worker for a start;
 a leaner one when it would have saved all of that."""
 
+_UNKNOWN: Final = 20.0
+"""And so many times as much before a start was measured: it may take far longer than it is taken for."""
+
 _EVERY_S: Final = 1.0
 """Rules are rehearsed no more often: a queue makes the pool decide four times a second."""
 
@@ -61,7 +64,7 @@ class Predictive:
     following or workers are held through it, comes from what it cost.
 
     A leaner rule is followed when it would have saved what a worker's absence for a start costs; a more careful one as
-    soon as waiting has cost more; none before a start was measured.
+    soon as waiting has cost more; either much later before a start was measured.
 
     Source: Herbster and Warmuth, "Tracking the best expert" (1998); Gandhi, Harchol-Balter, Raghunathan and Kozuch,
     "AutoScale" (2012); Jennings, Mandelbaum, Massey and Whitt, "Server staffing to meet time-varying demand" (1996).
@@ -141,11 +144,12 @@ class Predictive:
         return demand.start_s * (1 + self._price * demand.slots)
 
     def _follow(self, demand: Demand, now: float) -> None:
-        if not demand.has_started or now - self._began_at < _LEARNS_S:
+        if now - self._began_at < _LEARNS_S:
             return
         best, lead = min(self._rehearsals, key=lambda each: each.cost(self._price)), self._lead
         saved = lead.cost(self._price) - best.cost(self._price)
-        if saved > self._absence(demand) * (1.0 if best.worker_s < lead.worker_s else _CARE):
+        enough = self._absence(demand) * (1.0 if best.worker_s < lead.worker_s else _CARE)
+        if saved > enough * (1.0 if demand.has_started else _UNKNOWN):
             self._lead = best
 
     def _because(self, need: float, queue: float, demand: Demand) -> str:
