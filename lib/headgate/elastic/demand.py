@@ -28,12 +28,13 @@ class Demand:
         starting: workers that will soon.
         draining: workers that take no more.
         slots: requests that a worker takes at once, on average.
-        start_s: how long a worker takes to start, as learnt.
+        start_s: how long a worker takes to start, as learnt; a guess before one has started.
         service_s: how long a request is with its worker, as learnt; 0 before the first has ended.
         lowest: the fewest workers that may be awake.
         highest: the most workers that can be: asleep and failed ones that will not start are left out.
         running_draining: requests on draining workers, which `running` counts too.
         foreign: requests that engines work on for others than this pool, which `running` counts too.
+        has_started: whether a worker has started, so that `start_s` is more than a guess.
     """
 
     worth: float
@@ -54,6 +55,7 @@ class Demand:
     highest: int
     running_draining: int = 0
     foreign: int = 0
+    has_started: bool = True
 
     @property
     def awake(self) -> int:
@@ -93,7 +95,10 @@ def whole(workers: float) -> int:
     return math.ceil(workers - _ROUNDING)
 
 
-_FIRST_GUESS_S: Final = 1.0
+_FIRST_GUESS_S: Final = 30.0
+"""A start takes so long before one was measured: who is taken for quick to start, and is not, was put to sleep too
+soon, and requests wait for it; the other way round a worker is awake for a while in vain."""
+
 _START_WEIGHT: Final = 0.3
 _RECENT: Final = 128
 _RECENT_S: Final = 30.0
@@ -129,6 +134,11 @@ class Meter:
         self._shares: dict[str, float] = {}
         self._busy = 0.0
         self.waiting = 0.0
+
+    @property
+    def has_started(self) -> bool:
+        """Whether a worker has started."""
+        return self._starts > 0
 
     @property
     def worth(self) -> float:

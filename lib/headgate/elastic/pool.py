@@ -127,6 +127,7 @@ class ElasticPool:
             highest=self._scaling.highest,
             running_draining=sum(len(worker.requests) for worker in draining),
             foreign=sum(worker.foreign for worker in self._fleet.workers.values()),
+            has_started=self._meter.has_started,
         )
 
     # Requests

@@ -44,8 +44,9 @@ class ElasticConfig(BaseModel):
         policy: `threshold` (verl's rule, repaired), `target` (proportional, with a panic window), `predictive`
             (follows the rule that would have cost least on the load so far, waiting counted at `wait_price`).
         target_load: share of a worker's capacity that `target` aims at.
-        stable_window: load is looked at over so long before workers are put to sleep (`target`, `predictive`).
-        panic_window: load is looked at over so long before workers are woken (`target`, `predictive`).
+        stable_window: load is looked at over so long before workers are put to sleep (`target`), or over twice as long
+            (`predictive`).
+        panic_window: load is looked at over so long before workers are woken (`target`).
         wait_price: what a second of a request's waiting is worth to `predictive`, in seconds of a worker; more costs
             more and waits less.
         urgent_interval: a request that has to wait is a reason to decide at once, but not more often than this.

@@ -50,8 +50,12 @@ def wanted(policy: Policy, told: Demand, now: float) -> int:
 class Flow:
     """A steady flow of requests of 2 s each, by which a policy is asked every 5 s; its workers are what it wants."""
 
-    def __init__(self, policy: Policy, *, awake: int = 1, start_s: float = 1.0, now: float = 0.0) -> None:
+    def __init__(
+        self, policy: Policy, *, awake: int = 1, start_s: float = 1.0, now: float = 0.0, has_started: bool = True
+    ) -> None:
         self.policy, self.awake, self.start_s, self.now = policy, awake, start_s, now
+        self.has_started = has_started
+        self.because = ""
         self.arrived = 0.0
         self.area = 0.0
 
@@ -68,7 +72,10 @@ class Flow:
                 area=self.area,
                 active=self.awake,
                 start_s=self.start_s,
+                has_started=self.has_started,
             )
-            self.awake = min(16, max(1, wanted(self.policy, told, self.now)))
+            desired = self.policy.decide(told, self.now)
+            self.policy.validate()
+            self.awake, self.because = min(16, max(1, desired.workers)), desired.because
             found.append(self.awake)
         return found

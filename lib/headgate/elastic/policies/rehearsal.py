@@ -12,12 +12,8 @@ from typing import Final, Literal
 from headgate.elastic.demand import Demand, whole
 from headgate.elastic.policies.history import Highest
 
-_REST: Final = 0.5
-"""A worker is given up when so many more standard deviations are free than one is woken for; a load between two numbers
-of workers would go back and forth else."""
-
 _NO_REST: Final = 1.0
-"""Slots that are free in place of it where what was enough before is followed, which hardly moves."""
+"""Slots that are free where what was enough before is followed, which hardly moves."""
 
 _DRAIN_SERVICES: Final = 5.0
 """A worker that is given up is awake until its last answer is complete, and its slots are lost to the others: so many
@@ -84,27 +80,16 @@ class Tick:
         return max(0.0, free, before + self.arrived - room * self.ended if room < math.inf else 0.0)
 
 
+By = Literal["present", "past"]
+"""What a rule goes by: the load of now; or what was enough before, or what arrives now where that needs more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Staffing:
-    """A rule of staffing.
+    """A rule of staffing: what it goes by, and the share of the time for which slots are to be enough."""
 
-    Attributes:
-        by: `trend`, the load that is forecast for the end of a start; `present`, that of now; `past`, what was enough
-            within `memory_s`.
-        share: of the time for which slots are to be enough.
-        hold_s: so long a worker was not needed before it sleeps.
-        memory_s: seconds.
-    """
-
-    by: Literal["trend", "present", "past"]
+    by: By
     share: float
-    hold_s: float
-    memory_s: float = 0.0
-
-    @property
-    def deviations(self) -> float:
-        """Standard deviations above the mean within which chance stays for that share of the time."""
-        return _NORMAL.inv_cdf(self.share)
 
 
 _NORMAL: Final = NormalDist()
@@ -115,30 +100,28 @@ class Outlook:
     """What is known of the load, in slots.
 
     Attributes:
-        trend: the load when a worker that is woken now is ready.
-        deviation: standard deviation of it.
-        level: the load by the arrivals of now.
         present: the load that there would be if nobody waited.
-        past: seconds of memory -> how the load was spread over them.
+        level: the load by the arrivals of now.
+        past: share of recent time -> slots that were enough for it.
     """
 
-    trend: float
-    deviation: float
-    level: float
     present: float
-    past: Mapping[float, Spread]
+    level: float
+    past: Mapping[float, float]
 
     def need(self, rule: Staffing) -> float:
         """Return the slots that a rule asks for."""
         if rule.by == "past":
-            return max(self.past[rule.memory_s].quantiles[rule.share], self.level)
-        if rule.by == "present":
-            return self.present + rule.deviations * math.sqrt(self.present)
-        return self.trend + rule.deviations * self.deviation
+            return max(self.past[rule.share], self.level)
+        return max(0.0, self.present + _NORMAL.inv_cdf(rule.share) * math.sqrt(self.present))
 
     def rest(self, rule: Staffing) -> float:
-        """Return the slots that have to be free beyond that before a worker is given up."""
-        return min(_NO_REST, self.need(rule)) if rule.by == "past" else _REST * self.deviation
+        """Return the slots that have to be free beyond that before a worker is given up.
+
+        Without them a load between two numbers of workers would go back and forth. By the present load it is a standard
+        deviation of Poisson arrivals.
+        """
+        return math.sqrt(max(1.0, self.present)) if rule.by == "present" else min(_NO_REST, self.need(rule))
 
 
 class Rehearsal:
@@ -153,13 +136,13 @@ class Rehearsal:
         most: slots that it needed at most within `hold_s`.
     """
 
-    def __init__(self, rule: Staffing) -> None:
+    def __init__(self, rule: Staffing, hold_s: float) -> None:
         self.rule = rule
         self.worker_s = self.waited_s = self.most = 0.0
         self._wanted = self._ready = 0
         self._inside = 0.0
         self._starting: deque[tuple[float, int]] = deque()
-        self._needs = Highest(rule.hold_s)
+        self._needs = Highest(hold_s)
 
     def begin(self, demand: Demand, now: float) -> None:
         """Begin with the pool as it is; half of the time of those that start is taken to be over."""
@@ -179,7 +162,7 @@ class Rehearsal:
         self.waited_s = self.waited_s * keep + (max(0.0, before - was_room) + waiting) / 2 * tick.lasted_s
         self.worker_s = self.worker_s * keep + self._wanted * tick.lasted_s
 
-        need = outlook.need(self.rule) + queue_slots(waiting, outlook.trend, self._wanted, demand)
+        need = outlook.need(self.rule) + queue_slots(waiting, outlook.level, self._wanted, demand)
         self.most = self._needs.note(need + outlook.rest(self.rule), now)
         wanted = whole(need / demand.slots)
         if wanted < self._wanted:
@@ -201,12 +184,13 @@ class Rehearsal:
         self._wanted = wanted
 
 
-def queue_slots(waiting: float, load: float, awake: int, demand: Demand) -> float:
+def queue_slots(waiting: float, level: float, awake: int, demand: Demand) -> float:
     """Return the slots that work off what will wait, in the time of a start or of one request if that is longer.
 
-    Those that are awake or starting are enough for a short queue: it will be gone before another could help.
+    Those that are awake or starting are enough for a short queue: it will be gone before another could help. Each
+    request gets a slot before a start was measured.
     """
     if not waiting or not demand.service_s:
         return 0.0
-    gains = (load - awake * demand.slots) * demand.start_s / demand.service_s
-    return max(0.0, waiting + gains) * min(1.0, demand.service_s / max(demand.start_s, demand.service_s))
+    services = demand.start_s / demand.service_s if demand.has_started else 1.0
+    return max(0.0, waiting + (level - awake * demand.slots) * services) / max(1.0, services)
