@@ -131,6 +131,18 @@ class Backfill:
         life.look_at_statements(now)
         self._reconsider(now)
         self._rebuild(now)
+        while self._walk(now):
+            pass
+        if life.rules.short_first:
+            self._later(
+                min((life.durations.changes_at(each, now) for each in life.holdings.placed_requests()), default=inf)
+            )
+        life.outbox.joined.clear()
+        self._seen = life.outbox.version
+
+    def _walk(self, now: float) -> bool:
+        """Go along the line until work is stopped for somebody; return whether it was: then who was passed is next."""
+        life, stops = self.life, len(self.life.holdings.freed)
         self.shadows = {}
         self._missed, self._missed_beside, self._hopeless = set(), set(), {}
         self._prospects.clear()
@@ -140,14 +152,11 @@ class Backfill:
                 break
             outcome = self._look_at(request_id, number, now)
             missed += outcome is False
+            if len(life.holdings.freed) > stops:
+                return True
             if not outcome and self._is_passed(request_id, number, now):
                 passed.add(number)
-        if life.rules.short_first:
-            self._later(
-                min((life.durations.changes_at(each, now) for each in life.holdings.placed_requests()), default=inf)
-            )
-        life.outbox.joined.clear()
-        self._seen = life.outbox.version
+        return False
 
     def _newcomers(self, joined: list[str], now: float) -> bool:
         """Look only at those who joined the line, since nothing got free; return False where that is not enough."""
@@ -157,9 +166,12 @@ class Backfill:
             passed = shadow.request_id not in queue or shadow.begins_at <= now
             if passed or (waiting and queue.place_of(waiting[0]) < queue.place_of(shadow.request_id)):
                 return False
+        stops = len(self.life.holdings.freed)
         for request_id in waiting:
             if (number := queue.number_of(request_id)) not in self._missed:
                 self._look_at(request_id, number, now)
+            if len(self.life.holdings.freed) > stops:
+                return False
         return self._seen == self.life.outbox.version
 
     def _look_at(self, request_id: str, number: int, now: float) -> bool | None:

@@ -97,7 +97,8 @@ def measure(parameters: PlacementParameters, bench: Bench) -> Outcome:
             {"starts_ms": started},
             *(asdict(each) for each in (willing, stuck, cycled, rival)),
             *(each.document() for each in replays.values()),
-            *(each.document() for each in (*drawn, *lied)),
+            *(each.document() for each in drawn),
+            *(each.document() for each in lied),
         ],
         charts=[*(_waiting_chart(mix, comparison) for mix, comparison in replays.items()), *frontiers(drawn)],
         notes=[

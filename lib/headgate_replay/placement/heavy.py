@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import Final
 
@@ -57,11 +57,13 @@ def heavy_tailed(cluster: Cluster, *, jobs: int = 400, load: float = 0.9, seed: 
 
 def by_work(trace: Trace) -> list[str]:
     """Return the owners of as many jobs as most have, that of the most GPU-seconds first."""
-    work, count = Counter[str](), Counter[str]()
+    work, count = defaultdict[str, float](float), Counter[str]()
     for job in trace.jobs:
         work[job.labels["owner"]] += job.gpus * job.duration_s
         count[job.labels["owner"]] += 1
-    return [owner for owner, _ in work.most_common() if count[owner] * len(count) >= len(trace.jobs)]
+    return [
+        owner for owner in sorted(work, key=lambda each: -work[each]) if count[owner] * len(count) >= len(trace.jobs)
+    ]
 
 
 def understated(trace: Trace, owner: str, times: float) -> Trace:
