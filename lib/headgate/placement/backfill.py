@@ -279,7 +279,7 @@ class Backfill:
         hopeless = self._hopeless.setdefault((*shape, labels), [])
         if any(priority <= other and length >= shorter for other, shorter in hopeless):
             return None
-        key = (pool.name, priority, labels, length)
+        key = (pool.name, priority, labels, length, self._is_first(request, pool))
         if key not in self._prospects:
             self._prospects[key] = prospect_of(self._preempting(request, pool, now))
         prospect = self._prospects[key]
@@ -298,7 +298,12 @@ class Backfill:
         if self._runners is None:
             self._runners = Runners(life.holdings, life.durations, life.rules, now)
         shadows = self._shadows_of_others(request)
-        return Preemption(life.holdings, request, pool, life.budgets, self._runners, shadows, now)
+        in_turn = self._is_first(request, pool)
+        return Preemption(life.holdings, request, pool, life.budgets, self._runners, shadows, now, in_turn)
+
+    def _is_first(self, request: Occupancy, pool: Pool) -> bool:
+        """Tell whether a request is the one of its pool that has a reservation, or would have it."""
+        return pool.name not in self.shadows or self.shadows[pool.name].request_id == request.request_id
 
     def _look_anew(self) -> None:
         """Forget what was found out of the book as it was."""

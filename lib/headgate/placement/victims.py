@@ -118,16 +118,16 @@ def turn_at(waiting: Occupancy, rules: PreemptionRules) -> float:
     return waiting.submitted_at + rules.short_first * waiting.left_s
 
 
-def giving_way(preemptor: Occupancy, among: Sequence[Runner], rules: PreemptionRules) -> set[Runner]:
+def giving_way(preemptor: Occupancy, among: Sequence[Runner], rules: PreemptionRules, *, in_turn: bool) -> set[Runner]:
     """Return the running work that stops for waiting work which does not outrank it; `among` is alike for the rules.
 
     It is of the same pool, of no higher priority and band, and no wider, since a gang that stops has to find all of its
     room at once again. It either stands behind the preemptor in the same band and is likely to run four times as long
     as the preemptor and what stopping it undoes. So two of them cannot go on stopping each other without having run for
     four times as long in between, what is lost is a small part of what the preemptor would have waited, and work that
-    never saves itself is spared. Or it began when the turn of the preemptor had come, before which it did not stand,
-    and has outrun what it was expected to take: on that it went past. The order in line being strict, two cannot stop
-    each other by that.
+    never saves itself is spared. Or the preemptor is the first of its pool (`in_turn`), and the victim began after its
+    turn had come, behind which it stood, and has outrun what it was expected to take: on that it went past. The order
+    in line being strict, two cannot stop each other by that.
     """
     mine, theirs = preemptor.request, among[0].occupancy.request
     bands = promoted_band(preemptor, rules), promoted_band(among[0].occupancy, rules)
@@ -139,7 +139,7 @@ def giving_way(preemptor: Occupancy, among: Sequence[Runner], rules: PreemptionR
     return {
         each
         for each in among
-        if (turn < each.stands_at and length_s <= each.stops_for_s) or turn < each.passed_until
+        if (turn < each.stands_at and length_s <= each.stops_for_s) or (in_turn and turn < each.passed_until)
         if each.occupancy.request.size.fits(size)
     }
 

@@ -185,7 +185,7 @@ class LedgerDriver(Policy):
         on_loan = is_reserved and victim.request.priority < entitled <= preemptor.request.priority
         now = self.engine.now
         as_it_stands = runner(victim, self._ledger.durations, self._rules, now)
-        shorter = bool(giving_way(preemptor, [as_it_stands], self._rules))
+        shorter = bool(giving_way(preemptor, [as_it_stands], self._rules, in_turn=False))
         return (
             refusal(preemptor.request, victim, self._pool, self._rules, now, reclaim=on_loan, shorter=shorter) is None
         )
