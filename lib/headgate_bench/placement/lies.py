@@ -51,13 +51,18 @@ def lies(cases: Iterable[Case], tell: Callable[[str], None]) -> list[Lie]:
 
 def lie_bars(found: list[Lie], least: float, others: float) -> list[Bar]:
     """Return the bars of lies: means over all of them, since one replay is chance."""
-    own = sum(each.own_lying_s for each in found) / max(1.0, sum(each.own_s for each in found))
-    rest = sum(each.others_lying_s for each in found) / max(1.0, sum(each.others_s for each in found))
+    own = _over(sum(each.own_lying_s for each in found), sum(each.own_s for each in found))
+    rest = _over(sum(each.others_lying_s for each in found), sum(each.others_s for each in found))
     what = f"of {len(found)} owners who state a {TIMES:g}th of what their jobs take"
     return [
         at_least("P7.trace_lie", f"mean waiting over that with the truth, {what}", own, least, "x"),
         at_most("P7.trace_lied_to", f"mean waiting of all others over that with the truth, {what}", rest, others, "x"),
     ]
+
+
+def _over(lying_s: float, honest_s: float) -> float:
+    """Return how many times as long work waits; less than a second in all counts as one."""
+    return max(1.0, lying_s) / max(1.0, honest_s)
 
 
 def _waits(case: Case, trace: Trace) -> list[tuple[str, float]]:
