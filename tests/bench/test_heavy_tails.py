@@ -14,6 +14,7 @@ from headgate_bench.placement.heavy_tails import (
     played,
     pod_cases,
 )
+from headgate_bench.placement.lies import Lie, lie_bars, lies
 from headgate_bench.scenarios.placement import PlacementParameters
 from tests.replay.placement.test_openb import pods, row
 
@@ -35,3 +36,15 @@ def test_a_list_of_pods_stands_beside_drawn_traces_in_bars_notes_and_frontiers(t
     assert [chart.title.split(", ", 1)[1] for chart in charts] == [each.kind for each in cases]
     assert [len(points) for points in charts[2].series.values()] == [2, *(1 for _ in PEERS), 1]
     assert len(heavy_notes(found)) == len(cases) * (2 + len(PEERS) + 1)
+
+
+def test_owners_lie_one_at_a_time_on_traces_that_tell_durations() -> None:
+    found = lies(drawn_cases((0.9,), (1,), 30), lambda _name: None)
+    assert len({each.owner for each in found}) == len(found) == 3
+    assert {each.trace for each in found} == {"load 90%, seed 1, durations told"}
+
+
+def test_a_lie_that_pays_misses_its_bar_and_so_does_one_that_others_pay_for() -> None:
+    bars = lie_bars([Lie("t", "a", 100.0, 50.0, 80.0, 60.0), Lie("t", "b", 100.0, 50.0, 110.0, 50.0)], 1.0, 1.05)
+    assert [(bar.value, bar.met) for bar in bars] == [(0.95, False), (1.1, False)]
+    assert all(bar.met for bar in lie_bars([Lie("t", "a", 100.0, 50.0, 101.0, 50.0)], 1.0, 1.05))

@@ -3,13 +3,14 @@
 `listener` accepts connections and bounds them, `asgi` and `aiohttp_server` serve an application by it on an
 `event_loop`, `hosts` tells names and web pages apart, `refusals` says who has to show a token and how a request is
 refused, `tokens` says what a token allows, `token_stores` keeps them and `authority` tells callers by them, `tls` loads
-certificates.
+certificates. `clients` makes clients of such servers.
 """
 
 __all__ = [
     "aiohttp_server",
     "asgi",
     "authority",
+    "clients",
     "event_loop",
     "hosts",
     "listener",

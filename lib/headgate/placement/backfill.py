@@ -9,7 +9,6 @@ from typing import Final
 
 from headgate.core import events
 from headgate.placement.amounts import NOTHING, Amounts
-from headgate.placement.durations import Durations
 from headgate.placement.ladder import LOAN, RESERVED, WIDE, Search, by_right, footprint, make_room, shape_of
 from headgate.placement.lifecycle import Lifecycle
 from headgate.placement.outcomes import Offer, Rejected, Why
@@ -17,6 +16,7 @@ from headgate.placement.pool import GroupState, Pool
 from headgate.placement.preemption import NOBODY, PREEMPT, Preemption, Prospect, Runners, prospect_of
 from headgate.placement.queue import Shadow, cast
 from headgate.placement.request import Occupancy, Stage
+from headgate.placement.victims import turn_at
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class Backfill:
             found.append(preempting.explained(stopping))
         until = min((each.until for each in found if each.until is not None), default=None)
         says = found[-1].says
-        if cast(self.life.holdings, request, pool, shape_of(request), now, self._guesses(request, now)) is None:
+        if self._shadow_of(request, pool, now) is None:
             says = "it would not fit beside the reserved groups even if all other work ended"
         return Why(request.stage, says, until, ahead, tuple(found))
 
@@ -128,8 +128,21 @@ class Backfill:
         """Look at the reserved groups and at the line from its head."""
         life = self.life
         self._again_at = life.outbox.look_again_at = inf
+        life.look_at_statements(now)
         self._reconsider(now)
         self._rebuild(now)
+        while self._walk(now):
+            pass
+        if life.rules.short_first:
+            self._later(
+                min((life.durations.changes_at(each, now) for each in life.holdings.placed_requests()), default=inf)
+            )
+        life.outbox.joined.clear()
+        self._seen = life.outbox.version
+
+    def _walk(self, now: float) -> bool:
+        """Go along the line until work is stopped for somebody; return whether it was: then who was passed is next."""
+        life, stops = self.life, len(self.life.holdings.freed)
         self.shadows = {}
         self._missed, self._missed_beside, self._hopeless = set(), set(), {}
         self._prospects.clear()
@@ -139,14 +152,11 @@ class Backfill:
                 break
             outcome = self._look_at(request_id, number, now)
             missed += outcome is False
+            if len(life.holdings.freed) > stops:
+                return True
             if not outcome and self._is_passed(request_id, number, now):
                 passed.add(number)
-        if life.queue and life.rules.short_first:
-            self._later(
-                min((life.durations.changes_at(each, now) for each in life.holdings.placed_requests()), default=inf)
-            )
-        life.outbox.joined.clear()
-        self._seen = life.outbox.version
+        return False
 
     def _newcomers(self, joined: list[str], now: float) -> bool:
         """Look only at those who joined the line, since nothing got free; return False where that is not enough."""
@@ -156,9 +166,12 @@ class Backfill:
             passed = shadow.request_id not in queue or shadow.begins_at <= now
             if passed or (waiting and queue.place_of(waiting[0]) < queue.place_of(shadow.request_id)):
                 return False
+        stops = len(self.life.holdings.freed)
         for request_id in waiting:
             if (number := queue.number_of(request_id)) not in self._missed:
                 self._look_at(request_id, number, now)
+            if len(self.life.holdings.freed) > stops:
+                return False
         return self._seen == self.life.outbox.version
 
     def _look_at(self, request_id: str, number: int, now: float) -> bool | None:
@@ -266,7 +279,7 @@ class Backfill:
         hopeless = self._hopeless.setdefault((*shape, labels), [])
         if any(priority <= other and length >= shorter for other, shorter in hopeless):
             return None
-        key = (pool.name, priority, labels, length)
+        key = (pool.name, priority, labels, length, self._is_first(request, pool))
         if key not in self._prospects:
             self._prospects[key] = prospect_of(self._preempting(request, pool, now))
         prospect = self._prospects[key]
@@ -285,7 +298,12 @@ class Backfill:
         if self._runners is None:
             self._runners = Runners(life.holdings, life.durations, life.rules, now)
         shadows = self._shadows_of_others(request)
-        return Preemption(life.holdings, request, pool, life.budgets, self._runners, shadows, now)
+        in_turn = self._is_first(request, pool)
+        return Preemption(life.holdings, request, pool, life.budgets, self._runners, shadows, now, in_turn)
+
+    def _is_first(self, request: Occupancy, pool: Pool) -> bool:
+        """Tell whether a request is the one of its pool that has a reservation, or would have it."""
+        return pool.name not in self.shadows or self.shadows[pool.name].request_id == request.request_id
 
     def _look_anew(self) -> None:
         """Forget what was found out of the book as it was."""
@@ -295,16 +313,16 @@ class Backfill:
     def _shadows_of_others(self, request: Occupancy) -> list[Shadow]:
         return [shadow for shadow in self.shadows.values() if shadow.request_id != request.request_id]
 
-    def _guesses(self, request: Occupancy, now: float) -> Durations | None:
-        """Return what a shadow goes by beside what it was told, until its request has let others go first so long."""
-        lets_s = self.life.rules.short_first * request.left_s
-        return self.life.durations if now < request.submitted_at + lets_s else None
+    def _shadow_of(self, request: Occupancy, pool: Pool, now: float) -> Shadow | None:
+        rules = self.life.rules
+        guesses, is_due = self.life.durations if rules.short_first else None, turn_at(request, rules) <= now
+        return cast(self.life.holdings, request, pool, shape_of(request), now, guesses, is_due=is_due)
 
     def _shade(self, request: Occupancy, pool: Pool, now: float) -> None:
-        if pool.name not in self.shadows:
-            shadow = cast(self.life.holdings, request, pool, shape_of(request), now, self._guesses(request, now))
-            if shadow is not None:
-                self.shadows[pool.name] = shadow
+        if pool.name not in self.shadows and (shadow := self._shadow_of(request, pool, now)) is not None:
+            self.shadows[pool.name] = shadow
+            if shadow.due is None:
+                self._later(turn_at(request, self.life.rules))
 
     def _later(self, at: float) -> None:
         self._again_at = min(at, self._again_at)

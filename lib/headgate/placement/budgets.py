@@ -95,7 +95,8 @@ class Budgets:
         return None
 
     def _share_is_used(self, pool: Pool, victims: Sequence[Occupancy], now: float) -> Refusal | None:
-        recent = self._recent(pool.name, now)
+        if not (recent := self._recent(pool.name, now)):
+            return None
         size = total(each.request.size for each in victims)
         waits_for: float | None = None
         for number, (at, _) in enumerate(recent):

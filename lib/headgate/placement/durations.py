@@ -2,8 +2,9 @@
 
 What matters for the order of work is not how long it runs on average but how little more it may need: the Gittins
 index (1979), the least over all horizons of the expected run time within a horizon by the chance to end within it.
-For work that was told it is what is left. Where nothing is known it grows with what the work has run, which is
-least attained service; every run of its kind bends it to what such work takes.
+For work that was told it is what is left, as long as what work of its kind states holds. Where nothing is known it
+grows with what the work has run, which is least attained service; every run of its kind bends it to what such work
+takes.
 """
 
 from __future__ import annotations
@@ -28,6 +29,18 @@ _PRIOR: Final = tuple(0.5 * 0.75**each for each in range(BINS))
 """Two runs that are taken for granted of every kind: a quarter of what has run for a time ends before it has run twice
 that. So heavy a tail is what work is taken to have until its runs say otherwise."""
 
+_GRACE_S: Final = 30.0
+"""So much longer than twice what it stated work may take before that counts against it: it has to start."""
+
+_MOST_FALSE: Final = 0.25
+"""So large a share of the statements of a kind may fall short, beside one more that is taken for granted."""
+
+_DISTRUST: Final = 2.0
+"""Beyond that, statements count so many times as they fell short: what a lie gains until it is seen is lost after."""
+
+_STATED: Final = "|stated"
+"""Ends the name of a kind under which runs are counted by how many times as long as stated they took."""
+
 
 def level(seconds: float) -> int:
     """Return the power of two that a duration belongs to, as a bin."""
@@ -51,7 +64,7 @@ class Durations:
     """Counted runs by kind of work. Owned by the ledger, journalled kind by kind.
 
     Attributes:
-        counts: kind -> how many runs ended in each bin, latest kind last.
+        counts: kind -> how many runs ended in each bin, latest kind last; beside it how far its statements were off.
     """
 
     counts: OrderedDict[str, list[float]] = field(default_factory=OrderedDict)
@@ -59,10 +72,39 @@ class Durations:
 
     def learn(self, request: Occupancy, took_s: float) -> list[str]:
         """Count a run that ended by itself; return the kinds that have changed, one that was forgotten for it too."""
-        kind = kind_of_work(request)
+        changed = self._count(kind_of_work(request), level(took_s))
+        if request.request.estimated_duration_s > 0 and not request.outran:
+            changed += self._count(kind_of_work(request) + _STATED, 0)
+        return changed
+
+    def has_outrun(self, running: Occupancy, now: float) -> bool:
+        """Tell whether running work has taken twice as long as was counted for what it stated."""
+        return ran_s(running, now) >= _outruns_at_s(running)
+
+    def outrun(self, running: Occupancy) -> list[str]:
+        """Count that running work takes twice as long as was counted before; return the kinds that have changed."""
+        kind = kind_of_work(running) + _STATED
+        if running.outran and kind in self.counts:
+            self.counts[kind][running.outran] = max(0.0, self.counts[kind][running.outran] - 1.0)
+        running.outran = min(BINS - 1, running.outran + 1)
+        return self._count(kind, running.outran)
+
+    def times_told(self, kind: str) -> float:
+        """Return how many times as long as stated work of a kind is taken to run; never less than once."""
+        counts = self.counts.get(kind + _STATED)
+        if counts is None or not any(counts[1:]):
+            return 1.0
+        most, longer = _MOST_FALSE * (sum(counts) + 1.0), 0.0
+        for where in range(BINS - 1, 0, -1):
+            longer += counts[where]
+            if longer > most:
+                return _DISTRUST * 2.0 ** (where + 1)
+        return 1.0
+
+    def _count(self, kind: str, where: int) -> list[str]:
         counts = self.counts.setdefault(kind, [0.0] * BINS)
         self.counts.move_to_end(kind)
-        counts[level(took_s)] += 1.0
+        counts[where] += 1.0
         if sum(counts) > _ENOUGH:
             counts[:] = [each / 2 for each in counts]
         changed = [kind]
@@ -77,6 +119,7 @@ class Durations:
         served_s = ran_s(request, now)
         told_s = request.request.estimated_duration_s
         if told_s > 0:
+            told_s *= self.times_told(kind_of_work(request))
             return max(1.0, told_s - served_s, served_s - told_s)  # overdue work as long as it is overdue
         kind = kind_of_work(request) if self.counts else ""
         if kind not in self.counts:
@@ -91,8 +134,11 @@ class Durations:
         if running.started_at is None:
             return inf
         served_s = ran_s(running, now)
-        if served_s < running.request.estimated_duration_s:
-            return now + running.request.estimated_duration_s - served_s
+        told_s = running.request.estimated_duration_s
+        if served_s < told_s:
+            return now + told_s - served_s
+        if served_s < (outruns_at_s := _outruns_at_s(running)) < inf:
+            return now + outruns_at_s - served_s
         return now + 2.0 ** (level(served_s) + 1) - served_s
 
     def validate(self) -> None:
@@ -102,6 +148,12 @@ class Durations:
         for counts in self.counts.values():
             assert len(counts) == BINS, "a count for each bin"
             assert sum(counts) <= _ENOUGH, "counts are halved"
+
+
+def _outruns_at_s(request: Occupancy) -> float:
+    """Return after how long a run it is known to take twice as long again; infinite where it stated nothing."""
+    told_s = request.request.estimated_duration_s
+    return 2.0 ** (request.outran + 1) * told_s + _GRACE_S if told_s > 0 and request.outran < BINS - 1 else inf
 
 
 def _index(counts: list[float] | None, begin: int) -> float:

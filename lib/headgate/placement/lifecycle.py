@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.core import events
 from headgate.placement.budgets import Budgets
-from headgate.placement.durations import Durations
+from headgate.placement.durations import Durations, kind_of_work
 from headgate.placement.holdings import Holdings
 from headgate.placement.ladder import shape_of
 from headgate.placement.outbox import CreateGroup, Outbox, RemoveGroup, StartWork, StopWork
@@ -66,13 +66,18 @@ class Lifecycle:
         request.stage = Stage.WAITING
         request.waiting_since = now
         request.started_at = None
-        request.left_s = self.durations.left_s(request, now)
         request.stop_reason = request.stopped_for = ""
         request.on_loan = request.begun = False
-        self.queue.add(request, self.rules)
+        self._stand(request, now)
         self.outbox.joined.append(request.request_id)
         self.outbox.touch(request)
         self.outbox.tell(events.WorkQueued(request.request_id, request.request.pool, request.request.priority, reason))
+
+    def look_at_statements(self, now: float) -> None:
+        """Count what running work stated of its length and has outrun by far."""
+        for running in self.holdings.placed_requests():
+            if self.durations.has_outrun(running, now):
+                self._learn(running, now)
 
     def promise(self, request: Occupancy, offer: Offer, now: float) -> None:
         """Give a request its place: reserve it, and ask for what must go first."""
@@ -455,10 +460,31 @@ class Lifecycle:
     def _end(self, request: Occupancy, stage: Stage, now: float) -> None:
         ran_s = _ran_s(request, now)
         if stage is Stage.DONE and request.started_at is not None:
-            self.outbox.changes.durations.update(self.durations.learn(request, max(request.served_s, ran_s)))
+            self._learn(request, now, max(request.served_s, ran_s))
         request.stage = stage
         self.outbox.touch(request)
         self.outbox.tell(events.WorkEnded(request.request_id, request.request.pool, stage.value, request.note, ran_s))
+
+    def _stand(self, request: Occupancy, now: float) -> None:
+        """Let a request stand in line by how long it is likely to run."""
+        request.left_s = self.durations.left_s(request, now)
+        self.queue.add(request, self.rules)
+
+    def _learn(self, of: Occupancy, now: float, took_s: float | None = None) -> None:
+        """Count that a run took so long, or has broken its statement; have its kind stand as it is believed then."""
+        kind = kind_of_work(of)
+        before = self.durations.times_told(kind)
+        self.outbox.changes.durations.update(
+            self.durations.outrun(of) if took_s is None else self.durations.learn(of, took_s)
+        )
+        self.outbox.touch(of)
+        if self.durations.times_told(kind) == before:
+            return
+        self.outbox.changed()
+        for each in self.holdings.requests.values():
+            if each.stage is Stage.WAITING and kind_of_work(each) == kind:
+                self.queue.discard(each.request_id)
+                self._stand(each, now)
 
     def _out_of_the_way(self, victim: Occupancy, preemptor_id: str, now: float) -> None:
         """Let the preemptor of a victim go on, if it still waits for it."""

@@ -28,10 +28,9 @@ from headgate.placement.victims import (
     Refusal,
     Runner,
     cheapest_set,
+    giving_way,
     kept,
     lost_work,
-    may_be_shorter,
-    much_longer,
     out_of_reach,
     promoted_band,
     reason,
@@ -99,6 +98,7 @@ class Preemption:
 
     Attributes:
         runners: who runs, as of `now`.
+        in_turn: whether the request is the first of its pool that waits, for which those stop that passed it.
         until: the earliest time at which a victim that is spared now may be stopped; None where there is none.
         is_personal: whether somebody is spared because the two met lately, which others of the kind did not.
     """
@@ -110,6 +110,7 @@ class Preemption:
     runners: Runners
     shadows: Sequence[Shadow]
     now: float
+    in_turn: bool
     until: float | None = None
     is_personal: bool = False
     _reasons: dict[str, Reason] = field(default_factory=dict)
@@ -152,8 +153,8 @@ class Preemption:
             first = among[0].occupancy
             reclaim = on_loan and entitled and pool == self.pool.name
             spared_by = "" if reclaim else too_close(wanted, first.request, rules, shorter=False)
-            is_able = spared_by != OUTRANKED and may_be_shorter(self.waiting, first, rules)
-            longer = much_longer(self.waiting, among, rules) if is_able else set()
+            is_able = spared_by not in {"", OUTRANKED}
+            longer = giving_way(self.waiting, among, rules, in_turn=self.in_turn) if is_able else set()
             if spared_by:
                 self._never.append((among, longer))
             for victim in longer if spared_by else among:
@@ -354,7 +355,7 @@ def prospect_of(preempting: Preemption) -> Prospect:
     a prospect too good at most.
     """
     holdings, pool, waiting = preempting.holdings, preempting.pool, preempting.waiting
-    request = replace(waiting.request, request_id="")
+    request = replace(waiting.request, request_id="", bundles=(holdings.cluster,))
     anybody = replace(
         preempting, waiting=Occupancy(request, "", -inf, waiting.order, left_s=2.0 ** level(waiting.left_s))
     )

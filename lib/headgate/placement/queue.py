@@ -22,7 +22,7 @@ from headgate.placement.holdings import Holdings, Room, fits, give, place, take
 from headgate.placement.pool import GroupShape, Pool
 from headgate.placement.request import Occupancy, PlacementRequest
 from headgate.placement.rules import PreemptionRules
-from headgate.placement.victims import promoted_band
+from headgate.placement.victims import promoted_band, turn_at
 
 Key = tuple[int, float, int]
 Standing = tuple[Key, str]
@@ -31,12 +31,13 @@ Kind = tuple[
     tuple[Amounts, ...],
     str,
     tuple[tuple[str, str], ...],
-    bool,
+    tuple[bool, bool],
     tuple[tuple[str, str | None], ...],
     float,
     int,
 ]
-"""Pool, bundles, strategy, labels of nodes, preemptible, labels that rules look at, priority, level of duration."""
+"""Pool, bundles, strategy, labels of nodes, preemptible and saving itself, labels that rules look at, priority, level
+of duration."""
 
 
 def ranking_labels(wanted: PlacementRequest, rules: PreemptionRules) -> tuple[tuple[str, str | None], ...]:
@@ -52,7 +53,7 @@ def kind_of(waiting: Occupancy, rules: PreemptionRules) -> Kind:
         wanted.bundles,
         wanted.strategy,
         tuple(sorted(wanted.node_labels.items())),
-        wanted.preemptible,
+        (wanted.preemptible, wanted.checkpoints),
         ranking_labels(wanted, rules),
         wanted.priority,
         level(waiting.left_s),
@@ -67,6 +68,7 @@ class _Line:
     """
 
     number: int
+    example: PlacementRequest
     standing: list[Standing] = field(default_factory=list)
     shortest_s: tuple[float, float] = (math.inf, math.inf)
     longest_s: tuple[float, float] = (0.0, 0.0)
@@ -87,8 +89,7 @@ class Queue:
 
     def key(self, waiting: Occupancy, rules: PreemptionRules) -> Key:
         """Return what orders a request: band, aged priority, order of arrival; smallest first."""
-        since = waiting.submitted_at + rules.short_first * waiting.left_s
-        aged = waiting.request.priority - self.ageing_per_s * since
+        aged = waiting.request.priority - self.ageing_per_s * turn_at(waiting, rules)
         return (-promoted_band(waiting, rules), -aged, waiting.order)
 
     def add(self, waiting: Occupancy, rules: PreemptionRules) -> None:
@@ -96,10 +97,10 @@ class Queue:
         standing, kind = (self.key(waiting, rules), waiting.request_id), kind_of(waiting, rules)
         if kind not in self._lines:
             self._last_number += 1
-            self._lines[kind] = _Line(self._last_number)
+            self._lines[kind] = _Line(self._last_number, waiting.request)
         line = self._lines[kind]
         insort(line.standing, standing)
-        lengths = waiting.left_s, waiting.request.estimated_duration_s or math.inf
+        lengths = waiting.left_s, waiting.left_s if waiting.request.estimated_duration_s else math.inf
         line.shortest_s = min(lengths[0], line.shortest_s[0]), min(lengths[1], line.shortest_s[1])
         line.longest_s = max(lengths[0], line.longest_s[0]), max(lengths[1], line.longest_s[1])
         self._place_of[waiting.request_id] = (standing, line, kind)
@@ -158,7 +159,7 @@ class Queue:
     def are_alike(self, request_id: str, shadow: Shadow, now: float) -> bool:
         """Tell whether all of the kind of a waiting request will have ended when a shadow begins, or none."""
         line = self._place_of[request_id][1]
-        which = 0 if shadow.guesses else 1
+        which = 0 if shadow.goes_by_guesses(line.example) else 1
         ends_first, ends_last = now + line.shortest_s[which], now + line.longest_s[which]
         return ends_last <= shadow.begins_at or shadow.begins_at < ends_first or ends_first == math.inf
 
@@ -180,6 +181,7 @@ class Shadow:
         spare: node id -> what others may still take beyond `begins_at`, for the nodes of the shadow.
         quota_spare: the same for the quota of the pool.
         guesses: whether work that was told nothing counts as likely to run as long as work like it did.
+        due: the request once its turn has come: then only work that stops for it counts so; see `giving_way`.
     """
 
     request_id: str
@@ -188,11 +190,19 @@ class Shadow:
     spare: Room
     quota_spare: dict[str, int]
     guesses: bool = False
+    due: PlacementRequest | None = None
+
+    def goes_by_guesses(self, other: PlacementRequest) -> bool:
+        """Tell whether work that was told nothing counts as likely to run as long as work like it did."""
+        if not self.guesses or (due := self.due) is None:
+            return self.guesses
+        is_behind = other.pool == due.pool and other.priority <= due.priority and other.size.fits(due.size)
+        return is_behind and other.preemptible and other.checkpoints
 
     def outlasts(self, other: Occupancy, now: float) -> bool:
         """Tell whether `other` is likely to have ended when this begins, if it starts now."""
-        duration = other.left_s if self.guesses else other.request.estimated_duration_s
-        return duration > 0 and now + duration <= self.begins_at
+        is_known = other.request.estimated_duration_s > 0 or self.goes_by_guesses(other.request)
+        return is_known and now + other.left_s <= self.begins_at
 
     def allows(self, other: Occupancy, nodes: Mapping[str, Amounts], size: Amounts, now: float) -> bool:
         """Tell whether `other` may take `nodes` (node id -> amounts) now without delaying this."""
@@ -235,7 +245,14 @@ def amounts_by_node(shape: GroupShape, nodes: tuple[str, ...]) -> dict[str, Amou
 
 
 def cast(
-    holdings: Holdings, waiting: Occupancy, pool: Pool, shape: GroupShape, now: float, durations: Durations | None
+    holdings: Holdings,
+    waiting: Occupancy,
+    pool: Pool,
+    shape: GroupShape,
+    now: float,
+    durations: Durations | None,
+    *,
+    is_due: bool = False,
 ) -> Shadow | None:
     """Return the shadow of a request that cannot be placed now; None if it would not fit even with all others gone.
 
@@ -266,4 +283,12 @@ def cast(
         spare[node] = room[node]
         take(spare[node], amounts)
     take(quota, shape.size)
-    return Shadow(waiting.request_id, pool.name, begins_at, spare, quota, durations is not None)
+    return Shadow(
+        waiting.request_id,
+        pool.name,
+        begins_at,
+        spare,
+        quota,
+        durations is not None,
+        waiting.request if is_due else None,
+    )

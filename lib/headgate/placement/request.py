@@ -90,6 +90,7 @@ class Occupancy:
         saved_at: monotonic seconds of the last checkpoint of this start (or its start).
         served_s: seconds that it ran in all before this start; 0 where a stop left nothing of them.
         left_s: how much longer it was likely to run when it began to wait; see `Durations`.
+        outran: how many times twice as long as it stated it has run; see `Durations`.
         preemptions: how often it was stopped for others that outrank it.
         losses: how often its node or process was lost.
         stop_reason: why it is being stopped.
@@ -116,6 +117,7 @@ class Occupancy:
     saved_at: float = 0.0
     served_s: float = 0.0
     left_s: float = 0.0
+    outran: int = 0
     preemptions: int = 0
     losses: int = 0
     stop_reason: str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import floor, fsum, inf
 from typing import Final, Literal
@@ -51,7 +51,7 @@ def refusal(
 ) -> Refusal | None:
     """Return why `victim`, which runs, may not be stopped for `preemptor`, which waits, or None if it may.
 
-    `shorter` tells that the preemptor goes before it for being so much shorter, as `much_longer` has it. With `reclaim`
+    `shorter` tells that it stops for the preemptor without being outranked, as `giving_way` has it. With `reclaim`
     the victim runs in a reserved group on loan, and the preemptor is entitled to it: then it may be stopped unless it
     already stops.
     """
@@ -89,48 +89,59 @@ class Runner:
         occupancy: the work.
         spared: why it may not be stopped for anybody.
         stands_at: monotonic seconds that would order it in its band if it waited.
-        stops_for_s: how short work of its band has to be at most for it to be stopped; see `much_longer`.
+        stops_for_s: how short work of its band has to be at most for it to be stopped; see `giving_way`.
+        passed_until: monotonic seconds; it went past all whose turn had come before, and has outrun what let it do so.
     """
 
     occupancy: Occupancy
     spared: Refusal | None
     stands_at: float
     stops_for_s: float
+    passed_until: float
 
 
 def runner(running: Occupancy, durations: Durations, rules: PreemptionRules, now: float) -> Runner:
     """Return running work as it stands now."""
     undone, held = undone_s(running, now), spared(running, rules, now)
+    passed_until = -inf
+    if running.request.checkpoints and running.started_at is not None and now > running.started_at + running.left_s:
+        passed_until = min(running.started_at, turn_at(running, rules))
     if ran_s(running, now) < MUCH_SHORTER * undone:
-        return Runner(running, held, -inf, -inf)
+        return Runner(running, held, -inf, -inf, passed_until)
     left_s = durations.left_s(running, now)
     stops_for_s = left_s / MUCH_SHORTER - undone - running.request.restart_s
-    return Runner(running, held, running.submitted_at + rules.short_first * left_s, stops_for_s)
+    return Runner(running, held, running.submitted_at + rules.short_first * left_s, stops_for_s, passed_until)
 
 
-def may_be_shorter(preemptor: Occupancy, victim: Occupancy, rules: PreemptionRules) -> bool:
-    """Tell whether waiting work goes before running work where it is so much shorter: they are of one pool and band."""
-    mine, theirs = preemptor.request, victim.request
-    return (
-        bool(rules.short_first)
-        and mine.priority >= theirs.priority
-        and mine.pool == theirs.pool
-        and promoted_band(victim, rules) == promoted_band(preemptor, rules)
-    )
+def turn_at(waiting: Occupancy, rules: PreemptionRules) -> float:
+    """Return until when a request lets shorter work of its band go first that came later; orders requests that wait."""
+    return waiting.submitted_at + rules.short_first * waiting.left_s
 
 
-def much_longer(preemptor: Occupancy, among: Iterable[Runner], rules: PreemptionRules) -> set[Runner]:
-    """Return the running work of its pool and band before which waiting work goes for its length.
+def giving_way(preemptor: Occupancy, among: Sequence[Runner], rules: PreemptionRules, *, in_turn: bool) -> set[Runner]:
+    """Return the running work that stops for waiting work which does not outrank it; `among` is alike for the rules.
 
-    It does where the victim would stand behind it if it waited, and is likely to run four times as long as the
-    preemptor and what stopping the victim undoes. So two of them cannot go on stopping each other without having run
-    for four times as long in between, what is lost is a small part of what the preemptor would have waited, and work
-    that never saves itself is spared.
+    It is of the same pool, of no higher priority and band, and no wider, since a gang that stops has to find all of its
+    room at once again. It either stands behind the preemptor in the same band and is likely to run four times as long
+    as the preemptor and what stopping it undoes. So two of them cannot go on stopping each other without having run for
+    four times as long in between, what is lost is a small part of what the preemptor would have waited, and work that
+    never saves itself is spared. Or the preemptor is the first of its pool (`in_turn`), and the victim began after its
+    turn had come, behind which it stood, and has outrun what it was expected to take: on that it went past. The order
+    in line being strict, two cannot stop each other by that.
     """
-    stands_at = preemptor.submitted_at + rules.short_first * preemptor.left_s
+    mine, theirs = preemptor.request, among[0].occupancy.request
+    bands = promoted_band(preemptor, rules), promoted_band(among[0].occupancy, rules)
+    if not rules.short_first or mine.priority < theirs.priority or mine.pool != theirs.pool or bands[0] < bands[1]:
+        return set()
+    turn, size = turn_at(preemptor, rules), mine.size
     # Lengths count by powers of two, so that what holds for one request holds for all of its kind.
-    length_s = 2.0 ** level(preemptor.left_s)
-    return {each for each in among if stands_at < each.stands_at and length_s <= each.stops_for_s}
+    length_s = 2.0 ** level(preemptor.left_s) if bands[0] == bands[1] else inf
+    return {
+        each
+        for each in among
+        if (turn < each.stands_at and length_s <= each.stops_for_s) or (in_turn and turn < each.passed_until)
+        if each.occupancy.request.size.fits(size)
+    }
 
 
 def reason(

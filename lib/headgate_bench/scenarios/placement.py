@@ -20,6 +20,7 @@ from headgate_bench.placement.heavy_tails import (
     played,
     pod_cases,
 )
+from headgate_bench.placement.lies import lie_bars, lies
 from headgate_bench.placement.site import PlainRay, plain_ray, site
 from headgate_bench.placement.stops import Cycles, Stops, cycles, starts, stops
 from headgate_replay.placement import Comparison, Measures, cluster_of, compared, generated
@@ -61,6 +62,8 @@ class PlacementParameters:
     bar_trace_high_s: float = 1.0  # waiting of the highest band at p95
     bar_trace_slowdown: float = 0.5  # bounded slowdown at p95 over that of the best peer
     bar_trace_cpu_ms: float = 1.0  # CPU per event
+    bar_trace_lie: float = 1.0  # mean waiting of an owner who understates over that with the truth, at least
+    bar_trace_lied_to: float = 1.1  # mean waiting of all others while one owner understates, over that with the truth
 
 
 def measure(parameters: PlacementParameters, bench: Bench) -> Outcome:
@@ -79,6 +82,7 @@ def measure(parameters: PlacementParameters, bench: Bench) -> Outcome:
     replays = {mix: _replayed(p, mix, bench) for mix in p.mixes}
     cases = [*drawn_cases(p.trace_loads, p.trace_seeds, p.trace_jobs), *pods]
     drawn = played(cases, p.trace_settings, _drawing(bench))
+    lied = lies(cases, _drawing(bench))
     said = [note for each in pods for note in each.trace.notes]
     bench.progress(0.95, f"{p.waiting} requests wait")
     cpu_ms = cpu_ms_of_waiting(p.waiting, _EVENTS)
@@ -87,12 +91,14 @@ def measure(parameters: PlacementParameters, bench: Bench) -> Outcome:
             *_ray_bars(p, started, willing, stuck, cycled, rival),
             *(bar for mix, comparison in replays.items() for bar in _replay_bars(p, mix, comparison)),
             *heavy_bars(drawn, cpu_ms, p.waiting, p),
+            *lie_bars(lied, p.bar_trace_lie, p.bar_trace_lied_to),
         ],
         samples=[
             {"starts_ms": started},
             *(asdict(each) for each in (willing, stuck, cycled, rival)),
             *(each.document() for each in replays.values()),
             *(each.document() for each in drawn),
+            *(each.document() for each in lied),
         ],
         charts=[*(_waiting_chart(mix, comparison) for mix, comparison in replays.items()), *frontiers(drawn)],
         notes=[

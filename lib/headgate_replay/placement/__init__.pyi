@@ -10,7 +10,7 @@ from .comparison import (
 )
 from .engine import Decision as Decision, Outcome as Outcome, OvercommittedError as OvercommittedError
 from .figure import timeline_svg as timeline_svg
-from .heavy import HEAVY as HEAVY, heavy_tailed as heavy_tailed
+from .heavy import HEAVY as HEAVY, by_work as by_work, heavy_tailed as heavy_tailed, understated as understated
 from .jobs import (
     HIGH_FROM as HIGH_FROM,
     MIXES as MIXES,

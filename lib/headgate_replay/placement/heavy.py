@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import Final
 
@@ -52,6 +53,26 @@ def heavy_tailed(cluster: Cluster, *, jobs: int = 400, load: float = 0.9, seed: 
     )
     arrived = (replace(job, arrived_s=at) for job, at in zip(found, arrivals, strict=True))
     return trace_of(f"heavy tails, load {load:.0%}", arrived, [note])
+
+
+def by_work(trace: Trace) -> list[str]:
+    """Return the owners of as many jobs as most have, that of the most GPU-seconds first."""
+    work, count = defaultdict[str, float](float), Counter[str]()
+    for job in trace.jobs:
+        work[job.labels["owner"]] += job.gpus * job.duration_s
+        count[job.labels["owner"]] += 1
+    return [
+        owner for owner in sorted(work, key=lambda each: -work[each]) if count[owner] * len(count) >= len(trace.jobs)
+    ]
+
+
+def understated(trace: Trace, owner: str, times: float) -> Trace:
+    """Return the same jobs, of which an owner states that they run so many times shorter than they do."""
+    jobs = tuple(
+        replace(job, estimated_s=job.estimated_s / times) if job.labels.get("owner") == owner else job
+        for job in trace.jobs
+    )
+    return replace(trace, jobs=jobs, notes=(*trace.notes, f"{owner} states a {times:g}th of what its jobs take."))
 
 
 def _job(number: int, chance: random.Random, medians: list[float]) -> Job:

@@ -17,7 +17,7 @@ from headgate.placement.outcomes import LedgerSettings
 from headgate.placement.pool import Pool
 from headgate.placement.request import Occupancy, Stage
 from headgate.placement.rules import PreemptionRules
-from headgate.placement.victims import lost_work, may_be_shorter, much_longer, refusal, runner
+from headgate.placement.victims import giving_way, lost_work, refusal, runner
 from headgate_replay.placement.bounds import Stoppable, judged
 from headgate_replay.placement.engine import Engine, Free, Outcome, OvercommittedError, Policy, Shape, replayed
 from headgate_replay.placement.jobs import Cluster, Trace
@@ -185,9 +185,7 @@ class LedgerDriver(Policy):
         on_loan = is_reserved and victim.request.priority < entitled <= preemptor.request.priority
         now = self.engine.now
         as_it_stands = runner(victim, self._ledger.durations, self._rules, now)
-        shorter = may_be_shorter(preemptor, victim, self._rules) and bool(
-            much_longer(preemptor, [as_it_stands], self._rules)
-        )
+        shorter = bool(giving_way(preemptor, [as_it_stands], self._rules, in_turn=False))
         return (
             refusal(preemptor.request, victim, self._pool, self._rules, now, reclaim=on_loan, shorter=shorter) is None
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -141,12 +142,105 @@ def test_what_was_learnt_outlives_the_ledger() -> None:
     assert dict(world.ledger.durations.counts) == before != {}
 
 
-def test_work_that_was_told_nothing_goes_around_a_gang_for_as_long_as_the_gang_lets_others_go_first() -> None:
+def test_a_gang_is_not_stopped_for_shorter_work_that_is_narrower() -> None:
+    world = World(preemption=rules(max_preemptions=1))
+    world.submit("gang", 4, members=2, estimated_duration_s=7_200.0)
+    world.now = 3_600.0
+    world.ledger.saved("gang", world.request("gang").epoch, world.now)
+    world.submit("narrow", 4, estimated_duration_s=60.0)
+    assert world.running() == {"gang"}
+    world.submit("as wide", 8, estimated_duration_s=60.0)
+    assert world.running() == {"as wide"}
+
+
+def beside_a_gang_whose_turn_has_come(**more: Any) -> World:
+    """Return a world in which work that was told nothing came after the turn of a gang that nobody is stopped for."""
     world = World(preemption=rules(same_pool_threshold=100, cross_pool_threshold=100))
     world.submit("runs", 6, estimated_duration_s=100_000.0)
     world.submit("gang", 4, members=2, priority=9, estimated_duration_s=100.0)
-    world.submit("early", 1, priority=1)
-    assert "early" in world.running()
     world.wait(1_001.0)
-    world.submit("late", 1, priority=1)
-    assert "late" not in world.running()
+    world.submit("late", 1, priority=1, **more)
+    return world
+
+
+def test_work_that_passed_a_gang_on_a_guess_stops_for_it_once_it_has_outrun_that() -> None:
+    world = beside_a_gang_whose_turn_has_come()
+    assert world.running() == {"runs", "late"}
+    world.wait(500.0)
+    assert world.running() == {"runs", "late"}  # it is in nobody's way
+    world.end("runs")
+    assert world.running() == {"gang"}
+    assert world.stopped() == ["late"]
+    world.end("gang")
+    assert world.running() == {"late"}
+
+
+def test_work_that_passed_a_gang_is_not_stopped_before_it_has_outrun_what_was_expected() -> None:
+    world = beside_a_gang_whose_turn_has_come()
+    world.wait(1.0)
+    world.end("runs")
+    assert world.running() == {"late"}
+
+
+def test_work_that_could_not_be_stopped_for_a_gang_passes_it_until_its_turn_only() -> None:
+    world = World(preemption=rules(same_pool_threshold=100, cross_pool_threshold=100))
+    world.submit("runs", 6, estimated_duration_s=100_000.0)
+    world.submit("gang", 4, members=2, priority=9, estimated_duration_s=100.0)
+    world.submit("early", 1, priority=1, checkpoints=False)
+    assert "early" in world.running()
+    for more in ({"checkpoints": False}, {"preemptible": False}):
+        assert beside_a_gang_whose_turn_has_come(**more).running() == {"runs"}
+
+
+def test_statements_count_as_far_as_work_of_the_kind_ended_as_stated() -> None:
+    durations = Durations()
+    for _ in range(8):
+        durations.learn(work(told_s=100.0, owner="true"), 100.0)
+        liar = work(served_s=1_000.0, told_s=100.0, owner="false")
+        while durations.has_outrun(liar, 0.0):
+            durations.outrun(liar)
+        durations.learn(liar, 1_000.0)
+    assert durations.left_s(work(told_s=100.0, owner="true"), 0.0) == 100.0
+    assert 1_000.0 < durations.left_s(work(told_s=100.0, owner="false"), 0.0) < 4_000.0
+    for _ in range(40):
+        durations.learn(work(told_s=100.0, owner="false"), 100.0)
+    assert durations.left_s(work(told_s=100.0, owner="false"), 0.0) == 100.0  # who states truly again is believed again
+    durations.validate()
+
+
+def test_one_statement_in_four_may_fall_short_and_long_statements_earn_nothing() -> None:
+    durations = Durations()
+    for _ in range(12):
+        durations.learn(work(told_s=10_000.0), 10.0)
+    for _ in range(4):
+        durations.outrun(work(told_s=10.0))
+    assert durations.left_s(work(told_s=100.0), 0.0) == 100.0
+    for _ in range(2):
+        durations.outrun(work(told_s=10.0))
+    assert durations.left_s(work(told_s=100.0), 0.0) > 100.0
+
+
+def test_a_false_statement_costs_those_who_wait_of_its_kind_their_place_while_it_runs() -> None:
+    world = World()
+    world.submit("runs", 8, estimated_duration_s=10.0, labels={"owner": "false"})
+    world.submit("false", 8, estimated_duration_s=10.0, labels={"owner": "false"})
+    world.submit("true", 8, estimated_duration_s=30.0, labels={"owner": "true"})
+    assert world.ledger.queue.ahead_of("true") == 1
+    world.wait(51.0)  # twice what was stated and half a minute
+    assert world.ledger.queue.ahead_of("true") == 0
+    world.restart()
+    assert world.ledger.queue.ahead_of("true") == 0
+    world.wait(1.0)
+    world.end("runs")
+    assert world.running() == {"true"}
+
+
+@pytest.mark.parametrize("told_s", [0.0, 1e-9, 365 * 86_400.0, 1e300])
+def test_any_length_may_be_stated(told_s: float) -> None:
+    world = World()
+    world.submit("runs", 8, estimated_duration_s=told_s)
+    world.submit("waits", 8, estimated_duration_s=told_s)
+    world.wait(3_600.0)
+    world.end("runs")
+    assert world.running() == {"waits"}
+    world.ledger.durations.validate()

@@ -110,6 +110,20 @@ def test_of_one_kind_those_are_looked_at_that_end_before_the_reservation() -> No
     assert there.running() == {"runs", "fits"}
 
 
+def test_room_that_a_stop_frees_beyond_its_need_goes_to_who_was_passed_before() -> None:
+    nodes = {name: amounts(cpu=8) for name in ("n0", "n1")}
+    there = World(pool(cpu=100), nodes=nodes, preemption=rules(short_first=0))
+    there.submit("victim", 4, members=2, role="rollout")
+    there.submit("ends soon", 8, preemptible=False, estimated_duration_s=10.0)
+    there.ask("first", 8, priority=5.9)
+    there.ask("passed", 4, priority=5.5)
+    there.ask("stops", 4, role="train")
+    there.ask("lower", 3, priority=1)
+    there.settle()
+    assert there.running() == {"ends soon", "stops", "passed"}
+    assert there.stopped() == ["victim"]  # and not the lowest, which would have taken that room for a moment
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_the_line_is_walked_in_order_and_without_kinds_that_were_passed(seed: int) -> None:
     chance, queue, standing = Random(seed), Queue(1 / 3600), dict[str, Occupancy]()
