@@ -10,7 +10,7 @@ from .fields import (
 )
 from .jsonl import JsonlSink as JsonlSink
 from .log import LogSink as LogSink
-from .log import setup_logging as setup_logging
+from .log_setup import setup_logging as setup_logging
 from .metrics import METRICS as METRICS
 from .notices import Notice as Notice, Notices as Notices, Send as Send
 from .notices import senders_of as senders_of
