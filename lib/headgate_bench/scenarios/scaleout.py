@@ -61,7 +61,7 @@ def _races(parameters: ScaleoutParameters, bench: Bench) -> Outcome:
     }
     slowest = max(spread.median for spread in spreads.values())
     waits = {
-        f"{count} processes waited for a processor": spread_of([one.waited_s / race.dues * 1e6 for one in races]).median
+        f"waited for a processor, {count} at once": spread_of([one.waited_s / race.dues * 1e6 for one in races]).median
         for count, races in found.items()
     }
     for count, races in found.items():
