@@ -131,7 +131,7 @@ class Run:
                 self.store_failures += "store_failed batch_id=b-" in line
                 self.tail = [*self.tail[-30:], line]
 
-    def wait_for_samples(self, timeout_s: float = 180.0, *, at_least: int = 1) -> None:
+    def wait_for_samples(self, timeout_s: float = 300.0, *, at_least: int = 1) -> None:
         """Return when the first sample is acknowledged, or so many."""
         with self._news:
             assert self._news.wait_for(lambda: self.count >= at_least, timeout_s), "".join(self.tail)
