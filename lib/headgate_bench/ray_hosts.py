@@ -25,6 +25,7 @@ from headgate.sampling import StaticRoster
 from headgate.storage import open_store
 from headgate.telemetry import Handler, Recorded
 from headgate_bench.artifact import at_least, at_most
+from headgate_bench.bare_turns import bare_turn_us
 from headgate_bench.definition import Bench, Chart, Outcome
 from headgate_bench.echo_environment import TURN_S, busy_apart, fleet
 from headgate_bench.placement.site import ray_nodes
@@ -131,6 +132,8 @@ def hosts_measured(parameters: HostParameters, bench: Bench) -> Outcome:
         bench.progress(number / len(cases), f"{nodes} nodes" + (" beside a batch pipeline" if has_pipeline else ""))
         readings.append(_measured(parameters, nodes, bench, has_pipeline=has_pipeline))
     alone, beside = readings[:-1], readings[-1]
+    fewest = min(parameters.nodes)
+    bare = {f"a bare protocol at the pace of {fewest}": bare_turn_us(fewest, parameters.seats, parameters.seconds)}
     by_nodes = {f"{one.nodes} nodes": one for one in alone}
     return Outcome(
         bars=[
@@ -140,7 +143,7 @@ def hosts_measured(parameters: HostParameters, bench: Bench) -> Outcome:
                 max(one.turn_us for one in alone),
                 parameters.bar_us,
                 "µs/turn",
-                {name: one.turn_us for name, one in by_nodes.items()},
+                {name: one.turn_us for name, one in by_nodes.items()} | bare,
             ),
             at_least(
                 "P13.used",

@@ -52,6 +52,7 @@ class Raced:
         stored: the same of every sample in a batch that was confirmed.
         left: open tasks and spooled samples at the end.
         cpu_s: of the processes within their calls, and of the server's processes that answer them.
+        waited_s: for which these could have worked, and had no processor.
     """
 
     processes: int
@@ -60,6 +61,7 @@ class Raced:
     stored: list[tuple[str, int]]
     left: int
     cpu_s: float
+    waited_s: float
 
 
 class RacerFailedError(HeadgateError):
@@ -105,16 +107,17 @@ def raced(url: str, race: Race, processes: int, folder: Path) -> Raced:
         wall_s = time.perf_counter() - began
     accepted: list[tuple[str, int]] = []
     stored: list[tuple[str, int]] = []
-    cpu_s = 0.0
+    cpu_s = waited_s = 0.0
     for number in range(processes):
         told = json.loads((folder / f"racer-{number}").read_text())
         accepted += map(tuple, told["accepted"])
         stored += map(tuple, told["stored"])
         cpu_s += told["cpu_s"]
+        waited_s += told["waited_s"]
     journal = Journal(PostgresAddress(url), CAMPAIGN)
     left = journal.open_count() + journal.spool_count()
     journal.close()
-    return Raced(processes, wall_s, accepted, stored, left, cpu_s)
+    return Raced(processes, wall_s, accepted, stored, left, cpu_s, waited_s)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -131,7 +134,7 @@ def main(arguments: Sequence[str]) -> int:
     with psycopg.connect(order["url"]) as asked:
         name = f"headgate {journal.holder}"
         ((server,),) = asked.execute("SELECT pid FROM pg_stat_activity WHERE application_name = %s", (name,))
-    before = _cpu_s(server) + time.process_time()
+    before, waited_s = _cpu_s(server) + time.process_time(), _waited_s(server) + _waited_s(os.getpid())
 
     def store() -> None:
         while (batch := journal.next_batch(5_000)) is not None:
@@ -152,8 +155,9 @@ def main(arguments: Sequence[str]) -> int:
             store()
     store()
     cpu_s = _cpu_s(server) + time.process_time() - before
+    waited_s = _waited_s(server) + _waited_s(os.getpid()) - waited_s
     journal.close()
-    told.write_text(json.dumps({"accepted": accepted, "stored": stored, "cpu_s": cpu_s}))
+    told.write_text(json.dumps({"accepted": accepted, "stored": stored, "cpu_s": cpu_s, "waited_s": waited_s}))
     return 0
 
 
@@ -161,6 +165,11 @@ def _cpu_s(process: int) -> float:
     """Return the CPU time of a process of this machine."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _waited_s(process: int) -> float:
+    """Return for how long a process of this machine was ready to run while others had the processors."""
+    return int(Path(f"/proc/{process}/schedstat").read_text().split()[1]) / 1e9
 
 
 if __name__ == "__main__":

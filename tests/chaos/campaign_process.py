@@ -19,6 +19,16 @@ import psycopg
 
 _ACCEPTED = re.compile(r"sample_accepted task_id=(\S+)")
 
+_started: list[Run] = []
+
+
+def end_all() -> None:
+    """Kill what a test has started and left: a test that fails in the middle would leave runs that sample on."""
+    for run in _started:
+        if run.process.returncode is None:
+            run.kill_after(0.0)
+    _started.clear()
+
 
 @dataclass
 class Place:
@@ -61,7 +71,8 @@ class Place:
         ]  # fmt: skip
         environ = {**os.environ, **self.variables, **(variables or {})}
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environ)
-        return Run(process, self.acknowledged)
+        _started.append(Run(process, self.acknowledged))
+        return _started[-1]
 
     def drain(self, seconds: float = 3) -> int:
         """Run the rest to its end: take over what is open, and store what is spooled. Returns the exit status."""
@@ -120,7 +131,7 @@ class Run:
                 self.store_failures += "store_failed batch_id=b-" in line
                 self.tail = [*self.tail[-30:], line]
 
-    def wait_for_samples(self, timeout_s: float = 40.0, *, at_least: int = 1) -> None:
+    def wait_for_samples(self, timeout_s: float = 300.0, *, at_least: int = 1) -> None:
         """Return when the first sample is acknowledged, or so many."""
         with self._news:
             assert self._news.wait_for(lambda: self.count >= at_least, timeout_s), "".join(self.tail)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+
+from tests.chaos.campaign_process import end_all
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -18,3 +22,9 @@ def kills(request: pytest.FixtureRequest) -> int:
 @pytest.fixture
 def chaos_seed(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("--chaos-seed"))
+
+
+@pytest.fixture(autouse=True)
+def no_run_outlives_its_test() -> Iterator[None]:
+    yield
+    end_all()

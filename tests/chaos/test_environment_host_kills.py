@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from headgate.core.events import EnvironmentClusterJoined, Event
 from tests.run.hosts.site import MODELS, Cluster, cluster, commands_of, left_in, sampled, stored
 
 pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.long]
@@ -36,6 +37,19 @@ def _kill_node(there: Cluster, rng: random.Random) -> None:
         there.kill(rng.choice(there.nodes))
 
 
+class Told(list[Event]):
+    """What a run has told, and whether it has joined the cluster: one that cannot join ends with an error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.joined = asyncio.get_running_loop().create_future()
+
+    def append(self, event: Event) -> None:
+        super().append(event)
+        if isinstance(event, EnvironmentClusterJoined) and not self.joined.done():
+            self.joined.set_result(None)
+
+
 KILLS = (_kill_node, _kill_one("headgate.environments.apart"), _kill_one("headgate.run.hosts"))
 
 
@@ -47,10 +61,11 @@ async def test_nothing_is_lost_or_twice_when_nodes_processes_and_connections_are
     for number in range(max(1, kills // 2)):
         while len(there.nodes) < 3:
             there.add()
-        folder, told = tmp_path / str(number), []
+        folder, told = tmp_path / str(number), Told()
         running = asyncio.create_task(sampled(folder, there.address, told, tasks=40, num_evaluation_workers=12))
+        await asyncio.wait([running, told.joined], return_when=asyncio.FIRST_COMPLETED)
         for kill in rng.sample(KILLS, 2):
-            await asyncio.wait([running], timeout=rng.uniform(4.0, 12.0))
+            await asyncio.wait([running], timeout=rng.uniform(0.0, 8.0))
             kill(there, rng)
         result = await running
         assert (result.samples, result.open_tasks) == (80, 0)

@@ -86,7 +86,7 @@ async def test_kills_lose_and_double_nothing_and_no_gpu_is_left_held(
     place = _place(there, tmp_path, engine, "affine:sat" if engine == "tiny" else "reasoning-gym:chain_sum")
     rng, run = random.Random(chaos_seed), place.start()
     for number in range(kills):
-        run.wait_for_samples(180, at_least=run.count + 3)
+        run.wait_for_samples(at_least=run.count + 3)
         _log.info("%s %d killed after %d samples", victim, number + 1, len(place.acknowledged))
         await asyncio.sleep(rng.uniform(0.0, 1.0))
         if victim == "run":
@@ -97,7 +97,7 @@ async def test_kills_lose_and_double_nothing_and_no_gpu_is_left_held(
             there.add()
         else:
             os.kill(rng.choice(_processes(there, engine)), signal.SIGKILL)
-    run.wait_for_samples(180, at_least=run.count + 3)
+    run.wait_for_samples(at_least=run.count + 3)
     run.process.send_signal(signal.SIGTERM)
     assert run.wait() == 0, run.tail
     assert place.drain(15) == 0
@@ -119,7 +119,7 @@ async def test_a_run_whose_ray_head_dies_goes_on_with_what_is_elsewhere_and_ends
         other = f"  - {{name: other, base_url: '{endpoint}', model: baseline-greedy}}\n"
         roster.write_text(f"{roster.read_text()}{other}")
         run = place.start()
-        run.wait_for_samples(180, at_least=4)
+        run.wait_for_samples(at_least=4)
         for head in commands_of(own, "/gcs_server"):
             os.kill(head, signal.SIGKILL)
         for _ in range(90):
@@ -139,7 +139,7 @@ async def test_a_run_places_its_engines_and_hosts_anew_when_another_cluster_answ
     with head() as there:
         place = _place(there, tmp_path, "tiny", "affine:sat")
         run = place.start()
-        run.wait_for_samples(180, at_least=4)
+        run.wait_for_samples(at_least=4)
         there.kill()
         await asyncio.sleep(away_s)
         there.start()

@@ -30,9 +30,10 @@ class Domain(StrEnum):
     HEALTHCHECK = "healthcheck"
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderModel:
+class ProviderModel(NamedTuple):
     """One model at one provider, as the provider counts it. Carries the static cap over all domains and aliases.
+
+    A named tuple, as is `RequestKey`: every request is looked up by them, and their hash is made in C.
 
     Attributes:
         provider: canonical address, and which account where a key is used; see `provider_of`.
@@ -46,8 +47,7 @@ class ProviderModel:
         return f"{self.provider} {self.model}"
 
 
-@dataclass(frozen=True, slots=True)
-class RequestKey:
+class RequestKey(NamedTuple):
     """What one adaptive limit belongs to."""
 
     account: ProviderModel

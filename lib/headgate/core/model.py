@@ -288,6 +288,7 @@ class Model:
     """One entry of the roster. A new revision is a new model: `key` differs, and so do its tasks and samples.
 
     Attributes:
+        key: `name@revision`, the identity that tasks and samples carry.
         name: what people call it; the fairness group.
         revision: version of its weights or prompt; part of its identity.
         base_url: OpenAI-compatible endpoint, up to and including `/v1`; empty for a model that Headgate serves.
@@ -319,15 +320,12 @@ class Model:
     serve: Serving | None = field(default=None, hash=False)
     tools: Literal["auto", "native", "text"] = "auto"
     lane: str = ""
+    key: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         checked_name(self.name, "model name")
         checked_name(self.revision, "model revision")
-
-    @property
-    def key(self) -> str:
-        """`name@revision`, the identity that tasks and samples carry."""
-        return f"{self.name}@{self.revision}"
+        object.__setattr__(self, "key", f"{self.name}@{self.revision}")
 
     @property
     def endpoint(self) -> str:

@@ -6,7 +6,8 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from headgate.core import Chat, ChatError, ChatReply, ErrorKind, Message, record, redacted
 from headgate.core.errors import HostLostError
@@ -246,7 +247,7 @@ def checked_score(score: Score) -> Score:
 async def _outcome(environment: Environment, index: int, seed: int, run: _Run) -> EpisodeResult:
     try:
         async with asyncio.timeout(run.spec.timeout_s) as deadline:
-            run.episode = await _guarded(lambda: environment.open(index, seed))
+            run.episode = await _guarded(partial(environment.open, index, seed))
             end = await _exchanged(run.episode, run)
             return run.scored(end) if isinstance(end, Score) else run.for_judge(end.questions)
     except TimeoutError:
@@ -264,11 +265,11 @@ async def _outcome(environment: Environment, index: int, seed: int, run: _Run) -
 
 
 async def _exchanged(episode: Episode, run: _Run) -> Score | ForJudge:
-    run.say(_listed(lambda: episode.opening))
+    run.say(_listed(episode, "opening"))
     for _ in range(run.spec.max_rounds):
         answer = await _answered(episode, await run.ask())
         if isinstance(answer, Continue):
-            run.say(_said(answer))
+            run.say(_listed(answer, "messages"))
         elif isinstance(answer, Score):
             return answer
         else:
@@ -277,7 +278,7 @@ async def _exchanged(episode: Episode, run: _Run) -> Score | ForJudge:
 
 
 async def _answered(episode: Episode, reply: str) -> Continue | Score | ForJudge:
-    answer = await _guarded(lambda: episode.answer(reply))
+    answer = await _guarded(partial(episode.answer, reply))
     if isinstance(answer, Score):
         return _checked(answer)
     if isinstance(answer, Continue | ForJudge):
@@ -289,7 +290,7 @@ def _askable(answer: ForJudge, spec: EnvironmentSpec) -> ForJudge:
     """Return the questions when judges can be asked them, in a form that can be sent."""
     if not spec.needs_judge:
         raise _FaultError("it asks for a judge, and its spec does not say needs_judge=True")
-    questions = _listed(lambda: answer.questions)
+    questions = _listed(answer, "questions")
     if not questions or not all(questions):
         raise _FaultError("it asks for a judge without a question")
     return ForJudge(tuple(tuple(_storable(message) for message in question) for question in questions))
@@ -302,13 +303,10 @@ def _storable(message: Message) -> Message:
     return message if text is message.content else Message(message.role, text)
 
 
-def _said(answer: Continue) -> tuple[Message, ...]:
-    return _listed(lambda: answer.messages)
-
-
-def _listed(get: Callable[[], Sequence[T]]) -> tuple[T, ...]:
+def _listed(said: Episode | Continue | ForJudge, name: str) -> tuple[Any, ...]:
+    """Return the entries of a list of the environment's, which may be anything at all."""
     try:
-        return tuple(get())
+        return tuple(getattr(said, name))
     except Exception as error:
         raise _fault_of(error) from error
 

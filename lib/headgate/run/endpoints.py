@@ -13,6 +13,7 @@ from headgate.core import Chat, ChatError, ChatReply, Clock, ErrorKind, Message,
 from headgate.core.errors import AdmissionDeniedError
 from headgate.core.events import Emit, RequestFinished
 from headgate.models import TaskReference
+from headgate.run.batch_lane import BatchLane
 from headgate.run.budgets import conversation_budget
 from headgate.run.matrix import seeded
 from headgate.run.request_side import RequestSide, in_batch
@@ -102,10 +103,10 @@ class _Conversation:
             ChatError: if there is none; BUDGET and DAILY_BUDGET before anything was sent, where it does not fit.
         """
         self._number += 1
-        lane = self._lane()
+        batched = self._batched
+        lane = "now" if batched is None else self._lane(batched)
         asked = self._asked if self._budget is None else await self._budget.before(messages, lane)
-        known = await self._from_batch(asked, messages)
-        if known is not None:
+        if batched is not None and (known := await self._from_batch(batched, asked, messages)) is not None:
             return known
         request_id = f"{self._request}.{self._number}"
         watch = _Watch(self._requests, self._task_id)
@@ -128,33 +129,29 @@ class _Conversation:
         if is_rated:
             self._requests.needs.answered(self._model, self._environment, messages, reply)
         whole = replace(reply, wait_s=watch.wait_s, attempts=watch.attempts, cost_micro=self._cost_of(reply))
-        if self._batched is not None and self._batched.keeps(self._task):
-            await self._batched.keep(self._model, self._task, self._number, messages, whole)
+        if batched is not None and batched.keeps(self._task):
+            await batched.keep(self._model, self._task, self._number, messages, whole)
         if self._budget is not None:
             self._budget.after(messages, whole)
         return whole
 
-    def _lane(self) -> str:
+    def _lane(self, batched: BatchLane) -> str:
         """Return how the request goes; what was held for it while it lay in a batch is given back."""
-        if self._batched is None:
-            return "now"
         self._requests.budgets.ended(in_batch(self._task_id))
-        return self._batched.goes(self._model, self._task) if self._number == 1 else "now"
+        return batched.goes(self._model, self._task) if self._number == 1 else "now"
 
-    async def _from_batch(self, asked: Model, messages: Sequence[Message]) -> ChatReply | None:
+    async def _from_batch(self, batched: BatchLane, asked: Model, messages: Sequence[Message]) -> ChatReply | None:
         """Return the reply that came from a batch; None where the request does not go in one.
 
         Raises:
             RetryLaterError: if it goes, and has no reply yet.
         """
-        if self._batched is None:
-            return None
         try:
             reply = None
-            if self._batched.keeps(self._task):
-                reply = await self._batched.kept(self._model, self._task, self._number, messages)
+            if batched.keeps(self._task):
+                reply = await batched.kept(self._model, self._task, self._number, messages)
             if reply is None and self._number == 1:
-                reply = await self._batched.ask(self._model, asked, self._task, messages, self._header)
+                reply = await batched.ask(self._model, asked, self._task, messages, self._header)
         except RetryLaterError:
             if self._budget is not None:
                 self._budget.waits(in_batch(self._task_id))

@@ -60,12 +60,18 @@ def _races(parameters: ScaleoutParameters, bench: Bench) -> Outcome:
         for count, races in found.items()
     }
     slowest = max(spread.median for spread in spreads.values())
+    waits = {
+        f"waited for a processor, {count} at once": spread_of([one.waited_s / race.dues * 1e6 for one in races]).median
+        for count, races in found.items()
+    }
     for count, races in found.items():
         spreads[f"journal_cpu_us_{count}"] = spread_of([one.cpu_s / race.dues * 1e6 for one in races])
     cpu = max(spreads[f"journal_cpu_us_{count}"].median for count in found)
     return Outcome(
         bars=[
-            at_most("P13.journal", "wall time per sample, the slowest race", slowest, parameters.bar_us, "µs/sample"),
+            at_most(
+                "P13.journal", "wall time per sample, the slowest race", slowest, parameters.bar_us, "µs/sample", waits
+            ),
             at_most("P13.journal_cpu", "CPU of processes and server per sample", cpu, parameters.bar_us, "µs/sample"),
             at_most(
                 "P13.lost", "due times without a stored sample", sum(_lost(one, race) for one in all_races), 0, "dues"

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from headgate.core.errors import HeadgateError, HostLostError
@@ -149,24 +150,17 @@ def _fail(future: asyncio.Future[Frame], error: HeadgateError) -> None:
 
 
 class RemoteSeat:
-    """The place of one episode in a host."""
+    """The place of one episode in a host, which it asks and whose errors it gives."""
 
     def __init__(self, host: RemoteHost, source: Source) -> None:
         self.host = host
-        self._source = source
+        self.call = partial(host.call, source)
+        self.lost = host.lost
 
     @property
     def is_gone(self) -> bool:
         """Whether the host has ended."""
         return bool(self.host.why_gone)
-
-    def call(self, do: str, environment: str, **arguments: Any) -> RemoteCall:
-        """Ask the host."""
-        return self.host.call(self._source, do, environment, **arguments)
-
-    def lost(self, environment: str, do: str) -> HostLostError:
-        """Return the error for whoever needs the host that is gone."""
-        return self.host.lost(environment, do)
 
 
 class RemoteHosts:

@@ -1,0 +1,89 @@
+"""What a turn costs at least: a process that sleeps is woken by a message, and answers it at once."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Final, cast
+
+from headgate.net import event_loop
+from headgate_bench.echo_environment import TURN_S
+
+_BYTES: Final = 64
+"""Of a message, about as many as a turn of the echo has."""
+
+_UP_S: Final = 60.0
+
+
+class _Answers(asyncio.Protocol):
+    """Sends a peer so many messages, answers each of its own at once, and counts."""
+
+    def __init__(self, seats: int) -> None:
+        self.count = 0
+        self._seats = seats
+        self._transport: asyncio.WriteTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.WriteTransport", transport)
+        self._transport.write(bytes(self._seats * _BYTES))
+
+    def data_received(self, data: bytes) -> None:
+        assert self._transport is not None, "it is connected"
+        self.count += len(data) // _BYTES
+        self._transport.write(data)
+
+
+def bare_turn_us(peers: int, seats: int, seconds: float) -> float:
+    """Return the CPU time, in microseconds, per message of a process that has nothing else to do.
+
+    Args:
+        peers: processes, each of which sleeps for `TURN_S`, as a node does for a turn, and sends one message back.
+        seats: messages under way per connection.
+        seconds: that messages are counted for.
+    """
+    with ProcessPoolExecutor(1, get_context("spawn")) as own:
+        return own.submit(_measured_us, peers, seats, seconds).result()
+
+
+def _measured_us(peers: int, seats: int, seconds: float) -> float:
+    return event_loop.run(_measured(peers, seats, seconds))
+
+
+async def _measured(peers: int, seats: int, seconds: float) -> float:
+    answers, are_up = list[_Answers](), asyncio.Event()
+
+    def connected() -> _Answers:
+        answers.append(_Answers(seats))
+        if len(answers) == peers:
+            are_up.set()
+        return answers[-1]
+
+    server = await asyncio.get_running_loop().create_server(connected, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    processes = [get_context("spawn").Process(target=_turns, args=(port,)) for _ in range(peers)]
+    for process in processes:
+        process.start()
+    try:
+        async with asyncio.timeout(_UP_S):
+            await are_up.wait()
+        await asyncio.sleep(10 * TURN_S)
+        count, cpu_s = sum(one.count for one in answers), time.process_time()
+        await asyncio.sleep(seconds)
+        cpu_s = time.process_time() - cpu_s
+        return 1e6 * cpu_s / max(1, sum(one.count for one in answers) - count)
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def _turns(port: int) -> None:
+    """Take a turn for each message, one after the other."""
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        while message := connection.recv(_BYTES, socket.MSG_WAITALL):
+            time.sleep(TURN_S)
+            connection.sendall(message)
