@@ -108,11 +108,16 @@ def test_queued_samples_of_a_pair_stand_aside_and_let_others_pass(world: World) 
     assert started_between(world, 320, 920, environment="affine:abd") >= 65
 
 
-def test_a_pause_survives_a_restart_and_a_new_model_in_it_rests_too(world: World) -> None:
+def test_a_pause_survives_a_restart_and_a_new_model_in_it_rests_too(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     during = at((100, "pause", {"environment": "affine:sat"}))
     world.run(models(1), RATES, duration_s=200, during=during, settings=STEADY)
     before = world.counts()["affine:sat"].total()
+    assert caplog.messages == []
     world.run(models(2), RATES, start_s=300, duration_s=600, settings=STEADY)
+    (said,) = caplog.messages
+    assert said.startswith("environment affine:sat is paused by "), "who waits for the run is told why at its start"
     assert world.counts()["affine:sat"].total() == before
     assert world.counts()["affine:abd"]["m001@main"] > 50
     world.run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from headgate.run.settlement import Settling
     from headgate.run.stages import Stages
     from headgate.storage import Journal
+
+_log = logging.getLogger("headgate.controls")
 
 LOOK_EVERY_S: Final = 1.0
 """How often a run asks for the revision of its controls, which others of its journal may have changed."""
@@ -302,6 +305,8 @@ class Steering:
         """Have what was set before this run hold for it; what was ordered before has been carried out, or is over."""
         parts = self._parts
         parts.controls = await parts.journal.call(controls_of, parts.journal.journal)
+        for control in parts.controls.in_force():
+            _log.warning("%s", control_words(control))
         if parts.controls.revision:
             self._enforce()
 
