@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import subprocess
 import sys
@@ -28,6 +29,12 @@ def test_an_entry_says_who_changed_what_from_what_to_what(audit_file: Path) -> N
     assert first.at <= second.at
     assert first.at.endswith("+00:00")
     assert audit_file.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_has_fields_is_written_as_json(audit_file: Path) -> None:
+    record_change("audit copy", "entry", before=None, after=AuditEntry("now", "me", "did", "it"))
+    (entry,) = audit_entries()
+    assert json.loads(entry.after)["thing"] == "it"
 
 
 def test_whoever_a_flow_run_works_for_is_named(audit_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,7 +162,7 @@ async def test_two_machines_that_share_a_journal_do_not_follow_the_same_training
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"newest": 0}, "newest and instances must be >= 1"),
+        ({"newest": 0}, r"newest must be >= 1 \(got 0\)"),
         ({"serve": {"engine": "tgi"}}, "engine"),
         ({"serve": {"engine": "command"}}, "command"),
         ({"name": "a b"}, "name"),

@@ -12,7 +12,7 @@ import os
 import pwd
 import socket
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -71,15 +71,22 @@ def process_user() -> str:
 def record_change(what: str, thing: str, *, before: object = "", after: object = "", who: str = "") -> None:
     """Append an entry, durably; where that fails, the log has it: what was changed stays changed.
 
-    The texts are those of an `AuditEntry`, `who` being `process_user` when empty. Long ones are cut, and what looks
-    like a key is masked.
+    The texts are those of an `AuditEntry`, `who` being `process_user` when empty; dataclasses are written as JSON.
+    Long ones are cut, and what looks like a key is masked.
     """
-    texts = [redacted(str(text), limit_chars=_CHARS) for text in (who or process_user(), what, thing, before, after)]
+    said = who or process_user(), what, thing, _text(before), _text(after)
+    texts = [redacted(text, limit_chars=_CHARS) for text in said]
     entry = AuditEntry(datetime.now(UTC).isoformat(timespec="milliseconds"), *texts)
     try:
         _append(audit_file(), json.dumps(asdict(entry)).encode() + b"\n")
     except OSError as error:
         _log.error("The audit trail %s cannot be written (%s): %s", audit_file(), error.strerror, entry)
+
+
+def _text(value: object) -> str:
+    if is_dataclass(value) and not isinstance(value, type):
+        return json.dumps(asdict(value), default=str, ensure_ascii=False)
+    return str(value)
 
 
 def audit_entries() -> Iterator[AuditEntry]:

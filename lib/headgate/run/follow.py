@@ -154,8 +154,9 @@ async def follow_checkpoints(
             be carried out.
         HeadgateError: if something that was given cannot be used; nothing was started then.
     """
-    if order.newest < 1 or order.instances < 1:
-        raise InvalidInputError(f"newest and instances must be >= 1 (got {order.newest} and {order.instances})")
+    for name in ("newest", "instances"):
+        if (given := getattr(order, name)) < 1:
+            raise InvalidInputError(f"{name} must be >= 1 (got {given})")
     order.roster(Checkpoint(0, "0", "/", 0))
     store = store if store is not None else sample_store(settings)
     environments = sampled_environments(settings, judge)
