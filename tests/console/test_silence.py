@@ -197,7 +197,10 @@ def test_a_page_that_hears_nothing_any_more_says_so_and_stops_counting(quiet: st
 
 
 @pytest.mark.parametrize("part", ["runs", "jobqueues", "elastic"])
-async def test_a_part_whose_address_is_none_is_refused_at_the_start(tmp_path: Path, part: str) -> None:
-    with pytest.raises(InvalidInputError, match=r"must be http://HOST:PORT .* \(got '127\.0\.0\.1:9'\)"):
+def test_a_part_whose_address_is_none_is_refused(tmp_path: Path, portal: BlockingPortal, part: str) -> None:
+    async def opened() -> None:
         async with opened_sources(settings(tmp_path), **{part: ["127.0.0.1:9"]}):  # type: ignore[arg-type]
             pass
+
+    with pytest.raises(InvalidInputError, match=r"must be http://HOST:PORT .* \(got '127\.0\.0\.1:9'\)"):
+        portal.call(opened)

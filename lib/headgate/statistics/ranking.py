@@ -390,8 +390,9 @@ class PairwiseRanking:
         enough = claims >= math.log(count / self._level)
         hit, place = asked & enough.any(axis=0), enough.argmax(axis=0)  # the first of them says most
         self._verdict[hit] = self._verdicts[place[hit]]
-        doubt = count * np.exp(-claims[place[hit], np.flatnonzero(hit)])
-        self._certainty[hit] = 1 - np.maximum(doubt, np.finfo(float).eps)  # 1 is of what is known whole
+        grown = claims[place[hit], np.flatnonzero(hit)]
+        doubt = np.where(np.isinf(grown), 0.0, np.maximum(count * np.exp(-grown), np.finfo(float).eps))
+        self._certainty[hit] = 1 - doubt  # 1 is of what the rest cannot turn
         return bool(hit.any())
 
     # What is told.

@@ -22,8 +22,8 @@ from tests.elastic.service.desk import Wants
 
 REQUESTS = 300
 SLOTS = 4
-FLAGS = ("--model", "m", "--slots", str(SLOTS), "--reply-tokens", "8", "--token-s", "0.004")
-PLAN = EnginePlan(model="m", slots=SLOTS, reply_tokens=8, token_s=0.004)
+FLAGS = ("--model", "m", "--slots", str(SLOTS), "--reply-tokens", "8", "--token-s", "0.02")
+PLAN = EnginePlan(model="m", slots=SLOTS, reply_tokens=8, token_s=0.02)
 
 
 @dataclass
