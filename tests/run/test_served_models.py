@@ -229,6 +229,7 @@ async def test_engines_sleep_when_nothing_is_due_wake_when_something_is_and_end_
     model = tiny("m", most=2)
     async with served(model, due=due) as engines:
         await until(lambda: (status := engines.status(model.key)) is not None and status.awake == 2)
+        await until(lambda: engines.is_ready(model.key))
         assert (await engines.chat(model, ASKED)).text == "42"
         due["m@main"] = 0
         await until(lambda: state(engines, model) == "asleep")
