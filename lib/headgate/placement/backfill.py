@@ -131,8 +131,7 @@ class Backfill:
         life.look_at_statements(now)
         self._reconsider(now)
         self._rebuild(now)
-        while self._walk(now):
-            pass
+        self._go_along(now)
         if life.rules.short_first:
             self._later(
                 min((life.durations.changes_at(each, now) for each in life.holdings.placed_requests()), default=inf)
@@ -140,8 +139,13 @@ class Backfill:
         life.outbox.joined.clear()
         self._seen = life.outbox.version
 
+    def _go_along(self, now: float) -> None:
+        """Look at the line from its head; again where work was stopped for somebody, since who was passed is next."""
+        while self._walk(now):
+            pass
+
     def _walk(self, now: float) -> bool:
-        """Go along the line until work is stopped for somebody; return whether it was: then who was passed is next."""
+        """Look at the line from its head until work is stopped for somebody; return whether it was."""
         life, stops = self.life, len(self.life.holdings.freed)
         self.shadows = {}
         self._missed, self._missed_beside, self._hopeless = set(), set(), {}
@@ -171,7 +175,8 @@ class Backfill:
             if (number := queue.number_of(request_id)) not in self._missed:
                 self._look_at(request_id, number, now)
             if len(self.life.holdings.freed) > stops:
-                return False
+                self._go_along(now)  # and nobody who waits for victims is moved to another place yet: they have theirs
+                break
         return self._seen == self.life.outbox.version
 
     def _look_at(self, request_id: str, number: int, now: float) -> bool | None:

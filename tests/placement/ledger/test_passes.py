@@ -124,6 +124,15 @@ def test_room_that_a_stop_frees_beyond_its_need_goes_to_who_was_passed_before() 
     assert there.stopped() == ["victim"]  # and not the lowest, which would have taken that room for a moment
 
 
+def test_who_has_work_stopped_takes_its_warm_group_and_not_another_one_elsewhere() -> None:
+    there = World(pool(cpu=4), nodes={name: amounts(cpu=4) for name in ("n0", "n1")}, preemption=rules())
+    there.submit("victim", 4, role="rollout")
+    there.submit("stops", 4, role="train")
+    there.settle()
+    assert there.running() == {"stops"}
+    assert len(there.dynamic_groups()) == 1
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_the_line_is_walked_in_order_and_without_kinds_that_were_passed(seed: int) -> None:
     chance, queue, standing = Random(seed), Queue(1 / 3600), dict[str, Occupancy]()
