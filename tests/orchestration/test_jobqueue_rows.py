@@ -7,12 +7,12 @@ from typing import Any
 from headgate.jobqueue import JobState
 from headgate.jobqueue.generator import ChosenTeam, Generation, Reason, Skipped
 from headgate.orchestration.jobqueue.drain import (
-    dead_rows,
     drain_sentence,
     progress_rows,
     progress_sentence,
 )
 from headgate.orchestration.jobqueue.generate import generation_rows
+from headgate.orchestration.jobqueue.requeue import dead_rows
 from headgate.orchestration.pages import MAX_ROWS
 from headgate.run import DrainResult, QueueProgress
 from headgate.run.job_collector import ScoreTally

@@ -7,7 +7,7 @@ from . import (
     rates as rates,
     status as status,
 )
-from .model import LanePrice as LanePrice, Price as Price, Prices as Prices
+from .price import LanePrice as LanePrice, Price as Price, Prices as Prices
 from .metrics import Metric as Metric
 from .model import NO_SPENDING as NO_SPENDING, ModelBudget as ModelBudget, Spending as Spending, Model as Model
 from .chat import Chat as Chat, ChatError as ChatError, ChatReply as ChatReply, Message as Message
@@ -37,7 +37,7 @@ from .ids import (
 from .lease import Denied as Denied, Lease as Lease, LeaseBook as LeaseBook, ReleaseOutcome as ReleaseOutcome
 from .record import record as record
 from .sample import ErrorKind as ErrorKind, Sample as Sample, Task as Task, sample_task as sample_task
-from .model import ENGINE_PRIORITY as ENGINE_PRIORITY, Launch as Launch, Program as Program, Serving as Serving
+from .serving import ENGINE_PRIORITY as ENGINE_PRIORITY, Launch as Launch, Program as Program, Serving as Serving
 from .secrets import Secret as Secret, masked as masked, redacted as redacted, secrets_known as secrets_known
 from .ids import MAX_NAME_CHARS as MAX_NAME_CHARS
 from .ids import MOST_PRIORITY as MOST_PRIORITY

@@ -12,7 +12,7 @@ from .findings import Findings as Findings, run_findings as run_findings
 from .inputs import SamplingOrder as SamplingOrder, settings_of as settings_of
 from .jobqueue.drain import run_drain as run_drain
 from .jobqueue.generate import run_generation as run_generation
-from .jobqueue.drain import run_requeueing as run_requeueing
+from .jobqueue.requeue import run_requeueing as run_requeueing
 from .judging import run_judging as run_judging
 from .leaderboards import run_leaderboard as run_leaderboard
 from .limit_choices import (

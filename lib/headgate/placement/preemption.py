@@ -355,6 +355,7 @@ def prospect_of(preempting: Preemption) -> Prospect:
     a prospect too good at most.
     """
     holdings, pool, waiting = preempting.holdings, preempting.pool, preempting.waiting
+    # As wide as the cluster, since work gives way to others by their width, too.
     request = replace(waiting.request, request_id="", bundles=(holdings.cluster,))
     anybody = replace(
         preempting, waiting=Occupancy(request, "", -inf, waiting.order, left_s=2.0 ** level(waiting.left_s))

@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from headgate.core import redacted
-from headgate.telemetry import safe_text
+from headgate.telemetry import counted, safe_text
 
 _CELL: Final = ("model", "environment", "sequence")
 _SHOWN_CHARS: Final = 300
@@ -35,7 +35,7 @@ def missing_lines(
     """
     lines = []
     if left := len(left_out - set(samples.select(_CELL).iter_rows())):
-        what = f"{left:,} {'task' if left == 1 else 'tasks'} that the journal {redacted(str(journal))} has given"
+        what = f"{counted(left, 'task')} that the journal {redacted(str(journal))} has given"
         if is_elsewhere:
             lines.append(f"not taken: {what} to another run; run the same again when that one has ended")
         else:

@@ -1,0 +1,131 @@
+"""What tokens cost: prices per million of them by model and lane, and the costs that they make, in whole numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from headgate.core.chat import ChatReply
+    from headgate.core.model import Model
+    from headgate.core.sample import Sample
+
+    Counted = ChatReply | Sample
+
+MILLION: Final = 1_000_000
+
+
+class LanePrice(NamedTuple):
+    """Prices of one lane, each in millionths of the currency per million tokens.
+
+    Attributes:
+        input: of prompt tokens that the endpoint did not have in its cache.
+        output: of completion tokens that are no thoughts.
+        cached: of prompt tokens that it had in its cache.
+        reasoning: of completion tokens that are thoughts.
+    """
+
+    input: int
+    output: int
+    cached: int
+    reasoning: int
+
+    @classmethod
+    def of(
+        cls, prompt: float, completion: float, *, cached: float | None = None, reasoning: float | None = None
+    ) -> LanePrice:
+        """Return prices that are given in the currency, per million tokens; by default cached ones cost the same."""
+        given = (
+            prompt,
+            completion,
+            prompt if cached is None else cached,
+            completion if reasoning is None else reasoning,
+        )
+        return cls(*(round(Decimal(str(price)) * MILLION) for price in given))
+
+    def less(self, discount: float) -> LanePrice:
+        """Return what is left of the prices after a discount, from 0 to 1."""
+        return LanePrice(*(round(price * (1 - Decimal(str(discount)))) for price in self))
+
+    def cost(self, prompt_tokens: int, completion_tokens: int, cached: int = 0, reasoning: int = 0) -> int:
+        """Return what tokens cost in millionths of the currency, half of one rounded up.
+
+        Args:
+            prompt_tokens: all of them, `cached` ones included.
+            completion_tokens: likewise, `reasoning` ones included.
+            cached: of the prompt's.
+            reasoning: of the completion's.
+        """
+        prompt = (prompt_tokens - cached) * self.input + cached * self.cached
+        completion = (completion_tokens - reasoning) * self.output + reasoning * self.reasoning
+        return (prompt + completion + MILLION // 2) // MILLION
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What the tokens of a model cost in each lane; None where that is not known."""
+
+    now: LanePrice | None = None
+    batch: LanePrice | None = None
+
+    @classmethod
+    def of(
+        cls,
+        prompt: float,
+        completion: float,
+        *,
+        cached: float | None = None,
+        reasoning: float | None = None,
+        batch_discount: float | None = None,
+    ) -> Price:
+        """Return the price of a model: in the currency per million tokens, and what batches are cheaper by (0 to 1)."""
+        now = LanePrice.of(prompt, completion, cached=cached, reasoning=reasoning)
+        return cls(now, None if batch_discount is None else now.less(batch_discount))
+
+    def in_lane(self, lane: str) -> LanePrice | None:
+        """Return the prices of the lane `now` or `batch`."""
+        return self.batch if lane == "batch" else self.now
+
+    def cost_of(self, answered: Counted) -> int | None:
+        """Return what counted tokens cost in millionths; None without a price of their lane, or without any."""
+        price, prompt, completion = self.in_lane(answered.lane), answered.prompt_tokens, answered.completion_tokens
+        if price is None or not (prompt or completion):
+            return None
+        return price.cost(prompt, completion, answered.cached_tokens, answered.reasoning_tokens)
+
+    @property
+    def batch_is_cheaper(self) -> bool:
+        """Whether some tokens are known to cost less in batches, and none more."""
+        if self.now is None or self.batch is None or self.now == self.batch:
+            return False
+        return all(there <= here for there, here in zip(self.batch, self.now, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """A table of prices. What the roster says of a model goes before it.
+
+    Attributes:
+        by_model: by key, name or served name of a model.
+        told: which table it is, for people: its file, date and source; empty without one.
+    """
+
+    by_model: Mapping[str, Price] = field(default_factory=dict)
+    told: str = ""
+
+    def of(self, model: Model) -> Price | None:
+        """Return the price of a model: its own, else that of its key, its name or its served name; None without."""
+        if model.budget.price is not None:
+            return model.budget.price
+        names = (model.key, model.name, model.request_name)
+        return next((self.by_model[name] for name in names if name in self.by_model), None)
+
+    def lacks(self, model: Model) -> bool:
+        """Return whether there is a table and it says nothing of a model that somebody may bill for."""
+        return bool(self.told) and model.serve is None and self.of(model) is None
+
+    def batch_is_cheaper(self, model: Model) -> bool:
+        """Return whether batches of a model are known to cost less."""
+        return (price := self.of(model)) is not None and price.batch_is_cheaper
