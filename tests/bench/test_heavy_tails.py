@@ -47,4 +47,5 @@ def test_owners_lie_one_at_a_time_on_traces_that_tell_durations() -> None:
 def test_a_lie_that_pays_misses_its_bar_and_so_does_one_that_others_pay_for() -> None:
     bars = lie_bars([Lie("t", "a", 100.0, 50.0, 80.0, 60.0), Lie("t", "b", 100.0, 50.0, 110.0, 50.0)], 1.0, 1.05)
     assert [(bar.value, bar.met) for bar in bars] == [(0.95, False), (1.1, False)]
+    assert lie_bars([Lie("t", "a", 0.0, 50.0, 0.5, 60.0)], 1.0, 1.05) == [], "nobody waits, so that nothing is shown"
     assert all(bar.met for bar in lie_bars([Lie("t", "a", 100.0, 50.0, 101.0, 50.0)], 1.0, 1.05))

@@ -50,7 +50,10 @@ def lies(cases: Iterable[Case], tell: Callable[[str], None]) -> list[Lie]:
 
 
 def lie_bars(found: list[Lie], least: float, others: float) -> list[Bar]:
-    """Return the bars of lies: means over all of them, since one replay is chance."""
+    """Return the bars of lies: means over all of them, since one replay is chance; none where no liar has to wait."""
+    found = [each for each in found if max(each.own_s, each.own_lying_s) >= 1.0]
+    if not found:
+        return []
     own = _over(sum(each.own_lying_s for each in found), sum(each.own_s for each in found))
     rest = _over(sum(each.others_lying_s for each in found), sum(each.others_s for each in found))
     what = f"of {len(found)} owners who state a {TIMES:g}th of what their jobs take"
