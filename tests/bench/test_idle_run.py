@@ -64,6 +64,15 @@ def test_with_advice_the_open_provider_is_asked_first_and_no_lease_waits() -> No
     assert advised["wall_time_over_ideal"] == pytest.approx(1.0)
 
 
+def test_row_groups_are_opened_for_the_open_provider_before_a_worker_waits_for_the_pressed_one() -> None:
+    control = _figures("adaptations/adaptive-request-pressure-control")
+    combined = _figures("adaptations/adaptive-request-pressure-combined")
+    in_use = "request_utilization_while_pressed_ratio"
+    assert combined[in_use] > control[in_use]
+    assert combined["llm_wait_utilization_ratio"] > 0.99
+    assert combined["mean_wall_time_seconds"] <= control["mean_wall_time_seconds"] + 1e-9
+
+
 def test_a_provider_in_cooldown_is_asked_again_when_it_is_over_and_idles_no_other() -> None:
     figures = _figures("headgate/cross-provider-cooldown")
     assert figures["validation_passed"]

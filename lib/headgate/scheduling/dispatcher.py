@@ -220,9 +220,13 @@ class Dispatcher:
         """Return the next task with its lease, or what holds it."""
         return self._found(now) or self._held()
 
-    def take(self, now: float) -> Dispatch | None:
-        """Return the next task with its lease; None when nothing can run, without the cost of saying why."""
-        found = self._found(now)
+    def take(self, now: float, *, open_only: bool = False) -> Dispatch | None:
+        """Return the next task with its lease; None when nothing can run, without the cost of saying why.
+
+        With `open_only` a task for a pressured endpoint waits as long as it may be passed over, even if no other can
+        run.
+        """
+        found = self._found(now, open_only=open_only)
         if isinstance(found, Dispatch):
             return found
         if self.trace is not None:
@@ -239,10 +243,10 @@ class Dispatcher:
         else:
             trace.tell(events.AdmissionBlocked, held.reason, held.detail, len(self.queue))
 
-    def _found(self, now: float) -> Dispatch | Held | None:
+    def _found(self, now: float, *, open_only: bool = False) -> Dispatch | Held | None:
         if self.shut_down_by:
             return Held(DenyReason.SHUTDOWN, self.shut_down_by)
-        choice = self._choose(now)
+        choice = self._choose(now, open_only=open_only)
         return self._taken(choice, now) if choice is not None else None
 
     def _taken(self, choice: Choice, now: float) -> Dispatch | Held:
@@ -403,7 +407,7 @@ class Dispatcher:
 
     # Choosing.
 
-    def _choose(self, now: float, *, counts: bool = True) -> Choice | None:
+    def _choose(self, now: float, *, counts: bool = True, open_only: bool = False) -> Choice | None:
         """Return who goes next; `counts` is whether it does go, so that whom it passes over is told."""
         if self.pressure.lanes and (ends := self.pressure.next_end()) is not None and ends <= now:
             for model in self.pressure.end_due(now):
@@ -417,13 +421,14 @@ class Dispatcher:
         if not self.pressure.lanes:
             return best
         pressed = self.admission.first(shelves, PRESSURED, now)
-        if best is None or pressed is None:
-            return best if pressed is None else pressed
-        if pressed[2] <= best[2]:
-            if not self.pressure.may_pass_over(pressed[1].item.model, now):
-                return pressed
-            if counts:
-                self._pass_over(pressed[1].item, best[1].item, now)
+        if pressed is None or (best is not None and best[2] < pressed[2]):
+            return best
+        if not self.pressure.may_pass_over(pressed[1].item.model, now):
+            return pressed
+        if best is None:
+            return None if open_only else pressed
+        if counts:
+            self._pass_over(pressed[1].item, best[1].item, now)
         return best
 
     def _pass_over(self, passed: Task, goes: Task, now: float) -> None:

@@ -226,8 +226,11 @@ class DispatchLoop:
             self._wake.clear()
             now = self._now()
             self._requeue_due(now)
-            self._dispatch(workers, now)
+            # What a row group brings for an endpoint that is open goes before a pressured one's work.
+            self._dispatch(workers, now, open_only=True)
             while not self.stopped_by and not self.is_draining and self._widen(now):
+                self._dispatch(workers, now, open_only=True)
+            if self.dispatcher.pressure.lanes:
                 self._dispatch(workers, now)
             self._turned()
             self._report_health(now)
@@ -259,8 +262,8 @@ class DispatchLoop:
             if timer is not None:
                 timer.cancel()
 
-    def _dispatch(self, workers: asyncio.TaskGroup, now: float) -> None:
-        while (granted := self.dispatcher.take(now)) is not None:
+    def _dispatch(self, workers: asyncio.TaskGroup, now: float, *, open_only: bool = False) -> None:
+        while (granted := self.dispatcher.take(now, open_only=open_only)) is not None:
             self._spawn(workers, granted, now)
 
     def _widen(self, now: float) -> bool:
@@ -288,7 +291,7 @@ class DispatchLoop:
 
     def _view(self) -> FrontierView:
         rows, book, queue = self.rows, self.dispatcher.book, self.dispatcher.queue
-        limit = book.limits.get(self._model_resource)
+        limit, pressed = book.limits.get(self._model_resource), self.dispatcher.pressure.lanes
         return FrontierView(
             active=len(rows.open),
             active_rows=rows.active_rows,
@@ -296,8 +299,8 @@ class DispatchLoop:
             queued=len(queue),
             limit=limit,
             free=book.available(self._model_resource),
-            # What cannot start now wants nothing now: it keeps no sample of another model from being opened.
-            demand=queue.demand(self._model_resource) - queue.stuck(self._model_resource),
+            # What cannot start now, or would wait, wants nothing now: no sample of another model stays closed for it.
+            demand=queue.demand(self._model_resource) - queue.stuck(self._model_resource, pressed),
             warming=rows.warming,
         )
 

@@ -119,10 +119,13 @@ class ReadyShelves:
         """Return the units of a resource that ready tasks want."""
         return sum(len(s) * s.needs[resource] for s in self._shelves.values() if resource in s.needs)
 
-    def stuck(self, resource: str) -> int:
-        """Return the units of a resource that ready tasks want whose lane is closed. O(groups in closed lanes)."""
+    def stuck(self, resource: str, pressed: Iterable[str] = ()) -> int:
+        """Return the units of a resource that ready tasks want whose lane is closed or among those `pressed`.
+
+        O(groups in those lanes).
+        """
         return sum(
-            s.needs[resource] * sum(s.waiting(model) for model in self._closed | self.full)
+            s.needs[resource] * sum(s.waiting(model) for model in self._closed.union(self.full, pressed))
             for s in self._shelves.values()
             if resource in s.needs
         )
