@@ -108,7 +108,6 @@ class SlotSource(Protocol):
 
         Called before the model is registered, so that no request goes past the bound.
         """
-        ...
 
     def serving(
         self, admission: RequestAdmission, emit: Emit, backlog: Backlog | None = None
@@ -117,4 +116,3 @@ class SlotSource(Protocol):
 
         `backlog` tells of demand that has made no request yet, as nothing is started at a provider without slots.
         """
-        ...

@@ -98,4 +98,3 @@ class Chat(Protocol):
 
     async def __call__(self, messages: Sequence[Message]) -> ChatReply:
         """Return the reply to `messages`; raises `ChatError` when there is none."""
-        ...

@@ -38,15 +38,12 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Return seconds since an arbitrary start; never goes back."""
-        ...
 
     def wall(self) -> float:
         """Return seconds since the Unix epoch; may jump when the machine's clock is set."""
-        ...
 
     async def sleep(self, seconds: float) -> None:
         """Return after `seconds`; a cancel point."""
-        ...
 
 
 class SystemClock:

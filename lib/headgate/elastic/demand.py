@@ -80,11 +80,9 @@ class Policy(Protocol):
 
     def decide(self, demand: Demand, now: float) -> Desired:
         """Return how many workers there should be; the pool keeps it within `lowest` and `highest`."""
-        ...
 
     def validate(self) -> None:
         """Assert the invariants of what it keeps."""
-        ...
 
 
 _ROUNDING: Final = 1e-9

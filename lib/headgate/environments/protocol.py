@@ -108,18 +108,15 @@ class Episode(Protocol):
     @property
     def opening(self) -> Sequence[Message]:
         """The first messages, which pose the task."""
-        ...
 
     async def answer(self, reply: str) -> Continue | Score | ForJudge:
         """Take the model's reply; a cancel point.
 
         After `max_rounds` replies the environment returns a `Score`, or a `ForJudge`, whatever the state.
         """
-        ...
 
     async def close(self) -> None:
         """Free what the episode holds; legal at any time, more than once."""
-        ...
 
 
 @runtime_checkable
@@ -133,7 +130,6 @@ class Environment(Protocol):
     @property
     def spec(self) -> EnvironmentSpec:
         """What is known of it without running it; cheap, loads no data."""
-        ...
 
     async def open(self, index: int, seed: int) -> Episode:
         """Begin task `index` (0 <= index < data_length). Equal arguments give equal tasks on every machine.
@@ -141,7 +137,6 @@ class Environment(Protocol):
         Raises:
             EnvironmentFailedError: if the task cannot be made.
         """
-        ...
 
     async def baseline(
         self, kind: BaselineKind, index: int, seed: int, conversation: Sequence[Message], rng: random.Random
@@ -151,7 +146,6 @@ class Environment(Protocol):
         `random` draws from what is legal, `greedy` takes a cheap rule of thumb from the text, `solver` knows the
         environment's own solution: a ceiling, not a model.
         """
-        ...
 
 
 @runtime_checkable
@@ -163,11 +157,9 @@ class JudgedEnvironment(Environment, Protocol):
 
     def judgement(self, reply: str) -> Judgement | None:
         """Return what a judge's reply says; None when it cannot be read, which is the judge's failure."""
-        ...
 
     def verdict(self, judgements: Sequence[Judgement]) -> Score:
         """Return the score that the judgements of one answer make together; there is at least one."""
-        ...
 
 
 COLLECTION_GROUP: Final = "headgate.environment_collections"
@@ -186,17 +178,14 @@ class Collection(Protocol):
     @property
     def prefix(self) -> str:
         """What stands before the colon in the names of its environments."""
-        ...
 
     @property
     def summary(self) -> str:
         """One line for listings."""
-        ...
 
     @property
     def extra(self) -> str:
         """The optional extra that carries its package."""
-        ...
 
     def names(self) -> tuple[str, ...]:
         """Return the names of its environments, prefix included, sorted: all that can be known without being told.
@@ -205,7 +194,6 @@ class Collection(Protocol):
             MissingExtraError: if its package is not installed.
             EnvironmentFailedError: if its package cannot be used on this machine; says how to fix it.
         """
-        ...
 
     def environment(self, name: str) -> Environment:
         """Make the environment `name`, prefix included, which need not be one of `names()`.
@@ -215,4 +203,3 @@ class Collection(Protocol):
             MissingExtraError: if a package is not installed.
             EnvironmentFailedError: if it cannot be made; says how to fix it.
         """
-        ...

@@ -21,7 +21,6 @@ class Client(Protocol):
 
     async def close(self) -> None:
         """Close its connections; legal twice."""
-        ...
 
     def __copy__(self) -> Self: ...
 

@@ -64,27 +64,21 @@ class BatchSender(Protocol):
 
     async def upload(self, model: Model, key: str, data: bytes) -> str:
         """Return the id of a file of requests."""
-        ...
 
     async def create(self, model: Model, key: str, file_id: str) -> BatchStatus:
         """Make a batch of a file that was uploaded."""
-        ...
 
     async def find(self, model: Model, key: str) -> BatchStatus | None:
         """Return the batch that was created with a key; None where the provider has none."""
-        ...
 
     async def status(self, model: Model, batch_id: str) -> BatchStatus:
         """Return where a batch stands."""
-        ...
 
     def results(self, model: Model, batch: BatchStatus) -> AsyncIterator[tuple[str, ChatReply | None]]:
         """Yield `custom_id` and reply of each result; None for one that is no answer."""
-        ...
 
     async def cancel(self, model: Model, batch_id: str) -> None:
         """Have no more of a batch asked."""
-        ...
 
 
 def batch_line(model: Model, custom_id: str, messages: Sequence[Message], task: str) -> bytes:

@@ -25,7 +25,6 @@ class ChatSender(Protocol):
 
     async def chat(self, model: Model, messages: Sequence[Message], *, task_header: str | None = None) -> ChatReply:
         """Return the reply of one attempt; raises `ChatError` when there is none."""
-        ...
 
 
 class EndpointChats:

@@ -217,7 +217,6 @@ class Verdicts(Protocol):
     @property
     def reminder(self) -> str:
         """What a judge is told whose reply could not be read."""
-        ...
 
     def read(self, environment: JudgedEnvironment, number: int, reply: str) -> Judgement | None:
         """Return what the reply to question `number` says; None when it cannot be read.
@@ -225,7 +224,6 @@ class Verdicts(Protocol):
         Raises:
             EnvironmentFailedError: if the environment failed on it.
         """
-        ...
 
     def score(self, environment: JudgedEnvironment, judgements: Mapping[int, Judgement], asked: int) -> Score | None:
         """Return the score that at least one judgement makes, with the sample's reason; None if too few are there.
@@ -233,7 +231,6 @@ class Verdicts(Protocol):
         Raises:
             EnvironmentFailedError: if the environment failed on them.
         """
-        ...
 
 
 class EnvironmentVerdicts:

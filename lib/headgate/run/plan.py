@@ -30,27 +30,21 @@ class RunStore(BatchStore, Protocol):
 
     async def history(self, now: float) -> History:
         """Return what was sampled before: totals, last times, next sequence numbers."""
-        ...
 
     async def task_scores(self, campaign: str) -> Sequence[tuple[str, str, int, float]]:
         """Return model, environment, sequence and score of each scored sample of a campaign, by sequence."""
-        ...
 
     async def to_resample(self, campaign: str) -> Sequence[tuple[str, str, int, str]]:
         """Return model, environment, sequence and next stage of tasks that are to be taken again."""
-        ...
 
     async def invalid(self, campaign: str, since: float) -> Sequence[tuple[str, str, float, float, int]]:
         """Return model, environment, end, score and index of scored samples since then that count no longer."""
-        ...
 
     async def recent(self, campaign: str, since: float, most: int) -> Sequence[RecentSample]:
         """Return the newest samples of a campaign that ended since then, at most so many, by their end."""
-        ...
 
     async def spent(self, since: float) -> Sequence[tuple[str, str, float, int, int, int, int | None]]:
         """Return task, model, end, prompt and completion tokens, attempts and cost of each sample since then."""
-        ...
 
 
 class ChatSource(Protocol):
@@ -58,7 +52,6 @@ class ChatSource(Protocol):
 
     def chat(self, model: Model, task: Task, emit: Emit, *, trace_id: str = "") -> Chat:
         """Return what answers the requests of one episode; `trace_id` is shared by all of its events."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

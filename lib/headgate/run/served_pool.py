@@ -35,7 +35,6 @@ class EngineHosts(Protocol):
         Raises:
             HeadgateError: there is no place where they could be.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,17 +42,14 @@ class Queueable(Protocol):
     @property
     def group(self) -> str:
         """Fairness key."""
-        ...
 
     @property
     def weight(self) -> float:
         """Share of the group under contention, > 0."""
-        ...
 
     @property
     def priority(self) -> int:
         """Among the items of one group, higher goes first."""
-        ...
 
 
 T = TypeVar("T", bound=Queueable)

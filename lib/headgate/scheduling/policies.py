@@ -38,29 +38,23 @@ class TaskPolicy(Protocol):
     @property
     def name(self) -> str:
         """As the setting calls it."""
-        ...
 
     @property
     def has_shares(self) -> bool:
         """Whether any group has a share that is smaller than the limit; without, nothing is counted."""
-        ...
 
     def share(self, resource: str, limit: int, weight: float, total_weight: float, groups: int) -> float:
         """Return the units that a group may hold whoever waits: at least 1."""
-        ...
 
     def ceiling(self, resource: str, limit: int, share: float) -> float:
         """Return the units that a group may hold while no peer waits."""
-        ...
 
     def reserve(self, limit: int) -> int:
         """Return the units that are not lent while further peers are expected."""
-        ...
 
     @property
     def reserve_for_s(self) -> float:
         """Seconds for which more peers are expected after one has arrived."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,15 +89,12 @@ class Told(Protocol):
 
     async def claim(self, key: str, at: float, again_before: float) -> bool:
         """Return whether something is to be told now: it never was, or last before that time."""
-        ...
 
     async def release(self, key: str) -> bool:
         """Return whether something had been told that has ended now."""
-        ...
 
     async def lasting(self) -> Sequence[str]:
         """Return the keys of what was told and has not ended."""
-        ...
 
 
 class Notices:

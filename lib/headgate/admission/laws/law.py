@@ -101,47 +101,36 @@ class LimitLaw(Protocol):
     @property
     def limit(self) -> int:
         """Requests that may be in flight now."""
-        ...
 
     @property
     def max_limit(self) -> int:
         """The static cap that the limit never exceeds."""
-        ...
 
     @property
     def blocked_until(self) -> float:
         """Monotonic seconds before which nothing is admitted; in the past when nothing is blocked."""
-        ...
 
     @property
     def ceiling(self) -> int | None:
         """The number in flight at which the provider said no, as the law remembers it; None when it never did."""
-        ...
 
     def set_max(self, max_limit: int, now: float) -> LimitChange | None:
         """Take a changed static cap (>= 1)."""
-        ...
 
     def learnt(self, ceiling: int, now: float) -> LimitChange | None:
         """Take over what other processes know: that the provider refuses more than `ceiling` of this one's attempts."""
-        ...
 
     def tick(self, now: float) -> LimitChange | None:
         """Let time pass (start-up ramp); return what changed."""
-        ...
 
     def next_change_at(self, now: float) -> float | None:
         """Return when `tick` can change something by itself; None when only an outcome can."""
-        ...
 
     def admitted(self, in_flight: int, now: float) -> Admitted:
         """Note an admission, `in_flight` counting it; return what its outcome is judged by."""
-        ...
 
     def observe(self, admitted: Admitted, outcome: RequestOutcome, in_flight: int, now: float) -> list[LimitChange]:
         """Take the outcome of an attempt, `in_flight` still counting it; return what changed."""
-        ...
 
     def validate(self) -> None:
         """Assert the invariants of the class."""
-        ...

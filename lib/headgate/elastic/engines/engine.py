@@ -67,7 +67,6 @@ class Controlled(Protocol):
     @property
     def name(self) -> str:
         """The worker's name; where it has an address, the address."""
-        ...
 
     async def check(self) -> EngineFacts:
         """Make sure that this is an engine of its kind that can be put to sleep, and return what it tells of itself.
@@ -75,11 +74,9 @@ class Controlled(Protocol):
         Raises:
             NotAnEngineError: it is another kind, or was started without what sleeping needs.
         """
-        ...
 
     async def load(self) -> EngineLoad:
         """Return a reading; of a sleeping engine too, without waking it."""
-        ...
 
     async def sleep(self) -> None:
         """Flush the cache and release the memory of an idle engine; nothing where it sleeps already.
@@ -87,11 +84,9 @@ class Controlled(Protocol):
         Raises:
             EngineError: it is busy, which is found out before anything is released; or it failed.
         """
-        ...
 
     async def wake(self) -> None:
         """Take the memory and return once it can answer; nothing where it is awake already."""
-        ...
 
 
 class Engine(Controlled, Protocol):
@@ -106,11 +101,9 @@ class Engine(Controlled, Protocol):
     @property
     def kind(self) -> str:
         """`sglang`, `vllm`, `ray` or `smg`."""
-        ...
 
     async def abort(self, request_id: str) -> None:
         """Have it let go of a request; nothing where it does not have it."""
-        ...
 
     def answer(self, request: Outgoing) -> AbstractAsyncContextManager[EngineAnswer]:
         """Send a request; leaving the context early closes the connection, which ends the request in the engine.
@@ -118,8 +111,6 @@ class Engine(Controlled, Protocol):
         Raises:
             EngineError: no answer began: the connection failed, or the engine answered 502 or 503 for itself.
         """
-        ...
 
     async def close(self) -> None:
         """Give up connections; legal twice. The engine itself goes on."""
-        ...

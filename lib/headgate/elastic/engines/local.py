@@ -44,15 +44,12 @@ class Devices(Protocol):
 
     def of(self, worker_id: str) -> Sequence[str]:
         """Return the GPUs that a worker holds."""
-        ...
 
     async def clear(self, worker_id: str) -> None:
         """End the sleeping engines of others on what a worker holds."""
-        ...
 
     def sleeps(self, worker_id: str, devices: Sequence[str], end: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Take note of an engine that sleeps on GPUs which it does not hold, and of how it is ended."""
-        ...
 
 
 class LocalEngine:

@@ -42,26 +42,21 @@ class EngineActor(Protocol):
         A body, or part, is `bytes`, `str`, or something that becomes JSON. The first part of a stream may be a mapping
         of `status` and `content_type`, where these are not 200 and those of a stream of events.
         """
-        ...
 
     def load(self) -> Mapping[str, Any]:
         """Return a reading: `running`, and where known `waiting`, `slots`, `tokens`, `token_slots`, `is_asleep`.
 
         A key `models`, a list of names, says what it serves.
         """
-        ...
 
     def sleep(self) -> Any:
         """Release the memory of an idle engine; nothing where it sleeps already."""
-        ...
 
     def wake(self) -> Any:
         """Take the memory, and return once it can answer; nothing where it is awake already."""
-        ...
 
     def abort(self, request_id: str) -> Any:
         """Let go of a request; nothing where there is none of that id."""
-        ...
 
 
 class RayActorEngine:

@@ -30,7 +30,6 @@ class WorkerLease(Protocol):
         Raises:
             HeadgateError: it could not be given back; whoever gave it will find out by itself.
         """
-        ...
 
 
 class WorkerLeases(Protocol):
@@ -46,7 +45,6 @@ class WorkerLeases(Protocol):
         Raises:
             HeadgateError: there will be none; the worker counts as failed and is tried again later.
         """
-        ...
 
 
 class _FreeLease:

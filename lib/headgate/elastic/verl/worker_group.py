@@ -37,7 +37,6 @@ class WorkerGroup(Protocol):
     @property
     def world_size(self) -> int:
         """How many workers there are; their ids count from 0."""
-        ...
 
 
 class GroupCalls:

@@ -57,16 +57,13 @@ class Asked(Protocol):
     @property
     def number(self) -> int:
         """Of the call, unlike any other of its process."""
-        ...
 
     @property
     def future(self) -> Future[Frame] | asyncio.Future[Frame]:
         """Has the answer, or what was raised."""
-        ...
 
     async def heard(self) -> Frame:
         """Return the answer, or raise what was raised. Whoever is cancelled meanwhile cancels the call."""
-        ...
 
 
 class Seat(Protocol):
@@ -75,15 +72,12 @@ class Seat(Protocol):
     @property
     def is_gone(self) -> bool:
         """Whether it has ended, or is about to."""
-        ...
 
     def call(self, do: str, environment: str, **arguments: Any) -> Asked:
         """Ask it."""
-        ...
 
     def lost(self, environment: str, do: str) -> EnvironmentFailedError:
         """Return the error for whoever needs it after it is gone."""
-        ...
 
 
 class Seats(Protocol):
@@ -92,23 +86,18 @@ class Seats(Protocol):
     @property
     def source(self) -> Source:
         """The package."""
-        ...
 
     def seat(self) -> Any:
         """Return a seat for one more episode, which is counted; `leave` gives it back."""
-        ...
 
     def ask(self, do: str, environment: str, **arguments: Any) -> Asked:
         """Ask something that belongs to no episode."""
-        ...
 
     def is_misplaced(self, seat: Any) -> bool:
         """Return whether the episode at hand has to go on in another seat."""
-        ...
 
     def leave(self, seat: Any, *, is_well: bool) -> None:
         """Give a seat back."""
-        ...
 
 
 class HostedEnvironment:

@@ -237,15 +237,12 @@ class Policy(Protocol):
     @property
     def metadata(self) -> Mapping[str, Any]:
         """What clients are told first: at least `policy`, its name."""
-        ...
 
     def reset(self) -> None:
         """Forget the episode."""
-        ...
 
     def act(self, observation: Mapping[str, Any]) -> Action:
         """Return the action for an observation; whatever it raises goes to the client as a traceback."""
-        ...
 
 
 _SHOWN_CHARS: Final = 2_000

@@ -29,7 +29,6 @@ class CloudLogger(Protocol):
 
     def batch(self) -> Any:
         """Return something with `log_text` and `commit`."""
-        ...
 
 
 class CloudHandler(logging.Handler):

@@ -45,11 +45,9 @@ class Skill(Protocol):
 
     def decisions(self, conversation: Sequence[Message]) -> list[Features]:
         """Return what the next reply has to decide, read from a conversation that ends with the environment's words."""
-        ...
 
     def reply(self, conversation: Sequence[Message], chosen: Sequence[int]) -> str:
         """Return the reply that says the chosen alternative of each decision."""
-        ...
 
 
 class SatisfiabilitySkill:

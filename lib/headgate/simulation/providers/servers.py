@@ -126,7 +126,6 @@ class Server(Protocol):
 
     def begin(self, answer: Answer) -> None:
         """Take an attempt now; `answer` is called when it has ended."""
-        ...
 
 
 class RefusingServer:
