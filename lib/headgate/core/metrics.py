@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,3 +21,14 @@ class Metric:
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
+
+
+def metrics_of(kind: MetricKind, told: Mapping[str, str], buckets: tuple[float, ...] = ()) -> dict[str, Metric]:
+    """Return metrics by name, from `name{label,label}` and help; what is called `_total` is a counter."""
+    made = {}
+    for key, about in told.items():
+        name, _, labels = key.rstrip("}").partition("{")
+        is_counter = name.endswith("_total")
+        labelled = tuple(filter(None, labels.split(",")))
+        made[name] = Metric(name, "counter" if is_counter else kind, about, labelled, () if is_counter else buckets)
+    return made

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.core import Metric, events
+from headgate.core import Metric, events, metrics_of
 from headgate.placement.pool import Group, GroupState
 from headgate.placement.request import Occupancy, Stage
 
@@ -27,100 +27,59 @@ def exported_name(metric: Metric) -> str:
     return f"ray_{metric.name}" + ("_total" if metric.kind == "counter" else "")
 
 
-_METRICS: Final = (
-    Metric("schedulemesh_preemption_count", "counter", "Work that was preempted.", ("pool", "reason")),
-    Metric(
-        "schedulemesh_preemption_execution_latency_ms",
+PLACEMENT_METRICS: Final[Mapping[str, Metric]] = {
+    **metrics_of(
+        "counter",
+        {
+            "schedulemesh_preemption_count{pool,reason}": "Work that was preempted.",
+            "schedulemesh_schedule_success_count{label,strategy}": "Work that was started.",
+            "headgate_placement_group_failures{pool}": "Placement groups that could not be created.",
+            "headgate_placement_quarantines{pool}": "Groups quarantined as their work was not seen to end in time.",
+            "headgate_placement_preemptions{pool,reason}": "Work that was preempted; reason as in the event "
+            "work_preempted.",
+            "headgate_placement_lost_work_seconds{pool,reason}": "Work lost to preemption, in seconds of the whole "
+            "cluster.",
+            "headgate_placement_rejected_steps{pool,step}": "Placement steps that failed for a request, once per "
+            "request and reason.",
+            "headgate_placement_work_ended{pool,outcome}": "Requests that ended; outcome is done, failed or withdrawn.",
+            "headgate_placement_work_losses{pool}": "Work lost because its process or node died.",
+            "headgate_placement_drivers_lost": "Drivers that stopped sending heartbeats.",
+            "headgate_placement_differences{fixed}": "Differences between ledger and Ray that the audit found; fixed "
+            "is yes or no.",
+        },
+    ),
+    **metrics_of(
         "histogram",
-        "Time from asking work to stop until its process was gone.",
-        ("pool", "reason"),
+        {
+            "schedulemesh_preemption_execution_latency_ms{pool,reason}": "Time from asking work to stop until its "
+            "process was gone.",
+            "schedulemesh_preemption_evaluation_latency_ms{pool}": "Time to choose what to preempt.",
+            "schedulemesh_task_submit_latency_ms{label,strategy}": "Time from submission until a group was assigned; "
+            "label is the pool, strategy the step that found it.",
+            "schedulemesh_task_schedule_latency_ms{label,strategy,agent}": "Time from submission until the work ran; "
+            "agent is the kind of its group, reserved or dynamic.",
+        },
         _MILLISECONDS,
     ),
-    Metric(
-        "schedulemesh_preemption_evaluation_latency_ms",
-        "histogram",
-        "Time to choose what to preempt.",
-        _POOL,
-        buckets=_MILLISECONDS,
-    ),
-    Metric(
-        "schedulemesh_task_submit_latency_ms",
-        "histogram",
-        "Time from submission until a group was assigned; label is the pool, strategy the step that found it.",
-        ("label", "strategy"),
-        _MILLISECONDS,
-    ),
-    Metric(
-        "schedulemesh_task_schedule_latency_ms",
-        "histogram",
-        "Time from submission until the work ran; agent is the kind of its group, reserved or dynamic.",
-        ("label", "strategy", "agent"),
-        _MILLISECONDS,
-    ),
-    Metric("schedulemesh_schedule_success_count", "counter", "Work that was started.", ("label", "strategy")),
-    Metric(
-        _GROUPS,
+    **metrics_of(
         "gauge",
-        "Placement groups; state is free, held, quarantined or broken.",
-        ("pool", "state"),
+        {
+            f"{_GROUPS}{{pool,state}}": "Placement groups; state is free, held, quarantined or broken.",
+            f"{_WAITING}{{pool}}": "Requests that wait.",
+            f"{_RUNNING}{{pool}}": "Requests whose work runs.",
+        },
     ),
-    Metric(_WAITING, "gauge", "Requests that wait.", _POOL),
-    Metric(_RUNNING, "gauge", "Requests whose work runs.", _POOL),
-    Metric(
-        "headgate_placement_wait_seconds",
+    **metrics_of(
         "histogram",
-        "Time from a request's latest entry into the queue until its work ran.",
-        _POOL,
-        buckets=_SECONDS,
+        {
+            "headgate_placement_wait_seconds{pool}": "Time from a request's latest entry into the queue until its "
+            "work ran.",
+            "headgate_placement_group_creation_seconds{pool}": "Time to create a placement group, including the wait "
+            "for free nodes.",
+        },
+        _SECONDS,
     ),
-    Metric(
-        "headgate_placement_group_creation_seconds",
-        "histogram",
-        "Time to create a placement group, including the wait for free nodes.",
-        _POOL,
-        buckets=_SECONDS,
-    ),
-    Metric("headgate_placement_group_failures", "counter", "Placement groups that could not be created.", _POOL),
-    Metric(
-        "headgate_placement_quarantines",
-        "counter",
-        "Groups quarantined as their work was not seen to end in time.",
-        _POOL,
-    ),
-    Metric(
-        "headgate_placement_preemptions",
-        "counter",
-        "Work that was preempted; reason as in the event work_preempted.",
-        ("pool", "reason"),
-    ),
-    Metric(
-        "headgate_placement_lost_work_seconds",
-        "counter",
-        "Work lost to preemption, in seconds of the whole cluster.",
-        ("pool", "reason"),
-    ),
-    Metric(
-        "headgate_placement_rejected_steps",
-        "counter",
-        "Placement steps that failed for a request, once per request and reason.",
-        ("pool", "step"),
-    ),
-    Metric(
-        "headgate_placement_work_ended",
-        "counter",
-        "Requests that ended; outcome is done, failed or withdrawn.",
-        ("pool", "outcome"),
-    ),
-    Metric("headgate_placement_work_losses", "counter", "Work lost because its process or node died.", _POOL),
-    Metric("headgate_placement_drivers_lost", "counter", "Drivers that stopped sending heartbeats.", ()),
-    Metric(
-        "headgate_placement_differences",
-        "counter",
-        "Differences between ledger and Ray that the audit found; fixed is yes or no.",
-        ("fixed",),
-    ),
-)
-PLACEMENT_METRICS: Final[Mapping[str, Metric]] = {metric.name: metric for metric in _METRICS}
+}
 """Name -> what is known of it."""
 
 

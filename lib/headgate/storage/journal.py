@@ -434,10 +434,6 @@ class Journal:
                 self.controls.add(change)
         return change, is_new
 
-    def open_by_pair(self) -> dict[tuple[str, str], int]:
-        """Return how many tasks of each model in each environment are open, of all holders."""
-        return {(model, environment): tasks for model, environment, tasks in self._db.run("open_by_pair")}
-
     def open_count(self) -> int:
         """Return how many tasks are open, of all holders."""
         return int(self._db.run("open_count").fetchone()[0])

@@ -359,9 +359,6 @@ DELETE FROM withdrawn WHERE position NOT IN (SELECT position FROM open_tasks);
 -- name: withdrawn
 SELECT position FROM withdrawn;
 
--- name: open_by_pair
-SELECT model, environment, count(*) FROM open_tasks JOIN pairs USING (pair) GROUP BY model, environment;
-
 -- name: batches_of
 SELECT key, model, made_at, requests, stage, file_id, batch_id, base_url, credential
 FROM request_batches WHERE holder = :holder;

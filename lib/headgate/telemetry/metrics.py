@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Final
 
-from headgate.core import Metric
+from headgate.core import Metric, metrics_of
 
-
-def _metrics(kind: Literal["gauge", "histogram"], told: Mapping[str, str]) -> dict[str, Metric]:
-    """Return metrics from `name{label,label}` and help; what is called `_total` is a counter, all else of a kind."""
-    made = {}
-    for key, about in told.items():
-        name, _, labels = key.rstrip("}").partition("{")
-        is_counter = name.endswith("_total")
-        made[name] = Metric(name, "counter" if is_counter else kind, about, tuple(filter(None, labels.split(","))))
-    return made
-
-
-_OF_EVENTS: Final = _metrics(
+_OF_EVENTS: Final = metrics_of(
     "histogram",
     {
         "headgate_samples_total{environment,outcome}": "Samples accepted; outcome is success, failure or the error "
@@ -66,7 +55,7 @@ _OF_EVENTS: Final = _metrics(
         "headgate_slot_disagreements_total{limit}": "Times that a global limit counted other slots than are held.",
     },
 )
-_OF_STATUS: Final = _metrics(
+_OF_STATUS: Final = metrics_of(
     "gauge",
     {
         "headgate_campaign_start_time_seconds": "When the campaign started, seconds since the epoch.",
@@ -108,7 +97,7 @@ _OF_STATUS: Final = _metrics(
         "headgate_budget_limit{model,budget}": "What it may spend in any 24 h, as above.",
     },
 )
-_OF_LOSSES: Final = _metrics(
+_OF_LOSSES: Final = metrics_of(
     "gauge",
     {
         "headgate_events_dropped_total{sink}": "Events that a sink could not take; none is a sample.",
