@@ -147,9 +147,9 @@ def _paused(source: Source, said: Document) -> Iterator[Finding]:
             by_reason.setdefault(_PAUSE_COUNT.sub("", str(model["pause_reason"] or "paused")), []).append(model)
     for reason, models in by_reason.items():
         first = min((one["pause_until"] for one in models if one["pause_until"]), default=None)
-        again = f"; tried again in {duration(first - said['captured_at'])}" if first else ""
         error = next((one["last_error"] for one in models if one["last_error"]), "")
         is_failing = "service errors" in reason
+        again = f"; tried again in {duration(first - said['captured_at'])}" if first and is_failing else ""
         todo = "It goes on by itself." if first else "Resume it when it may go on."
         if is_failing:
             todo = "Look at the endpoint; Retry ends the pause at once."
