@@ -61,7 +61,7 @@ def test_models_shows_lane_price_and_what_is_left_of_budgets_within_100_columns(
     assert max(map(len, lines)) <= 100
     told = " ".join(" ".join(lines).replace("│", " ").split())
     assert "auto 3/15 750,000 of 1,000,000 tokens," in told
-    assert "2.1000 of 2.5000 cost" in told
+    assert "2.1 of 2.5 cost" in told
     assert main(["models", "--roster", "roster.yaml", "--set", "lanes=affine:*=batch", "--json"]) == 0
     large, small = orjson.loads(capsys.readouterr().out)
     assert (large["lane"], large["price"]["output"], large["batch_price"]["output"]) == ("auto", 15.0, 7.5)

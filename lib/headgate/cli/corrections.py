@@ -135,13 +135,11 @@ def forget(
         done = asyncio.run(_forgotten(store, chosen, where, conversations=conversations, dry_run=dry_run))
         what = f"{'conversations of ' if conversations else ''}{counted(done.samples, 'sample')}"
         size = f"{done.conversation_bytes:,} bytes of conversations in {counted(done.parts, 'part')}"
-        return done, waiting, f"{'would delete' if dry_run else 'deleted'} {what}, {size}"
+        unread = f", and what fits of {counted(waiting, 'sample')} in the journal" if dry_run and waiting else ""
+        return done, waiting, f"{'would delete' if dry_run else 'deleted'} {what}, {size}{unread}"
 
-    if not (yes or dry_run):
-        _, waiting, would = forgotten(dry_run=True)
-        in_journal = f", and look through {counted(waiting, 'sample')} in the journal" if waiting else ""
-        if not confirmed(f"forget {would}{in_journal}"):
-            return INTERRUPTED
+    if not (yes or dry_run or confirmed(f"forget {forgotten(dry_run=True)[2]}")):
+        return INTERRUPTED
     done, waiting, said = forgotten(dry_run=dry_run)
     tell(asdict(done) | {"waiting": waiting, "dry_run": dry_run}, said, as_json=as_json)
     still_there = [f"left out {each.path}: {each.reason}" for each in done.problems]

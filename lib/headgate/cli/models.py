@@ -31,10 +31,8 @@ _COLUMNS: Final = (
 _WHERE_SET: Final = _COLUMNS.index("lane")
 """From here on, columns stand in the table only where a model has something in them."""
 
-_TITLES: Final = {"price": "price in/out", "batch price": "in batches", "budgets": "left of 24 h"}
-
-_UNITS: Final = {"daily_tokens": ("tokens", 1), "daily_requests": ("requests", 1), "daily_cost": ("cost", MILLION)}
-"""Budget -> what it counts, and how many of `Spending`'s units one of it has; in the order of `Spending`."""
+_UNITS: Final = {"daily_tokens": "tokens", "daily_requests": "requests", "daily_cost": "cost"}
+"""Budget -> what it counts, in the order of `Spending`."""
 
 
 def models(choices: PricedRosterChoices | None = None, *, as_json: AsJson = False) -> int:
@@ -67,12 +65,13 @@ def models(choices: PricedRosterChoices | None = None, *, as_json: AsJson = Fals
         print_json([dict(zip((c.replace(" ", "_") for c in _COLUMNS), row, strict=True)) for row in rows])
         return 0
     for row in rows:
-        row[9:12] = _price(row[9]), _price(row[10]), ", ".join(map(_left, row[11]))
+        row[9:11] = ["{input:g}/{output:g}".format(**price) if price else "" for price in row[9:11]]
+        row[11] = ", ".join(map(_left, row[11]))
     shown = [at for at in range(len(_COLUMNS)) if at < _WHERE_SET or any(row[at] for row in rows)]
-    titles = [_TITLES.get(_COLUMNS[at], _COLUMNS[at]) for at in shown]
+    titles = {"price": "price in/out", "batch price": "in batches", "budgets": "left of 24 h"}
+    named, cells = [titles.get(_COLUMNS[at], _COLUMNS[at]) for at in shown], [[row[at] for at in shown] for row in rows]
     spare = ("in batches", "weight", "has key", "served as", "parallel", "uid", "revision")
-    cells = [[row[at] for at in shown] for row in rows]
-    print_table(counted(len(rows), "model"), titles, cells, right=(0, 6, 7), spare=spare)
+    print_table(counted(len(rows), "model"), named, cells, right=(0, 6, 7), spare=spare)
     return 0
 
 
@@ -80,10 +79,6 @@ def _by_lane(price: Price | None) -> list[dict[str, float] | None]:
     """Return prices in the currency per million tokens, at once and in batches."""
     lanes = (price.now, price.batch) if price else (None, None)
     return [of and {what: amount / MILLION for what, amount in of._asdict().items()} for of in lanes]
-
-
-def _price(price: Mapping[str, float] | None) -> str:
-    return "{input:g}/{output:g}".format(**price) if price else ""
 
 
 def _budgets(
@@ -98,10 +93,10 @@ def _budgets(
         said = told[model.key].get("budgets", ()) if model.key in told else at_rest
         found[model.key] = [dict(one) for one in said if one["limit"] is not None]
     if any(found[model.key] for model in models if model.key not in told):
-        for key, spent in _spent(settings).items():
+        for key, (tokens, requests, cost) in _spent(settings).items():
+            used = dict(zip(_UNITS, (tokens, requests, cost / MILLION), strict=True))
             for one in found.get(key, ()) if key not in told else ():
-                at, per_unit = list(_UNITS).index(one["name"]), _UNITS[one["name"]][1]
-                one["used"] = spent[at] / per_unit
+                one["used"] = used[one["name"]]
     for one in chain.from_iterable(found.values()):
         one["left"] = max(0.0, one["limit"] - one["used"])
     return found
@@ -120,9 +115,7 @@ def _spent(settings: Settings) -> dict[str, Spending]:
 
 
 def _left(budget: Mapping[str, Any]) -> str:
-    unit, _ = _UNITS[budget["name"]]
-    left, limit = (reports.money(budget[n]) if unit == "cost" else f"{budget[n]:,.0f}" for n in ("left", "limit"))
-    return f"{left} of {limit} {unit}"
+    return f"{budget['left']:,.10g} of {budget['limit']:,.10g} {_UNITS[budget['name']]}"
 
 
 def _engines(model: Model, told: Mapping[str, dict[str, Any]]) -> str:

@@ -11,7 +11,6 @@ from urllib.parse import quote
 
 from headgate.console.asking import key_of
 from headgate.console.sources import RAREST_S, Source, Sources
-from headgate.reports import money
 from headgate.telemetry import counted, duration
 
 LATE_S: Final = 900.0
@@ -225,15 +224,11 @@ def _budgets(source: Source, said: Document) -> Iterator[Finding]:
     ]
     if spent:
         _, budget = spent[0]
-        used, held, limit = (
-            money(budget[name]) if budget["name"] == "daily_cost" else f"{budget[name]:,.0f}"
-            for name in ("used", "held", "limit")
-        )
         yield Finding(
             "budgets",
             "warn",
             f"{_named(dict.fromkeys(model for model, _ in spent))} spent the {budget['name'].replace('_', ' ')}",
-            f"{used} used and {held} held of {limit} in 24 h",
+            f"{budget['used']:,.10g} used and {budget['held']:,.10g} held of {budget['limit']:,.10g} in 24 h",
             "Wait until the 24 h have passed, or raise the budget.",
             link=f"/gates?run={quote(source.address)}",
         )

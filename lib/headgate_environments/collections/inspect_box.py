@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import tempfile
 from typing import Any, Final, Literal, overload
 
 from inspect_ai.util import ExecResult, SandboxEnvironment, sandboxenv
@@ -10,7 +10,6 @@ from inspect_ai.util import subprocess as run_subprocess
 from inspect_ai.util._sandbox.environment import SandboxUserUnsupportedError
 
 from headgate.core.errors import SandboxUnavailableError
-from headgate.durable.locks import temporary_folder
 from headgate.environments import sandbox
 
 NAME: Final = "headgate-local"
@@ -30,8 +29,7 @@ class LockedSandbox(SandboxEnvironment):
 
     def __init__(self) -> None:
         super().__init__()
-        self.exits = ExitStack()
-        self.folder = str(self.exits.enter_context(temporary_folder("headgate-inspect-")))
+        self.folder = tempfile.TemporaryDirectory(prefix="headgate-inspect-", ignore_cleanup_errors=True)
 
     @classmethod
     async def sample_init(cls, task_name: str, config: Any, metadata: dict[str, str]) -> dict[str, SandboxEnvironment]:
@@ -44,7 +42,7 @@ class LockedSandbox(SandboxEnvironment):
         made = cls()
         tried = await made.exec(["true"])
         if not tried.success:
-            made.exits.close()
+            made.folder.cleanup()
             raise SandboxUnavailableError(f"commands cannot be locked in: {tried.stderr.strip()}")
         return {"default": made}
 
@@ -55,7 +53,7 @@ class LockedSandbox(SandboxEnvironment):
         """Remove the folder."""
         del task_name, config, interrupted
         for one in environments.values():
-            one.as_type(LockedSandbox).exits.close()
+            one.as_type(LockedSandbox).folder.cleanup()
 
     async def exec(
         self,
@@ -98,7 +96,7 @@ class LockedSandbox(SandboxEnvironment):
         self, cmd: list[str], given: str | bytes | None, cwd: str, env: dict[str, str], limit_s: int, *, text: Any
     ) -> Any:
         variables = [f"{name}={value}" for name, value in env.items()]
-        locked = [*sandbox.bare_interpreter(), sandbox.COMMAND_LAUNCHER, self.folder, cwd, *variables, "--", *cmd]
+        locked = [*sandbox.bare_interpreter(), sandbox.COMMAND_LAUNCHER, self.folder.name, cwd, *variables, "--", *cmd]
         limit_s = min(limit_s, _COMMAND_S)
         return await run_subprocess(
             locked, text=text, input=given or "", timeout=limit_s, output_limit=_OUTPUT_BYTES, concurrency=False
