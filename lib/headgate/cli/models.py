@@ -16,9 +16,8 @@ from headgate import reports
 from headgate.cli.options import PricedRosterChoices
 from headgate.cli.output import AsJson, counted, print_json, print_table
 from headgate.config import Settings
-from headgate.core import NO_SPENDING, Model, Spending
+from headgate.core import NO_SPENDING, Model, Price, Spending
 from headgate.core.errors import HeadgateError
-from headgate.core.price import MILLION, Price
 from headgate.core.status import EngineStatus
 from headgate.sampling import read_prices, roster_source
 from headgate.storage import Journal
@@ -32,7 +31,7 @@ _WHERE_SET: Final = _COLUMNS.index("lane")
 """From here on, columns stand in the table only where a model has something in them."""
 
 _UNITS: Final = {"daily_tokens": "tokens", "daily_requests": "requests", "daily_cost": "cost"}
-"""Budget -> what it counts, in the order of `Spending`."""
+"""Budget -> what it counts, in the order of `Spending`; costs and prices are in millionths there."""
 
 
 def models(choices: PricedRosterChoices | None = None, *, as_json: AsJson = False) -> int:
@@ -78,7 +77,7 @@ def models(choices: PricedRosterChoices | None = None, *, as_json: AsJson = Fals
 def _by_lane(price: Price | None) -> list[dict[str, float] | None]:
     """Return prices in the currency per million tokens, at once and in batches."""
     lanes = (price.now, price.batch) if price else (None, None)
-    return [of and {what: amount / MILLION for what, amount in of._asdict().items()} for of in lanes]
+    return [of and {what: amount / 1e6 for what, amount in of._asdict().items()} for of in lanes]
 
 
 def _budgets(
@@ -94,7 +93,7 @@ def _budgets(
         found[model.key] = [dict(one) for one in said if one["limit"] is not None]
     if any(found[model.key] for model in models if model.key not in told):
         for key, (tokens, requests, cost) in _spent(settings).items():
-            used = dict(zip(_UNITS, (tokens, requests, cost / MILLION), strict=True))
+            used = dict(zip(_UNITS, (tokens, requests, cost / 1e6), strict=True))
             for one in found.get(key, ()) if key not in told else ():
                 one["used"] = used[one["name"]]
     for one in chain.from_iterable(found.values()):
