@@ -156,7 +156,7 @@ def test_repeats_that_cannot_be_are_refused(
 def test_a_window_without_a_length_is_refused(headgate: Command, roster: Path, seconds: str) -> None:
     said = headgate("run", "-e", "affine:sat-hard", "--roster", str(roster), f"--duration={seconds}")
     assert said.status == 2
-    assert f"the window must last longer than 0 s (got {seconds})" in said.err
+    assert f"the window (--duration) must last longer than 0 s (got {seconds})" in said.err
 
 
 def test_a_run_that_takes_no_sample_says_when_the_next_is_due_and_what_to_do(

@@ -200,3 +200,20 @@ def test_without_a_run_the_journal_is_told_and_the_next_run_obeys(headgate: Comm
     assert control["by"].startswith("user ")
     *_, entry = audit_entries()
     assert (entry.what, entry.thing, entry.after) == ("controls pause paused", "model alpha@main", "yes later")
+
+
+def test_models_tells_what_a_running_campaign_leaves_of_a_budget_that_was_set(
+    headgate: Command, running: Running
+) -> None:
+    to, limit = ("--url", running.address), 50_000_000
+    asked = (*running.options[2:], "--set", f"monitor_port={running.address.rpartition(':')[2]}")
+    assert "left of 24 h" not in headgate("models", *asked).out
+    headgate("set", "budget", str(limit), "--model", "m", *to)
+    done = running.samples()
+    until(lambda: running.samples() > done + 2)
+    (model,) = headgate("models", *asked, "--json").document
+    (budget,) = model["budgets"]
+    assert (budget["name"], budget["limit"], model["lane"], model["price"]) == ("daily_tokens", limit, "", None)
+    assert 0 < budget["used"] == limit - budget["left"]
+    assert "of 50,000,000 tokens" in headgate("models", *asked).out
+    headgate("set", "budget", "default", "--model", "m", *to)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import closing
 from pathlib import Path
 
+import orjson
 import pytest
+from rich.console import Console
 
 from headgate.cli import main
+from headgate.core import Spending
+from headgate.storage import Journal
+from headgate.storage.spending import SpendingReport
 
 
 @pytest.mark.parametrize(
@@ -30,3 +37,33 @@ def test_names_are_whole_however_long_they_are(
     else:
         assert missing == left_out
         assert (", ".join(left_out) + "; --json has them" in said) == bool(left_out)
+
+
+PRICED = """
+models:
+  - {name: large, base_url: "https://api.example.com/v1", lane: auto, daily_tokens: 1000000, daily_cost: 2.5,
+     price_in: 3, price_out: 15, batch_discount: 0.5}
+  - {name: small, base_url: "https://api.example.com/v1"}
+"""
+
+
+def test_models_shows_lane_price_and_what_is_left_of_budgets_within_100_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("headgate.cli.output.console", lambda *, stderr=False: Console(stderr=stderr, width=100))
+    Path("roster.yaml").write_text(PRICED)
+    with closing(Journal(Path(".headgate/journal"), "main")) as journal:
+        spent = {"large@main": SpendingReport(Spending(250_000, 10, 400_000))}
+        journal.exchange_spending(spent, time.time())
+    assert main(["models", "--roster", "roster.yaml"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 100
+    told = " ".join(" ".join(lines).replace("│", " ").split())
+    assert "auto 3/15 750,000 of 1,000,000 tokens," in told
+    assert "2.1 of 2.5 cost" in told
+    assert main(["models", "--roster", "roster.yaml", "--set", "lanes=affine:*=batch", "--json"]) == 0
+    large, small = orjson.loads(capsys.readouterr().out)
+    assert (large["lane"], large["price"]["output"], large["batch_price"]["output"]) == ("auto", 15.0, 7.5)
+    assert [(one["name"], one["left"]) for one in large["budgets"]] == [("daily_tokens", 750_000), ("daily_cost", 2.1)]
+    assert (small["lane"], small["price"], small["budgets"]) == ("affine:*=batch", None, [])

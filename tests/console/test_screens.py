@@ -249,3 +249,12 @@ def test_a_run_that_ends_while_it_is_watched_is_said_to_have_ended(
     page.wait_for_selector("#link.on")
     portal.call(system.stop.set)  # type: ignore[attr-defined]
     page.wait_for_selector("text=Campaign nightly has ended", timeout=30_000)
+
+
+def test_on_a_phone_the_name_of_the_screen_is_to_be_seen(address: str, visits: Visits) -> None:
+    with visits.page(size=PHONE) as page:
+        for path in ("/", "/workers"):
+            page.goto(address + path)
+            box, width = page.locator(".top nav a[aria-current]").bounding_box(), PHONE[0]
+            assert box is not None
+            assert 0 <= box["x"] <= width - box["width"]

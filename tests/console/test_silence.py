@@ -6,6 +6,9 @@ import asyncio
 import fcntl
 import os
 import time
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +19,17 @@ from headgate.cli.console import console_beside
 from headgate.console import serve_console
 from headgate.console.access import Access
 from headgate.console.app import console_app
-from headgate.console.asking import opened_sources
-from headgate.console.findings import found_in
+from headgate.console.asking import RunSource, opened_sources
+from headgate.console.findings import Finding, found_in
 from headgate.console.records import opened_records
 from headgate.console.sources import RAREST_S, Asked, Source, Sources
 from headgate.core.errors import InvalidInputError, InvalidSettingError
 from headgate.durable import locks
 from headgate.net.listener import bound
 from headgate.placement.service.journal import Journal, JournalError, read_journal
-from headgate.telemetry import status_document
+from headgate.storage import ControlOrder
+from headgate.storage import Journal as CampaignJournal
+from headgate.telemetry import MonitorClient, status_document
 from tests.console import worlds
 from tests.console.conftest import Serve, Visits, settings
 
@@ -100,6 +105,66 @@ def test_a_run_that_has_ended_has_no_figures_of_now(portal: BlockingPortal, tmp_
     assert "All connection attempts failed; it last answered" in now
     assert "Endpoints" not in now
     assert "Nothing waits" not in why
+
+
+@pytest.mark.parametrize("is_drained", [True, False])
+def test_a_run_that_was_drained_while_nobody_looked_has_not_died(
+    portal: BlockingPortal, tmp_path: Path, is_drained: bool
+) -> None:
+    made, gone = settings(tmp_path), httpx.ConnectError("All connection attempts failed")
+
+    async def look() -> tuple[Finding, str]:
+        status = worlds.large_status(2, 2)
+        with closing(CampaignJournal(made.journal, status.campaign)) as journal:
+            journal.steer(ControlOrder("drain", what="drain"), "ops", status.started_at - 10)
+            if is_drained:
+                journal.steer(ControlOrder("drain", what="drain", reason="new disks"), "ops", status.started_at + 10)
+        async with MonitorClient(made, "http://127.0.0.1:9") as monitor:
+            source = RunSource(monitor, made)
+            source.said, source.seen_at = status_document(status), time.time() - 3_600
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(monitor, "document", _raising(gone))
+                await source.poll(now=True)
+            (finding,) = found_in(source)
+            return finding, await _page(source, "/", tmp_path)
+
+    finding, page = portal.call(look)
+    if is_drained:
+        assert finding.severity == "warn"
+        assert finding.title.endswith(" was drained and has ended")
+        assert finding.holds == "drain the whole run, by ops (change 2): new disks"
+        assert '<span class="chip warn">drained</span>' in page
+    else:
+        assert (finding.severity, finding.todo[:17]) == ("bad", "Its log says why.")
+        assert '<span class="chip bad">ended</span>' in page
+
+
+def _raising(error: Exception) -> Callable[..., Awaitable[dict[str, Any]]]:
+    async def document(*_: object) -> dict[str, Any]:
+        raise error
+
+    return document
+
+
+def test_a_pause_is_told_since_it_began_and_a_spent_budget_is_no_failing_endpoint(portal: BlockingPortal) -> None:
+    at = time.time()
+    renewed = {"pause_reason": "service errors (pause 4)", "pause_until": at + 60, "last_error_at": at - 5}
+    waits = {"pause_reason": "3 USD of 3 USD of 24 h, goes on at noon", "pause_until": at + 60}
+    status = worlds.large_status(2, 2)
+    one, other = (replace(model, is_paused=True) for model in status.models)
+    status = replace(
+        status, models=(replace(one, paused_since=at - 7_200, **renewed), replace(other, paused_since=at - 60, **waits))
+    )
+
+    async def find() -> dict[str, Finding]:
+        source = Source("run", "http://there", _Told(status_document(status) | {"controls": None}).ask)
+        await source.poll()
+        return {finding.key.rpartition(" paused ")[2]: finding for finding in found_in(source)}
+
+    found = portal.call(find)
+    failing, waiting = found["service errors"], found["3 USD of 3 USD of 24 h, goes on at noon"]
+    assert (failing.severity, failing.since, failing.todo[:20]) == ("bad", at - 7_200, "Look at the endpoint")
+    assert (waiting.severity, waiting.since, waiting.todo) == ("warn", at - 60, "It goes on by itself.")
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ with temporary_folder("own-") as folder:
 def temporary_files_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(locks, "_swept", {})
 
 
 def test_the_folder_of_a_killed_process_goes_with_the_next_one_and_nobody_else_s_does(
@@ -44,6 +45,7 @@ def test_the_folder_of_a_killed_process_goes_with_the_next_one_and_nobody_else_s
         owner.kill()
     monkeypatch.undo()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(locks, "_swept", {})
     with temporary_folder("own-"):
         assert folder.exists(), "it is young: its owner may be about to lock it"
     later = time.time() + 100
@@ -53,3 +55,40 @@ def test_the_folder_of_a_killed_process_goes_with_the_next_one_and_nobody_else_s
         assert mine.is_dir()
     assert not mine.exists()
     assert elsewhere.is_dir()
+
+
+def test_whoever_makes_many_folders_looks_for_left_ones_once_a_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "_YOUNG_S", -1.0)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    with temporary_folder("own-"):
+        (left := tmp_path / "own-left").mkdir()
+    with temporary_folder("own-"), temporary_folder("others-"):
+        assert left.exists()
+    now += 61
+    with temporary_folder("own-", str(tmp_path)):
+        assert not left.exists()
+
+
+SANDBOXED = """
+import asyncio, sys
+from headgate.durable import locks
+from headgate.environments.sandbox import Limits, Sandbox
+locks._YOUNG_S = -1.0
+asyncio.run(Sandbox().run(sys.argv[1], limits=Limits(wall_s=60.0, cpu_s=60)))
+"""
+
+
+@pytest.mark.slow
+def test_the_next_run_removes_what_a_killed_one_left_of_its_sandbox(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SANDBOXED]
+    with subprocess.Popen([*command, "import time\nwhile True: time.sleep(1)"]) as killed:
+        deadline = time.monotonic() + 60
+        while not (left := [*tmp_path.glob("headgate-sandbox-*")]):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        killed.kill()
+    subprocess.run([*command, "print(1)"], timeout=60, check=True)
+    assert not any(folder.exists() for folder in left)

@@ -180,3 +180,17 @@ def test_a_pause_of_an_earlier_life_began_when_it_did() -> None:
     assert again.began_at == 2_000.0
     again.forget()
     assert again.began_at is None
+
+
+def test_pauses_in_a_row_began_with_the_first_one_also_in_an_earlier_life() -> None:
+    pause = _pause()
+    _fail(pause, 1_000.0)
+    pause.end()
+    _fail(pause, 1_950.0)
+    assert (pause.level, pause.since) == (2, 1_000.0)
+    again = _pause()
+    again.restore(pause.level, pause.paused_until or 0.0, now=2_500.0)
+    assert again.since is not None
+    assert 1_000.0 <= again.since <= 1_050.0, "the time of the tries between them is not known"
+    again.observe("answered", started_at=4_000.0, now=4_001.0)
+    assert again.since is None

@@ -16,7 +16,17 @@ from headgate import run as runs
 from headgate import storage
 from headgate.cli.live import progress_bar
 from headgate.cli.options import RescoreChoices, SampleChoices
-from headgate.cli.output import CHECK_FAILED, AsJson, counted, print_json, print_table, say, tell
+from headgate.cli.output import (
+    CHECK_FAILED,
+    INTERRUPTED,
+    AsJson,
+    confirmed,
+    counted,
+    print_json,
+    print_table,
+    say,
+    tell,
+)
 from headgate.cli.run import stop_on_signals
 from headgate.cli.stored import conditions_of, existing_store, tasks_where
 from headgate.config import Settings
@@ -103,13 +113,15 @@ def forget(
     *,
     where: Where = "",
     conversations: Annotated[bool, Parameter(help="Delete only conversations; keep the scores.")] = False,
+    yes: Annotated[bool, Parameter(help="Delete without asking; needed where there is no terminal.")] = False,
     dry_run: Annotated[bool, Parameter(help="Delete nothing; say how much would be deleted.")] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Delete stored samples, or only their conversations, at once and for good; `--until 90d` selects older ones.
+    """Delete stored samples, or only their conversations, for good; `--until 90d` selects older ones.
 
-    Samples that wait in the campaign's journal are stored first, and the journal is scrubbed. Exit status 4 when
-    something is left, because it cannot be read or waits in the journal of a running campaign.
+    On a terminal it says what would be deleted, and asks; elsewhere it deletes nothing without `--yes`. Samples that
+    wait in the campaign's journal are stored first, and the journal is scrubbed. Exit status 4 when something is left,
+    because it cannot be read or waits in the journal of a running campaign.
     """
     given = choices or SampleChoices()
     settings, chosen = given.load().settings, given.chosen()
@@ -117,12 +129,19 @@ def forget(
         step = "Name them, by --until, --model, --environment or --where."
         raise InvalidInputError("forget was not told which samples", next_step=step)
     store = existing_store(settings)
-    waiting = asyncio.run(_stored_first(store, settings, dry_run=dry_run))
-    done = asyncio.run(_forgotten(store, chosen, where, conversations=conversations, dry_run=dry_run))
-    what = f"{'conversations of ' if conversations else ''}{counted(done.samples, 'sample')}"
-    size = f"{done.conversation_bytes:,} bytes of conversations in {counted(done.parts, 'part')}"
-    document = asdict(done) | {"waiting": waiting, "dry_run": dry_run}
-    tell(document, f"{'would delete' if dry_run else 'deleted'} {what}, {size}", as_json=as_json)
+
+    def forgotten(*, dry_run: bool) -> tuple[storage.Forgotten, int, str]:
+        waiting = asyncio.run(_stored_first(store, settings, dry_run=dry_run))
+        done = asyncio.run(_forgotten(store, chosen, where, conversations=conversations, dry_run=dry_run))
+        what = f"{'conversations of ' if conversations else ''}{counted(done.samples, 'sample')}"
+        size = f"{done.conversation_bytes:,} bytes of conversations in {counted(done.parts, 'part')}"
+        unread = f", and what fits of {counted(waiting, 'sample')} in the journal" if dry_run and waiting else ""
+        return done, waiting, f"{'would delete' if dry_run else 'deleted'} {what}, {size}{unread}"
+
+    if not (yes or dry_run or confirmed(f"forget {forgotten(dry_run=True)[2]}")):
+        return INTERRUPTED
+    done, waiting, said = forgotten(dry_run=dry_run)
+    tell(asdict(done) | {"waiting": waiting, "dry_run": dry_run}, said, as_json=as_json)
     still_there = [f"left out {each.path}: {each.reason}" for each in done.problems]
     still_there += [f"{counted(waiting, 'sample')} in the journal not looked at"] if waiting else []
     for line in still_there:

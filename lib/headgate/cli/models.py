@@ -1,10 +1,14 @@
-"""`headgate models`: whom there is to sample, and how the engines of those that Headgate serves stand."""
+"""`headgate models`: whom there is to sample, how, at what price, and what is left of their budgets."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from functools import reduce
+from itertools import chain
+from typing import Any, Final
 
 import httpx
 
@@ -12,45 +16,105 @@ from headgate import reports
 from headgate.cli.options import PricedRosterChoices
 from headgate.cli.output import AsJson, counted, print_json, print_table
 from headgate.config import Settings
-from headgate.core import Model
+from headgate.core import NO_SPENDING, Model, Price, Spending
 from headgate.core.errors import HeadgateError
 from headgate.core.status import EngineStatus
 from headgate.sampling import read_prices, roster_source
+from headgate.storage import Journal
 from headgate.telemetry import MonitorClient
+
+_COLUMNS: Final = (
+    *("uid", "name", "revision", "served as", "endpoint", "has key", "weight", "parallel"),
+    *("lane", "price", "batch price", "budgets", "engines", "paused"),
+)
+_WHERE_SET: Final = _COLUMNS.index("lane")
+"""From here on, columns stand in the table only where a model has something in them."""
+
+_UNITS: Final = {"daily_tokens": "tokens", "daily_requests": "requests", "daily_cost": "cost"}
+"""Budget -> what it counts, in the order of `Spending`; costs and prices are in millionths there."""
 
 
 def models(choices: PricedRosterChoices | None = None, *, as_json: AsJson = False) -> int:
-    """Check the roster and list its models. Keys are never shown.
+    """Check the roster and list its models, with lanes, prices and budgets where they are set. Keys are never shown.
 
-    While a campaign with --enable-monitoring runs, it shows which models are paused and why, and the state of the
-    engines of those served from weights: asleep, waiting, starting, awake, or failed and why.
+    Prices are per million tokens, of prompt and completion. What is left of a budget is what a campaign with
+    --enable-monitoring tells while it runs, else what its journal says. While one runs, it also shows which models are
+    paused and why, and the state of the engines of those served from weights: asleep, waiting, starting, awake, or
+    failed and why.
     """
     settings = (choices or PricedRosterChoices()).load().settings
     roster = asyncio.run(roster_source(settings.roster).load())
+    prices = read_prices(settings.prices)
     if settings.daily_cost is not None or any(model.budget.daily_cost is not None for model in roster.models):
         from headgate.run import budgets  # noqa: PLC0415 - most rosters have no need of what it imports
 
-        budgets.refuse_unpriced(roster.models, settings, read_prices(settings.prices))
-    rows: list[tuple[object, ...]] = [
-        (m.uid, m.name, m.revision, m.request_name, m.endpoint, "yes" if m.api_key else "no", m.weight, m.max_parallel)
+        budgets.refuse_unpriced(roster.models, settings, prices)
+    told = asyncio.run(_told(settings))
+    left = _budgets(roster.models, settings, told)
+    lanes = ", ".join(f"{name}={lane}" for name, lane in settings.lanes.items())
+    rows: list[list[Any]] = [
+        [
+            *(m.uid, m.name, m.revision, m.request_name, m.endpoint, "yes" if m.api_key else "no", m.weight),
+            *(m.max_parallel, m.lane or lanes, *_by_lane(prices.of(m)), left[m.key]),
+            *(_engines(m, told), told.get(m.key, {}).get("pause_reason") or ""),
+        ]
         for m in roster.models
     ]
-    told = asyncio.run(_told(settings))
-    columns: tuple[str, ...] = ("uid", "name", "revision", "served as", "endpoint", "has key", "weight", "parallel")
-    if any(model.serve is not None for model in roster.models):
-        columns += ("engines",)
-        rows = [(*row, _engines(model, told)) for row, model in zip(rows, roster.models, strict=True)]
-    if any(one["status"] == "paused" for one in told.values()):
-        columns += ("paused",)
-        paused = [told.get(model.key, {}).get("pause_reason") or "" for model in roster.models]
-        rows = [(*row, why) for row, why in zip(rows, paused, strict=True)]
     if as_json:
-        print_json([dict(zip((c.replace(" ", "_") for c in columns), row, strict=True)) for row in rows])
-    else:
-        print_table(
-            counted(len(rows), "model"), columns, rows, right=(0, 6, 7), spare=("weight", "has key", "served as")
-        )
+        print_json([dict(zip((c.replace(" ", "_") for c in _COLUMNS), row, strict=True)) for row in rows])
+        return 0
+    for row in rows:
+        row[9:11] = ["{input:g}/{output:g}".format(**price) if price else "" for price in row[9:11]]
+        row[11] = ", ".join(map(_left, row[11]))
+    shown = [at for at in range(len(_COLUMNS)) if at < _WHERE_SET or any(row[at] for row in rows)]
+    titles = {"price": "price in/out", "batch price": "in batches", "budgets": "left of 24 h"}
+    named, cells = [titles.get(_COLUMNS[at], _COLUMNS[at]) for at in shown], [[row[at] for at in shown] for row in rows]
+    spare = ("in batches", "weight", "has key", "served as", "parallel", "uid", "revision")
+    print_table(counted(len(rows), "model"), named, cells, right=(0, 6, 7), spare=spare)
     return 0
+
+
+def _by_lane(price: Price | None) -> list[dict[str, float] | None]:
+    """Return prices in the currency per million tokens, at once and in batches."""
+    lanes = (price.now, price.batch) if price else (None, None)
+    return [of and {what: amount / 1e6 for what, amount in of._asdict().items()} for of in lanes]
+
+
+def _budgets(
+    models: Sequence[Model], settings: Settings, told: Mapping[str, Mapping[str, Any]]
+) -> dict[str, list[dict[str, Any]]]:
+    """Return by model what 24 h allow, what is used of that, held by episodes in progress, and left."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for model in models:
+        own = {name: getattr(model.budget, name) for name in _UNITS}
+        limits = {name: getattr(settings, name) if limit is None else limit for name, limit in own.items()}
+        at_rest = [{"name": name, "used": 0.0, "held": 0.0, "limit": limit} for name, limit in limits.items()]
+        said = told[model.key].get("budgets", ()) if model.key in told else at_rest
+        found[model.key] = [dict(one) for one in said if one["limit"] is not None]
+    if any(found[model.key] for model in models if model.key not in told):
+        for key, (tokens, requests, cost) in _spent(settings).items():
+            used = dict(zip(_UNITS, (tokens, requests, cost / 1e6), strict=True))
+            for one in found.get(key, ()) if key not in told else ():
+                one["used"] = used[one["name"]]
+    for one in chain.from_iterable(found.values()):
+        one["left"] = max(0.0, one["limit"] - one["used"])
+    return found
+
+
+def _spent(settings: Settings) -> dict[str, Spending]:
+    """Return what the journal of a campaign counts of each model in the last 24 h."""
+    if not Journal.is_there(settings.journal, settings.campaign):
+        return {}
+    with closing(Journal(settings.journal, settings.campaign)) as journal, journal.told():
+        answers = journal.exchange_spending({}, time.time())
+    return {
+        model: reduce(Spending.plus, (spent for _, spent in answer.news), NO_SPENDING)
+        for model, answer in answers.items()
+    }
+
+
+def _left(budget: Mapping[str, Any]) -> str:
+    return f"{budget['left']:,.10g} of {budget['limit']:,.10g} {_UNITS[budget['name']]}"
 
 
 def _engines(model: Model, told: Mapping[str, dict[str, Any]]) -> str:

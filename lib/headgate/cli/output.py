@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from cyclopts import Parameter
 from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
+from rich.prompt import Confirm
 from rich.table import Table
 from rich.text import Text
 
@@ -109,6 +111,24 @@ def tell(document: Any, *lines: str, as_json: bool) -> int:
         for line in lines:
             say(line)
     return 0
+
+
+def confirmed(would: str) -> bool:
+    """Return whether whoever sits at the terminal wants what cannot be undone, which the sentence `would` tells.
+
+    Raises:
+        InvalidInputError: if there is no terminal.
+    """
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise InvalidInputError(
+            f"{would}, for good; nothing was done, as there is no terminal to ask at", next_step="Add --yes to do it."
+        )
+    say(f"{would}, for good", stderr=True)
+    with contextlib.suppress(EOFError):
+        if Confirm.ask("Go on?", console=console(stderr=True), default=False):
+            return True
+    say("nothing was done", stderr=True)
+    return False
 
 
 def write_page(path: Path, text: str) -> None:

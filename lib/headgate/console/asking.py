@@ -7,7 +7,7 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from headgate.console.sources import Asked, Source, Sources
 from headgate.core.errors import HeadgateError, UnauthorizedError
 from headgate.net.clients import client_of
 from headgate.placement import read_journal
+from headgate.storage import Journal, told
 from headgate.telemetry import MonitorClient
 
 _TIMEOUT_S: Final = 5.0
@@ -53,7 +54,7 @@ async def opened_sources(
         found: list[Source] = []
         for address in runs:
             monitor = await stack.enter_async_context(MonitorClient(settings, address))
-            found.append(RunSource(monitor))
+            found.append(RunSource(monitor, settings))
         for address in jobqueues:
             token = settings.jobqueue_token.get_secret_value()
             client = await stack.enter_async_context(client_of(_root(address), token, timeout_s=_TIMEOUT_S))
@@ -69,17 +70,33 @@ async def opened_sources(
 
 
 class RunSource(Source):
-    """A campaign, by its monitoring API."""
+    """A campaign, by its monitoring API; of one that has ended, its journal says whether it was drained."""
 
-    def __init__(self, monitor: MonitorClient) -> None:
+    def __init__(self, monitor: MonitorClient, settings: Settings | None = None) -> None:
         super().__init__("run", monitor.address, self._status)
         self.monitor = monitor
+        self._settings = settings
 
     async def _status(self) -> Asked:
-        said = await self.monitor.document("/status", {"controls": "true"})
+        try:
+            said = await self.monitor.document("/status", {"controls": "true"})
+        except httpx.ConnectError:
+            if self.down_since is None and self.said:
+                self.ended_by = await asyncio.to_thread(self._drained)
+            raise
         said.setdefault("controls", None)  # nothing steers it
         rows = sum(len(said.get(name, ())) for name in ("pairs", "models", "requests"))
         return said, _figures_of_run(said), rows
+
+    def _drained(self) -> str:
+        """Return who drained the run that answered last, and why; empty where its journal does not say it."""
+        campaign = str(self.said.get("campaign", ""))
+        if self._settings is None or not campaign or not Journal.is_there(self._settings.journal, campaign):
+            return ""
+        with suppress(HeadgateError), closing(Journal(self._settings.journal, campaign)) as journal, journal.told():
+            orders = [one for one in journal.controls.latest() if one.what == "drain"]
+            return next((told(one) for one in orders if one.at >= self.said["started_at"]), "")
+        return ""
 
 
 class QueueSource(Source):

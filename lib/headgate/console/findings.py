@@ -90,13 +90,12 @@ def _silent(source: Source) -> Finding:
         before = f"; it last answered {duration(unseen_s)} earlier, and nobody looked in between"
     if source.is_gone and source.kind == "run":
         was = f"; it was {state} when it last answered" if state and not before else before
-        has_ended = state in {"draining", "stopped"}
         return Finding(
             f"gone {source.address}",
-            "warn" if has_ended else "bad",
-            f"{what} {source.name} has ended",
-            f"nothing listens at {source.address} any more{was}",
-            "" if has_ended else "Its log says why. The same command takes up what was open.",
+            "warn" if source.is_over else "bad",
+            f"{what} {source.name} {'was drained and ' if source.ended_by else ''}has ended",
+            source.ended_by or f"nothing listens at {source.address} any more{was}",
+            "" if source.is_over else "Its log says why. The same command takes up what was open.",
             source.down_since,
         )
     todo = "Start it, or correct the address that the console was given."
@@ -147,16 +146,19 @@ def _paused(source: Source, said: Document) -> Iterator[Finding]:
             by_reason.setdefault(_PAUSE_COUNT.sub("", str(model["pause_reason"] or "paused")), []).append(model)
     for reason, models in by_reason.items():
         first = min((one["pause_until"] for one in models if one["pause_until"]), default=None)
-        again = f"; tried again in {duration(first - said['captured_at'])}" if first else ""
         error = next((one["last_error"] for one in models if one["last_error"]), "")
-        is_failing = bool(first)
+        is_failing = "service errors" in reason
+        again = f"; tried again in {duration(first - said['captured_at'])}" if first and is_failing else ""
+        todo = "It goes on by itself." if first else "Resume it when it may go on."
+        if is_failing:
+            todo = "Look at the endpoint; Retry ends the pause at once."
         yield Finding(
             f"paused {reason}",
             "bad" if is_failing else "warn",
             f"{_named(one['model'] for one in models)} {'is' if len(models) == 1 else 'are'} paused",
             f"{reason}{again}" + (f"; last error: {error}" if error and is_failing else ""),
-            "Look at the endpoint; Retry ends the pause at once." if is_failing else "Resume it when it may go on.",
-            min((one["last_error_at"] for one in models if one["last_error_at"]), default=None) if is_failing else None,
+            todo,
+            min((one["paused_since"] for one in models if one["paused_since"]), default=None),
             _steer_link(source, said, reason, models),
         )
 
@@ -226,7 +228,7 @@ def _budgets(source: Source, said: Document) -> Iterator[Finding]:
             "budgets",
             "warn",
             f"{_named(dict.fromkeys(model for model, _ in spent))} spent the {budget['name'].replace('_', ' ')}",
-            f"{budget['used']:,.0f} used and {budget['held']:,.0f} held of {budget['limit']:,.0f} in 24 h",
+            f"{budget['used']:,.10g} used and {budget['held']:,.10g} held of {budget['limit']:,.10g} in 24 h",
             "Wait until the 24 h have passed, or raise the budget.",
             link=f"/gates?run={quote(source.address)}",
         )

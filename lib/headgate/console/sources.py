@@ -49,6 +49,7 @@ class Source:
         down_since: when it first did not answer; None while it does.
         problem: why it does not.
         is_gone: nothing listens at its address, and something did before: it has ended.
+        ended_by: who drained it, and why, where that is known of one that is gone.
         is_late: it was asked and has not answered yet, and what it said last is old.
         history: of its figures.
     """
@@ -62,6 +63,7 @@ class Source:
         self.down_since: float | None = None
         self.problem = ""
         self.is_gone = False
+        self.ended_by = ""
         self.is_late = False
         self.history = History()
         self._ask = ask
@@ -72,6 +74,11 @@ class Source:
     def is_up(self) -> bool:
         """Whether what it said last can be taken for what it is like now."""
         return self.seen_at is not None and self.down_since is None and not self.is_late
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is gone because somebody had it end."""
+        return self.is_gone and (bool(self.ended_by) or self.said.get("state") in {"draining", "stopped"})
 
     @property
     def name(self) -> str:

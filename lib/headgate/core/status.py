@@ -82,6 +82,8 @@ class ModelStatus:
     budgets: tuple[BudgetStatus, ...] = ()
     engines: EngineStatus | None = None
     """None for a model with an endpoint."""
+    paused_since: float | None = None
+    """Of pauses in a row for errors, when the first one began."""
 
 
 @dataclass(frozen=True, slots=True)

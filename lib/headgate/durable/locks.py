@@ -20,6 +20,9 @@ from headgate.core import HolderId
 _HOLDER_BYTES: Final = 1_000
 _YOUNG_S: Final = 60.0
 _GLANCE_S: Final = 0.01
+_SWEEP_EVERY_S: Final = 60.0
+_swept: Final[dict[tuple[str, str], float]] = {}
+"""When this process last looked for folders that the killed left; some make a folder several times a second."""
 
 
 class LockHeldError(Exception):
@@ -180,17 +183,22 @@ def folder_locked(folder: Path, *, where_possible: bool = False) -> Iterator[Non
 
 
 @contextmanager
-def temporary_folder(prefix: str) -> Iterator[Path]:
+def temporary_folder(prefix: str, place: str | None = None) -> Iterator[Path]:
     """Give a folder of one's own that goes with the context, and remove those whose owners were killed before.
 
     Args:
-        prefix: of the folder's name, among those of this user in the folder for temporary files.
+        prefix: of the folder's name, among those of this user.
+        place: where it lies; by default in the folder for temporary files.
     """
-    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
-        with suppress(OSError):
-            _remove_unowned(left)
+    place = place or tempfile.gettempdir()
+    now = time.time()
+    if now - _swept.get((place, prefix), 0.0) > _SWEEP_EVERY_S:
+        _swept[place, prefix] = now
+        for left in Path(place).glob(f"{prefix}*"):
+            with suppress(OSError):
+                _remove_unowned(left)
     with (
-        tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name,
+        tempfile.TemporaryDirectory(prefix=prefix, dir=place, ignore_cleanup_errors=True) as name,
         folder_locked(Path(name), where_possible=True),
     ):
         yield Path(name)

@@ -51,7 +51,8 @@ class ElasticConfig(BaseModel):
             more and waits less.
         urgent_interval: a request that has to wait is a reason to decide at once, but not more often than this.
         confirm_interval: between the two readings that have to find a worker idle before it is put to sleep.
-        stream_drain_timeout: how long a draining worker may go on with answers that have begun to arrive.
+        stream_drain_timeout: how long a draining worker may go on with answers that have begun to arrive, at least
+            `engine_timeout` times `engine_attempts`; what takes longer ends with the error `request_lost`.
         engine_timeout: one call of an engine takes so long at most.
         start_timeout: starting a worker takes so long at most, its lease and all attempts included.
         engine_attempts: a call of an engine that fails is made so often.

@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import sysconfig
-import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from headgate.core import errors
+from headgate.durable.locks import temporary_folder
 from headgate.environments.shares import MODEL, FairSlots
 from headgate.environments.uninterrupted import uninterrupted
 
@@ -223,7 +223,7 @@ async def _run(
     started = time.monotonic()
     nice = _niceness(_NICEST if slots.is_heavy(MODEL.get()) else _NICE)
     with (
-        tempfile.TemporaryDirectory(prefix="headgate-sandbox-") as folder,
+        temporary_folder("headgate-sandbox-") as folder,
         _memory_file(program) as program_fd,
         _memory_file(stdin) as stdin_fd,
     ):

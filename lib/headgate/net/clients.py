@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
 
 from headgate.core.errors import InvalidInputError
 
 
-def client_of(address: str, token: str, *, timeout_s: float) -> httpx.AsyncClient:
+def client_of(address: str, token: str, *, timeout_s: float, **further: Any) -> httpx.AsyncClient:
     """Return a client of a service, whose paths are relative to its address.
 
     The proxies of the environment are for the world outside; SSL_CERT_FILE holds all the same.
@@ -16,6 +18,7 @@ def client_of(address: str, token: str, *, timeout_s: float) -> httpx.AsyncClien
         address: `http://HOST:PORT` or `https://HOST:PORT`.
         token: that the service asks for; may be empty.
         timeout_s: of each call.
+        further: for httpx's client, such as `limits`.
 
     Raises:
         InvalidInputError: the address is none.
@@ -27,4 +30,6 @@ def client_of(address: str, token: str, *, timeout_s: float) -> httpx.AsyncClien
         )
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     verify = httpx.create_ssl_context()
-    return httpx.AsyncClient(base_url=address, headers=headers, timeout=timeout_s, trust_env=False, verify=verify)
+    return httpx.AsyncClient(
+        base_url=address, headers=headers, timeout=timeout_s, trust_env=False, verify=verify, **further
+    )

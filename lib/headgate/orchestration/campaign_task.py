@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import closing
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from prefect.client.schemas.objects import State
@@ -15,6 +13,7 @@ from prefect.events import emit_event
 
 from headgate.config import Settings
 from headgate.core.errors import SamplesKeepFailingError, StoreNotWritableError
+from headgate.durable.locks import temporary_folder
 from headgate.orchestration.artifacts import RunArtifacts, publish, publish_link
 from headgate.orchestration.engines import engine_hosts
 from headgate.orchestration.inputs import SamplingOrder, cluster_for, report_store_for, roster_for, store_for
@@ -117,8 +116,8 @@ async def _traced(settings: Settings, reports: str, subject: str) -> AsyncIterat
         yield settings
         return
     store = await report_store_for(reports)
-    with tempfile.TemporaryDirectory(prefix="headgate-trace-") as folder:
-        trace = Path(folder) / _FILE
+    with temporary_folder("headgate-trace-") as folder:
+        trace = folder / _FILE
         try:
             yield settings.model_copy(update={"trace_file": str(trace)})
         finally:

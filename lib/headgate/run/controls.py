@@ -122,7 +122,7 @@ def _known(noun: str, name: str, known: Collection[str]) -> str:
         return same[0]
     raise NotFoundError(
         f"this campaign has no {noun} {name[:100]!r}{did_you_mean(name, known)}",
-        next_step=f"`headgate {noun}s` lists what there is; a model is NAME or NAME@REVISION.",
+        next_step=f"`headgate {noun}s` lists what there is{'; a model is NAME or NAME@REVISION' * (noun == 'model')}.",
     )
 
 
@@ -138,7 +138,10 @@ def _value(what: str, value: ControlValue, model: str | None, environment: str |
         "the whole run": model is None and environment is None,
     }
     if not fits.get(rule.subject, True):
-        raise InvalidInputError(f"a {what} is of {rule.subject} (got {subject_of(model, environment)})")
+        raise InvalidInputError(
+            f"a {what} is of {rule.subject} (got {subject_of(model, environment)})",
+            next_step="Name it by --model, --environment, both, or neither for the whole run.",
+        )
     if value is None:
         return None
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

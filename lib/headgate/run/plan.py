@@ -126,7 +126,7 @@ class RunPlan:
             InvalidInputError: if the window has no length.
         """
         if self.duration_s is not None and not self.duration_s > 0:
-            raise InvalidInputError(f"the window must last longer than 0 s (got {self.duration_s:g})")
+            raise InvalidInputError(f"the window (--duration) must last longer than 0 s (got {self.duration_s:g})")
         if not self.environments:
             raise InvalidSettingError(
                 "no environment is to be sampled", next_step="`headgate environments` lists what is installed."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
@@ -12,6 +11,7 @@ from headgate.config import Settings
 from headgate.core import Clock
 from headgate.core.errors import StoreError
 from headgate.core.events import Event, RowsQuarantined, StoreFailed
+from headgate.durable.locks import temporary_folder
 from headgate.jobqueue import JobState
 from headgate.jobqueue.wire_servers import LaneOut
 from headgate.run.job_collector import JobCollector, ScoreTally
@@ -194,7 +194,7 @@ class _Drain:
     async def run(self, stop: asyncio.Event, on_progress: OnProgress | None) -> int:
         """Pass on what the queue has, to its end; return how many samples the store has not accepted."""
         rules, collector = self.rules, self.collector
-        with tempfile.TemporaryDirectory(prefix="headgate-drain-") as folder:
+        with temporary_folder("headgate-drain-") as folder:
             settings = Settings(
                 campaign=collector.rules.campaign,
                 journal=folder,

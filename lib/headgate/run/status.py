@@ -128,12 +128,14 @@ def model_status(sampler: ModelSampler, parts: Parts, now: float) -> ModelStatus
     model, pause, dispatcher = sampler.model, sampler.pause, parts.dispatcher
     is_paused = pause.is_paused(now)
     stop = parts.requests.budgets.stop_of(model.key) if parts.requests is not None else None
-    reason, until = (f"service errors (pause {pause.level})", pause.paused_until) if is_paused else (None, None)
+    reason, until, since = None, None, None
+    if is_paused:
+        reason, until, since = f"service errors (pause {pause.level})", pause.paused_until, pause.since
     if stop is not None:
-        reason, until = stop.reason, stop.until
+        reason, until, since = stop.reason, stop.until, stop.since
     steered = parts.controls.pause_of(model.key, None)
     if steered is not None:
-        reason, until = control_words(steered), None
+        reason, until, since = control_words(steered), None, steered.at
     return ModelStatus(
         uid=model.uid,
         model=model.key,
@@ -142,6 +144,7 @@ def model_status(sampler: ModelSampler, parts: Parts, now: float) -> ModelStatus
         is_paused=is_paused or stop is not None or steered is not None,
         pause_reason=reason,
         pause_until=until,
+        paused_since=since,
         rate_multiplier=sampler.multiplier,
         configured_daily_rate=sum(sampler.rate_per_day(e) for e in sampler.environments),
         samples_1h=sampler.counts(now, _HOUR_S),

@@ -31,6 +31,8 @@ class ErrorPause:
     level: int = 0
     paused_at: float | None = None
     paused_until: float | None = None
+    since: float | None = None
+    """When the first of the pauses in a row began, also one of an earlier life; None while the service answers."""
 
     def is_paused(self, now: float) -> bool:
         """Return whether the model is paused at `now`."""
@@ -54,6 +56,7 @@ class ErrorPause:
         duration = self._length_s(self.level)
         self.level = min(self.level + 1, 40)
         self.paused_at = now
+        self.since = now if self.since is None else self.since
         self.paused_until = now + duration
         return duration
 
@@ -66,11 +69,12 @@ class ErrorPause:
         """Begin anew: no error was seen, and no pause made."""
         self.consecutive = 0
         self.level = 0
-        self.paused_until = None
+        self.paused_until = self.since = None
 
     def restore(self, level: int, paused_until: float, now: float) -> None:
         """Take over the pause of an earlier life."""
         self.level = level
+        self.since = paused_until - sum(map(self._length_s, range(level)))
         if paused_until > now:
             self.paused_at = now
             self.paused_until = min(paused_until, now + self._length_s(max(level - 1, 0)))

@@ -54,7 +54,7 @@ def _value(value: JsonValue) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return f"{value:.6g}" if abs(value) < 1e6 else f"{value:.0f}"
     if isinstance(value, list):
         return ",".join(_value(item) for item in value) or "-"
     if isinstance(value, dict):

@@ -100,6 +100,7 @@ def model(status: campaign_status.CampaignStatus, uid: str, noun: str = "Model")
     one = found[0]
     detail = {
         "pause_until": one.pause_until,
+        "paused_since": one.paused_since,
         "samples_24h": dict(one.samples_24h),
         "last_error_time": one.last_error_at,
         "in_flight": one.in_flight,

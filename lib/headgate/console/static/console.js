@@ -5,6 +5,10 @@
   const byId = (id) => document.getElementById(id);
   const link = byId("link"), dialog = byId("dialog"), dialogBody = byId("dialog-body");
 
+  // On a phone the screens are a strip, of which the current one is to be seen.
+  const here = document.querySelector(".top nav a[aria-current]");
+  if (here) here.parentElement.scrollLeft = here.offsetLeft + here.offsetWidth / 2 - here.parentElement.clientWidth / 2;
+
   // Changes.
   function tick() {
     if (!document.hidden) document.body.dispatchEvent(new CustomEvent("tick"));

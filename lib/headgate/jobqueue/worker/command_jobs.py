@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from headgate.core import Clock, SystemClock, redacted
 from headgate.core.errors import InvalidInputError
+from headgate.durable.locks import temporary_folder
 from headgate.jobqueue.errors import ResultRefusedError, StaleLeaseError
 from headgate.jobqueue.worker.held_job import HeldJob
 from headgate.jobqueue.worker.reservation import command_environment, reservation_socket
@@ -109,8 +110,7 @@ class CommandJobs:
             if results is not None:
                 # Before hours of work, that their result would be refused.
                 await asyncio.to_thread(check_place, place_of(job, results), _claim(job))
-            with _folder() as name:
-                folder = Path(name)
+            with _folder() as folder:
                 log = self._log_file(job, folder)
                 status = await self._run(command, job, folder, log)
                 await self._settle(job, status, folder / "result.json", log)
@@ -221,13 +221,10 @@ def _claim(job: HeldJob) -> dict[str, Any]:
     return {"job_id": job.id, "epoch": job.epoch}
 
 
-def _folder() -> tempfile.TemporaryDirectory[str]:
+def _folder() -> contextlib.AbstractContextManager[Path]:
     """Return a folder for one attempt, on this machine, with a path that a Unix socket can have."""
     place = tempfile.gettempdir()
-    return tempfile.TemporaryDirectory(
-        prefix="headgate-job-", dir=place if len(place.encode()) < _SOCKET_CHARS - 40 else "/tmp", # noqa: S108
-        ignore_cleanup_errors=True,
-    )  # fmt: skip
+    return temporary_folder("headgate-job-", place if len(place.encode()) < _SOCKET_CHARS - 40 else "/tmp")  # noqa: S108
 
 
 def _result_in(path: Path) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.jobqueue import errors
 from headgate.jobqueue.errors import QueueUnreachableError
 from headgate.jobqueue.wire import ProblemOut
+from headgate.net.clients import client_of
 
 URL_VARIABLES: Final = ("HEADGATE_JOBQUEUE_URL", "JOB_QUEUE_URL")
 """Environment variables that name the server, the first one that is set; the second is the legacy protocol's."""
@@ -67,11 +68,6 @@ class QueueAddress:
                 "the token of the job queue has characters that no token has", next_step=_WHOLE_TOKEN
             )
         return cls(f"{parts.scheme}://{place}{parts.path.rstrip('/')}", Secret(token))
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """Headers that every request carries."""
-        return {"Authorization": f"Bearer {self.token.reveal()}"} if self.token else {}
 
 
 def queue_address(url: str | None = None, environ: Mapping[str, str] | None = None) -> QueueAddress:
@@ -154,14 +150,9 @@ class Requests:
     def __init__(self, address: QueueAddress, retry: RetryPolicy, transport: httpx.AsyncBaseTransport | None) -> None:
         self._retry = retry
         self._rng = random.Random()
-        self._http = httpx.AsyncClient(
-            base_url=address.url,
-            headers={**address.headers, "User-Agent": "headgate-jobqueue"},
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
-            trust_env=False,
-            verify=httpx.create_ssl_context(),  # with SSL_CERT_FILE, which `trust_env` would leave out
-            transport=transport,
-        )
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
+        token = address.token.reveal()
+        self._http = client_of(address.url, token, timeout_s=ANSWER_S, limits=limits, transport=transport)
 
     async def close(self) -> None:
         """Close the connections; legal twice."""
