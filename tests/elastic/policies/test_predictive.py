@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.elastic.errors import InvalidElasticError
 from headgate.elastic.policies import Predictive
-from headgate.elastic.policies.rehearsal import queue_slots
+from headgate.elastic.policies.rehearsal import Outlook, queue_slots
 from tests.elastic.policies.conftest import Flow, config, demand, wanted
 
 
@@ -55,10 +55,17 @@ def test_workers_that_are_not_needed_for_an_hour_sleep_although_no_start_was_mea
     assert flow.run(0.2, 3600.0)[-1] <= 2
 
 
+def test_a_queue_is_met_by_the_load_of_now_where_a_start_is_longer_than_a_request() -> None:
+    risen = Outlook(present=32.0, level=8.0, past={})
+    told = demand(running=8, waiting=24, start_s=30.0)
+    assert queue_slots(24, risen, 1, told) == pytest.approx(24 / 15 + 32 - 8)
+    assert queue_slots(24, risen, 1, demand(running=8, waiting=24, start_s=1.0)) == 24
+    assert queue_slots(0, risen, 1, told) == 0
+
+
 def test_each_request_of_a_queue_gets_a_slot_before_a_start_was_measured() -> None:
     told = demand(running=8, waiting=24, start_s=30.0, has_started=False)
-    assert queue_slots(24, 8.0, 1, told) == 24
-    assert queue_slots(24, 8.0, 1, demand(running=8, waiting=24, start_s=30.0)) == 24 * 2 / 30
+    assert queue_slots(24, Outlook(present=8.0, level=8.0, past={}), 1, told) == 24
 
 
 def test_headroom_is_read_as_a_price() -> None:

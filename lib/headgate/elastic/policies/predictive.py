@@ -91,7 +91,7 @@ class Predictive:
             kept = demand.awake if now - self._opened_at < _OPENING_S else 0
             return Desired(max(kept, whole(demand.worth)), "the load is not known yet")
         outlook = self._learn(demand, now)
-        queue = queue_slots(demand.waiting, outlook.level, demand.awake, demand)
+        queue = queue_slots(demand.waiting, outlook, demand.awake, demand)
         need = outlook.need(self._lead.rule) + queue
         wanted = whole(need / demand.slots)
         if wanted >= demand.awake:

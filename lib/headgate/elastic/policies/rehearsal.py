@@ -12,6 +12,9 @@ from typing import Final, Literal
 from headgate.elastic.demand import Demand, whole
 from headgate.elastic.policies.history import Highest
 
+_REST: Final = 1.4
+"""Standard deviations that are to spare before a worker is given up; two loads differ by chance by as much."""
+
 _NO_REST: Final = 1.0
 """Slots that are free where what was enough before is followed, which hardly moves."""
 
@@ -118,10 +121,10 @@ class Outlook:
     def rest(self, rule: Staffing) -> float:
         """Return the slots that have to be free beyond that before a worker is given up.
 
-        Without them a load between two numbers of workers would go back and forth. By the present load it is a standard
-        deviation of Poisson arrivals.
+        Without them a load between two numbers of workers would go back and forth. By the present load it is
+        so many standard deviations of Poisson arrivals.
         """
-        return math.sqrt(max(1.0, self.present)) if rule.by == "present" else min(_NO_REST, self.need(rule))
+        return _REST * math.sqrt(max(1.0, self.present)) if rule.by == "present" else min(_NO_REST, self.need(rule))
 
 
 class Rehearsal:
@@ -162,7 +165,7 @@ class Rehearsal:
         self.waited_s = self.waited_s * keep + (max(0.0, before - was_room) + waiting) / 2 * tick.lasted_s
         self.worker_s = self.worker_s * keep + self._wanted * tick.lasted_s
 
-        need = outlook.need(self.rule) + queue_slots(waiting, outlook.level, self._wanted, demand)
+        need = outlook.need(self.rule) + queue_slots(waiting, outlook, self._wanted, demand)
         self.most = self._needs.note(need + outlook.rest(self.rule), now)
         wanted = whole(need / demand.slots)
         if wanted < self._wanted:
@@ -184,13 +187,15 @@ class Rehearsal:
         self._wanted = wanted
 
 
-def queue_slots(waiting: float, level: float, awake: int, demand: Demand) -> float:
+def queue_slots(waiting: float, outlook: Outlook, awake: int, demand: Demand) -> float:
     """Return the slots that work off what will wait, in the time of a start or of one request if that is longer.
 
-    Those that are awake or starting are enough for a short queue: it will be gone before another could help. Each
-    request gets a slot before a start was measured.
+    Those that are awake or starting are enough for a short queue: it will be gone before another could help. The load
+    that they meet is that of the last arrivals, or of now where a start is the longer. Each request gets a slot before
+    a start was measured.
     """
     if not waiting or not demand.service_s:
         return 0.0
     services = demand.start_s / demand.service_s if demand.has_started else 1.0
-    return max(0.0, waiting + (level - awake * demand.slots) * services) / max(1.0, services)
+    load = outlook.level if demand.start_s <= demand.service_s else max(outlook.level, outlook.present)
+    return max(0.0, waiting + (load - awake * demand.slots) * services) / max(1.0, services)
