@@ -1,13 +1,15 @@
-"""Drawn tables of models × tasks, and the rules that decide from a part of one which models score higher."""
+"""Tables of models × tasks, drawn or recorded, and the rules that rank models by a part of one."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Self
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from headgate.config import Settings
@@ -21,6 +23,7 @@ _LEVEL: Final = 0.05
 _ROUNDING: Final = 1e-9
 _ROWS_AT_ONCE: Final = 4
 _KINDS: Final[tuple[BaselineKind, ...]] = ("random", "greedy", "solver")
+_RECORDED: Final = Path(__file__).with_name("small_models.parquet")
 _FAQ_ACTIVE: Final = 0.5
 """Share of the budget over which FAQ moves from learning the model's factors to the least variance."""
 
@@ -138,6 +141,37 @@ class Played:
         return Table(scores, _tokens(rng, scores))
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What real language models made of real tasks, as `scripts/ranking_table.py` sampled them.
+
+    Attributes:
+        scores: models × environments × tasks.
+        tokens: likewise, of prompts and answers.
+    """
+
+    scores: Floats
+    tokens: Floats
+    name: str = "small language models"
+    known: int = 0
+    holds: bool = True
+
+    @classmethod
+    def read(cls) -> Self:
+        """Read the table that comes with the benchmarks: every model has every task once."""
+        axes = ("model", "environment", "task")
+        frame = pl.read_parquet(_RECORDED).sort(axes)
+        shape = [frame[axis].n_unique() for axis in axes]
+        scores, tokens = (frame[name].to_numpy().astype(np.float64).reshape(shape) for name in ("score", "tokens"))
+        return cls(scores, tokens)
+
+    def table(self, rng: np.random.Generator, rows: float = 1.0) -> Table:
+        """Draw the order of the tasks, all else is as it was; a row is one of each environment."""
+        tasks = self.scores.shape[2]
+        order = rng.permutation(tasks)[: max(8, round(tasks * rows))]
+        return Table(self.scores.mean(axis=1)[:, order], self.tokens.sum(axis=1)[:, order])
+
+
 def _tokens(rng: np.random.Generator, scores: Floats) -> Floats:
     models, rows = scores.shape
     lengths: Floats = 500.0 * rng.lognormal(0.0, 0.5, (models, 1)) * rng.lognormal(0.0, 0.8, rows)
@@ -179,6 +213,8 @@ class Ranked:
     cells: NDArray[np.int64]
     held: int | None = None
 
+
+Kind = Setting | Played | Recorded
 
 Rule = Callable[[Table, float, NDArray[np.int64]], Ranked]
 """Given a table, the indifference, and how many cells of each model the first rule took."""

@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from pathlib import Path
 
 import numpy as np
+import polars as pl
+import pytest
 
-from headgate_bench.ranking_tables import Played, Setting, Table, faq, strict, tokens_by_rates, told_the_truth
+from headgate_bench import ranking_tables
+from headgate_bench.ranking_tables import (
+    Played,
+    Recorded,
+    Setting,
+    Table,
+    faq,
+    sequential,
+    strict,
+    tokens_by_rates,
+    told_the_truth,
+)
+from tests.bench.tiny import bench
 
 NEW = Setting("a new one", 13, 400, known=12)
 
@@ -52,3 +68,40 @@ def test_samples_of_a_day_that_are_shared_by_what_they_rank_rank_all_pairs_for_f
     assert len(plain) == len(shared) == table.compared
     assert plain == sorted(plain)
     assert shared[-1] < plain[-1] <= table.tokens.sum()
+
+
+def test_each_small_model_has_each_recorded_task_once_with_a_score() -> None:
+    frame = pl.read_parquet(Path(ranking_tables.__file__).with_name("small_models.parquet"))
+    tasks = frame.group_by("model", "environment").agg(pl.col("task").sort())
+    models, environments = tasks["model"].unique(), tasks["environment"].unique()
+    assert tasks.height == len(models) * len(environments)
+    assert {tuple(row) for row in tasks["task"]} == {tuple(range(frame.height // tasks.height))}
+    assert frame["score"].is_between(0, 1).all()
+    assert frame["tokens"].min() > 0
+    assert {name.partition("-")[0] for name in models} == {"smollm2", "gemma3"}
+    means = frame.group_by("model").agg(pl.col("score").mean())["score"]
+    assert 0 < means.min() < means.max() < 1
+
+
+def test_tables_of_small_models_differ_in_the_order_of_tasks_alone() -> None:
+    recorded = Recorded.read()
+    first, second = (recorded.table(np.random.default_rng(seed)) for seed in (0, 1))
+    assert first.scores.shape == (recorded.scores.shape[0], recorded.scores.shape[2])
+    assert (first.scores != second.scores).any()
+    assert np.allclose(first.scores.mean(axis=1), recorded.scores.mean(axis=(1, 2)))
+    assert np.array_equal(np.sort(first.tokens), np.sort(second.tokens))
+    found = sequential(first, 0.05, np.zeros(0, dtype=np.int64))
+    assert found.pairs == first.compared
+    assert 0 < found.share <= 1
+
+
+def test_the_benchmark_shows_what_ranking_small_models_takes(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    name = "small language models"
+    _, printed = bench(
+        capsys, tmp_path, "ranking", f"kinds={name}", "errors=1", "environments=affine:sat-hard", "tasks=8"
+    )
+    artifact = json.loads(Path(printed["artifact"]).read_text())
+    assert artifact["notes"][0].startswith(f"{name}: ")
+    assert 0 < artifact["ratios"][f"tokens, sequential ranking: {name}"]["median"] <= 1

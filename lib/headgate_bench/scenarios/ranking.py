@@ -14,8 +14,10 @@ from headgate_bench.artifact import Bar, at_least, at_most
 from headgate_bench.definition import Bench, Chart, Outcome, Scenario, spread_of
 from headgate_bench.ranking_tables import (
     SETTINGS,
+    Kind,
     Played,
     Ranked,
+    Recorded,
     Rule,
     Setting,
     faq,
@@ -85,7 +87,8 @@ def measure(parameters: RankingParameters, bench: Bench) -> Outcome:
     """Return shares of tokens, errors and coverage, by setting and rule."""
     rows: list[dict[str, Any]] = []
     played = asyncio.run(Played.of(parameters.environments, parameters.tasks))
-    settings = [one for one in (*SETTINGS, played) if not parameters.kinds or one.name in parameters.kinds]
+    kinds = (*SETTINGS, played, Recorded.read())
+    settings = [one for one in kinds if not parameters.kinds or one.name in parameters.kinds]
     if not settings:
         raise InvalidInputError(f"no kind of table has such a name (got {', '.join(parameters.kinds)})")
     for number, setting in enumerate(settings):
@@ -97,12 +100,12 @@ def measure(parameters: RankingParameters, bench: Bench) -> Outcome:
     shared = [
         _shared(setting, parameters, (_CHOSEN_ON + bench.seed, number, table))
         for number, setting in enumerate(settings)
-        if setting.name in parameters.shared and not isinstance(setting, Played)
+        if setting.name in parameters.shared and isinstance(setting, Setting)
         for table in range(parameters.tables)
     ]
     bench.progress(0.8, "errors")
     for table in range(parameters.errors):
-        seed = (_CHOSEN_ON + bench.seed, len(settings), table)
+        seed = (_CHOSEN_ON + bench.seed, len(SETTINGS) + 1, table)
         rows += _replayed(_CLOSE, parameters.indifference, parameters, seed, {})
     return Outcome(
         bars=[*_bars(rows, parameters), *_bars_of_days(shared, parameters)],
@@ -118,7 +121,7 @@ def measure(parameters: RankingParameters, bench: Bench) -> Outcome:
 
 
 def _replayed(
-    setting: Setting | Played,
+    setting: Kind,
     indifference: float,
     parameters: RankingParameters,
     seed: Sequence[int],
@@ -203,7 +206,7 @@ def _bars(rows: Sequence[dict[str, Any]], parameters: RankingParameters) -> list
     ]  # fmt: skip
 
 
-def _note(setting: Setting | Played, rows: Sequence[dict[str, Any]], parameters: RankingParameters) -> str:
+def _note(setting: Kind, rows: Sequence[dict[str, Any]], parameters: RankingParameters) -> str:
     shares = {
         rule: float(np.mean(_values(rows, "share", setting=setting.name, rule=rule)))
         for rule in dict.fromkeys(row["rule"] for row in rows if row["setting"] == setting.name)
