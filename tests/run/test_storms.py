@@ -107,7 +107,14 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> float:
     return calm.throughput(*STORM)
 
 
-@pytest.mark.parametrize(("law", "retry_after_s"), [("adaptive", None), ("adaptive", 30.0), ("aimd", 30.0)])
+@pytest.mark.parametrize(
+    ("law", "retry_after_s"),
+    [
+        ("adaptive", 30.0),
+        pytest.param("adaptive", None, marks=pytest.mark.long),
+        pytest.param("aimd", 30.0, marks=pytest.mark.long),
+    ],
+)
 def test_a_storm_at_one_provider_costs_the_other_nothing_and_loses_no_sample(
     world: StormWorld, alone: float, law: str, retry_after_s: float | None
 ) -> None:
@@ -195,7 +202,7 @@ def test_a_model_that_leaves_in_a_storm_is_asked_no_more(world: StormWorld) -> N
     assert [r.provider for r in world.statuses[-1][1].requests] == ["http://calm/v1"]
 
 
-@pytest.mark.parametrize(("law", "least"), [("adaptive", 0.95), ("aimd", 0.8)])
+@pytest.mark.parametrize(("law", "least"), [("adaptive", 0.95), pytest.param("aimd", 0.8, marks=pytest.mark.long)])
 def test_a_provider_with_a_third_of_the_slots_is_kept_busy_and_loses_no_sample(
     world: StormWorld, law: str, least: float
 ) -> None:
