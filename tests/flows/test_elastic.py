@@ -55,12 +55,14 @@ async def test_a_run_publishes_a_table_a_report_figures_and_where_the_page_is(pr
     assert [each["site"]["start_s"] for each in document] == [1.0, 30.0]
 
 
+@pytest.mark.long
 async def test_the_figures_of_many_policies_fit_into_an_artifact(prefect: object, place: Path) -> None:
     await elastic_report(policies=ALL, starts_s=[1.0], scale=0.05)
     published = await artifacts_of((await newest_run(NAME)).id)
     _assert_all_figures(published, "1-s")
 
 
+@pytest.mark.long
 async def test_a_trace_is_replayed_with_measured_times_and_a_public_store_gives_a_link(
     prefect: object, place: Path
 ) -> None:

@@ -164,6 +164,7 @@ def test_an_episode_whose_time_ends_while_it_waits_runs_again_until_it_is_scored
     assert set(numbers) >= {int(i) for i in range(70)}
 
 
+@pytest.mark.long
 def test_a_provider_that_asks_for_an_hour_gets_its_rest_and_its_samples_wait(world: StormWorld) -> None:
     stormy = StormyProvider(storms=[(60.0, 120.0)], retry_after_s=3_600.0)
     world.run([model("calm"), model("stormy")], Providers(calm=StormyProvider(), stormy=stormy), duration_s=600.0)
@@ -189,6 +190,7 @@ def test_a_campaign_that_is_stopped_in_a_storm_keeps_its_tasks_open(world: Storm
     assert {s.error_kind for s in world.store.samples} == {None}
 
 
+@pytest.mark.long
 def test_a_model_that_leaves_in_a_storm_is_asked_no_more(world: StormWorld) -> None:
     class Shrinking:
         async def load(self) -> Roster:
