@@ -96,6 +96,7 @@ async def test_what_cannot_be_used_is_said_before_anything_is_measured(
     assert (await newest_run(NAME)).state.is_failed()
 
 
+@pytest.mark.long
 async def test_a_cancelled_run_ends_its_scenario_and_publishes_what_was_done(prefect: object, place: Path) -> None:
     endless = ["models=4", "environments=2", "cap=8", "mean_s=0.05", "window_s=3600"]
     changes = {"idle": TINY, "utilisation": endless}

@@ -90,12 +90,17 @@ async def test_a_trace_is_replayed_with_measured_times_and_a_public_store_gives_
     ("given", "said"),
     [
         ({"policies": ["predictiv"]}, "there is no policy 'predictiv' to replay; did you mean 'predictive'"),
-        ({"frontiers": ["nobody"]}, "there is no policy 'nobody'"),
-        ({"starts_s": []}, "at least one start time is needed"),
-        ({"trace": "absent.csv"}, "there is no trace 'absent.csv'"),
-        ({"trace": "flow.py"}, "the table of service times is missing"),
-        ({"awake": 20}, "awake workers must be between 1 and the workers of the site .got 20 of 16"),
         ({"reports": "nowhere"}, "headgate-report-store/nowhere"),
+        *(
+            pytest.param(given, said, marks=pytest.mark.long)
+            for given, said in (
+                ({"frontiers": ["nobody"]}, "there is no policy 'nobody'"),
+                ({"starts_s": []}, "at least one start time is needed"),
+                ({"trace": "absent.csv"}, "there is no trace 'absent.csv'"),
+                ({"trace": "flow.py"}, "the table of service times is missing"),
+                ({"awake": 20}, "awake workers must be between 1 and the workers of the site .got 20 of 16"),
+            )
+        ),
     ],
 )
 async def test_what_cannot_be_used_is_said_before_anything_is_replayed(
