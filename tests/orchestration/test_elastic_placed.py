@@ -198,6 +198,7 @@ async def test_the_place_of_an_engine_outside_of_ray_is_kept_until_it_sleeps(gpu
     await asyncio.to_thread(_assert_all_is_free)
 
 
+@pytest.mark.long
 async def test_a_worker_that_stands_in_line_leaves_it_with_its_pool(gpus: None) -> None:
     with await asyncio.to_thread(connect) as placement:
         work = _training(placement, gpus=2)
@@ -236,6 +237,7 @@ async def test_an_answer_in_parts_is_passed_on_and_ends_in_the_actor_when_its_cl
     await asyncio.to_thread(_assert_all_is_free)
 
 
+@pytest.mark.long
 async def test_a_class_that_cannot_be_made_fails_its_worker_with_what_it_said(gpus: None) -> None:
     engine = {"class": f"{WORKERS}:Rollout", "resources": GPU, "arguments": {"fails": "no weights in /models"}}
     one = ElasticConfig(**CONFIG.model_dump() | {"min_workers": 1})
@@ -360,6 +362,7 @@ def test_a_file_whose_workers_could_never_have_a_place_is_refused(
     assert "a worker takes" in " ".join(said.err.split())
 
 
+@pytest.mark.long
 def test_actors_that_run_are_found_by_their_names(gpus: None, capsys: pytest.CaptureFixture[str]) -> None:
     import ray
 
