@@ -43,7 +43,7 @@ test: $(READY) ## run the test suite, documentation included
 test-fast: $(READY) ## run the tests that need no servers or processes
 	@exec $(BIN)/python -m pytest $(SPREAD) -m "not slow and not chaos" $(ARGS)
 
-test-long: $(READY) ## run the tests that take most of a minute each, which `make test` leaves out, and properties in full
+test-long: $(READY) ## run the tests that take long, which `make test` leaves out, and properties in full
 	@exec $(BIN)/python -m pytest $(SPREAD) -m "long or hypothesis" --hypothesis-profile=thorough $(ARGS)
 
 test-slurm: $(READY) ## run the SLURM script on a real SLURM on this machine (as root, it installs SLURM on Debian)

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from email.utils import formatdate
 
 import httpx
-import openai
 import pytest
 
 from headgate.admission import CallWatch
@@ -189,6 +188,8 @@ async def test_the_exceptions_of_httpx_are_judged_by_their_status_and_headers(fo
 
 @pytest.mark.parametrize("form", FORMS)
 async def test_the_exceptions_of_openai_are_judged_by_their_status_and_headers(form: Form) -> None:
+    import openai
+
     world = ExecutorWorld()
 
     async def attempt() -> str | None:

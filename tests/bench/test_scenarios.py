@@ -15,19 +15,20 @@ def test_every_scenario_has_a_tiny_form() -> None:
     assert set(TINY) == set(EASY) == set(HARD) == set(scenario_names())
 
 
-WITH_SERVERS = ("hostile", "placement", "prefect")
-"""Scenarios whose servers and clusters take most of a minute to start; what they measure has tests of its own."""
+LONG = ("console", "day", "hostile", "placement", "prefect", "scaleout")
+"""Scenarios whose servers, days and processes take seconds at least; what they measure has tests of its own."""
 
 
 SHORT = {
-    "jobqueue": ("parts=http,pickup,flat,saturation,heartbeats", "http_clients=1"),
+    "elastic": ("rivals=clairvoyant", "frontiers=predictive"),
+    "jobqueue": ("parts=pickup,flat", "http_clients=1"),
     "utilisation": ("rivals=false",),
 }
-"""What is left of scenarios whose rivals and workers are processes that import for seconds; the rest is `long`."""
+"""What is left of scenarios whose rivals and workers take seconds each; the rest is `long`."""
 
 FORMS = [
-    *(pytest.param(name, SHORT.get(name, ()), id=name) for name in sorted(TINY) if name not in WITH_SERVERS),
-    *(pytest.param(name, (), id=f"{name}, whole", marks=pytest.mark.long) for name in (*WITH_SERVERS, *SHORT)),
+    *(pytest.param(name, SHORT.get(name, ()), id=name) for name in sorted(TINY) if name not in LONG),
+    *(pytest.param(name, (), id=f"{name}, whole", marks=pytest.mark.long) for name in (*LONG, *SHORT)),
 ]
 
 
@@ -75,6 +76,7 @@ def test_a_day_of_one_model_has_its_daily_rate_in_every_environment(
     assert whole["by_environment"]["agentgym:sciworld"]["highest"] in {79, 80, 81}
 
 
+@pytest.mark.long
 def test_killed_writers_have_promises_to_be_held_to(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     changes = (*TINY["store"], *EASY["store"], "rows=300", "kills=3", "longest_s=0.6")
     _, printed = bench(capsys, tmp_path, "store", *changes)

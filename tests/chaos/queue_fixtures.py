@@ -37,7 +37,7 @@ def postgres_place(nursery: Nursery, tmp_path: Path, chaos_postgres: PrivatePost
         nursery.kill_all()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.long)])
 def place(request: pytest.FixtureRequest) -> QueuePlace:
     found = request.getfixturevalue(f"{request.param}_place")
     assert isinstance(found, QueuePlace)

@@ -190,6 +190,7 @@ def test_the_audit_of_a_whole_ledger_finds_nothing_and_its_end_leaves_no_process
     assert site("status").returncode == 3
 
 
+@pytest.mark.long
 def test_up_ends_when_its_ledger_is_ended_by_somebody_else() -> None:
     folder = Path(tempfile.mkdtemp(prefix="r", dir="/tmp"))
     try:

@@ -47,8 +47,11 @@ def browser() -> Iterator[Browser]:
 
     is_root = os.geteuid() == 0
     with sync_playwright() as playwright:
+        # Without a GPU Chromium simulates one, which takes longer than to draw.
         browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox"] if is_root else [], chromium_sandbox=not is_root
+            executable_path=CHROMIUM,
+            args=["--disable-gpu", *(["--no-sandbox"] if is_root else [])],
+            chromium_sandbox=not is_root,
         )
         yield browser
         browser.close()

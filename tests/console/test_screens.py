@@ -65,16 +65,21 @@ def test_a_page_follows_by_itself(address: str, page: Page) -> None:
     page.wait_for_function("(was) => document.querySelector('tbody tr').cells[11].innerText !== was", arg=before)
 
 
-def test_every_screen_is_accessible_light_dark_and_narrow(address: str, visits: Visits) -> None:
-    for size, dark, paths in (
-        (WIDE, False, ("/", "/workers")),
-        (PHONE, True, ("/", "/matrix", "/gates", "/why", "/workers")),
-    ):
-        with visits.page(size=size, dark=dark) as page:
-            for path in paths:
-                page.goto(address + path)
-                assert is_accessible(page) == [], path
-                assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (path, size)
+@pytest.mark.parametrize(
+    ("size", "dark", "paths"),
+    [
+        pytest.param(PHONE, True, ("/", "/matrix", "/gates", "/why", "/workers"), id="narrow and dark"),
+        pytest.param(WIDE, False, ("/", "/workers"), id="wide and light", marks=pytest.mark.long),
+    ],
+)
+def test_every_screen_is_accessible_light_dark_and_narrow(
+    address: str, visits: Visits, size: tuple[int, int], dark: bool, paths: tuple[str, ...]
+) -> None:
+    with visits.page(size=size, dark=dark) as page:
+        for path in paths:
+            page.goto(address + path)
+            assert is_accessible(page) == [], path
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (path, size)
 
 
 def test_a_cell_of_the_matrix_opens_its_samples(address: str, page: Page) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from collections.abc import Callable
 
 import msgpack
 import orjson
@@ -46,18 +47,19 @@ def test_msgpack_is_counted_exactly(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "data",
+    "crowded",
     [
-        b"[" + b"[]," * 700_000 + b"[]]",
-        b"[" + b"{}," * 700_000 + b"{}]",
-        b"[" + b"1," * 1_000_000 + b"1]",
-        b"[" + b'"",' * 700_000 + b'""]',
-        b"{" + b",".join(b'"%d":0' % number for number in range(200_000)) + b"}",
-        b'{"a":' * 300_000 + b"0" + b"}" * 300_000,
+        lambda: b"[" + b"[]," * 700_000 + b"[]]",
+        lambda: b"[" + b"{}," * 700_000 + b"{}]",
+        lambda: b"[" + b"1," * 1_000_000 + b"1]",
+        lambda: b"[" + b'"",' * 700_000 + b'""]',
+        lambda: b"{" + b",".join(b'"%d":0' % number for number in range(200_000)) + b"}",
+        lambda: b'{"a":' * 300_000 + b"0" + b"}" * 300_000,
     ],
     ids=["lists", "objects", "numbers", "texts", "keys", "depth"],
 )
-def test_crowded_json_is_refused_before_anything_is_built(data: bytes) -> None:
+def test_crowded_json_is_refused_before_anything_is_built(crowded: Callable[[], bytes]) -> None:
+    data = crowded()
     tracemalloc.start()
     with pytest.raises(orjson.JSONDecodeError, match="values are read from one message"):
         json_value(data)
@@ -77,18 +79,19 @@ def test_brackets_and_commas_in_texts_are_no_values() -> None:
 
 
 @pytest.mark.parametrize(
-    "data",
+    "crowded",
     [
-        b"\xdd\x03\x93\x87\x00" + b"\x90" * 60_000_000,
-        b"\xdc\xff\xff" * 500,
-        b"\xdf\xff\xff\xff\xff",
-        b"\xdd\x00\x01\x00\x00" + b"\x00" * 70_000,
-        b"\x91" * 65 + b"\xc0",
-        b"\x81\xa0" * 500 + b"\xc0",
+        lambda: b"\xdd\x03\x93\x87\x00" + b"\x90" * 60_000_000,
+        lambda: b"\xdc\xff\xff" * 500,
+        lambda: b"\xdf\xff\xff\xff\xff",
+        lambda: b"\xdd\x00\x01\x00\x00" + b"\x00" * 70_000,
+        lambda: b"\x91" * 65 + b"\xc0",
+        lambda: b"\x81\xa0" * 500 + b"\xc0",
     ],
     ids=["empty-lists", "nested-claims", "map", "numbers", "depth-of-lists", "depth-of-maps"],
 )
-def test_crowded_and_deep_msgpack_is_refused_by_its_heads(data: bytes) -> None:
+def test_crowded_and_deep_msgpack_is_refused_by_its_heads(crowded: Callable[[], bytes]) -> None:
+    data = crowded()
     with pytest.raises(ValueError, match=r"values are read from one message|deeper than 64"):
         check_msgpack(data)
 

@@ -62,6 +62,7 @@ async def test_a_missed_bar_fails_the_run_unless_it_is_told_not_to(prefect: obje
     assert list((place / ".headgate/reports").glob("*/report.html")), "its figures are published all the same"
 
 
+@pytest.mark.long
 async def test_a_scenario_that_cannot_run_fails_the_run_and_the_others_are_published(
     prefect: object, place: Path
 ) -> None:
@@ -78,8 +79,12 @@ async def test_a_scenario_that_cannot_run_fails_the_run_and_the_others_are_publi
     ("parameters", "said"),
     [
         ({"scenarios": ["queu"]}, "there is no benchmark 'queu'"),
-        ({"changes": {"queu": ["tasks=1"]}}, "there is no benchmark 'queu'"),
-        ({"scenarios": ["idle"], "baseline": "absent.json"}, "baseline absent.json is not a file on this worker"),
+        pytest.param({"changes": {"queu": ["tasks=1"]}}, "there is no benchmark 'queu'", marks=pytest.mark.long),
+        pytest.param(
+            {"scenarios": ["idle"], "baseline": "absent.json"},
+            "baseline absent.json is not a file on this worker",
+            marks=pytest.mark.long,
+        ),
         ({"reports": "nowhere"}, "headgate-report-store/nowhere"),
     ],
 )
@@ -91,6 +96,7 @@ async def test_what_cannot_be_used_is_said_before_anything_is_measured(
     assert (await newest_run(NAME)).state.is_failed()
 
 
+@pytest.mark.long
 async def test_a_cancelled_run_ends_its_scenario_and_publishes_what_was_done(prefect: object, place: Path) -> None:
     endless = ["models=4", "environments=2", "cap=8", "mean_s=0.05", "window_s=3600"]
     changes = {"idle": TINY, "utilisation": endless}

@@ -55,12 +55,14 @@ async def test_a_run_publishes_a_table_a_report_figures_and_where_the_page_is(pr
     assert [each["site"]["start_s"] for each in document] == [1.0, 30.0]
 
 
+@pytest.mark.long
 async def test_the_figures_of_many_policies_fit_into_an_artifact(prefect: object, place: Path) -> None:
     await elastic_report(policies=ALL, starts_s=[1.0], scale=0.05)
     published = await artifacts_of((await newest_run(NAME)).id)
     _assert_all_figures(published, "1-s")
 
 
+@pytest.mark.long
 async def test_a_trace_is_replayed_with_measured_times_and_a_public_store_gives_a_link(
     prefect: object, place: Path
 ) -> None:
@@ -88,12 +90,17 @@ async def test_a_trace_is_replayed_with_measured_times_and_a_public_store_gives_
     ("given", "said"),
     [
         ({"policies": ["predictiv"]}, "there is no policy 'predictiv' to replay; did you mean 'predictive'"),
-        ({"frontiers": ["nobody"]}, "there is no policy 'nobody'"),
-        ({"starts_s": []}, "at least one start time is needed"),
-        ({"trace": "absent.csv"}, "there is no trace 'absent.csv'"),
-        ({"trace": "flow.py"}, "the table of service times is missing"),
-        ({"awake": 20}, "awake workers must be between 1 and the workers of the site .got 20 of 16"),
         ({"reports": "nowhere"}, "headgate-report-store/nowhere"),
+        *(
+            pytest.param(given, said, marks=pytest.mark.long)
+            for given, said in (
+                ({"frontiers": ["nobody"]}, "there is no policy 'nobody'"),
+                ({"starts_s": []}, "at least one start time is needed"),
+                ({"trace": "absent.csv"}, "there is no trace 'absent.csv'"),
+                ({"trace": "flow.py"}, "the table of service times is missing"),
+                ({"awake": 20}, "awake workers must be between 1 and the workers of the site .got 20 of 16"),
+            )
+        ),
     ],
 )
 async def test_what_cannot_be_used_is_said_before_anything_is_replayed(

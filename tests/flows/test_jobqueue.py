@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from prefect.states import Cancelling
 
 from blocks import JobQueueServer, SampleStore
 from flows.jobqueue import drain_jobqueue, generate_jobs, requeue_dead_jobs
+from headgate.cli import main
 from headgate.core import errors
 from headgate.jobqueue import ResourceSpec
 from headgate.jobqueue.policy import PolicyServer, ScriptedPolicy
@@ -91,7 +91,7 @@ async def test_a_small_queue_is_drained_by_workers_of_the_run_and_a_repeated_run
 
 
 async def test_generated_jobs_are_evaluated_against_a_policy_server_and_shown_by_summary_and_report(
-    queue: QueueSite, store: Path, tmp_path: Path
+    queue: QueueSite, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with PolicyServer(ScriptedPolicy()) as policy:
         site = challenge(tmp_path, policy.port)
@@ -107,17 +107,20 @@ async def test_generated_jobs_are_evaluated_against_a_policy_server_and_shown_by
             {"team": "robots", "task": "grid-7x7", "jobs": "0", "skipped": "2 no server of the team takes the task"},
         ]
         command = [sys.executable, "-m", "headgate.cli", "jobqueue", "evaluate"]
-        drained = await _drain(queue, store, workers=2, command=command)
+        drained = await _drain(queue, store, workers=1, command=command)
     assert (drained["done"], drained["dead"], drained["stored"]) == (3, 0, 3)
     rows = await _stored(store)
     assert set(rows["model"]) == {"robots@main"}
     assert all("server robots/0" in why for why in rows["why"])
     assert all(turns > 0 for turns in rows["turns"])
-    summary = _headgate("summary", "--store", str(store), "--json")
-    assert [(pair["model"], pair["environment"], pair["samples"]) for pair in json.loads(summary)] == [
+    capsys.readouterr()
+    assert await asyncio.to_thread(main, ["summary", "--store", str(store), "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert [(pair["model"], pair["environment"], pair["samples"]) for pair in summary] == [
         ("robots@main", "grid-5x5", 3)
     ]
-    _headgate("report", "--store", str(store), "--output", str(tmp_path / "report.html"))
+    written = ["report", "--store", str(store), "--output", str(tmp_path / "report.html")]
+    assert await asyncio.to_thread(main, written) == 0
     assert "grid-5x5" in (tmp_path / "report.html").read_text()
 
 
@@ -264,10 +267,3 @@ async def test_a_run_sees_and_may_do_what_its_token_says(queue: QueueSite, store
     assert (counts["done"], counts["stored"]) == (1, 1)
     assert list((await _stored(store))["model"]) == ["b@main"]
     assert (await _drain(admin, store))["stored"] == 1
-
-
-def _headgate(*words: str) -> str:
-    command = [sys.executable, "-m", "headgate.cli", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout

@@ -66,6 +66,7 @@ async def test_what_cannot_be_judged_is_refused_before_anything_is_asked(
         await evaluate_with_judge(1, judge, judgements=2, settings=places.settings(judgements=3))
 
 
+@pytest.mark.long
 async def test_a_cancelled_run_drains_and_the_next_one_takes_what_is_left(
     prefect: object, places: Places, baselines: str
 ) -> None:

@@ -56,6 +56,15 @@ async def _sampling(places: Places, deployment: str = "affine-sat") -> UUID:
     return run.id
 
 
+async def test_a_window_that_a_worker_starts_stores_its_samples(
+    prefect: object, prefect_worker: Path, places: Places
+) -> None:
+    run = await start_run("sample-environment/affine-sat", window(places))
+    (ended,) = await finished_runs([run.id], 120)
+    assert ended.state.is_completed()
+    assert await places.assert_nothing_lost() > 0
+
+
 @pytest.mark.long
 async def test_a_cancelled_run_drains_and_ends_as_cancelled(
     prefect: object, prefect_worker: Path, places: Places
@@ -96,6 +105,7 @@ async def test_a_killed_run_loses_no_accepted_sample_and_the_next_one_goes_on(
     assert await places.assert_nothing_lost() > before
 
 
+@pytest.mark.long
 async def test_two_windows_of_one_environment_at_once_neither_double_nor_drop_a_sample(
     prefect: object, prefect_worker: Path, places: Places
 ) -> None:

@@ -6,14 +6,16 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
 
 from headgate.models import serve
 from headgate.simulation.engines import EnginePlan
 from tests.elastic.gateway.door import opened
+
+if TYPE_CHECKING:
+    import openai
 
 URL = "/v1/chat/completions"
 
@@ -48,6 +50,8 @@ class Site:
 
 @pytest.fixture(params=["baselines", "elastic"])
 async def site(request: pytest.FixtureRequest) -> AsyncIterator[Site]:
+    import openai
+
     async with AsyncExitStack() as stack:
         if request.param == "baselines":
             base_url, model = (await stack.enter_async_context(serve())).base_url, "baseline-judge"
@@ -68,6 +72,8 @@ async def site(request: pytest.FixtureRequest) -> AsyncIterator[Site]:
 
 
 async def test_the_official_client_runs_a_batch_and_nobody_else_sees_it(site: Site) -> None:
+    import openai
+
     mine, other = site.client("a"), site.client("b")
     lines = [line(f"r{n}", site.model) for n in range(20)] + [line("bad", site.model, body={"messages": []})]
     batch = await site.ended(mine, jsonl(*lines), metadata={"for": "tests"})
@@ -95,6 +101,8 @@ async def test_the_official_client_runs_a_batch_and_nobody_else_sees_it(site: Si
 
 
 async def test_what_a_batch_cannot_be_is_told_and_one_key_makes_one_batch(site: Site) -> None:
+    import openai
+
     client = site.client("a")
     twice = line("a", site.model)
     for data, code in (

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import aiohttp
-import openai
 import pytest
 
 from headgate.core import errors
@@ -116,6 +115,9 @@ async def test_a_body_that_is_not_json_is_a_bad_request(http: aiohttp.ClientSess
 
 async def test_the_openai_sdk_reads_our_answers_streams_and_errors() -> None:
     """The SDK is a client that none of us wrote; the one of Headgate is tested elsewhere."""
+
+    import openai
+
     plan = FaultPlan.parse("error:model=simulated-limited,status=429,retry_after_s=1")
     async with (
         serve(plan, simulation=QUICK) as endpoint,

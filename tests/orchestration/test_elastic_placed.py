@@ -130,6 +130,7 @@ async def test_training_takes_the_place_of_a_worker_whose_requests_another_one_a
     await asyncio.to_thread(_assert_all_is_free)
 
 
+@pytest.mark.long
 async def test_a_worker_that_does_not_leave_in_time_is_killed_and_another_one_answers_its_requests(
     gpus: None, tmp_path: Path
 ) -> None:
@@ -174,6 +175,7 @@ async def test_a_worker_whose_process_dies_is_replaced_and_no_request_is_lost(gp
     await asyncio.to_thread(_assert_all_is_free)
 
 
+@pytest.mark.long
 async def test_the_place_of_an_engine_outside_of_ray_is_kept_until_it_sleeps(gpus: None) -> None:
     one = ElasticConfig(**CONFIG.model_dump() | {"min_workers": 1})
     async with AsyncExitStack() as exits:
@@ -196,6 +198,7 @@ async def test_the_place_of_an_engine_outside_of_ray_is_kept_until_it_sleeps(gpu
     await asyncio.to_thread(_assert_all_is_free)
 
 
+@pytest.mark.long
 async def test_a_worker_that_stands_in_line_leaves_it_with_its_pool(gpus: None) -> None:
     with await asyncio.to_thread(connect) as placement:
         work = _training(placement, gpus=2)
@@ -206,6 +209,7 @@ async def test_a_worker_that_stands_in_line_leaves_it_with_its_pool(gpus: None) 
     await asyncio.to_thread(_assert_all_is_free)
 
 
+@pytest.mark.long
 async def test_a_worker_without_async_methods_has_no_process_while_it_sleeps(gpus: None) -> None:
     one = ElasticConfig(**CONFIG.model_dump() | {"min_workers": 1, "policy": "threshold", "min_stable_period": 0})
     async with _pool({"class": f"{WORKERS}:Plain", "count": 2}, one) as service:
@@ -233,6 +237,7 @@ async def test_an_answer_in_parts_is_passed_on_and_ends_in_the_actor_when_its_cl
     await asyncio.to_thread(_assert_all_is_free)
 
 
+@pytest.mark.long
 async def test_a_class_that_cannot_be_made_fails_its_worker_with_what_it_said(gpus: None) -> None:
     engine = {"class": f"{WORKERS}:Rollout", "resources": GPU, "arguments": {"fails": "no weights in /models"}}
     one = ElasticConfig(**CONFIG.model_dump() | {"min_workers": 1})
@@ -242,6 +247,7 @@ async def test_a_class_that_cannot_be_made_fails_its_worker_with_what_it_said(gp
     await asyncio.to_thread(_assert_all_is_free)
 
 
+@pytest.mark.long
 async def test_the_example_plays_as_it_says(gpus: None) -> None:
     said: list[str] = []
     pool_file = load_pool_file(Path(elastic_pool.__file__).with_suffix(".yaml"))
@@ -316,6 +322,7 @@ async def test_an_engine_is_started_from_what_serves_it_when_the_first_request_c
         assert worker.worker_id == "baseline-greedy-1"
 
 
+@pytest.mark.long
 async def test_an_engine_that_does_not_start_is_told_in_its_own_words(gpus: None) -> None:
     command = f"{sys.executable} -c \"print('CUDA out of memory'); exit(3)\" {{port}}"
     engine = {"serve": "command", "name": "broken", "resources": GPU, "command": command}
@@ -355,6 +362,7 @@ def test_a_file_whose_workers_could_never_have_a_place_is_refused(
     assert "a worker takes" in " ".join(said.err.split())
 
 
+@pytest.mark.long
 def test_actors_that_run_are_found_by_their_names(gpus: None, capsys: pytest.CaptureFixture[str]) -> None:
     import ray
 

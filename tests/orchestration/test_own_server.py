@@ -66,6 +66,7 @@ def test_the_page_of_the_ui_is_served(prefect: object) -> None:
     assert "<html" in answer.text
 
 
+@pytest.mark.long  # `test_sqlite_cursors.py` shows what it comes to without a server
 async def test_names_that_are_taken_do_not_stop_it_for_those_who_write(prefect: object) -> None:
     async def saved(client: httpx.AsyncClient, name: str) -> int:
         return (await client.post("/variables/", json={"name": name, "value": 1})).status_code

@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, text
-from sqlalchemy.exc import IntegrityError
-
-from headgate.orchestration.server_app import ReleasingConnection, release_failed_statements
 
 PATIENCE_S = 3.0
 """How long a connection waits for the database: a test takes as long if it fails."""
 
 
 def _connection(path: Path) -> sqlite3.Connection:
+    from headgate.orchestration.server_app import ReleasingConnection
+
     opened: sqlite3.Connection = sqlite3.connect(
         path, timeout=PATIENCE_S, isolation_level=None, check_same_thread=False, factory=ReleasingConnection
     )
@@ -72,6 +70,11 @@ def test_a_cursor_is_closed_by_what_fails_and_only_by_that(tmp_path: Path, metho
 
 
 def test_every_connection_of_sqlalchemy_releases_what_failed(tmp_path: Path) -> None:
+    from sqlalchemy import create_engine, text
+    from sqlalchemy.exc import IntegrityError
+
+    from headgate.orchestration.server_app import ReleasingConnection, release_failed_statements
+
     engine = create_engine(f"sqlite:///{tmp_path / 'db'}")
     release_failed_statements(engine)
     with engine.begin() as connection:

@@ -51,7 +51,9 @@ def test_a_model_with_few_samples_is_sampled_three_times_as_fast_until_it_has_tw
     assert abs(len(world.store.samples) - expected) <= 2 * len(EIGHT)
 
 
-@pytest.mark.parametrize("cut_s", [1.0, 3_333.3, 40_000.0])
+@pytest.mark.parametrize(
+    "cut_s", [1.0, pytest.param(3_333.3, marks=pytest.mark.long), pytest.param(40_000.0, marks=pytest.mark.long)]
+)
 def test_a_restart_in_the_middle_changes_no_count(world: World, cut_s: float) -> None:
     rates = {"affine:sat": 240.0, "agentgym:babyai": 480.0}
     half_day = {"duration_s": DAY_S / 2, "settings": {"low_sample_threshold": 0} | RARELY}

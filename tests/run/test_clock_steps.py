@@ -15,10 +15,10 @@ MINUTE_S, HOUR_S, DAY_S = 60.0, 3_600.0, 86_400.0
 BEGIN_S = 500 * DAY_S
 RATES = {"affine:sat": 1_440.0}
 STEPS = [
-    pytest.param(4 * MINUTE_S, id="four minutes"),
+    pytest.param(4 * MINUTE_S, id="four minutes", marks=pytest.mark.long),
     pytest.param(HOUR_S, id="an hour, as of a clock in local time"),
-    pytest.param(20 * HOUR_S, id="less than a day"),
-    pytest.param(2 * DAY_S, id="two days"),
+    pytest.param(20 * HOUR_S, id="less than a day", marks=pytest.mark.long),
+    pytest.param(2 * DAY_S, id="two days", marks=pytest.mark.long),
     pytest.param(400 * DAY_S, id="more than a year"),
 ]
 

@@ -107,7 +107,14 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> float:
     return calm.throughput(*STORM)
 
 
-@pytest.mark.parametrize(("law", "retry_after_s"), [("adaptive", None), ("adaptive", 30.0), ("aimd", 30.0)])
+@pytest.mark.parametrize(
+    ("law", "retry_after_s"),
+    [
+        ("adaptive", 30.0),
+        pytest.param("adaptive", None, marks=pytest.mark.long),
+        pytest.param("aimd", 30.0, marks=pytest.mark.long),
+    ],
+)
 def test_a_storm_at_one_provider_costs_the_other_nothing_and_loses_no_sample(
     world: StormWorld, alone: float, law: str, retry_after_s: float | None
 ) -> None:
@@ -157,6 +164,7 @@ def test_an_episode_whose_time_ends_while_it_waits_runs_again_until_it_is_scored
     assert set(numbers) >= {int(i) for i in range(70)}
 
 
+@pytest.mark.long
 def test_a_provider_that_asks_for_an_hour_gets_its_rest_and_its_samples_wait(world: StormWorld) -> None:
     stormy = StormyProvider(storms=[(60.0, 120.0)], retry_after_s=3_600.0)
     world.run([model("calm"), model("stormy")], Providers(calm=StormyProvider(), stormy=stormy), duration_s=600.0)
@@ -182,6 +190,7 @@ def test_a_campaign_that_is_stopped_in_a_storm_keeps_its_tasks_open(world: Storm
     assert {s.error_kind for s in world.store.samples} == {None}
 
 
+@pytest.mark.long
 def test_a_model_that_leaves_in_a_storm_is_asked_no_more(world: StormWorld) -> None:
     class Shrinking:
         async def load(self) -> Roster:
@@ -195,7 +204,7 @@ def test_a_model_that_leaves_in_a_storm_is_asked_no_more(world: StormWorld) -> N
     assert [r.provider for r in world.statuses[-1][1].requests] == ["http://calm/v1"]
 
 
-@pytest.mark.parametrize(("law", "least"), [("adaptive", 0.95), ("aimd", 0.8)])
+@pytest.mark.parametrize(("law", "least"), [("adaptive", 0.95), pytest.param("aimd", 0.8, marks=pytest.mark.long)])
 def test_a_provider_with_a_third_of_the_slots_is_kept_busy_and_loses_no_sample(
     world: StormWorld, law: str, least: float
 ) -> None:

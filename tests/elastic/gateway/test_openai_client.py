@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
-import openai
 import pytest
 
 from headgate.simulation.engines import EnginePlan
 from tests.elastic.gateway.door import Door, opened
+
+if TYPE_CHECKING:
+    import openai
 
 MESSAGES = [{"role": "user", "content": "one two three"}]
 
@@ -22,6 +25,8 @@ async def door(request: pytest.FixtureRequest) -> AsyncIterator[Door]:
 
 @pytest.fixture
 async def client(door: Door) -> AsyncIterator[openai.AsyncOpenAI]:
+    import openai
+
     async with openai.AsyncOpenAI(base_url=door.gateway.base_url, api_key="none", max_retries=0) as client:
         yield client
 
@@ -54,6 +59,8 @@ async def test_a_completion_is_answered_and_streamed(client: openai.AsyncOpenAI)
 
 
 async def test_models_are_listed_and_shown(client: openai.AsyncOpenAI) -> None:
+    import openai
+
     assert [model.id async for model in client.models.list()] == ["m"]
     assert (await client.models.retrieve("m")).id == "m"
     with pytest.raises(openai.NotFoundError):
@@ -61,6 +68,8 @@ async def test_models_are_listed_and_shown(client: openai.AsyncOpenAI) -> None:
 
 
 async def test_the_client_without_a_loop_works_as_well(door: Door) -> None:
+    import openai
+
     def ask() -> tuple[str | None, list[str | None]]:
         with openai.OpenAI(base_url=door.gateway.base_url, api_key="none", max_retries=0) as client:
             answer = client.chat.completions.create(model="m", messages=MESSAGES)
@@ -73,17 +82,23 @@ async def test_the_client_without_a_loop_works_as_well(door: Door) -> None:
 
 
 async def test_an_unknown_model_is_not_found(client: openai.AsyncOpenAI) -> None:
+    import openai
+
     with pytest.raises(openai.NotFoundError, match="no model 'other' is served by the pool tests, but m") as caught:
         await client.chat.completions.create(model="other", messages=MESSAGES)
     assert caught.value.code == "unknown_model"
 
 
 async def test_what_the_engine_refuses_is_refused_in_its_words(client: openai.AsyncOpenAI) -> None:
+    import openai
+
     with pytest.raises(openai.BadRequestError):
         await client.chat.completions.create(model="m", messages=[{"role": "user", "content": "a"}], max_tokens=-1)
 
 
 async def test_a_full_pool_is_a_rate_limit_with_a_time_to_come_again() -> None:
+    import openai
+
     async with (
         opened(EnginePlan(model="m", slots=1), config={"max_queue": 0}) as door,
         openai.AsyncOpenAI(base_url=door.gateway.base_url, api_key="none", max_retries=0) as client,
@@ -101,6 +116,8 @@ async def test_a_full_pool_is_a_rate_limit_with_a_time_to_come_again() -> None:
 
 
 async def test_a_stream_that_breaks_is_an_error_of_the_client_and_does_not_end_as_if_it_were_whole() -> None:
+    import openai
+
     async with (
         opened(EnginePlan(model="m", reply_tokens=4)) as door,
         openai.AsyncOpenAI(base_url=door.gateway.base_url, api_key="none", max_retries=0) as client,
@@ -123,6 +140,8 @@ async def test_a_stream_that_breaks_is_an_error_of_the_client_and_does_not_end_a
 
 
 async def test_a_wrong_token_is_an_authentication_error_and_the_right_one_is_none() -> None:
+    import openai
+
     async with opened(tokens_env={"alice": "ALICE"}, environ={"ALICE": "the-right-token"}) as door:
         for token, is_right in (("wrong", False), ("the-right-token", True)):
             async with openai.AsyncOpenAI(base_url=door.gateway.base_url, api_key=token, max_retries=0) as client:

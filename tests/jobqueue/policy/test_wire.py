@@ -6,6 +6,7 @@ import datetime as dt
 import pickle
 import threading
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import hypothesis.extra.numpy as arrays
@@ -207,15 +208,16 @@ def test_a_damaged_message_gives_a_message_or_the_one_error(data: st.DataObject)
 
 
 @pytest.mark.parametrize(
-    "data",
+    "crowded",
     [
-        b"\x81\xa6action\xdd\x03\x93\x87\x00" + b"\x90" * 60_000_000,
-        b"\x81\xa6action" + b"\xdc\xff\xff" * 500,
-        b"\x81\xa6action" + b"\x91" * 400 + b"\x01",
+        lambda: b"\x81\xa6action\xdd\x03\x93\x87\x00" + b"\x90" * 60_000_000,
+        lambda: b"\x81\xa6action" + b"\xdc\xff\xff" * 500,
+        lambda: b"\x81\xa6action" + b"\x91" * 400 + b"\x01",
     ],
     ids=["empty-lists", "claims", "depth"],
 )
-def test_a_message_crowded_with_lists_is_refused_before_they_are_built(data: bytes) -> None:
+def test_a_message_crowded_with_lists_is_refused_before_they_are_built(crowded: Callable[[], bytes]) -> None:
+    data = crowded()
     tracemalloc.start()
     try:
         with pytest.raises(MalformedMessageError, match="values"):

@@ -60,7 +60,7 @@ def test_threads_of_a_driver_share_one_connection(pool: PlacementPool) -> None:
         assert list(results) == [2 * n for n in range(16)]
 
 
-@pytest.mark.parametrize("own_process", [False, True])
+@pytest.mark.parametrize("own_process", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_an_object_is_kept_for_calls_until_it_is_completed(pool: PlacementPool, own_process: bool) -> None:
     work = pool.submit(Serves, "hello", resources=ONE, method=None, own_process=own_process)
     work.wait_running(SOON_S)
@@ -161,7 +161,7 @@ def test_a_driver_that_comes_back_under_its_name_finds_its_work(pool: PlacementP
         assert again.view().epoch == 1
 
 
-@pytest.mark.parametrize("how", ["kill -9", "ray.kill"])
+@pytest.mark.parametrize("how", ["kill -9", pytest.param("ray.kill", marks=pytest.mark.long)])
 def test_work_survives_the_death_of_the_ledger(pool: PlacementPool, placement: Placement, how: str) -> None:
     runs = pool.submit(Counts, resources=amounts(cpu=2))
     waits = pool.submit(Doubles, 5, resources=ONE)

@@ -91,7 +91,9 @@ async def test_async_work_is_cancelled_and_saved(room: Room) -> None:
     assert pickle.loads(stopped.state or b"") == "saved"
 
 
-@pytest.mark.parametrize("work", [works.Stuck, works.Refusing, works.Hanging])
+@pytest.mark.parametrize(
+    "work", [works.Stuck, *(pytest.param(work, marks=pytest.mark.long) for work in (works.Refusing, works.Hanging))]
+)
 async def test_what_does_not_stop_is_killed(room: Room, work: type) -> None:
     stopped = await room.executor.stop(await room.start(work), 0.1)
     assert (stopped.dead, stopped.state) == (True, None)

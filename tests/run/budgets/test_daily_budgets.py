@@ -164,6 +164,7 @@ def test_no_24_hours_hold_more_than_the_budget_and_the_other_model_is_sampled_as
     assert beta == pytest.approx(1.5 * 400, rel=0.01)
 
 
+@pytest.mark.long
 def test_processes_of_one_journal_have_one_budget_between_them(world: BudgetWorld) -> None:
     provider = Metered()
     roster = [limited(tokens=20_000), model("beta")]

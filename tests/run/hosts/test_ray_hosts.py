@@ -27,6 +27,7 @@ async def until(holds, within_s=60.0):
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.long
 async def test_a_killed_node_and_a_lost_connection_cost_no_sample_and_nothing_is_left(there, tmp_path):
     told = []
 
@@ -50,6 +51,27 @@ async def test_a_killed_node_and_a_lost_connection_cost_no_sample_and_nothing_is
     assert commands_of(there, "headgate.environments.apart") == {}
     assert commands_of(there, "headgate.run.hosts") == {}
     assert left_in(there) == ["[] False", "[]"]
+
+
+async def test_a_lost_connection_costs_no_sample_and_nothing_is_left(tmp_path):
+    told = []
+
+    def of(kind):
+        return [event for event in told if isinstance(event, kind)]
+
+    with cluster(1) as there:
+        running = asyncio.create_task(sampled(tmp_path, there.address, told, tasks=12))
+        await until(lambda: of(EnvironmentHostStarted) or running.done())
+        (speaker,) = commands_of(there, "headgate.run.hosts")
+        os.kill(speaker, signal.SIGKILL)
+        result = await running
+        assert (result.samples, result.scored, result.open_tasks) == (24, 24, 0)
+        assert of(EnvironmentClusterLost)
+        rows = await stored(tmp_path)
+        assert sorted(rows) == sorted((model.key, number, 1.0, None) for model in MODELS for number in range(12))
+        assert commands_of(there, "headgate.environments.apart") == {}
+        assert commands_of(there, "headgate.run.hosts") == {}
+        assert left_in(there) == ["[] False", "[]"]
 
 
 async def test_a_cluster_that_is_not_there_is_refused_before_anything_is_started(tmp_path):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
-import openai
 import pytest
 
 from headgate.simulation.engines import Api, EnginePlan, FakeEngine, serve_engine
+
+if TYPE_CHECKING:
+    import openai
 
 PROMPT = "one two three"
 
@@ -22,6 +25,8 @@ async def engine(request: pytest.FixtureRequest) -> AsyncIterator[FakeEngine]:
 
 @pytest.fixture
 async def client(engine: FakeEngine) -> AsyncIterator[openai.AsyncOpenAI]:
+    import openai
+
     async with openai.AsyncOpenAI(base_url=f"{engine.url}/v1", api_key="none", max_retries=0) as client:
         yield client
 
@@ -78,11 +83,15 @@ async def test_models_are_listed(client: openai.AsyncOpenAI) -> None:
 
 
 async def test_a_bad_request_is_refused_with_a_reason(client: openai.AsyncOpenAI) -> None:
+    import openai
+
     with pytest.raises(openai.BadRequestError, match="messages must be a list"):
         await client.chat.completions.create(model="m", messages=[])
 
 
 async def test_more_requests_than_slots_wait_in_order() -> None:
+    import openai
+
     plan = EnginePlan(slots=2)
     async with (
         serve_engine(plan) as engine,
