@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import closing
@@ -107,9 +109,9 @@ def test_a_run_that_has_ended_has_no_figures_of_now(portal: BlockingPortal, tmp_
     assert "Nothing waits" not in why
 
 
-@pytest.mark.parametrize("is_drained", [True, False])
-def test_a_run_that_was_drained_while_nobody_looked_has_not_died(
-    portal: BlockingPortal, tmp_path: Path, is_drained: bool
+@pytest.mark.parametrize("ending", ["drained", "closed", "killed"])
+def test_a_run_that_ended_while_nobody_looked_is_red_only_if_it_was_killed(
+    portal: BlockingPortal, tmp_path: Path, ending: str
 ) -> None:
     made, gone = settings(tmp_path), httpx.ConnectError("All connection attempts failed")
 
@@ -117,8 +119,9 @@ def test_a_run_that_was_drained_while_nobody_looked_has_not_died(
         status = worlds.large_status(2, 2)
         with closing(CampaignJournal(made.journal, status.campaign)) as journal:
             journal.steer(ControlOrder("drain", what="drain"), "ops", status.started_at - 10)
-            if is_drained:
+            if ending == "drained":
                 journal.steer(ControlOrder("drain", what="drain", reason="new disks"), "ops", status.started_at + 10)
+        _opened_and_ended(made.journal, status.campaign, is_killed=ending == "killed")
         async with MonitorClient(made, "http://127.0.0.1:9") as monitor:
             source = RunSource(monitor, made)
             source.said, source.seen_at = status_document(status), time.time() - 3_600
@@ -129,14 +132,23 @@ def test_a_run_that_was_drained_while_nobody_looked_has_not_died(
             return finding, await _page(source, "/", tmp_path)
 
     finding, page = portal.call(look)
-    if is_drained:
-        assert finding.severity == "warn"
-        assert finding.title.endswith(" was drained and has ended")
-        assert finding.holds == "drain the whole run, by ops (change 2): new disks"
-        assert '<span class="chip warn">drained</span>' in page
-    else:
+    assert finding.title.endswith(" has ended")
+    if ending == "killed":
         assert (finding.severity, finding.todo[:17]) == ("bad", "Its log says why.")
         assert '<span class="chip bad">ended</span>' in page
+    else:
+        drained = "drain the whole run, by ops (change 2): new disks"
+        holds = drained if ending == "drained" else "it closed its journal; its log says how it ended"
+        assert (finding.severity, finding.holds, finding.todo) == ("warn", holds, "")
+        assert '<span class="chip warn">ended</span>' in page
+
+
+def _opened_and_ended(place: object, campaign: str, *, is_killed: bool) -> None:
+    """Have a process open a journal, and end as runs do or by a kill."""
+    end = "os.kill(os.getpid(), 9)" if is_killed else "opened.close()"
+    code = "import os, pathlib; from headgate.storage import Journal; "
+    code += f"opened = Journal(pathlib.Path({str(place)!r}), {campaign!r}); {end}"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == (-9 if is_killed else 0)
 
 
 def _raising(error: Exception) -> Callable[..., Awaitable[dict[str, Any]]]:

@@ -70,7 +70,7 @@ async def opened_sources(
 
 
 class RunSource(Source):
-    """A campaign, by its monitoring API; of one that has ended, its journal says whether it was drained."""
+    """A campaign, by its monitoring API; of one that has ended, its journal says whether it was killed."""
 
     def __init__(self, monitor: MonitorClient, settings: Settings | None = None) -> None:
         super().__init__("run", monitor.address, self._status)
@@ -82,20 +82,23 @@ class RunSource(Source):
             said = await self.monitor.document("/status", {"controls": "true"})
         except httpx.ConnectError:
             if self.down_since is None and self.said:
-                self.ended_by = await asyncio.to_thread(self._drained)
+                self.ended_by = await asyncio.to_thread(self._ending)
             raise
         said.setdefault("controls", None)  # nothing steers it
         rows = sum(len(said.get(name, ())) for name in ("pairs", "models", "requests"))
         return said, _figures_of_run(said), rows
 
-    def _drained(self) -> str:
-        """Return who drained the run that answered last, and why; empty where its journal does not say it."""
+    def _ending(self) -> str:
+        """Return who drained the run that answered last, or that it closed its journal; empty if neither is known."""
         campaign = str(self.said.get("campaign", ""))
         if self._settings is None or not campaign or not Journal.is_there(self._settings.journal, campaign):
             return ""
-        with suppress(HeadgateError), closing(Journal(self._settings.journal, campaign)) as journal, journal.told():
-            orders = [one for one in journal.controls.latest() if one.what == "drain"]
-            return next((told(one) for one in orders if one.at >= self.said["started_at"]), "")
+        with suppress(HeadgateError, OSError):
+            closed = Journal.is_in_order(self._settings.journal, campaign)
+            with closing(Journal(self._settings.journal, campaign)) as journal, journal.told():
+                orders = [one for one in journal.controls.latest() if one.what == "drain"]
+            drained = next((told(one) for one in orders if one.at >= self.said["started_at"]), "")
+            return drained or ("it closed its journal; its log says how it ended" if closed else "")
         return ""
 
 

@@ -93,7 +93,7 @@ def _silent(source: Source) -> Finding:
         return Finding(
             f"gone {source.address}",
             "warn" if source.is_over else "bad",
-            f"{what} {source.name} {'was drained and ' if source.ended_by else ''}has ended",
+            f"{what} {source.name} has ended",
             source.ended_by or f"nothing listens at {source.address} any more{was}",
             "" if source.is_over else "Its log says why. The same command takes up what was open.",
             source.down_since,

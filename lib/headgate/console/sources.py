@@ -49,7 +49,7 @@ class Source:
         down_since: when it first did not answer; None while it does.
         problem: why it does not.
         is_gone: nothing listens at its address, and something did before: it has ended.
-        ended_by: who drained it, and why, where that is known of one that is gone.
+        ended_by: who drained one that is gone, and why, or that it ended in order; empty where neither is known.
         is_late: it was asked and has not answered yet, and what it said last is old.
         history: of its figures.
     """
