@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.house.tree import ROOT
+from tests.processes.alive import is_alive
 
 
 @pytest.fixture
@@ -33,14 +34,6 @@ def _ci(checkout: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=60, check=False
     )
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
 
 
 def test_ci_sets_up_and_then_checks_and_tests_side_by_side(checkout: Path) -> None:
@@ -89,7 +82,7 @@ def test_ci_ends_what_a_step_left_running_and_names_it(checkout: Path) -> None:
     assert result.returncode == 0
     assert "still running, ended" in result.stderr
     assert "sleep 300" in result.stderr
-    assert not _is_alive(int((checkout / "pid").read_text()))
+    assert not is_alive(int((checkout / "pid").read_text()))
 
 
 def test_ci_ends_at_its_limit_with_a_sentence(checkout: Path) -> None:
@@ -115,6 +108,6 @@ def test_ci_ends_its_steps_when_it_is_terminated(checkout: Path) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=30) == 143
     deadline = time.monotonic() + 10
-    while _is_alive(int((checkout / "pid").read_text())) and time.monotonic() < deadline:
+    while is_alive(int((checkout / "pid").read_text())) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not _is_alive(int((checkout / "pid").read_text()))
+    assert not is_alive(int((checkout / "pid").read_text()))

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from headgate.processes import child_process
+from tests.processes.alive import is_alive
 
 SLEEP = "import time; time.sleep(600)"
 FAMILY = f"""
@@ -37,14 +38,6 @@ async def main():
         await asyncio.sleep(600)
 asyncio.run(main())
 """
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
 
 
 def gone(*pids: int, within_s: float = 20.0) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from headgate.jobqueue.worker import (
     reserve_from_environment,
 )
 from tests.jobqueue.worker.queue_site import QueueSite
+from tests.processes.alive import is_alive
 
 RESULT = 'printf \'{"q_score": {"final": 0.5}}\' > $HEADGATE_RESULT_FILE'
 
@@ -179,7 +179,7 @@ async def test_processes_that_a_command_leaves_behind_end_with_it(site: QueueSit
     site.submit("1")
     pid_file = tmp_path / "pid"
     await work(site, shell(f"sleep 300 & echo $! > {pid_file}; {RESULT}"))
-    await asyncio.to_thread(site.until, lambda: not _is_alive(int(pid_file.read_text())))
+    await asyncio.to_thread(site.until, lambda: not is_alive(int(pid_file.read_text())))
     assert (await asyncio.to_thread(site.job, "1")).state == "done"
 
 
@@ -264,14 +264,6 @@ def test_rules_that_cannot_be_kept_are_refused(rules: dict[str, Any]) -> None:
         CommandRules(**rules)
 
 
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-
-
 KEEPER = [sys.executable, "-I", "-S", "lib/headgate/processes/keeper.py", "--leased"]
 
 
@@ -312,4 +304,4 @@ def test_what_a_command_put_into_a_session_of_its_own_ends_with_it(tmp_path: Pat
         assert keeper.stdin is not None
         keeper.stdin.close()
         assert keeper.wait(20) == -15
-    assert not _is_alive(int(pid_file.read_text()))
+    assert not is_alive(int(pid_file.read_text()))

@@ -15,6 +15,7 @@ import pytest
 
 from headgate.jobqueue.worker import RetryPolicy, SyncJobQueueClient
 from tests.jobqueue.worker.queue_site import QueueSite
+from tests.processes.alive import is_alive
 
 pytestmark = pytest.mark.slow
 
@@ -41,13 +42,6 @@ def started(site: QueueSite, pid_file: Path) -> int:
     """Return the process id of the job's command once it runs."""
     site.until(lambda: pid_file.exists() and pid_file.read_text().strip() != "", 30)
     return int(pid_file.read_text())
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_sigterm_stops_the_command_gives_the_job_back_uncharged_and_exits_143(site: QueueSite, tmp_path: Path) -> None:

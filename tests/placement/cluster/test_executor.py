@@ -7,7 +7,6 @@ import itertools
 import os
 import pickle
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from headgate.placement.pool import GroupShape
 from headgate.placement.service.protocol import GroupFailedError, Outcome, Running, WorkOrder
 from tests.placement.cluster import works
 from tests.placement.cluster.works import order
+from tests.processes.alive import is_alive
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -126,7 +126,7 @@ async def test_a_process_that_is_killed_is_told_and_replaced(room: Room) -> None
 async def test_what_is_left_behind_costs_the_host(room: Room) -> None:
     outcome = await room.outcome(works.Littering)
     process, child = pickle.loads(outcome.payload)
-    assert not _is_alive(child)
+    assert not is_alive(child)
     assert await room.process() != process
 
 
@@ -227,14 +227,6 @@ async def test_a_new_ledger_takes_up_what_runs(own_room: Room) -> None:
     assert (await successor.stop(adopted, 5)).dead
     stranger = order(works.Serving, method="", epoch=next(_epochs))
     assert await successor.adopt(own_room.group_id, stranger) is None
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().split()[2]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
 
 
 async def test_what_ran_on_a_node_that_dies_is_told(executor: RayExecutor, ray_cluster: Any) -> None:
