@@ -69,7 +69,7 @@ def no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models_module, "SANDBOX", OpenDoor())
 
 
-DEAR = ("answers", "endpoints", "programs", "rankings")
+EXPENSIVE = ("answers", "endpoints", "programs", "rankings")
 """Kinds whose attacks take seconds each; what environments, the sandbox and rankings withstand has tests of its own."""
 
 
@@ -291,7 +291,7 @@ async def test_an_attack_after_which_nobody_answers_got_in_and_the_others_are_tr
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.long) if kind in DEAR else kind for kind in KINDS]
+    "kind", [pytest.param(kind, marks=pytest.mark.long) if kind in EXPENSIVE else kind for kind in KINDS]
 )
 def test_no_attack_gets_in(kind: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     status, printed = bench(capsys, tmp_path, "hostile", f"kinds={kind}", "tries=4", "siege_s=0.5", "bar_others=0")

@@ -50,6 +50,7 @@ def test_the_folder_of_a_killed_process_goes_with_the_next_one_and_nobody_else_s
         assert folder.exists(), "it is young: its owner may be about to lock it"
     later = time.time() + 100
     monkeypatch.setattr(time, "time", lambda: later)
+    monkeypatch.setattr(locks, "_swept", {})
     with temporary_folder("own-") as mine:
         assert not folder.exists()
         assert mine.is_dir()
@@ -61,8 +62,8 @@ def test_whoever_makes_many_folders_looks_for_left_ones_once_a_minute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(locks, "_YOUNG_S", -1.0)
-    now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now)
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     with temporary_folder("own-"):
         (left := tmp_path / "own-left").mkdir()
     with temporary_folder("own-"), temporary_folder("others-"):

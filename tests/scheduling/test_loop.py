@@ -474,6 +474,18 @@ def test_pressure_on_one_model_never_idles_the_other() -> None:
     assert run_virtual(main())[:4] == ["z"] * 4
 
 
+def test_work_for_a_pressured_endpoint_that_starts_after_all_is_not_told_as_held() -> None:
+    async def main() -> World:
+        world = World([*single(2, "a"), *single(2, "z")], _takes_a_second, capacity=4, frontier=FrontierRules(1, 8))
+        world.dispatcher.set_pressure("a", "no_room")
+        await world.run()
+        return world
+
+    world = run_virtual(main())
+    assert [event.model for event in world.of(events.TaskSelected)] == ["z", "z", "a", "a"]
+    assert world.of(events.AdmissionBlocked) == []
+
+
 def test_rows_of_a_model_in_cooldown_keep_no_other_models_rows_from_being_opened() -> None:
     async def main() -> float:
         rows = [*single(6, "a"), *single(8, "z")]

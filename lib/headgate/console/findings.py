@@ -147,7 +147,7 @@ def _paused(source: Source, said: Document) -> Iterator[Finding]:
     for reason, models in by_reason.items():
         first = min((one["pause_until"] for one in models if one["pause_until"]), default=None)
         error = next((one["last_error"] for one in models if one["last_error"]), "")
-        is_failing = "service errors" in reason
+        is_failing = reason.startswith("service errors")
         again = f"; tried again in {duration(first - said['captured_at'])}" if first and is_failing else ""
         todo = "It goes on by itself." if first else "Resume it when it may go on."
         if is_failing:

@@ -77,7 +77,7 @@ class Source:
 
     @property
     def is_over(self) -> bool:
-        """Whether it is gone because somebody had it end."""
+        """Whether it is gone and is known to have ended in order."""
         return self.is_gone and (bool(self.ended_by) or self.said.get("state") in {"draining", "stopped"})
 
     @property

@@ -6,6 +6,7 @@ They belong to the open file (`flock`): two owners in one process see each other
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import shutil
 import tempfile
@@ -191,8 +192,8 @@ def temporary_folder(prefix: str, place: str | None = None) -> Iterator[Path]:
         place: where it lies; by default in the folder for temporary files.
     """
     place = place or tempfile.gettempdir()
-    now = time.time()
-    if now - _swept.get((place, prefix), 0.0) > _SWEEP_EVERY_S:
+    now = time.monotonic()
+    if now - _swept.get((place, prefix), -math.inf) > _SWEEP_EVERY_S:
         _swept[place, prefix] = now
         for left in Path(place).glob(f"{prefix}*"):
             with suppress(OSError):

@@ -224,12 +224,12 @@ class Dispatcher:
         """Return the next task with its lease; None when nothing can run, without the cost of saying why.
 
         With `open_only` a task for a pressured endpoint waits as long as it may be passed over, even if no other can
-        run.
+        run, and is not told as held: a call without follows.
         """
         found = self._found(now, open_only=open_only)
         if isinstance(found, Dispatch):
             return found
-        if self.trace is not None:
+        if self.trace is not None and not (open_only and self.pressure.lanes):
             self._tell_held(self.trace, found or self._held())
         return None
 
