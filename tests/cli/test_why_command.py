@@ -117,10 +117,20 @@ def test_the_answer_names_gate_and_reason_in_words(headgate: Command, running: R
     assert f"asked: {running.address}" in said.out
 
 
-def test_names_without_an_open_task_are_refused(headgate: Command, running: Running) -> None:
-    said = headgate("why", "other", ENVIRONMENT, "--url", running.address)
+@pytest.mark.parametrize(
+    ("model", "environment", "expected"),
+    [
+        ("other", ENVIRONMENT, "Model other@main not found"),
+        ("m@mian", ENVIRONMENT, "did you mean 'm@main'?"),
+        ("m", "test:nothing", "no open task of m@main in test:nothing"),
+    ],
+)
+def test_names_without_an_open_task_are_refused(
+    headgate: Command, running: Running, model: str, environment: str, expected: str
+) -> None:
+    said = headgate("why", model, environment, "--url", running.address)
     assert said.status == 2
-    assert "no open task of other@main" in said.err
+    assert expected in said.err
 
 
 def test_the_journal_that_is_asked_is_that_of_the_campaign_that_answers(headgate: Command, running: Running) -> None:

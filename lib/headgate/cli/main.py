@@ -73,7 +73,8 @@ def _refused(error: CycloptsError) -> Panel:
     """Return what is printed of words that no command takes; what is left out is named with what it is."""
     if isinstance(error, MissingArgumentError) and (needed := error.argument) and not error.keyword:
         command = f"headgate {' '.join(error.command_chain or ())}"
-        return CycloptsPanel(f"`{command}` needs {needed.name}: {needed.parameter.help or 'it has no default.'}")
+        name = needed.name if needed.index is None else needed.name.removeprefix("--").upper()
+        return CycloptsPanel(f"`{command}` needs {name}: {needed.parameter.help or 'it has no default.'}")
     return CycloptsPanel(error)
 
 

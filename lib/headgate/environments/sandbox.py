@@ -217,13 +217,18 @@ def _tried_locks(tried: _LockedRun) -> tuple[str, ...]:
     return tried.locks
 
 
+def own_folder() -> contextlib.AbstractContextManager[Path]:
+    """Give a program a folder of its own, which goes with the context; those of killed processes go, too."""
+    return temporary_folder("headgate-sandbox-")
+
+
 async def _run(
     program: str, stdin: str, limits: Limits, environment: Mapping[str, str], slots: FairSlots, stop: asyncio.Event
 ) -> _LockedRun | None:
     started = time.monotonic()
     nice = _niceness(_NICEST if slots.is_heavy(MODEL.get()) else _NICE)
     with (
-        temporary_folder("headgate-sandbox-") as folder,
+        own_folder() as folder,
         _memory_file(program) as program_fd,
         _memory_file(stdin) as stdin_fd,
     ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any, Final, Self
+from urllib.parse import quote
 
 import httpx
 
@@ -100,9 +101,11 @@ class MonitorClient:
 
         Raises:
             InvalidInputError: if there is none.
+            NotFoundError: if there is no such model.
         """
         answer = await self._get("/status/tasks", {"model": model, "environment": environment, "limit": "1"})
         if not (tasks := self._checked(answer)["tasks"]):
+            await self.document(f"/status/models/{quote(model, safe='/')}")
             raise InvalidInputError(
                 f"campaign {campaign} has no open task of {model} in {environment}",
                 next_step="Check the names with `headgate models` and `headgate environments`, or give the task's "

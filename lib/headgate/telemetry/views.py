@@ -92,7 +92,8 @@ def model(status: campaign_status.CampaignStatus, uid: str, noun: str = "Model")
     """
     found = [model for model in status.models if uid in (str(model.uid), model.model)]
     if not found:
-        raise errors.NotFoundError(f"{noun} {uid} not found", next_step="`/status/models` lists them.")
+        like = errors.did_you_mean(uid, [model.model for model in status.models]) if noun == "Model" else ""
+        raise errors.NotFoundError(f"{noun} {uid} not found{like}", next_step="`/status/models` lists them.")
     if len(found) > 1:
         raise errors.InvalidInputError(
             f"uid {uid} belongs to {len(found)} models", next_step="Ask /status/models/NAME@REVISION instead."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
+from contextlib import ExitStack
 from typing import Any, Final, Literal, overload
 
 from inspect_ai.util import ExecResult, SandboxEnvironment, sandboxenv
@@ -29,7 +29,12 @@ class LockedSandbox(SandboxEnvironment):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = tempfile.TemporaryDirectory(prefix="headgate-inspect-", ignore_cleanup_errors=True)
+        self._kept = ExitStack()
+        self.folder = str(self._kept.enter_context(sandbox.own_folder()))
+
+    def remove(self) -> None:
+        """Remove the folder."""
+        self._kept.close()
 
     @classmethod
     async def sample_init(cls, task_name: str, config: Any, metadata: dict[str, str]) -> dict[str, SandboxEnvironment]:
@@ -42,7 +47,7 @@ class LockedSandbox(SandboxEnvironment):
         made = cls()
         tried = await made.exec(["true"])
         if not tried.success:
-            made.folder.cleanup()
+            made.remove()
             raise SandboxUnavailableError(f"commands cannot be locked in: {tried.stderr.strip()}")
         return {"default": made}
 
@@ -50,10 +55,10 @@ class LockedSandbox(SandboxEnvironment):
     async def sample_cleanup(
         cls, task_name: str, config: Any, environments: dict[str, SandboxEnvironment], interrupted: bool
     ) -> None:
-        """Remove the folder."""
+        """Remove the folders."""
         del task_name, config, interrupted
         for one in environments.values():
-            one.as_type(LockedSandbox).folder.cleanup()
+            one.as_type(LockedSandbox).remove()
 
     async def exec(
         self,
@@ -96,7 +101,7 @@ class LockedSandbox(SandboxEnvironment):
         self, cmd: list[str], given: str | bytes | None, cwd: str, env: dict[str, str], limit_s: int, *, text: Any
     ) -> Any:
         variables = [f"{name}={value}" for name, value in env.items()]
-        locked = [*sandbox.bare_interpreter(), sandbox.COMMAND_LAUNCHER, self.folder.name, cwd, *variables, "--", *cmd]
+        locked = [*sandbox.bare_interpreter(), sandbox.COMMAND_LAUNCHER, self.folder, cwd, *variables, "--", *cmd]
         limit_s = min(limit_s, _COMMAND_S)
         return await run_subprocess(
             locked, text=text, input=given or "", timeout=limit_s, output_limit=_OUTPUT_BYTES, concurrency=False

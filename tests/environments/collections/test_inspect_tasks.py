@@ -329,7 +329,7 @@ async def test_commands_of_a_local_sandbox_run_in_locks_and_leave_nothing(made, 
     assert "Operation not permitted" in await shown("import socket; socket.socket(socket.AF_UNIX)", "python")
     assert "HEADGATE_AUDIT_FILE" not in await shown("env")
     assert "/tmp\n" in await shown("pwd")
-    (folder,) = tmp_path.glob("headgate-inspect-*/data.txt")
+    (folder,) = tmp_path.glob("headgate-sandbox-*/data.txt")
     assert "done" in await shown("(sleep 1000 &) ; expr 2 '*' $(cat data.txt) > out/answer.txt; echo done")
     assert (await episode.answer("I wrote it down.")).value == 1.0
     await episode.close()
@@ -358,7 +358,7 @@ async def test_files_of_a_local_sandbox_are_those_that_its_commands_see(tmp_path
     with pytest.raises(TimeoutError):
         await box.exec(["sleep", "100"], timeout=1)
     await LockedSandbox.sample_cleanup("", None, {"default": box}, interrupted=False)
-    assert not list(tmp_path.glob("headgate-inspect-*"))
+    assert not list(tmp_path.glob("headgate-sandbox-*"))
 
 
 async def test_a_command_that_does_not_end_ends_with_its_episode(made):
