@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from headgate.models.local_model import is_local_model_installed
 from tests.docs.pages import blocks
 from tests.docs.terminal import terminal
 from tests.docs.walks import (
@@ -34,10 +35,21 @@ QUICK: Final = frozenset(
 ELSEWHERE: Final = frozenset({"docs/how-to/prefect.md: Sample on a schedule", "docs/how-to/exchange.md"})
 """Walks of `test_prefect_walk.py` and `test_exchange.py`, which look at what they end with."""
 
+_WITHOUT_MODEL: Final = pytest.mark.skipif(
+    not is_local_model_installed(), reason="`make setup-model` installs the small model"
+)
+
 
 def _walks() -> list[object]:
     return [
-        pytest.param(walk, id=walk.name, marks=() if walk.name in QUICK else pytest.mark.long)
+        pytest.param(
+            walk,
+            id=walk.name,
+            marks=[
+                *([] if walk.name in QUICK else [pytest.mark.long]),
+                *([_WITHOUT_MODEL] if walk.page == "docs/how-to/checkpoints.md" else []),
+            ],
+        )
         for walk in walks()
         if walk.name not in ELSEWHERE
     ]

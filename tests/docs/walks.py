@@ -171,7 +171,9 @@ echo 'pools: [{name: rlhf, quota: {cpu: 4}}]' > pools.yaml
 GIVEN: Final[Mapping[str, str]] = {
     "README.md: Evaluate your models": PROVIDER,
     "docs/tutorials/evaluate-two-models.md: Sample baselines yourself": PROVIDER,
+    "docs/how-to/alerts.md": PREFECT + BASELINES,
     "docs/how-to/challenge.md: Generate, import and export jobs": CHALLENGE + QUEUE,
+    "docs/how-to/console.md": BASELINES,
     "docs/how-to/deploy.md": PROVIDER
     + """
 export OPENAI_BASE_URL=http://127.0.0.1:9000/v1 OPENAI_MODEL=my-model
@@ -263,6 +265,8 @@ CHANGED: Final = (
     Changed("*", "http://queue.example.com:8000", "http://127.0.0.1:8000"),
     Changed("docs/how-to/remote-environments.md", "sciworld=http://127.0.0.1:36001,webshop=", ALSO_PLAYED[0]),
     Changed("docs/how-to/remote-environments.md", "agentgym:sciworld-server,agentgym:webshop-server", ALSO_PLAYED[1]),
+    Changed("docs/how-to/alerts.md", "https://hooks.example.com", "http://127.0.0.1:9"),
+    Changed("docs/how-to/alerts.md", "/usr/local/bin/page-me", "/bin/true"),
     Changed("docs/tutorials/evaluate-two-models.md", "--duration 60", "--duration 5"),
     Changed("docs/how-to/challenge.md", "TOKEN=…", 'TOKEN="$token"'),
     Changed("docs/how-to/jobqueue-workers.md", "TOKEN=hgq_…", 'TOKEN="$token"'),
@@ -294,6 +298,7 @@ UNTIL_STOPPED: Final = (
     UntilStopped(r"^headgate (elastic|jobqueue) status --watch", r"\w", stays=False),
     UntilStopped(r"^headgate run .*(--enable-monitoring|events_file)", "campaign_started"),
     UntilStopped(r"^headgate run (?!.*(--instances|--duration|--campaign))", "campaign_started", stays=False),
+    UntilStopped(r"^headgate console --run", "http://", stays=False),
     UntilStopped(r"^headgate console", "http://"),
     UntilStopped(r"^prefect worker start", "Worker .* started"),
     UntilStopped(r"^python -(u )?-?m (headgate.simulation.agentgym|http.server)", "http://"),
