@@ -19,6 +19,7 @@ from .clock import (
     SystemClock as SystemClock,
     credible as credible,
     require_agreement as require_agreement,
+    until_set as until_set,
 )
 from .decoding import check_msgpack as check_msgpack, json_value as json_value
 from .extras import missing_extra as missing_extra, names_by_stub as names_by_stub

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from headgate.core import DAY_S
+from headgate.core import DAY_S, until_set
 from headgate.core.errors import StoreError
 from headgate.run.parts import Parts
 from headgate.run.plan import RunStore
@@ -46,11 +46,7 @@ class RankingAllotment:
             self._recounted.clear()
             with contextlib.suppress(StoreError):  # the shares stay as they are until the next look
                 await self._allot()
-            try:
-                async with asyncio.timeout(EVERY_S):
-                    await self._recounted.wait()
-            except TimeoutError:
-                continue
+            await until_set(self._recounted, EVERY_S)
 
     async def _allot(self) -> None:
         parts, settings = self._parts, self._parts.settings

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
+from headgate.core import until_set
 from headgate.simulation.engines.plan import WEIGHTS, EnginePlan
 
 FinishReason = Literal["stop", "length", "abort"]
@@ -250,11 +251,7 @@ class EngineCore:
         if seconds <= 0:
             await asyncio.sleep(0)
             return
-        try:
-            async with asyncio.timeout(seconds):
-                await request.interrupted.wait()
-        except TimeoutError:
-            return
+        await until_set(request.interrupted, seconds)
 
     def _may_generate(self, request: EngineRequest) -> bool:
         """Return whether neither the process is stopped nor the answer held."""
