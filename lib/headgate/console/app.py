@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
@@ -60,13 +60,17 @@ class Console:
         """Return a page; see `Pages.page`."""
         return self.pages.page(request, template, status=status, **values)
 
-    async def live_page(self, request: Request, template: str, values: Callable[[], dict[str, Any]]) -> HTMLResponse:
-        """Return a page of what the sources say, asked of late.
+    def add_live(self, app: FastAPI, path: str, values: Callable[[QueryParams], dict[str, Any]]) -> None:
+        """Show at `path`, whose template has the same name, what the sources say, asked of late.
 
-        It is made once for all who ask for it: `values` is called for the first of them.
+        The page is made once for all who ask for it: `values` gets the fields of the address for the first of them.
         """
-        await self.sources.fresh()
-        return self.pages.kept(request, template, self.sources.revision, values)
+        template = f"{path.strip('/') or 'now'}.html"
+
+        @app.get(path)
+        async def page(request: Request) -> HTMLResponse:
+            await self.sources.fresh()
+            return self.pages.kept(request, template, self.sources.revision, lambda: values(request.query_params))
 
     async def stored_page(
         self, request: Request, template: str, made_of: Hashable, values: Callable[[], Mapping[str, Any]]
