@@ -13,10 +13,9 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import QueryParams
 
 from headgate.console.asking import key_of
-from headgate.console.history import History
 from headgate.console.listing import link, page_of
 from headgate.console.matrix import run_of
-from headgate.console.sources import Source, Sources
+from headgate.console.sources import History, Source, Sources
 
 if TYPE_CHECKING:
     from headgate.console.app import Console
