@@ -10,8 +10,7 @@ import httpx
 import pytest
 
 from headgate.console import serve_console
-from headgate.console.history import MOST_POINTS, MOST_SERIES, History
-from headgate.console.sources import Source, Sources
+from headgate.console.sources import MOST_POINTS, MOST_SERIES, History, Source, Sources
 from headgate.core.status import CampaignStatus
 from tests.console import worlds
 from tests.console.conftest import PHONE, Serve, Visits, is_accessible, settings

@@ -8,8 +8,8 @@ import pytest
 
 from headgate.core import ErrorKind, errors
 from headgate.environments import Continue, Score, converse
-from headgate.environments.agentgym import DIALECTS
 from headgate.environments.agentgym.served import ACTION_CHARS, NO_ACTION, ONE_ACTION, TOO_LONG
+from headgate.environments.agentgym.server import DIALECTS
 from headgate.environments.measurement import baseline_episode
 from tests.environments.agentgym_servers import DoorServer, served
 from tests.environments.test_episode import says

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.core import ChatError, ErrorKind
+from headgate.core import ChatError, ChatReply, ErrorKind
 from headgate.models.answer import Answer, StreamedAnswer, read_completion
 from tests.models.raw_server import completion
 
@@ -26,7 +26,7 @@ def message(**fields: object) -> bytes:
 
 def test_a_completion_gives_its_text_and_tokens() -> None:
     body = completion("four", usage={"prompt_tokens": 9, "completion_tokens": 1})
-    assert read_completion(body) == Answer("four", 9, 1)
+    assert read_completion(body) == Answer(ChatReply("four", 9, 1))
 
 
 @pytest.mark.parametrize(
@@ -40,13 +40,13 @@ def test_a_completion_gives_its_text_and_tokens() -> None:
     ],
 )
 def test_an_answer_without_words_is_an_empty_text_not_an_error(body: bytes) -> None:
-    assert read_completion(body).text == ""
+    assert read_completion(body).said.text == ""
 
 
 def test_text_in_parts_is_joined_and_a_refusal_is_the_text_of_an_answer_without_one() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "image_url"}, {"type": "text", "text": "b"}]
-    assert read_completion(message(content=parts)).text == "ab"
-    assert read_completion(message(content=None, refusal="I will not.")).text == "I will not."
+    assert read_completion(message(content=parts)).said.text == "ab"
+    assert read_completion(message(content=None, refusal="I will not.")).said.text == "I will not."
 
 
 DETAILS = {"prompt_tokens_details": {"cached_tokens": 60}, "completion_tokens_details": {"reasoning_tokens": 30}}
@@ -73,14 +73,14 @@ DETAILS = {"prompt_tokens_details": {"cached_tokens": 60}, "completion_tokens_de
 def test_cached_tokens_thoughts_and_the_bill_are_read_from_the_usage_and_nonsense_is_not(
     usage: dict[str, object], found: tuple[int, int, int | None]
 ) -> None:
-    answer = read_completion(completion("x", usage={"prompt_tokens": 100, "completion_tokens": 50} | usage))
+    answer = read_completion(completion("x", usage={"prompt_tokens": 100, "completion_tokens": 50} | usage)).said
     assert (answer.cached_tokens, answer.reasoning_tokens, answer.billed_micro) == found
     assert (answer.prompt_tokens, answer.completion_tokens) == (100, 50)
 
 
 def test_thoughts_that_are_counted_beside_the_completion_are_counted_with_it() -> None:
     usage = {"prompt_tokens": 100, "completion_tokens": 50, "total_tokens": 180} | DETAILS
-    answer = read_completion(completion("x", usage=usage))
+    answer = read_completion(completion("x", usage=usage)).said
     assert (answer.completion_tokens, answer.reasoning_tokens) == (80, 30)
 
 
@@ -89,7 +89,7 @@ def test_thoughts_that_are_counted_beside_the_completion_are_counted_with_it() -
     [None, 3, {"prompt_tokens": -1, "completion_tokens": True}, {"prompt_tokens": 2**60, "completion_tokens": "9"}],
 )
 def test_nonsense_token_counts_are_zero(usage: object) -> None:
-    assert read_completion(completion("x", usage=usage)) == Answer("x", 0, 0)
+    assert read_completion(completion("x", usage=usage)) == Answer(ChatReply("x"))
 
 
 @pytest.mark.parametrize(
@@ -153,12 +153,12 @@ def streamed(data: bytes, step: int = 7, limit: int = 10_000) -> Answer:
 def test_a_stream_gives_the_same_text_however_it_is_cut_into_packets(text: str, step: int) -> None:
     events = b": ping\n\n" + b"".join(chunk(letter) for letter in text) + chunk(finish="stop")
     events += b'data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}\n\ndata: [DONE]\n\n'
-    assert streamed(events, step) == Answer(text, 3, 4)
-    assert streamed(events.replace(b"\n", b"\r\n"), step) == Answer(text, 3, 4)
+    assert streamed(events, step) == Answer(ChatReply(text, 3, 4))
+    assert streamed(events.replace(b"\n", b"\r\n"), step) == Answer(ChatReply(text, 3, 4))
 
 
 def test_a_stream_without_done_or_last_newline_is_whole_once_it_gave_a_finish_reason() -> None:
-    assert streamed((chunk("a") + chunk("b", finish="length")).rstrip()) == Answer("ab")
+    assert streamed((chunk("a") + chunk("b", finish="length")).rstrip()) == Answer(ChatReply("ab"))
 
 
 @pytest.mark.parametrize("tail", [b"", b"data: [DONE]\n\n"])

@@ -238,7 +238,7 @@ async def test_a_call_in_a_field_is_answered_as_the_same_call_in_text(name: str,
     document = {"choices": [{"message": {"content": None, "tool_calls": calls}, "finish_reason": "tool_calls"}]}
     answer = read_completion(orjson.dumps(document))
     assert answer.calls == 1
-    assert told in (await TOOLS.answered(answer.text) or "")
+    assert told in (await TOOLS.answered(answer.said.text) or "")
 
 
 WHOLE = {"id": "a", "function": {"name": "double", "arguments": '{"number":21}'}}
@@ -276,7 +276,7 @@ def test_streamed_calls_are_put_together(deltas: list[dict], text: str | None) -
         choice = {"delta": delta or {}, "finish_reason": None if delta else "tool_calls"}
         streamed.feed(b"data: " + orjson.dumps({"choices": [choice]}) + b"\n\n")
     both = f"{CALL}\n{tool_call('double', number=4)}"
-    assert streamed.finish().text == (both if text is None else text)
+    assert streamed.finish().said.text == (both if text is None else text)
 
 
 def test_endless_arguments_are_not_read() -> None:

@@ -46,9 +46,9 @@ def models(choices: PricedRosterChoices | None = None, *, as_json: AsJson = Fals
     roster = asyncio.run(roster_source(settings.roster).load())
     prices = read_prices(settings.prices)
     if settings.daily_cost is not None or any(model.budget.daily_cost is not None for model in roster.models):
-        from headgate.run import budgets  # noqa: PLC0415 - most rosters have no need of what it imports
+        from headgate.run import refuse_unpriced  # noqa: PLC0415 - most rosters have no need of what it imports
 
-        budgets.refuse_unpriced(roster.models, settings, prices)
+        refuse_unpriced(roster.models, settings, prices)
     told = asyncio.run(_told(settings))
     left = _budgets(roster.models, settings, told)
     lanes = ", ".join(f"{name}={lane}" for name, lane in settings.lanes.items())

@@ -76,7 +76,7 @@ def _lanes(settings: Settings, models: Sequence[Model], prices: Prices) -> dict[
     }
 
 
-def _print_costs(prices: Prices, costs: Sequence[runs.budgets.CostPlan], lanes: Mapping[str, str]) -> None:
+def _print_costs(prices: Prices, costs: Sequence[runs.CostPlan], lanes: Mapping[str, str]) -> None:
     told = [
         f"{cost.model}: {reports.money(cost.per_day)} a day"
         + ("" if cost.share == 1 else f" for the {cost.share:.0%} of its samples whose tokens are known")
@@ -91,18 +91,18 @@ def _print_costs(prices: Prices, costs: Sequence[runs.budgets.CostPlan], lanes: 
 
 async def _plan(
     settings: Settings, prices: Prices, assumed_s: float
-) -> tuple[sampling.CapacityCheck, Sequence[Model], Sequence[str], Sequence[str], Sequence[runs.budgets.CostPlan]]:
+) -> tuple[sampling.CapacityCheck, Sequence[Model], Sequence[str], Sequence[str], Sequence[runs.CostPlan]]:
     models = (await runs.roster_of(settings).load()).models
-    runs.budgets.refuse_unpriced(models, settings, prices)
+    runs.refuse_unpriced(models, settings, prices)
     environments = runs.sampled_environments(settings)
     pairs = await _stored_pairs(settings)
     measured = _measured_s(pairs)
     rates = runs.rates_of(settings, environments)
     tokens = _tokens_per_sample(pairs)
     sums = {pair: sum(parts) for pair, parts in tokens.items()}
-    costs = runs.budgets.cost_plan(models, settings, rates, tokens, prices)
-    budgets = runs.budgets.budget_plan(models, settings, rates, sums, costs, prices)
-    per_minute = runs.budgets.rate_plan(models, rates, tokens)
+    costs = runs.cost_plan(models, settings, rates, tokens, prices)
+    budgets = runs.budget_plan(models, settings, rates, sums, costs, prices)
+    per_minute = runs.rate_plan(models, rates, tokens)
     check = sampling.capacity_check(
         models,
         rates,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Final, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -39,18 +39,23 @@ def names_in(value: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in value.split(",") if part.strip())
 
 
-def paired(parts: Sequence[str], form: str) -> Sequence[str]:
-    """Return the parts of a text; raises ValueError, with the form that they have to have, for one without `=`."""
-    if wrong := [part for part in parts if "=" not in part]:
-        raise ValueError(f"{form} (got {wrong[0]!r})")
-    return parts
+def pairs(form: str, *, or_one: bool = False, at_first: bool = False) -> BeforeValidator:
+    """Return what makes a mapping of a text such as `a=1,b=2`; ValueError, with the form, for a part without `=`.
 
-
-def pairs(form: str) -> BeforeValidator:
-    """Return what makes a mapping of a text such as `a=1,b=2`; ValueError, with the form, for a part without `=`."""
+    With `or_one` a single value stands for every environment. A part is split at its last `=`, or at the first.
+    """
 
     def split(value: object) -> object:
-        return dict(p.rsplit("=", 1) for p in paired(names_in(value), form)) if isinstance(value, str) else value
+        if or_one and isinstance(value, int | float):
+            return {EVERYWHERE: value}
+        if not isinstance(value, str):
+            return value
+        parts = names_in(value)
+        if or_one and len(parts) == 1 and "=" not in parts[0]:
+            return {EVERYWHERE: parts[0]}
+        if wrong := [part for part in parts if "=" not in part]:
+            raise ValueError(f"{form} (got {wrong[0]!r})")
+        return dict(part.split("=", 1) if at_first else part.rsplit("=", 1) for part in parts)
 
     return BeforeValidator(split)
 
@@ -68,17 +73,9 @@ Address = Annotated[str, AfterValidator(_address)]
 """An http or https address, or nothing."""
 
 
-def _written(value: object) -> object:
-    """Return a budget as a mapping: one value stands for every environment, `a=1,*=2` names them."""
-    if isinstance(value, int | float):
-        return {EVERYWHERE: value}
-    if not isinstance(value, str):
-        return value
-    parts = names_in(value)
-    if len(parts) == 1 and "=" not in parts[0]:
-        return {EVERYWHERE: parts[0]}
-    form = f"a budget is one number, or environment=number, comma separated, with {EVERYWHERE}= for all others"
-    return {name: number for name, _, number in (part.rpartition("=") for part in paired(parts, form))}
+_WRITTEN: Final = pairs(
+    f"a budget is one number, or environment=number, comma separated, with {EVERYWHERE}= for all others", or_one=True
+)
 
 
 def _usable(value: dict[str, _Number], least: _Number) -> dict[str, _Number]:
@@ -90,12 +87,10 @@ def _usable(value: dict[str, _Number], least: _Number) -> dict[str, _Number]:
     return value
 
 
-TokenBudgets = Annotated[dict[str, int], BeforeValidator(_written), AfterValidator(lambda value: _usable(value, 32))]
+TokenBudgets = Annotated[dict[str, int], _WRITTEN, AfterValidator(lambda value: _usable(value, 32))]
 """Tokens by environment; fewer than 32 hold no request."""
 
-TimeBudgets = Annotated[
-    dict[str, float], BeforeValidator(_written), AfterValidator(lambda value: _usable(value, 0.001))
-]
+TimeBudgets = Annotated[dict[str, float], _WRITTEN, AfterValidator(lambda value: _usable(value, 0.001))]
 """Seconds by environment."""
 
 

@@ -6,28 +6,26 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+_FIELDS: Final = (
+    "Write its fields as settings: multiplicative_decrease_factor, additive_increase_step, "
+    "successes_until_increase, cooldown_seconds, startup_ramp_seconds."
+)
+
 RENAMED: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "reduce_factor": "write multiplicative_decrease_factor",
-        "additive_increase": "write additive_increase_step",
-        "success_window": "write successes_until_increase",
-        "rampup_seconds": "write startup_ramp_seconds",
-        "ceiling_overshoot": "leave it out: it never had an effect",
-        "default_queue_wait_timeout_seconds": "write request_queue_wait_s",
-        "disable_early_shutdown": "write early_stop, with the opposite value",
-        "throttle": (
-            "write its fields as settings: multiplicative_decrease_factor, additive_increase_step, "
-            "successes_until_increase, cooldown_seconds, startup_ramp_seconds"
-        ),
-        "request_admission": (
-            "write its fields as settings: multiplicative_decrease_factor, additive_increase_step, "
-            "successes_until_increase, cooldown_seconds, startup_ramp_seconds"
-        ),
-        "max_parallel_requests": "write max_parallel at the model in the roster",
+        "reduce_factor": "Write multiplicative_decrease_factor.",
+        "additive_increase": "Write additive_increase_step.",
+        "success_window": "Write successes_until_increase.",
+        "rampup_seconds": "Write startup_ramp_seconds.",
+        "ceiling_overshoot": "Leave it out: it never had an effect.",
+        "default_queue_wait_timeout_seconds": "Write request_queue_wait_s.",
+        "disable_early_shutdown": "Write early_stop, with the opposite value.",
+        "throttle": _FIELDS,
+        "request_admission": _FIELDS,
+        "max_parallel_requests": "Write max_parallel at the model in the roster.",
     }
 )
 """Former name -> what to write instead."""
-
 
 FORMER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {

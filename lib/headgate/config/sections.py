@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
-from headgate.config.budget_settings import EVERYWHERE, Address, Names, Section, names_in, paired, pairs
+from headgate.config.budget_settings import EVERYWHERE, Address, Names, Section, pairs
 from headgate.config.renamed import RENAMED
 from headgate.core.errors import InvalidSettingError
 
@@ -16,7 +16,9 @@ from headgate.core.errors import InvalidSettingError
 class EnvironmentSettings(Section):
     """Where AgentGym servers are, and what calls, episodes and processes of environments may take."""
 
-    agentgym_servers: dict[str, str] = Field(
+    agentgym_servers: Annotated[
+        dict[str, str], pairs("servers are written environment=address, comma separated", at_first=True)
+    ] = Field(
         default_factory=dict,
         description="AgentGym servers by environment: sciworld=http://127.0.0.1:36001,webshop=http://127.0.0.1:36002. "
         "Each adds an environment that can be sampled.",
@@ -52,14 +54,6 @@ class EnvironmentSettings(Section):
         "the machine lacks one of them, environments that run programs are refused. With fewer, a program can read "
         "what the worker's user can read; every start says so, and `why` of every sample notes it.",
     )
-
-    @field_validator("agentgym_servers", mode="before")
-    @classmethod
-    def _split_servers(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        servers = paired(names_in(value), "servers are written environment=address, comma separated")
-        return dict(part.split("=", 1) for part in servers)
 
     @field_validator("agentgym_servers")
     @classmethod
@@ -102,10 +96,15 @@ Lane = Literal["now", "batch", "auto"]
 """How a request goes: by itself, or with others in a batch of its provider; `auto` chooses by due time and price."""
 
 
+_LANES: Final = pairs(
+    f"a lane is one word, or environment=lane, comma separated, with {EVERYWHERE}= for all others", or_one=True
+)
+
+
 class LaneSettings(Section):
     """Which requests may wait for a batch of their provider, and how batches are made."""
 
-    lanes: dict[str, Lane] = Field(
+    lanes: Annotated[dict[str, Lane], _LANES] = Field(
         default_factory=dict,
         description="How requests of environments with one reply go: `now`, in a `batch` of their provider "
         "(/v1/batches, within a day), or `auto`: in a batch where that is known to be cheaper, and the sample's due "
@@ -123,17 +122,6 @@ class LaneSettings(Section):
         le=3_600,
         description="First interval at which a provider is asked for a batch; later ones grow to 20 times as long.",
     )
-
-    @field_validator("lanes", mode="before")
-    @classmethod
-    def _split_lanes(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        parts = names_in(value)
-        if len(parts) == 1 and "=" not in parts[0]:
-            return {EVERYWHERE: parts[0]}
-        form = f"a lane is one word, or environment=lane, comma separated, with {EVERYWHERE}= for all others"
-        return dict(part.rsplit("=", 1) for part in paired(parts, form))
 
 
 class HostSettings(Section):
@@ -375,8 +363,5 @@ class AdmissionSettings(Section):
     def _refuse_former_names(cls, values: object) -> object:
         for name in values if isinstance(values, dict) else ():
             if name in RENAMED:
-                advice = RENAMED[name]
-                raise InvalidSettingError(
-                    f"setting {name!r} has been replaced", next_step=f"{advice[0].upper()}{advice[1:]}."
-                )
+                raise InvalidSettingError(f"setting {name!r} has been replaced", next_step=RENAMED[name])
         return values

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
-from starlette.datastructures import Headers, MutableHeaders
+from fastapi.sse import EventSourceResponse, format_sse_event
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from headgate.config import Settings
-from headgate.console import gates, invalidation, live, matrix, now, rescoring, samples, scores, steering, why, workers
+from headgate.console import gates, invalidation, matrix, now, rescoring, samples, scores, steering, why, workers
 from headgate.console.access import COOKIE, SESSION_S, Access, Looking, form_of
 from headgate.console.pages import Pages
 from headgate.console.records import Records
@@ -36,6 +39,15 @@ _HEADERS: Final = {
 }
 _KINDS: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".LICENSE": "text/plain"}
 _OPEN: Final = ("/static/", "/sign-in", "/health")
+
+MOST_STREAMS: Final = 300
+"""Pages that are told; beyond them a page asks by itself, every ten seconds."""
+
+EVERY_S: Final = 1.0
+"""Time between two messages at least: several sources answer within it."""
+
+_SILENCE_S: Final = 15.0
+_RECHECK_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +72,17 @@ class Console:
         """Return a page; see `Pages.page`."""
         return self.pages.page(request, template, status=status, **values)
 
-    async def live_page(self, request: Request, template: str, values: Callable[[], dict[str, Any]]) -> HTMLResponse:
-        """Return a page of what the sources say, asked of late.
+    def add_live(self, app: FastAPI, path: str, values: Callable[[QueryParams], dict[str, Any]]) -> None:
+        """Show at `path`, whose template has the same name, what the sources say, asked of late.
 
-        It is made once for all who ask for it: `values` is called for the first of them.
+        The page is made once for all who ask for it: `values` gets the fields of the address for the first of them.
         """
-        await self.sources.fresh()
-        return self.pages.kept(request, template, self.sources.revision, values)
+        template = f"{path.strip('/') or 'now'}.html"
+
+        @app.get(path)
+        async def page(request: Request) -> HTMLResponse:
+            await self.sources.fresh()
+            return self.pages.kept(request, template, self.sources.revision, lambda: values(request.query_params))
 
     async def stored_page(
         self, request: Request, template: str, made_of: Hashable, values: Callable[[], Mapping[str, Any]]
@@ -111,7 +127,7 @@ def console_app(settings: Settings, sources: Sources, records: Records, access: 
     pages = Pages(sources, [(path, title) for path, title, _ in _SCREENS])
     console = Console(settings, sources, access, pages, records)
     _add_frame(app, console)
-    live.add_routes(app, console)
+    _add_stream(app, console)
     steering.add_routes(app, console)
     for forms in (invalidation, rescoring):  # before the addresses of samples
         forms.add_routes(app, console)
@@ -169,6 +185,36 @@ def _add_frame(app: FastAPI, console: Console) -> None:
 
     for kind in (HeadgateError, HTTPException, Exception):
         app.add_exception_handler(kind, failed)
+
+
+def _add_stream(app: FastAPI, console: Console) -> None:
+    """Tell open pages that something has changed, so that they ask for their live part again."""
+    sources, access = console.sources, console.access
+
+    async def messages(request: Request) -> AsyncIterator[bytes]:
+        # Ended with its connection: the server cancels what streams to nobody.
+        with sources.watched():
+            revision, checked_at = 0, time.monotonic()
+            while not sources.is_closing:
+                if time.monotonic() - checked_at > _RECHECK_S:
+                    try:
+                        await access.viewer(request.headers)
+                    except HeadgateError:
+                        return  # its token was revoked; the page asks again, and is told to sign in
+                    checked_at = time.monotonic()
+                now = await sources.changed(revision, _SILENCE_S)
+                if now == revision:
+                    yield format_sse_event(event="still", data_str=str(revision))
+                    continue
+                revision = now
+                yield format_sse_event(event="tick", data_str=str(revision))
+                await asyncio.sleep(EVERY_S)
+
+    @app.get("/live")
+    async def live(request: Request) -> Response:
+        if sources.viewers >= MOST_STREAMS:
+            return JSONResponse({"detail": "many pages are open already"}, 503, {"Retry-After": "10"})
+        return EventSourceResponse(messages(request), headers={"X-Accel-Buffering": "no"})
 
 
 class _Guard:

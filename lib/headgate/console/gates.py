@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import JSONResponse
+from starlette.datastructures import QueryParams
 
 from headgate.console.asking import key_of
-from headgate.console.history import History
 from headgate.console.listing import link, page_of
 from headgate.console.matrix import run_of
-from headgate.console.sources import Source, Sources
+from headgate.console.sources import History, Source, Sources
 
 if TYPE_CHECKING:
     from headgate.console.app import Console
@@ -28,9 +29,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
     """Add the routes of the screen."""
     sources = console.sources
 
-    @app.get("/gates")
-    async def gates_page(request: Request) -> HTMLResponse:
-        return await console.live_page(request, "gates.html", lambda: _values(sources, request))
+    console.add_live(app, "/gates", partial(_values, sources))
 
     @app.get("/gates/history")
     async def history(request: Request) -> JSONResponse:
@@ -57,8 +56,7 @@ def refused_share(history: History, name: str) -> list[float | None]:
     return shares
 
 
-def _values(sources: Sources, request: Request) -> dict[str, Any]:
-    query = request.query_params
+def _values(sources: Sources, query: QueryParams) -> dict[str, Any]:
     run = run_of(sources, query)
     said: Mapping[str, Any] = run.said if run is not None else {}
     wanted = query.get("find", "").lower()
@@ -84,9 +82,7 @@ def _values(sources: Sources, request: Request) -> dict[str, Any]:
         "rates": _rates(keys),
         "budgets": _budgets(said, wanted),
         "batches": [one for one in said.get("batches", ()) if wanted in f"{one['model']} {one['provider']}".lower()],
-        "query": query,
         "sorts": _SORTS,
-        "link": lambda **changes: link("/gates", query, **changes),
     }
 
 

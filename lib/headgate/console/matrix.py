@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse
+from fastapi import FastAPI
 from starlette.datastructures import QueryParams
 
 from headgate.console.findings import LATE_S
-from headgate.console.listing import link, page_of
+from headgate.console.listing import page_of
 from headgate.console.sources import Source, Sources
 from headgate.statistics import wilson_limits
 
@@ -95,15 +95,10 @@ class Row:
 
 def add_routes(app: FastAPI, console: Console) -> None:
     """Add the routes of the screen."""
-    tables = Tables(console.sources)
-
-    @app.get("/matrix")
-    async def matrix_page(request: Request) -> HTMLResponse:
-        return await console.live_page(request, "matrix.html", lambda: _values(tables, console.sources, request))
+    console.add_live(app, "/matrix", partial(_values, Tables(), console.sources))
 
 
-def _values(tables: Tables, sources: Sources, request: Request) -> dict[str, Any]:
-    query = request.query_params
+def _values(tables: Tables, sources: Sources, query: QueryParams) -> dict[str, Any]:
     run = run_of(sources, query)
     rows = tables.rows(run) if run is not None else []
     environments = sorted({name for row in rows for name in row.cells})
@@ -117,10 +112,8 @@ def _values(tables: Tables, sources: Sources, request: Request) -> dict[str, Any
         "columns": columns,
         "environments": len(environments),
         "models": len(rows),
-        "query": query,
         "states": STATES,
         "sorts": SORTS,
-        "link": lambda **changes: link("/matrix", query, **changes),
     }
 
 
@@ -134,8 +127,7 @@ def run_of(sources: Sources, query: QueryParams) -> Source | None:
 class Tables:
     """The rows of every campaign, made once for each revision of what it said. Owned by the screen."""
 
-    def __init__(self, sources: Sources) -> None:
-        self._sources = sources
+    def __init__(self) -> None:
         self._made: dict[str, tuple[float | None, list[Row]]] = {}
 
     def rows(self, run: Source) -> list[Row]:

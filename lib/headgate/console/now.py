@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse
+from fastapi import FastAPI
+from starlette.datastructures import QueryParams
 
 from headgate.console.findings import Findings
 from headgate.console.gates import endpoints_of, trouble_of
@@ -23,24 +23,18 @@ def add_routes(app: FastAPI, console: Console) -> None:
     """Add the routes of the screen."""
     findings = Findings(console.sources)
 
-    @app.get("/")
-    async def now_page(request: Request) -> HTMLResponse:
-        def values() -> dict[str, Any]:
-            keys = [
-                (source, key)
-                for source in console.sources.of("run")
-                if source.is_up
-                for key in source.said.get("requests", ())
-            ]
-            keys.sort(key=lambda pair: trouble_of(pair[1]))
-            return {
-                "findings": findings.now(time.time()),
-                "runs": [(source, *_at_a_glance(source)) for source in console.sources.of("run")],
-                "endpoints": endpoints_of(keys[:_MOST_ENDPOINTS]),
-                "endpoints_left": max(0, len(keys) - _MOST_ENDPOINTS),
-            }
+    def values(_: QueryParams) -> dict[str, Any]:
+        runs = console.sources.of("run")
+        keys = [(source, key) for source in runs if source.is_up for key in source.said.get("requests", ())]
+        keys.sort(key=lambda pair: trouble_of(pair[1]))
+        return {
+            "findings": findings.now(time.time()),
+            "runs": [(source, *_at_a_glance(source)) for source in runs],
+            "endpoints": endpoints_of(keys[:_MOST_ENDPOINTS]),
+            "endpoints_left": max(0, len(keys) - _MOST_ENDPOINTS),
+        }
 
-        return await console.live_page(request, "now.html", values)
+    console.add_live(app, "/", values)
 
 
 def _at_a_glance(source: Source) -> tuple[int, float, int]:

@@ -7,6 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 import jinja2
@@ -16,6 +17,7 @@ from markupsafe import Markup
 
 from headgate import __version__
 from headgate.console.access import Viewer
+from headgate.console.listing import link
 from headgate.console.sources import Sources
 from headgate.reports import money
 from headgate.telemetry import counted, duration, safe_text
@@ -94,6 +96,8 @@ class Pages:
             base="part.html" if _is_part(request) else "base.html",
             screens=self._screens,
             path=request.url.path,
+            query=request.query_params,
+            link=partial(link, request.url.path, request.query_params),
             here=request.url.path + (f"?{request.url.query}" if request.url.query else ""),
             viewer=viewer,
             form_key=Markup('<input type="hidden" name="form_key" value="{}">').format(self._form_key),

@@ -13,7 +13,6 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse
 
 from headgate.console.asking import QueueSource, RunSource, answered, key_of
-from headgate.console.listing import link
 from headgate.console.matrix import run_of
 from headgate.console.sources import Source, Sources
 from headgate.core.errors import HeadgateError
@@ -97,8 +96,6 @@ def add_routes(app: FastAPI, console: Console) -> None:
             "wanted": wanted,
             "answers": await _answers(sources, wanted) if wanted else [],
             "waiting": None if wanted or run is None else await _waiting(run),
-            "query": query,
-            "link": lambda **changes: link("/why", query, **changes),
         }
         return console.page(request, "why.html", **values)
 

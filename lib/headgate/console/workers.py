@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse
+from fastapi import FastAPI
+from starlette.datastructures import QueryParams
 
 from headgate.console.asking import PlacementSource
-from headgate.console.listing import link, page_of
+from headgate.console.listing import page_of
+from headgate.console.sources import Sources
 
 if TYPE_CHECKING:
     from headgate.console.app import Console
@@ -20,36 +22,28 @@ SERVERS: Final = 60
 
 def add_routes(app: FastAPI, console: Console) -> None:
     """Add the routes of the screen."""
-    sources = console.sources
+    console.add_live(app, "/workers", partial(_values, console.sources))
 
-    @app.get("/workers")
-    async def workers_page(request: Request) -> HTMLResponse:
-        def values() -> dict[str, Any]:
-            query = request.query_params
-            wanted = query.get("find", "").lower()
-            queues = []
-            for queue in sources.of("jobqueue"):
-                said = queue.said
-                lanes = [
-                    lane for lane in said.get("lanes", ())
-                    if wanted in f"{lane['team']} {lane['task']} {lane['pool']}".lower()
-                ]  # fmt: skip
-                lanes.sort(key=lambda lane: (lane["is_served"] or not lane["pending"], -lane["dead"], -lane["pending"]))
-                dead = [
-                    job for job in said.get("dead", ()) if wanted in f"{job['id']} {job['team']} {job['task']}".lower()
-                ]
-                servers = sorted(said.get("servers", ()), key=lambda one: (one["state"] == "open", one["resource_id"]))
-                parts = page_of(lanes, query, LANES), page_of(dead, query, DEAD, name="dead"), servers[:SERVERS]
-                queues.append((queue, *parts))
-            return {
-                "queues": queues,
-                "pools": sources.of("elastic"),
-                "placements": [
-                    (source, source.timeline()) for source in sources.of("placement")
-                    if isinstance(source, PlacementSource)
-                ],
-                "query": query,
-                "link": lambda **changes: link("/workers", query, **changes),
-            }  # fmt: skip
 
-        return await console.live_page(request, "workers.html", values)
+def _values(sources: Sources, query: QueryParams) -> dict[str, Any]:
+    wanted = query.get("find", "").lower()
+    queues = []
+    for queue in sources.of("jobqueue"):
+        said = queue.said
+        lanes = [
+            lane for lane in said.get("lanes", ())
+            if wanted in f"{lane['team']} {lane['task']} {lane['pool']}".lower()
+        ]  # fmt: skip
+        lanes.sort(key=lambda lane: (lane["is_served"] or not lane["pending"], -lane["dead"], -lane["pending"]))
+        dead = [job for job in said.get("dead", ()) if wanted in f"{job['id']} {job['team']} {job['task']}".lower()]
+        servers = sorted(said.get("servers", ()), key=lambda one: (one["state"] == "open", one["resource_id"]))
+        parts = page_of(lanes, query, LANES), page_of(dead, query, DEAD, name="dead"), servers[:SERVERS]
+        queues.append((queue, *parts))
+    return {
+        "queues": queues,
+        "pools": sources.of("elastic"),
+        "placements": [
+            (source, source.timeline()) for source in sources.of("placement")
+            if isinstance(source, PlacementSource)
+        ],
+    }  # fmt: skip

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from headgate.core.rates import RateNote
-from headgate.core.record import record
-from headgate.core.sample import ErrorKind
+from headgate.core.sample import ErrorKind, record
 
 
 @dataclass(frozen=True, slots=True)

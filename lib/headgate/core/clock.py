@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
@@ -58,6 +59,14 @@ class SystemClock:
     async def sleep(self, seconds: float) -> None:
         """Return after `seconds` of real time."""
         await asyncio.sleep(seconds)
+
+
+async def until_set(event: asyncio.Event, within_s: float | None) -> bool:
+    """Return whether `event` is set, once it is, or after `within_s`; None waits for as long as it takes."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            return await event.wait()
+    return False
 
 
 _AGO: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d|w)")

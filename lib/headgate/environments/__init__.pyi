@@ -9,7 +9,7 @@ from . import (
     tool_forms as tool_forms,
     tools as tools,
 )
-from .agentgym import served_environments as served_environments
+from .agentgym.served import served_environments as served_environments
 from .apart import end_idle_processes as end_idle_processes
 from .judge_baseline import coverage_judge as coverage_judge
 from .episode import (

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from headgate.config import Settings, value_for
 from headgate.core.errors import EnvironmentFailedError, HeadgateError, UnknownEnvironmentError
-from headgate.environments.agentgym import served_environments
+from headgate.environments.agentgym.served import served_environments
 from headgate.environments.apart import ApartLimits
 from headgate.environments.protocol import Environment, EnvironmentSpec, Episode
 from headgate.environments.registry import Registry, registry_with

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
@@ -80,12 +80,14 @@ def failure_of_status(status: int, body: bytes | bytearray, headers: Mapping[str
     )
 
 
-def failure_of_exception(error: aiohttp.ClientError | OSError, *, was_answered: bool) -> ChatError:
+def failure_of_exception(error: aiohttp.ClientError | OSError, *, was_answered: bool, deadline_s: float) -> ChatError:
     """Return the error that a failure of the transport stands for: never judged by its message.
 
     Before an answer began it is the connection (refused, reset, DNS, TLS, connect timeout); afterwards an answer that
     was cut short, and at any time one that is no HTTP, is the provider's failure.
     """
+    if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ClientError):  # a connect timeout is both
+        return ChatError(ErrorKind.PROVIDER_TIMEOUT, f"no whole answer within {deadline_s:g} s")
     if isinstance(error, aiohttp.InvalidURL):
         kind = ErrorKind.BAD_REQUEST
     elif isinstance(error, aiohttp.ClientConnectionError | OSError) and not was_answered:
@@ -140,36 +142,18 @@ BYTES_FOR_EACH: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The text of an answer, what the endpoint counted and billed, and who it says it is; fields as of `ChatReply`.
+    """What an endpoint said: its text, what it counted and billed, and who it says it is.
 
     Calls of tools that came in a field of their own are text, too; `calls` is how many these were.
     """
 
-    text: str
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    served_model: str = ""
-    system_fingerprint: str = ""
-    cached_tokens: int = 0
-    reasoning_tokens: int = 0
-    billed_micro: int | None = None
+    said: ChatReply
     calls: int = 0
 
     def reply(self, latency_s: float, *, first_token_s: float | None = None, lane: str = "now") -> ChatReply:
         """Return it as the reply of an attempt that took so long, without what looks like a secret."""
-        return ChatReply(
-            text=masked(self.text),  # from here it goes to environments, judges and the store
-            prompt_tokens=self.prompt_tokens,
-            completion_tokens=self.completion_tokens,
-            latency_s=latency_s,
-            first_token_s=first_token_s,
-            served_model=self.served_model,
-            system_fingerprint=self.system_fingerprint,
-            cached_tokens=self.cached_tokens,
-            reasoning_tokens=self.reasoning_tokens,
-            billed_micro=self.billed_micro,
-            lane=lane,
-        )
+        text = masked(self.said.text)  # from here it goes to environments, judges and the store
+        return replace(self.said, text=text, latency_s=latency_s, first_token_s=first_token_s, lane=lane)
 
 
 def read_completion(body: bytes | bytearray) -> Answer:
@@ -399,17 +383,17 @@ def _answer(text: str, usage: object, document: dict[str, Any], calls: Sequence[
     )
     if thoughts and counts.get("total_tokens") == prompt + completion + thoughts:
         completion += thoughts  # xAI counts them beside the completion
-    return Answer(
+    said = ChatReply(
         tool_forms.text_with_calls(text, calls) if calls else text,
         prompt,
         completion,
-        _name(document.get("model")),
-        _name(document.get("system_fingerprint")),
-        cached if cached <= prompt else 0,
-        thoughts if thoughts <= completion else 0,
-        _billed(counts.get("cost")),
-        len(calls),
+        served_model=_name(document.get("model")),
+        system_fingerprint=_name(document.get("system_fingerprint")),
+        cached_tokens=cached if cached <= prompt else 0,
+        reasoning_tokens=thoughts if thoughts <= completion else 0,
+        billed_micro=_billed(counts.get("cost")),
     )
+    return Answer(said, len(calls))
 
 
 def _part_of(counts: dict[str, Any], details: str, name: str) -> object:

@@ -190,12 +190,8 @@ class BatchClient:
                     raise failure_of_status(response.status, body, response.headers, self._clock.wall())
                 yield response
                 return
-        except aiohttp.ClientError as error:
-            failed = failure_of_exception(error, was_answered=was_answered)
-        except TimeoutError:
-            failed = ChatError(ErrorKind.PROVIDER_TIMEOUT, f"no whole answer within {deadline_s:g} s")
-        except OSError as error:
-            failed = failure_of_exception(error, was_answered=was_answered)
+        except (aiohttp.ClientError, OSError) as error:
+            failed = failure_of_exception(error, was_answered=was_answered, deadline_s=deadline_s)
         raise failed  # outside of `except`: the transport's exceptions carry request headers, and so the key
 
 
@@ -228,11 +224,9 @@ def _result(line: bytes) -> tuple[str, ChatReply | None] | None:
     match found:
         case {"custom_id": str() as custom_id, "response": {"status_code": 200, "body": dict() as body}}:
             try:
-                answer = read_completion(orjson.dumps(body))
+                return custom_id, read_completion(orjson.dumps(body)).reply(0.0, lane="batch")
             except ChatError:
                 return custom_id, None
-            reply = answer.reply(0.0, lane="batch")
-            return custom_id, reply
         case {"custom_id": str() as custom_id}:
             return custom_id, None
         case _:

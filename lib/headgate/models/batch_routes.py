@@ -181,7 +181,7 @@ class BatchRoutes:
                 return await handler(http, owner)
             except _RefusedError as refused:
                 kind = "rate_limit_error" if refused.status == 429 else "invalid_request_error"
-                return _json(error_body(str(refused), kind, refused.status), refused.status)
+                return json_answer(error_body(str(refused), kind, refused.status), refused.status)
 
         return answered
 
@@ -448,8 +448,9 @@ def _page(shown: list[dict[str, Any]], http: web.Request) -> dict[str, Any]:
 
 
 def _shown(document: dict[str, Any]) -> web.Response:
-    return _json(orjson.dumps(document), 200)
+    return json_answer(orjson.dumps(document))
 
 
-def _json(body: bytes, status: int) -> web.Response:
+def json_answer(body: bytes, status: int = 200) -> web.Response:
+    """Return an answer whose body is JSON."""
     return web.Response(body=body, status=status, content_type="application/json")

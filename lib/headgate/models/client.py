@@ -190,12 +190,9 @@ class ChatClient:
         try:
             async with asyncio.timeout(self.settings.deadline_s):
                 return await self._send(attempt)
-        except aiohttp.ClientError as error:  # before TimeoutError, which a connect timeout is as well
-            failed = failure_of_exception(error, was_answered=attempt.was_answered)
-        except TimeoutError:
-            failed = ChatError(ErrorKind.PROVIDER_TIMEOUT, f"no whole answer within {self.settings.deadline_s:g} s")
-        except OSError as error:
-            failed = failure_of_exception(error, was_answered=attempt.was_answered)
+        except (aiohttp.ClientError, OSError) as error:
+            deadline_s = self.settings.deadline_s
+            failed = failure_of_exception(error, was_answered=attempt.was_answered, deadline_s=deadline_s)
         raise failed  # outside of `except`: the transport's exceptions carry request headers, and so the key
 
     async def _send(self, attempt: _Attempt) -> tuple[ChatReply, int]:

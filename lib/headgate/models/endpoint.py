@@ -29,7 +29,7 @@ from headgate.models.baselines import (
     judge_reply,
     listed_baselines,
 )
-from headgate.models.batch_routes import BatchRoutes
+from headgate.models.batch_routes import BatchRoutes, json_answer
 from headgate.models.faults import Break, Cut, FaultPlan, FaultSchedule, Garbage, Hang, Refuse
 from headgate.models.wire import (
     BadRequestError,
@@ -206,16 +206,16 @@ class _Api:
         return app
 
     async def _health(self, _: web.Request) -> web.Response:
-        return _json(b'{"status":"ok"}')
+        return json_answer(b'{"status":"ok"}')
 
     async def _models(self, _: web.Request) -> web.Response:
         simulated = {SIMULATED: "a simulated provider, not a language model"} if self._simulation else {}
-        return _json(listing(listed_baselines() | simulated))
+        return json_answer(listing(listed_baselines() | simulated))
 
     async def _stats(self, _: web.Request) -> web.Response:
         if self._simulation is None:
             return _failure(404, "no simulated model is served here")
-        return _json(orjson.dumps(dataclasses.asdict(self._simulation.stats(self._clock.monotonic()))))
+        return json_answer(orjson.dumps(dataclasses.asdict(self._simulation.stats(self._clock.monotonic()))))
 
     async def _reset(self, request: web.Request) -> web.Response:
         answer = await self._stats(request)
@@ -303,7 +303,7 @@ async def _owner(http: web.Request) -> str:
 
 async def _send(http: web.Request, request: ChatRequest, answer: Completion) -> web.StreamResponse:
     if not request.streams:
-        return _json(answer.whole())
+        return json_answer(answer.whole())
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
     await response.prepare(http)
     *chunks, last = answer.chunks(with_usage=request.wants_usage)
@@ -318,12 +318,8 @@ def _prompt_tokens(request: ChatRequest) -> int:
     return sum(count_tokens(message.content) for message in request.messages)
 
 
-def _json(body: bytes, status: int = 200) -> web.Response:
-    return web.Response(body=body, status=status, content_type="application/json")
-
-
 def _failure(status: int, message: str, retry_after_s: float | None = None) -> web.Response:
-    response = _json(error_body(message, "headgate", status), status)
+    response = json_answer(error_body(message, "headgate", status), status)
     if retry_after_s is not None:
         # The header's own form is whole seconds; a fraction goes into the form that OpenAI's servers use for it.
         response.headers["Retry-After"] = str(max(0, -int(-retry_after_s // 1)))

@@ -7,7 +7,7 @@ import json
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from prefect.artifacts import (
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
 
+from headgate.core import until_set
 from headgate.orchestration.run_state import (
     API_ERRORS,
     artifact_key,
@@ -211,9 +212,7 @@ class RunArtifacts(Generic[T]):
         """Publish what was noted, at most every `PUBLISH_EVERY_S`, until cancelled; heed the run's state."""
         turn = 0
         while True:
-            with suppress(TimeoutError):  # a cancelled run must end also while nothing is noted
-                async with asyncio.timeout(PUBLISH_EVERY_S):
-                    await self._noted.wait()
+            await until_set(self._noted, PUBLISH_EVERY_S)  # a cancelled run must end also while nothing is noted
             if (newest := self._newest) is not None and self._noted.is_set():
                 self._noted.clear()
                 share, sentence = None if self._share is None else self._share(newest), self._sentence(newest)

@@ -1,4 +1,11 @@
-from . import arena as arena, budgets as budgets
+from . import arena as arena
+from .budgets.keeper import refuse_unpriced as refuse_unpriced
+from .budgets.plan import (
+    CostPlan as CostPlan,
+    budget_plan as budget_plan,
+    cost_plan as cost_plan,
+    rate_plan as rate_plan,
+)
 from .assembly import (
     OnProgress as OnProgress,
     roster_of as roster_of,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from headgate.core import Clock, Sample
-from headgate.run.budgets import Budgets
+from headgate.run.budgets.keeper import Budgets
 from headgate.storage import JournalThread
 
 GATHER_S: Final = 0.02

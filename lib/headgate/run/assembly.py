@@ -13,7 +13,7 @@ import polars as pl
 
 from headgate.admission import SlotSource
 from headgate.config import Settings
-from headgate.core import Clock, Model, SystemClock, new_run_id
+from headgate.core import Clock, Model, SystemClock, new_run_id, until_set
 from headgate.core.errors import (
     CampaignInUseError,
     InvalidRosterError,
@@ -392,10 +392,8 @@ async def _sole_journal(campaign: Run, store: SampleStore) -> AsyncIterator[None
 
     async def keep() -> None:
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LEASE_S / 4):
-                    await has_ended.wait()
-                    return
+            if await until_set(has_ended, LEASE_S / 4):
+                return
             try:
                 await store.renew(key, place, environments)
             except CampaignInUseError as error:

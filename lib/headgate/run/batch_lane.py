@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import orjson
 
 from headgate.config import Settings, value_for
-from headgate.core import DAY_S, ChatError, ChatReply, Clock, ErrorKind, Message, Model, Spending, Task
+from headgate.core import DAY_S, ChatError, ChatReply, Clock, ErrorKind, Message, Model, Spending, Task, until_set
 from headgate.core.events import BatchEnded, BatchSubmitted, Emit
 from headgate.core.status import RequestBatchStatus
 from headgate.environments import Environment
@@ -309,9 +309,7 @@ class BatchLane:
                     [one for one in self._groups.values() if one.requests],
                 )
                 waits = [one.since + wait_s - now for one in waiting]
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(max(0.0, min(waits)) if waits else None):
-                        await self._wake.wait()
+                await until_set(self._wake, max(0.0, min(waits)) if waits else None)
 
     async def close(self) -> None:
         """Bring to its end what has ended, or has no request left; all else stays as it is."""
@@ -456,9 +454,7 @@ class BatchLane:
                     await self._sender.cancel(batch.asked, record.batch_id)
                 raise _EndedError("overdue", f"it has not ended within {OVERDUE_S / 3600:g} h")
             batch.wake.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await batch.wake.wait()
+            await until_set(batch.wake, pause_s)
             pause_s = self._grown(pause_s)
 
     def _give_late_ones_up(self, batch: LaneBatch, now: float) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from headgate.core import Task
+from headgate.core import Task, until_set
 from headgate.core.errors import HeadgateError
 from headgate.core.events import TaskOpened, TaskProviderFailed, TasksEnqueued
 from headgate.run.dispatch import JOBS, SEATS, WORKERS
@@ -71,11 +71,7 @@ class DemandSide:
             if wait_s == 0:
                 await asyncio.sleep(0)
                 continue
-            try:
-                async with asyncio.timeout(wait_s):
-                    await parts.wake.wait()
-            except TimeoutError:
-                continue
+            await until_set(parts.wake, wait_s)
 
     async def adopt(self, again: Sequence[Opening] = ()) -> int:
         """Take over what dead processes of this journal left, and open tasks `again`; return how many tasks."""

@@ -14,7 +14,7 @@ from headgate.core.errors import AdmissionDeniedError
 from headgate.core.events import Emit, RequestFinished
 from headgate.models import TaskReference
 from headgate.run.batch_lane import BatchLane
-from headgate.run.budgets import conversation_budget
+from headgate.run.budgets.conversation import conversation_budget
 from headgate.run.matrix import seeded
 from headgate.run.request_side import RequestSide, in_batch
 from headgate.scheduling import RetryLaterError

@@ -7,7 +7,7 @@ import hashlib
 import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, closing, suppress
+from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 import polars as pl
 
 from headgate.config import Settings
-from headgate.core import Model, SystemClock, new_run_id
+from headgate.core import Model, SystemClock, new_run_id, until_set
 from headgate.core.errors import InvalidInputError, StoreError
 from headgate.core.events import (
     CheckpointFailed,
@@ -255,9 +255,7 @@ class _Follower:
                 stopped_by = await asyncio.to_thread(self._nothing_left)
                 break
             else:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(every_s):
-                        await stop.wait()
+                await until_set(stop, every_s)
         return FollowResult(curve, tuple(self._evaluated), dict(self._failed), len(self._skipped), stopped_by)
 
     async def _whole(self, now: float, *, can_wait: bool) -> list[Checkpoint]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from headgate.config import Settings
-from headgate.core import Clock, Sample, Task
+from headgate.core import Clock, Sample, Task, until_set
 from headgate.core.errors import HeadgateError
 from headgate.core.events import Emit, JobQueueAnswered, JobQueueFailed
 from headgate.core.status import OutsideStatus
@@ -213,9 +213,7 @@ class OutsideWorkers(Executor):
             if limit != self.limit:
                 limit_changed(self.limit)
             poll_s = _LEAST_POLL_S if has_moved else min(2 * poll_s, _POLL_S)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(poll_s):
-                    await self._wake.wait()
+            await until_set(self._wake, poll_s)
             await self.clock.sleep(_GATHER_S)
 
     # One look.

@@ -31,7 +31,9 @@ from headgate.core.events import Emit
 from headgate.core.status import RequestStatus
 from headgate.models import RetryPolicy
 from headgate.run.batch_lane import BatchLane
-from headgate.run.budgets import Budgets, BudgetStop, reply_length
+from headgate.run.budgets.account import BudgetStop
+from headgate.run.budgets.conversation import reply_length
+from headgate.run.budgets.keeper import Budgets
 from headgate.run.served import ServedModels
 from headgate.sampling import read_prices
 from headgate.sampling.budgets import Habits, prompt_chars

@@ -22,7 +22,7 @@ from headgate.core.events import (
 from headgate.core.status import CampaignStatus
 from headgate.run.acceptance import Acceptance
 from headgate.run.batch_lane import single_reply
-from headgate.run.budgets import restored_budgets
+from headgate.run.budgets.plan import restored_budgets
 from headgate.run.controls import LOOK_EVERY_S, LOOK_EVERY_SIMULATED_S, Steering
 from headgate.run.demand import DemandSide
 from headgate.run.dispatch import AGGREGATE, JOBS, JUDGE_CALLS, LOCAL, WORKERS, dispatcher_of, frontier_rules

@@ -35,30 +35,30 @@ class Refused:
 class TaskPolicy(Protocol):
     """A rule for shares. Immutable; asked with values only, so that the same question has the same answer."""
 
-    @property
-    def name(self) -> str:
-        """As the setting calls it."""
+    name: str
+    """As the setting calls it."""
+    reserve_for_s: float
+    """Seconds for which more peers are expected after one has arrived."""
 
     @property
     def has_shares(self) -> bool:
         """Whether any group has a share that is smaller than the limit; without, nothing is counted."""
+        return True
 
     def share(self, resource: str, limit: int, weight: float, total_weight: float, groups: int) -> float:
         """Return the units that a group may hold whoever waits: at least 1."""
 
-    def ceiling(self, resource: str, limit: int, share: float) -> float:
-        """Return the units that a group may hold while no peer waits."""
+    def ceiling(self, resource: str, limit: int, share: float) -> float:  # noqa: ARG002
+        """Return the units that a group may hold while no peer waits; no bound unless a policy has one."""
+        return math.inf
 
-    def reserve(self, limit: int) -> int:
-        """Return the units that are not lent while further peers are expected."""
-
-    @property
-    def reserve_for_s(self) -> float:
-        """Seconds for which more peers are expected after one has arrived."""
+    def reserve(self, limit: int) -> int:  # noqa: ARG002
+        """Return the units that are not lent while further peers are expected; none unless a policy keeps some."""
+        return 0
 
 
 @dataclass(frozen=True, slots=True)
-class StrictFair:
+class StrictFair(TaskPolicy):
     """Fair queueing decides alone; a group can have a cap, which counts while a peer waits. Work-conserving.
 
     Attributes:
@@ -83,17 +83,9 @@ class StrictFair:
         """Return the cap, or no bound."""
         return self.group_caps.get(resource, math.inf)
 
-    def ceiling(self, resource: str, limit: int, share: float) -> float:  # noqa: ARG002
-        """Return no bound: without a peer that waits, nothing is held back."""
-        return math.inf
-
-    def reserve(self, limit: int) -> int:  # noqa: ARG002
-        """Return nothing."""
-        return 0
-
 
 @dataclass(frozen=True, slots=True)
-class BoundedBorrow:
+class BoundedBorrow(TaskPolicy):
     """Shares by weight; a group borrows above its share while no eligible peer waits, and owes what it borrowed.
 
     A group's share is `(limit - reserve) · weight / total weight`, rounded down, at least 1, and at least the reserve
@@ -120,11 +112,6 @@ class BoundedBorrow:
             raise ValueError(f"reserve_share must be in [0, 1) (got {self.reserve_share})")
         if not self.reserve_for_s >= 0:
             raise ValueError(f"reserve_for_s must be >= 0 (got {self.reserve_for_s})")
-
-    @property
-    def has_shares(self) -> bool:
-        """Always."""
-        return True
 
     def share(self, resource: str, limit: int, weight: float, total_weight: float, groups: int) -> float:  # noqa: ARG002
         """Return the group's units by weight."""

@@ -233,17 +233,8 @@ class Journal:
                 if is_wanted or position in in_hand:
                     adopted.append((self.holder, position))
                 if is_wanted and position not in in_hand:
-                    task = sample_task(
-                        campaign=self.campaign,
-                        model=model,
-                        environment=environment,
-                        sequence=sequence,
-                        stage=stage,
-                        data_length=data_length,
-                        due_at=due_at,
-                        weight=weight,
-                    )
-                    mine[position] = replace(task, attempt=attempt)
+                    opening = Opening(model, environment, due_at, 0.0, data_length, weight, stage=stage)
+                    mine[position] = replace(self._task_of(opening, sequence), attempt=attempt)
             self._db.many("adopt_task", adopted)
             self._db.many("close_task", closed)
             self._db.many("forget_given", given)

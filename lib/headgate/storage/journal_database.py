@@ -8,7 +8,7 @@ import re
 import sqlite3
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -60,17 +60,11 @@ class JournalDatabase(Protocol):
     Write transactions of all holders run one after the other. Used from one thread at a time.
     """
 
-    @property
-    def holders(self) -> HolderRegistry:
-        """The holders of the journal."""
-
-    @property
-    def place(self) -> str:
-        """Where it is, for people."""
-
-    @property
-    def renew_every_s(self) -> float | None:
-        """How often `renew` is to be called; None when a holder's life shows by itself."""
+    holders: HolderRegistry
+    place: str
+    """Where it is, for people."""
+    renew_every_s: float | None = None
+    """How often `renew` is to be called; None when a holder's life shows by itself."""
 
     def run(self, name: str, values: Mapping[str, Any] | Sequence[Any] = ()) -> Cursor:
         """Run a statement, in the transaction that is open or on its own."""
@@ -93,24 +87,29 @@ class JournalDatabase(Protocol):
 
     def has_tables(self) -> bool:
         """Return whether the tables are there."""
+        return self.run("has_meta").fetchone() is not None
 
     def make_tables(self) -> None:
         """Make what is missing of them."""
 
     def told(self) -> AbstractContextManager[None]:
-        """Raise damage as a `JournalError`; let all other errors pass."""
+        """Raise damage as a `JournalError`, where that shows here; let all other errors pass."""
+        return nullcontext()
 
     def check(self) -> None:
-        """Look for damage of the tables; what raises is raised as by `told`."""
+        """Look for damage of the tables, unless a server does; what raises is raised as by `told`."""
+        return
 
     def scrub(self) -> None:
         """Have the disk hold nothing of what was removed from the tables."""
 
     def renew(self) -> None:
-        """Say that this holder is alive."""
+        """Say that this holder is alive, where that does not show by itself."""
+        return
 
     def interrupt(self) -> None:
-        """End a wait of another thread for a database that is away: that call fails."""
+        """End a wait of another thread for a database that is away, if there can be one: that call fails."""
+        return
 
     def close(self) -> None:
         """Leave the holders, and close."""

@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ from headgate.core import HolderId, errors, redacted, require_agreement
 from headgate.durable import databases, postgres
 from headgate.durable.databases import DatabaseAwayError, PostgresAddress
 from headgate.durable.postgres import Connection, columns_of
-from headgate.storage.journal_database import digest_of, plain_name, prepare
+from headgate.storage.journal_database import JournalDatabase, digest_of, plain_name, prepare
 
 _SESSION: Final = {
     **postgres.INDEXES_ONLY,
@@ -50,8 +49,8 @@ def schema_of(campaign: str) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 13]}~{digest_of(campaign)}"
 
 
-class PostgresJournal:
-    """Implements `JournalDatabase`. Each holder has a lease, by the clock of the server.
+class PostgresJournal(JournalDatabase):
+    """Each holder has a lease, by the clock of the server.
 
     Write transactions lock the one row of `turn`, so that they run one after the other, as on a file. One that has only
     read is rolled back: a commit would wait for the disk, and have the others read the numbers of pairs again. A
@@ -65,7 +64,7 @@ class PostgresJournal:
         self, address: PostgresAddress, campaign: str, holder: HolderId, *, fsync: bool, lease_s: float
     ) -> None:
         self.place = str(address)
-        self.holders = Leases(self, holder, lease_s)
+        self.holders: Leases = Leases(self, holder, lease_s)
         self.renew_every_s = lease_s / 3
         self._address = address
         self._me = holder
@@ -144,21 +143,10 @@ class PostgresJournal:
         self._is_claimed = self._writer != self._me
         return self._is_claimed
 
-    def has_tables(self) -> bool:
-        """Return whether the tables are there."""
-        return self.run("has_meta").fetchone() is not None
-
     def make_tables(self) -> None:
         """Make them; what is there is in use, so it is left alone unless an earlier version made less."""
         if self.run("has_latest").fetchone() is None:
             self._connection().execute(self._sql["schema"])
-
-    def told(self) -> AbstractContextManager[None]:
-        """Let all errors pass: PostgreSQL looks after its files."""
-        return nullcontext()
-
-    def check(self) -> None:
-        """Do nothing: what is read is checked by the server."""
 
     def scrub(self) -> None:
         """Write the tables of samples anew."""

@@ -13,13 +13,11 @@ from headgate.core import HolderId, errors
 from headgate.durable import sqlite
 from headgate.durable.databases import statements
 from headgate.durable.locks import Holders, folder_locked
-from headgate.storage.journal_database import plain_name, prepare
+from headgate.storage.journal_database import JournalDatabase, plain_name, prepare
 
 
-class SqliteJournal:
-    """Implements `JournalDatabase`. Each holder keeps a file locked, and the system frees that lock when it dies."""
-
-    renew_every_s = None
+class SqliteJournal(JournalDatabase):
+    """Each holder keeps a file locked, and the system frees that lock when it dies."""
 
     def __init__(self, folder: Path, campaign: str, holder: HolderId, *, fsync: bool) -> None:
         self.file = SqliteJournal.file_of(folder, campaign)
@@ -76,10 +74,6 @@ class SqliteJournal:
         before, self._version = self._version, self._db.execute("PRAGMA data_version").fetchone()[0]
         return before != self._version
 
-    def has_tables(self) -> bool:
-        """Return whether the tables are there."""
-        return self.run("has_meta").fetchone() is not None
-
     def make_tables(self) -> None:
         """Make what is missing of them."""
         self._db.executescript(self._sql["schema"])
@@ -100,12 +94,6 @@ class SqliteJournal:
         """Write the file anew; SQLite keeps the bytes of what was removed until it needs their room."""
         self._db.execute("VACUUM")
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-    def renew(self) -> None:
-        """Do nothing: the lock says it."""
-
-    def interrupt(self) -> None:
-        """Do nothing: no call waits without end."""
 
     def close(self) -> None:
         """Leave the holders, and close the file."""

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, ParamSpec, Protocol, TypeVar
 
-from headgate.core import Clock, Sample, SystemClock, errors
+from headgate.core import Clock, Sample, SystemClock, errors, until_set
 from headgate.core.events import (
     BatchStored,
     ClockStepped,
@@ -215,12 +215,8 @@ class Sink:
                 await self._pause_after(await self._store_one())
                 continue
             self._wake.clear()
-            try:
-                oldest = self._spool.oldest_at
-                async with asyncio.timeout(None if oldest is None else max(0.0, oldest + self._rules.max_wait_s - now)):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
+            oldest = self._spool.oldest_at
+            await until_set(self._wake, None if oldest is None else max(0.0, oldest + self._rules.max_wait_s - now))
         while self._spool.rows:
             pause = await self._store_one()
             if pause is not None and not self._rules.is_last:
@@ -270,11 +266,7 @@ class Sink:
     async def _pause_after(self, pause_s: float | None) -> None:
         if pause_s is None:
             return
-        try:
-            async with asyncio.timeout(pause_s):
-                await self._finishing.wait()
-        except TimeoutError:
-            return
+        await until_set(self._finishing, pause_s)
 
     def _tell(self, stored: StoredBatch, seconds: float) -> None:
         self.stored += stored.rows

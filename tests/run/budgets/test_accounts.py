@@ -9,8 +9,9 @@ from typing import Any
 
 from headgate.config import Settings
 from headgate.core import DAY_S, Model, ModelBudget, Spending
-from headgate.run.budgets import Budgets, BudgetStop, PastSpending
-from headgate.run.budgets.past import beyond
+from headgate.run.budgets.account import BudgetStop
+from headgate.run.budgets.keeper import Budgets
+from headgate.run.budgets.past import PastSpending, beyond
 from headgate.simulation import LoopClock, run_virtual
 from headgate.storage import Journal, JournalThread
 

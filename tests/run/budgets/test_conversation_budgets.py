@@ -6,7 +6,8 @@ import pytest
 
 from headgate.config import Settings
 from headgate.core import ChatError, ChatReply, ErrorKind, Message, Model, ModelBudget, Price
-from headgate.run.budgets import Budgets, ConversationBudget, conversation_budget
+from headgate.run.budgets.conversation import ConversationBudget, conversation_budget
+from headgate.run.budgets.keeper import Budgets
 from headgate.simulation import LoopClock, run_virtual
 
 OPENING = (Message("user", "x" * 400),)

@@ -7,7 +7,8 @@ import pytest
 from headgate.config import Settings
 from headgate.core import ChatReply, Message, Model, ModelBudget, Price, Prices, Sample, errors
 from headgate.core.events import Event, PriceMissing
-from headgate.run.budgets import Budgets, conversation_budget
+from headgate.run.budgets.conversation import conversation_budget
+from headgate.run.budgets.keeper import Budgets
 from headgate.run.request_side import in_batch
 from headgate.simulation import LoopClock, run_virtual
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headgate.config import Settings
 from headgate.core import Model, ModelBudget, Price, Prices, Secret
 from headgate.core.rates import ModelRates, RateLimits
-from headgate.run.budgets import budget_plan, cost_plan, rate_plan
+from headgate.run.budgets.plan import budget_plan, cost_plan, rate_plan
 
 RATES = {"affine:sat": 300.0, "agentgym:babyai": 100.0}
 

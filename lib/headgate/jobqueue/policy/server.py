@@ -17,6 +17,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import CloseCode
 from websockets.http11 import Request, Response
 
+from headgate.core import until_set
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.policy.client import policy_url
 from headgate.jobqueue.policy.protocol import (
@@ -180,12 +181,8 @@ class PolicyServer:
     async def stop(self, grace_s: float = 0.0) -> None:
         """Take no new client, give the running episode `grace_s` to end, then close; legal twice."""
         self._is_stopping = True
-        if grace_s > 0:
-            try:
-                async with asyncio.timeout(grace_s):
-                    await self._empty.wait()
-            except TimeoutError:
-                _log.warning("the episode was cut off: it did not end within %g s", grace_s)
+        if grace_s > 0 and not await until_set(self._empty, grace_s):
+            _log.warning("the episode was cut off: it did not end within %g s", grace_s)
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
+from headgate.core import until_set
 from headgate.core.errors import JournalError
 from headgate.placement.amounts import NOTHING, Amounts
 from headgate.placement.ledger import PlacementLedger
@@ -100,8 +100,7 @@ class Reconciler:
     async def _look_on(self) -> None:
         turn = 0
         while True:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._soon.wait(), LOOK_S)
+            await until_set(self._soon, LOOK_S)
             self._soon.clear()
             turn += 1
             try:

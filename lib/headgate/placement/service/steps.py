@@ -10,11 +10,10 @@ import dataclasses
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from headgate.core import Clock, events
+from headgate.core import Clock, events, until_set
 from headgate.core.errors import JournalError
 from headgate.core.events import Event, PreemptionPlanned
 from headgate.placement.ledger import PlacementLedger
@@ -147,8 +146,7 @@ class Feeds:
         if not (found := self.since(driver, number)) and timeout_s > 0:
             woken = self._waiting.setdefault(driver, asyncio.Event())
             try:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(woken.wait(), timeout_s)
+                await until_set(woken, timeout_s)
             finally:
                 if self._waiting.get(driver) is woken:
                     self.wake(driver)  # another answer of this driver that waits is given now, too, and is asked again

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.core import NO_SPENDING, Spending
+from headgate.core import NO_SPENDING, Spending, until_set
 from headgate.run.budgets.account import Account
 from headgate.storage import JOURNAL_REFUSED, JournalThread, SpendingAnswer, SpendingNeed, SpendingReport
 
@@ -73,9 +73,7 @@ class SharedBudgets:
         try:
             while True:
                 # Without accounts there is nothing to say until one is counted.
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self._every_s if self._counted() else None):
-                        await self._wake.wait()
+                await until_set(self._wake, self._every_s if self._counted() else None)
                 self._wake.clear()
                 await self.exchange()
         finally:

@@ -7,6 +7,7 @@ import hmac
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import orjson
@@ -126,6 +127,11 @@ async def never() -> NoReturn:
     """Wait until the connection is gone."""
     await asyncio.Event().wait()
     raise AssertionError("an event that nobody sets was set")
+
+
+def is_there(weights: str) -> bool:
+    """Return whether an engine finds weights at a path."""
+    return Path(weights).exists()
 
 
 def json_response(document: Any, status: int = 200) -> web.Response:

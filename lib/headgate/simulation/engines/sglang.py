@@ -17,14 +17,12 @@ import asyncio
 import random
 import uuid
 from contextlib import aclosing
-from pathlib import Path
 from typing import Final, NoReturn
 
 from aiohttp import web
 
-from headgate.simulation.engines.core import EngineCore, EngineRequest
-from headgate.simulation.engines.face import Face, Handler, bears, generate, json_response, never
-from headgate.simulation.engines.plan import KV_CACHE, WEIGHTS
+from headgate.simulation.engines.core import KV_CACHE, WEIGHTS, EngineCore, EngineRequest
+from headgate.simulation.engines.face import Face, Handler, bears, generate, is_there, json_response, never
 from headgate.simulation.engines.wire import CHAT, COMPLETIONS, OpenAIAnswer, RefusedError, read_document, read_openai
 
 _OPEN: Final = ("/health", "/ready")
@@ -141,7 +139,7 @@ class SGLangFace(Face):
 
     async def _update_weights(self, http: web.Request) -> web.Response:
         path = str(read_document(await http.read()).get("model_path"))
-        if not _is_there(path):
+        if not is_there(path):
             return json_response({"success": False, "message": f"Failed to load {path}."}, 400)
         if self._core.released:
             await self._die("RuntimeError: CUDA error: invalid argument, in update_weights_from_disk")
@@ -182,7 +180,3 @@ class SGLangFace(Face):
             async for _token in tokens:
                 pass
         return json_response({"text": request.text()})
-
-
-def _is_there(weights: str) -> bool:
-    return Path(weights).exists()

@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from pathlib import Path
 from typing import Final
 
 from aiohttp import web
 
-from headgate.simulation.engines.core import EngineCore
-from headgate.simulation.engines.face import Face, Handler, bears, generate, json_response
-from headgate.simulation.engines.plan import KV_CACHE, WEIGHTS
+from headgate.simulation.engines.core import KV_CACHE, WEIGHTS, EngineCore
+from headgate.simulation.engines.face import Face, Handler, bears, generate, is_there, json_response
 from headgate.simulation.engines.wire import CHAT, COMPLETIONS, OpenAIAnswer, RefusedError, read_document, read_openai
 
 _ERRORS: Final = {400: "BadRequestError", 404: "NotFoundError", 503: "ServiceUnavailableError"}
@@ -117,7 +115,7 @@ class VLLMFace(Face):
         """Run a method of the workers: here `reload_weights` alone."""
         asked = read_document(await http.read())
         path = str((asked.get("kwargs") or {}).get("weights_path"))
-        if asked.get("method") != "reload_weights" or self._core.released or not _is_there(path):
+        if asked.get("method") != "reload_weights" or self._core.released or not is_there(path):
             raise RefusedError(500, f"{asked.get('method')} failed on {path}")
         return json_response({"results": [None]})
 
@@ -145,7 +143,3 @@ class VLLMFace(Face):
         request_id = answer_id if http.path == CHAT else f"{answer_id}-0"
         request = asked.request(request_id, self._plan.reply_tokens, self._plan.token_room)
         return await generate(http, self._core, asked, OpenAIAnswer(http.path, answer_id, self._plan.model, request))
-
-
-def _is_there(weights: str) -> bool:
-    return Path(weights).exists()
