@@ -52,7 +52,7 @@ ROUTES: Final = (
     ("POST /elastic/v1/resume", "steer", "Follow the load again: ends `wake-all` and `scale`."),
     ("GET /health", "nobody", "200, or 503 while the gateway stops."),
     ("GET /metrics", "ask", "[Metrics](#metrics)."),
-    ("GET /", "ask", "The page."),
+    ("GET /", "nobody", "How to watch it: `headgate console`."),
 )
 """Route, whose token it needs where there are tokens, and what it does."""
 

@@ -159,6 +159,16 @@ def test_nothing_chosen_is_a_sentence(address: str, page: Page, visits: Visits) 
     visits.errors = [one for one in visits.errors if "422" not in one]
 
 
+def test_workers_shows_what_queue_and_pool_count_and_want(address: str, page: Page) -> None:
+    page.goto(f"{address}/workers")
+    said = page.inner_text("#live")
+    assert re.search(r"Jobs: \d+ pending, \d in progress, 4 done, \d dead\.", said)
+    assert re.search(r"alpha: [01] of 1 in use, [01] free, 0 waiting", said)
+    assert "gpu-1.internal:8080, free" in said
+    assert re.search(r"\d of \d to 2 workers are awake, \d wanted: .{5,}", said)
+    assert "Since the start: 0 arrived, 0 served" in said
+
+
 def test_a_worker_of_a_pool_is_drained_and_released(address: str, page: Page) -> None:
     page.goto(f"{address}/workers")
     pool = page.locator("section", has_text="Pool chat")

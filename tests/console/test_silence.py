@@ -240,12 +240,15 @@ def test_a_run_does_not_give_the_address_of_another_one_s_console(portal: Blocki
 def test_of_many_dead_jobs_the_page_says_how_many_it_lists(portal: BlockingPortal, tmp_path: Path) -> None:
     dead = [
         {
-            "id": f"Alpha.{number}", "team": "Alpha", "task": "Folding", "failures": 3, "max_attempts": 3,
-            "worker": "w", "finished_at": 1.0, "last_error": "boom",
+            "id": f"Alpha.{number}", "team": "Alpha", "task": "Folding", "instance": "3",
+            "failures": 3, "max_attempts": 3, "worker": "w", "finished_at": 1.0, "last_error": "boom",
         }
         for number in range(2)
     ]  # fmt: skip
-    said = {"jobs": {"dead": 5_000}, "dead": dead, "lanes": [], "servers": [], "workers": 1, "waiting_claims": 0}
+    said = {
+        "jobs": {"dead": 5_000}, "dead": dead, "lanes": [], "servers": [], "pools": [],
+        "workers": 1, "waiting_claims": 0,
+    }  # fmt: skip
 
     async def look() -> str:
         return await _page(Source("jobqueue", "http://there", _Told(said).ask), "/workers?find=Alpha.1", tmp_path)

@@ -62,6 +62,12 @@ def check_site(header: Header, method: str) -> None:
         raise CrossSiteError("a browser sent this with the password that it remembers")
 
 
+def console_hint(server: str, option: str, address: str) -> bytes:
+    """Return what a server that is watched from the console answers to somebody who opens its address."""
+    command = f"headgate console --{option} {address.rstrip('/')}"
+    return f"This is a Headgate {server}. The console shows it, and changes it:\n\n    {command}\n".encode()
+
+
 def _authority(url: str) -> tuple[str, int | None]:
     """Return host and port of a URL; an empty host where there is none."""
     try:

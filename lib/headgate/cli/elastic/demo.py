@@ -80,7 +80,7 @@ async def _demo(seconds: float, *, as_json: bool) -> None:
         if not as_json:
             say("A pool of three simulated engines, no language models, as this file says it:")
             console().print(yaml.safe_dump(written, sort_keys=False), highlight=False, markup=False)
-            say(f"Gateway at {gateway.base_url}  (page: {gateway.url}/)")
+            say(f"Gateway at {gateway.base_url}  (watch it: headgate console --elastic {gateway.url})")
         answers = _Answers()
         began = time.monotonic()
         async with followed(gateway.status, as_json=as_json):

@@ -57,7 +57,7 @@ def serve(
         if as_json:
             announce(orjson.dumps({"pool": name, "url": url, "base_url": gateway.base_url}).decode())
         else:
-            announce(f"Pool {name} at {gateway.base_url}  (page: {url}/)")
+            announce(f"Pool {name} at {gateway.base_url}  (watch it: headgate console --elastic {url})")
 
     serve_pool(lambda: _opened(pool_file, as_json=as_json), listens)
     return 0

@@ -62,7 +62,7 @@ def serve(
     )
 
     def announce(server: RunningServer) -> None:
-        say(f"Job queue at {server.url}  (page: {server.url}/)")
+        say(f"Job queue at {server.url}  (watch it: headgate console --jobqueue {server.url})")
 
     imports = read_imports(import_) if import_ else None
     secret = settings.notify_secret.get_secret_value()

@@ -1,18 +1,13 @@
-"""A gateway that listens: the OpenAI-compatible API, the control API, the page, health and metrics."""
+"""A gateway that listens: the OpenAI-compatible API, the control API, health and metrics."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
 import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, closing, suppress
-from functools import cache
 from http import HTTPStatus
-from importlib import resources
-from types import MappingProxyType
 from typing import Final
 
 from aiohttp import web
@@ -33,7 +28,7 @@ from headgate.elastic.service import ElasticCollector, ElasticService, ignored
 from headgate.elastic.settings import ElasticConfig
 from headgate.models import BatchRoutes
 from headgate.net.aiohttp_server import serving
-from headgate.net.hosts import check_site
+from headgate.net.hosts import check_site, console_hint
 from headgate.net.listener import bound, url_of
 from headgate.net.tls import CERTIFICATE_VARIABLE, KEY_VARIABLE, server_context
 from headgate.net.tokens import Scope
@@ -116,7 +111,7 @@ class Gateway:
         self._control.add_to(app)
         app.router.add_get("/health", self._health)
         app.router.add_get("/metrics", self._metrics)
-        app.router.add_get("/", self._page)
+        app.router.add_get("/", self._start)
         return app
 
     async def follow(self) -> None:
@@ -135,9 +130,10 @@ class Gateway:
         await self._callers.caller(http.headers, Scope.READ)
         return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    async def _page(self, http: web.Request) -> web.Response:
-        await self._callers.caller(http.headers, Scope.READ)
-        return web.Response(body=page_html(self.status()), headers=PAGE_HEADERS)
+    async def _start(self, http: web.Request) -> web.Response:
+        return web.Response(
+            body=console_hint("elastic pool", "elastic", str(http.url.origin())), content_type="text/plain"
+        )
 
 
 @asynccontextmanager
@@ -215,40 +211,3 @@ async def _in_words(request: web.Request, handler: Handler) -> web.StreamRespons
         _log.exception("The gateway failed to answer %s %s", request.method, request.path)
         refused = HttpFailure(HTTPStatus.INTERNAL_SERVER_ERROR, "the gateway failed to answer; its log says why")
     return refusal(refused) if request.path.startswith("/v1/") else problem(refused)
-
-
-def page_html(status: GatewayStatus) -> bytes:
-    """Return the page, which needs no other file: it shows a status, and asks the control API for what comes after."""
-    before, after = _halves()
-    return before + status.as_json().replace(b"<", rb"\u003c") + after
-
-
-@cache
-def _halves() -> tuple[bytes, bytes]:
-    page = _text("page.html").replace("{{ style }}", _text("page.css")).replace("{{ script }}", _text("page.js"))
-    before, _, after = page.encode().partition(b"{{ status }}")
-    return before, after
-
-
-def _source(name: str) -> str:
-    """Return what a content security policy calls an inline text by."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(_text(name).encode()).digest()).decode()}'"
-
-
-@cache
-def _text(name: str) -> str:
-    return resources.files("headgate.elastic.gateway").joinpath("templates").joinpath(name).read_text(encoding="utf-8")
-
-
-PAGE_HEADERS: Final = MappingProxyType(
-    {
-        "Content-Type": "text/html; charset=utf-8",
-        "Cache-Control": "no-store",
-        "X-Content-Type-Options": "nosniff",
-        "Content-Security-Policy": (
-            f"default-src 'none'; style-src {_source('page.css')}; script-src {_source('page.js')}; "
-            "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-        ),
-    }
-)
-"""Its own style and script, nothing else, and no page around it."""

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 from fastapi import Body, FastAPI, Header, Path, Query, Security
 from fastapi.exception_handlers import http_exception_handler
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import HTMLResponse, PlainTextResponse
+from fastapi.responses import PlainTextResponse
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBasic, HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -25,8 +25,6 @@ from starlette.routing import Route as MountedRoute
 import headgate
 from headgate.core.errors import HeadgateError
 from headgate.jobqueue.errors import StoreFailedError
-from headgate.jobqueue.job import JobState
-from headgate.jobqueue.records import JobQuery
 from headgate.jobqueue.server import legacy, v1_claims, v1_jobs, v1_servers
 from headgate.jobqueue.server.answers import Answer, headers_of, ok, problem
 from headgate.jobqueue.server.bodies import ORDINARY_BYTES
@@ -36,16 +34,13 @@ from headgate.jobqueue.server.legacy import is_legacy_path
 from headgate.jobqueue.server.metrics import queue_gauges
 from headgate.jobqueue.server.route import MOST_KEY_CHARS, REPLAYED, Call, Route
 from headgate.jobqueue.server.service import Service
-from headgate.jobqueue.server.v1_servers import resources_of, statistics_of
-from headgate.jobqueue.wire import JobOut, ProblemOut
+from headgate.jobqueue.wire import ProblemOut
+from headgate.net.hosts import console_hint
 from headgate.net.refusals import PROBLEM_TYPE
 from headgate.net.tokens import Scope
 
 _HEALTH_S: Final = 5.0
 """A writer that has not answered after this does not work, whatever it is doing."""
-
-_DEAD_READ: Final = 1000
-_DEAD_SHOWN: Final = 20
 
 
 async def health(call: Call) -> Answer[HealthOut]:
@@ -73,20 +68,10 @@ async def openapi(call: Call) -> Answer[bytes]:
     return Answer(to_json(call.request.app.openapi()))
 
 
-async def overview(call: Call) -> Answer[bytes]:
-    """Return the page that shows the queue to people."""
-    from headgate.jobqueue.server.page import page_html, page_policy  # noqa: PLC0415 - jinja2 takes its time
-
-    teams = call.caller.teams
-    statistics, servers = await call.look(
-        lambda ledger, _: (statistics_of(ledger, teams, call.caller.pools), resources_of(ledger, call.caller))
-    )
-    query = JobQuery(JobState.DEAD, teams, limit=_DEAD_READ)
-    dead = await call.service.listed(lambda reader: reader.jobs(query))
-    latest = sorted(dead, key=lambda job: job.finished_at, reverse=True)[:_DEAD_SHOWN]
-    shown = [JobOut.of(job) for job in latest]
-    html = await asyncio.to_thread(page_html, statistics, servers, shown, call.service.clock.wall())
-    return Answer(html.encode(), headers={"Content-Security-Policy": page_policy()}, media_type="text/html")
+async def start(call: Call) -> Answer[bytes]:
+    """Say how to watch the queue."""
+    text = console_hint("job queue", "jobqueue", str(call.request.base_url))
+    return Answer(text, media_type="text/plain")
 
 
 _NAMES: Final = 4 * 1024**2
@@ -174,7 +159,7 @@ ROUTES: Final = (
         "DELETE", "/v1/resources/{pool:path}/{index}", v1_servers.remove, Scope.ADMIN, "Remove a server",
         is_of_all_teams=True, errors=(404, 409), tag="servers",
     ),
-    Route("GET", "/", overview, Scope.READ, "Web page of the queue", media_type="text/html", tag="server"),
+    Route("GET", "/", start, None, "Say how to watch the queue", media_type="text/plain", tag="server"),
     Route("GET", "/health", health, None, "Report the server's health", errors=(503,), tag="server"),
     Route(
         "GET", "/metrics", metrics, Scope.READ, "Metrics for Prometheus",
@@ -197,7 +182,7 @@ _TOKEN: Final = (
     Security(HTTPBearer(scheme_name="token", description="A token of `headgate jobqueue token create`.")),
     Security(HTTPBasic(scheme_name="password", description="The same token as password, with any user name.")),
 )
-_CLASSES: Final = {"application/json": JSONResponse, "text/html": HTMLResponse, "text/plain": PlainTextResponse}
+_CLASSES: Final = {"application/json": JSONResponse, "text/plain": PlainTextResponse}
 
 
 def described(app: FastAPI) -> dict[str, Any]:
