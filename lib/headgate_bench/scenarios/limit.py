@@ -16,7 +16,7 @@ from headgate.simulation.providers import LoadRecord, ProviderScript, SlotPolicy
 from headgate_bench.artifact import Bar, at_least, at_most
 from headgate_bench.definition import Bench, Chart, Outcome, Scenario, Spread, spread_of
 from headgate_bench.minute_buckets import MinuteBuckets
-from headgate_bench.rated_provider import RatedCase, rated_case, stated_rates
+from headgate_bench.rated_provider import RatedCase, RatedRecord, rated_case, stated_rates
 from headgate_bench.rivals import litellm_router
 from headgate_bench.rivals.limit_rules import FixedRule, InspectRule, OracleRule
 from headgate_bench.token_rates import (
@@ -131,7 +131,7 @@ class LimitParameters:
     bar_up_s: float = 60.0  # seconds until 90 % of a doubled cap are used
     rated_seconds: float = 1_800.0  # simulated time of a run of S6 to S9
     rated_seeds: int = 2  # runs of every contender in S6 to S9
-    router_seconds: float = 300.0  # simulated time of a run of LiteLLM's real router in S6 to S8
+    router_seconds: float = 120.0  # simulated time of a run of LiteLLM's real router in S6 to S8
     router_seeds: int = 1  # runs of each of its setups
     bar_rated: float = 95.0  # percent of what the oracle gets at least, in S6 to S9
     bar_rated_refused: float = 2.0  # percent of attempts answered 429 at most, in S6 to S9
@@ -352,6 +352,8 @@ def _routers(parameters: LimitParameters, seed: int) -> _Routers:
 
     with ThreadPoolExecutor(len(litellm_router.SETUPS)) as setups:
         list(setups.map(play, litellm_router.SETUPS))
+    if routers.rows:
+        routers.rows.extend(_rules_beside_routers(parameters, seed))
     return routers
 
 
@@ -361,19 +363,35 @@ def _routed(
     for name in ROUTED:
         case = rated_case(name, parameters.router_seconds)
         for number in _seeds(seed, parameters.router_seeds):
-            best = play_rated(case, partial(RatedOracle, case), seed=number).goodput
             played = litellm.play(setup, case, seed=number)
-            yield {
-                "table": "routers",
-                "case": name,
-                "law": setup.name,
-                "seed": number,
-                "tokens": 100 * played.record.goodput / max(1, best),
-                "refused": 100 * played.record.refused_share,
-                "unfair": 100 * played.record.unfairness,
-                "given_up": played.given_up,
-                "lost": played.record.lost,
-            }
+            yield _routed_row(name, case, setup.name, number, played.record) | {"given_up": played.given_up}
+
+
+def _rules_beside_routers(parameters: LimitParameters, seed: int) -> Iterator[dict[str, Any]]:
+    """Yield what the rule written anew gets in the time of the routers, which it is to resemble."""
+    for name in ROUTED:
+        case = rated_case(name, parameters.router_seconds)
+        for number in _seeds(seed, parameters.router_seeds):
+            record = play_rated(case, _rule_of(case), seed=number)
+            yield _routed_row(name, case, "the rule as long", number, record)
+
+
+def _rule_of(case: RatedCase) -> Callable[[MinuteBuckets], Rule]:
+    return lambda _: LiteLLMRule(case, Setting().max_limit)
+
+
+def _routed_row(name: str, case: RatedCase, law: str, seed: int, record: RatedRecord) -> dict[str, Any]:
+    best = play_rated(case, partial(RatedOracle, case), seed=seed).goodput
+    return {
+        "table": "routers",
+        "case": name,
+        "law": law,
+        "seed": seed,
+        "tokens": 100 * record.goodput / max(1, best),
+        "refused": 100 * record.refused_share,
+        "unfair": 100 * record.unfairness,
+        "lost": record.lost,
+    }
 
 
 def _rated_bars(rated: Sequence[dict[str, Any]], routers: _Routers, parameters: LimitParameters) -> Iterator[Bar]:
