@@ -1,13 +1,11 @@
-"""A provider that counts tokens per minute, in simulated time, and a backlog that never ends in front of it."""
+"""Rules of admission by tokens per minute, in simulated time, each with a backlog that never ends."""
 
 from __future__ import annotations
 
-import bisect
 import math
 import random
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
@@ -23,122 +21,26 @@ from headgate.admission import (
     Ticket,
 )
 from headgate.admission.laws import LimitLaw
-from headgate.core.rates import UNLIMITED, ModelRates, RateLimits, RateNote
+from headgate.core.rates import ModelRates, RateNote
 from headgate.core.status import RequestStatus
 from headgate.models import rate_notes
 from headgate.run import RecentReplies
 from headgate.simulation.providers import Agenda
 from headgate_bench.minute_buckets import MinuteBuckets
+from headgate_bench.rated_provider import (
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    REFUSAL_S,
+    Asked,
+    RatedCase,
+    RatedProvider,
+    RatedRecord,
+)
 
 _NAME: Final = ProviderModel("simulated", "model")
 _KEY: Final = RequestKey(_NAME)
-_REFUSAL_S: Final = 0.05
-_FIRST_BACKOFF_S: Final = 3.0
-_LONGEST_BACKOFF_S: Final = 60.0
 _FIRST_GUESS: Final = 512
 """Tokens that are kept free for a reply before there was any."""
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Requests of one kind: log-normal lengths of prompt and reply, in tokens."""
-
-    name: str
-    prompt: float
-    reply: float
-    prompt_cv: float = 0.5
-    reply_cv: float = 1.5
-
-
-@dataclass(frozen=True, slots=True)
-class RatedCase:
-    """A provider that counts per minute, and who asks it.
-
-    Attributes:
-        limits: in force from a time on, in order; the first from 0.
-        groups: who asks, at equal weights.
-        scarce: place of the unit that runs out in `RATE_UNITS`; groups are to share it evenly.
-        states: whether the roster states the first limits.
-        tells: whether answers tell of the limits in force; where nothing is stated either, only bare 429s show them.
-        seconds: simulated.
-        tokens_per_s: at which a reply is written.
-        first_s: until it begins.
-    """
-
-    limits: tuple[tuple[float, RateLimits], ...]
-    groups: tuple[Group, ...]
-    scarce: int
-    states: bool = True
-    tells: bool = False
-    seconds: float = 1_800.0
-    tokens_per_s: float = 50.0
-    first_s: float = 0.5
-
-    def limits_at(self, time: float) -> RateLimits:
-        """Return the limits in force."""
-        return self.limits[bisect.bisect_right([at for at, _ in self.limits], time) - 1][1]
-
-
-def rated_case(name: str, seconds: float) -> RatedCase:
-    """Return case S6, S7, S8 or S9."""
-    one = (Group("one", 500, 400),)
-    full, cut = RateLimits(tokens_per_minute=60_000), RateLimits(tokens_per_minute=15_000)
-    match name:
-        case "S6":
-            return RatedCase(((0.0, full),), one, 3, seconds=seconds)
-        case "S7":
-            groups = (Group("long prompts", 1_000, 100), Group("long replies", 200, 800), Group("both", 400, 400))
-            return RatedCase(((0.0, RateLimits(240, 200_000, 40_000)),), groups, 2, seconds=seconds)
-        case "S8":
-            changes = ((0.0, full), (seconds / 3, cut), (2 * seconds / 3, full))
-            return RatedCase(changes, one, 3, states=False, tells=True, seconds=seconds)
-        case _:
-            limits = RateLimits(output_tokens_per_minute=40_000)
-            return RatedCase(((0.0, limits),), one, 2, states=False, seconds=seconds)
-
-
-@dataclass(slots=True, eq=False)
-class Asked:
-    """One request of the backlog: what it takes, and how often it was refused."""
-
-    group: str
-    prompt: int
-    reply: int
-    refusals: int = 0
-    lease: RequestLease | None = None
-
-
-@dataclass(slots=True)
-class RatedRecord:
-    """What happened: tokens answered by group in each unit, attempts answered 429, requests begun and unfinished."""
-
-    answered: int = 0
-    refused: int = 0
-    begun: int = 0
-    unfinished: int = 0
-    units: Counter[str] = field(default_factory=Counter)
-    """Of the scarce unit, by group."""
-
-    @property
-    def goodput(self) -> int:
-        """Of the scarce unit, in all answers."""
-        return sum(self.units.values())
-
-    @property
-    def refused_share(self) -> float:
-        """Share of the attempts that were answered 429."""
-        return self.refused / max(1, self.refused + self.answered)
-
-    @property
-    def lost(self) -> int:
-        """Requests that were begun and neither answered nor still under way."""
-        return self.begun - self.answered - self.unfinished
-
-    @property
-    def unfairness(self) -> float:
-        """The largest distance of a group from an even share, relative to it."""
-        even = self.goodput / max(1, len(self.units))
-        return max((abs(amount / even - 1) for amount in self.units.values()), default=0.0) if even else 0.0
 
 
 class Rule(Protocol):
@@ -312,7 +214,7 @@ class OracleRule:
                 for have, spent in zip(left, (1, request.prompt, 0, request.prompt), strict=True)
             ]
             self._owed += request.reply
-            self._had[name] += _taken(request)[self._case.scarce]
+            self._had[name] += request.units[self._case.scarce]
             due.append(self._queues[name].popleft())
         return due
 
@@ -326,41 +228,24 @@ class OracleRule:
         return now + 0.05
 
 
-def _taken(request: Asked) -> tuple[int, int, int, int]:
-    return (1, request.prompt, request.reply, request.prompt + request.reply)
-
-
 class _Backlog:
-    """Keeps requests of every group waiting, and the provider that answers them. Owned by one run."""
+    """Keeps requests of every group waiting in front of a provider. Owned by one run."""
 
     def __init__(self, case: RatedCase, make_rule: Callable[[MinuteBuckets], Rule], seed: int, waiting: int) -> None:
         self.agenda = Agenda()
-        self.record = RatedRecord(units=Counter({group.name: 0 for group in case.groups}))
         self._case = case
-        self._buckets = MinuteBuckets(case.limits[0][1], 0.0)
-        self._rule = make_rule(self._buckets)
-        self._rng = {group.name: random.Random(f"{seed} {group.name}") for group in case.groups}
+        self._provider = RatedProvider(case, seed)
+        self._rule = make_rule(self._provider.buckets)
         self._jitter = random.Random(seed)
-        self._groups = {group.name: group for group in case.groups}
-        self._open = 0
         self._alarm = -1.0
-        for at, limits in case.limits[1:]:
-            self.agenda.at(at, partial(self._change, limits))
+        for at, _ in case.limits[1:]:
+            self.agenda.at(at, partial(self._provider.follow, at))
         for group in case.groups:
             for _ in range(waiting):
-                self._begin(group)
+                self._begin(group.name)
 
-    def _change(self, limits: RateLimits) -> None:
-        self._buckets.change(limits, self.agenda.now)
-
-    def _begin(self, group: Group) -> None:
-        rng = self._rng[group.name]
-        prompt, reply = (
-            _length(*kind, rng) for kind in ((group.prompt, group.prompt_cv), (group.reply, group.reply_cv))
-        )
-        self.record.begun += 1
-        self._open += 1
-        self._rule.ask(Asked(group.name, prompt, reply), self.agenda.now)
+    def _begin(self, group: str) -> None:
+        self._rule.ask(self._provider.begin(group), self.agenda.now)
 
     def fill(self) -> None:
         """Send what is due, and look again when time alone makes something due."""
@@ -374,32 +259,27 @@ class _Backlog:
             self.agenda.at(self._alarm, self.fill)
 
     def _send(self, request: Asked, now: float) -> None:
-        unit = self._buckets.take(request.prompt, now)
-        if unit is not None:
-            wait_s = self._buckets.wait_s(unit, request.prompt, now)
-            self.agenda.at(now + _REFUSAL_S, partial(self._refused, request, wait_s))
-            return
-        service_s = self._case.first_s + request.reply / self._case.tokens_per_s
-        self.agenda.at(now + service_s, partial(self._answered, request))
+        wait_s = self._provider.take(request, now)
+        if wait_s is None:
+            self.agenda.at(now + self._provider.service_s(request), partial(self._answered, request))
+        else:
+            self.agenda.at(now + REFUSAL_S, partial(self._refused, request, wait_s))
 
     def _told(self, now: float) -> tuple[RateNote, ...]:
-        return rate_notes(self._buckets.headers(now), 0.0) if self._case.tells else ()
+        return rate_notes(self._provider.headers(now), 0.0)
 
     def _answered(self, request: Asked) -> None:
-        now, record = self.agenda.now, self.record
-        self._buckets.answered(request.reply, now)
-        record.answered += 1
-        record.units[request.group] += _taken(request)[self._case.scarce]
-        self._open -= 1
+        now = self.agenda.now
+        self._provider.answered(request, now)
         self._rule.ended(request, OutcomeKind.SUCCESS, self._told(now), 0.0, now)
-        self._begin(self._groups[request.group])
+        self._begin(request.group)
         self.fill()
 
     def _refused(self, request: Asked, wait_s: float) -> None:
         now = self.agenda.now
-        self.record.refused += 1
+        self._provider.refused()
         self._rule.ended(request, OutcomeKind.RATE_LIMITED, self._told(now), wait_s if self._case.tells else 0.0, now)
-        pause_s = min(_LONGEST_BACKOFF_S, _FIRST_BACKOFF_S * 2 ** min(request.refusals, 10))
+        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(request.refusals, 10))
         request.refusals += 1
         self.agenda.at(now + pause_s * self._jitter.uniform(0.5, 1.5), partial(self._again, request))
         self.fill()
@@ -412,13 +292,7 @@ class _Backlog:
         """Return what happened until the end."""
         self.agenda.at(0.0, self.fill)
         self.agenda.run(self._case.seconds)
-        self.record.unfinished = self._open
-        return self.record
-
-
-def _length(mean: float, cv: float, rng: random.Random) -> int:
-    variance = math.log(1 + cv**2)
-    return max(1, round(rng.lognormvariate(math.log(mean) - variance / 2, math.sqrt(variance))))
+        return self._provider.record
 
 
 def play_rated(
@@ -426,8 +300,3 @@ def play_rated(
 ) -> RatedRecord:
     """Return what a rule gets from a provider that counts per minute. Exact: the same for the same seed."""
     return _Backlog(case, make_rule, seed, waiting).run()
-
-
-def stated_rates(case: RatedCase) -> ModelRates:
-    """Return what a roster states of a case."""
-    return ModelRates(own=case.limits[0][1]) if case.states else UNLIMITED

@@ -11,7 +11,8 @@ from headgate.admission.laws import AdaptiveLaw
 from headgate.admission.rate_learner import RateLearner
 from headgate.core.rates import UNLIMITED
 from headgate.simulation.providers import ProviderScript
-from headgate_bench.token_rates import ControllerRule, play_rated, rated_case
+from headgate_bench.rated_provider import rated_case
+from headgate_bench.token_rates import ControllerRule, play_rated
 from tests.admission.laws.test_with_controller import MODEL, Backlog
 
 

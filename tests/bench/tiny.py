@@ -51,7 +51,7 @@ TINY = {
         "samples=300", "models=6", "environments=4", "days=2", "per_s=5", "run_models=2", "run_environments=2",
         "pairs=1", "window_s=0.3", "viewers=3", "viewers_s=0.3",
     ),
-    "limit": ("seconds=60", "seeds=1", "rival_seeds=1"),
+    "limit": ("seconds=60", "seeds=1", "rival_seeds=1", "router_seconds=10"),
     "neighbours": (
         "kinds=computing programs,worker slots,judges", "others=2", "at_once=1", "samples=2", "rival_s=0.5",
     ),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import fmean
 from typing import Any, Final
 
@@ -14,15 +16,14 @@ from headgate.simulation.providers import LoadRecord, ProviderScript, SlotPolicy
 from headgate_bench.artifact import Bar, at_least, at_most
 from headgate_bench.definition import Bench, Chart, Outcome, Scenario, Spread, spread_of
 from headgate_bench.minute_buckets import MinuteBuckets
+from headgate_bench.rated_provider import RatedCase, RatedRecord, rated_case, stated_rates
+from headgate_bench.rivals import litellm_router
 from headgate_bench.rivals.limit_rules import FixedRule, InspectRule, OracleRule
 from headgate_bench.token_rates import (
     ControllerRule,
     LiteLLMRule,
-    RatedCase,
     Rule,
     play_rated,
-    rated_case,
-    stated_rates,
 )
 from headgate_bench.token_rates import OracleRule as RatedOracle
 
@@ -130,6 +131,8 @@ class LimitParameters:
     bar_up_s: float = 60.0  # seconds until 90 % of a doubled cap are used
     rated_seconds: float = 1_800.0  # simulated time of a run of S6 to S9
     rated_seeds: int = 2  # runs of every contender in S6 to S9
+    router_seconds: float = 120.0  # simulated time of a run of LiteLLM's real router in S6 to S8
+    router_seeds: int = 1  # runs of each of its setups
     bar_rated: float = 95.0  # percent of what the oracle gets at least, in S6 to S9
     bar_rated_refused: float = 2.0  # percent of attempts answered 429 at most, in S6 to S9
     bar_unfair: float = 5.0  # percent that a group of S7 is from its share of the scarce tokens at most
@@ -180,9 +183,17 @@ def measure(parameters: LimitParameters, bench: Bench) -> Outcome:
         for seed in _seeds(bench.seed, parameters.seeds if contender is OURS else parameters.rival_seeds)
     ]
     rated = list(_rated(parameters, bench.seed))
-    bars = [*_case_bars(samples, parameters), *_change_bars(changes, parameters), *_rated_bars(rated, parameters)]
+    routers = _routers(parameters, bench.seed)
+    bars = [*_case_bars(samples, parameters), *_change_bars(changes, parameters)]
+    bars += _rated_bars(rated, routers, parameters)
     bars.append(_lost_bar(samples, [*changes, *rated]))
-    return Outcome(bars, [*samples, *changes, *rated], _tables(samples), _charts(samples, parameters, bench.seed))
+    return Outcome(
+        bars,
+        [*samples, *changes, *rated, *routers.rows],
+        _tables(samples),
+        _charts(samples, parameters, bench.seed),
+        routers.notes,
+    )
 
 
 def _seeds(first: int, count: int) -> range:
@@ -302,7 +313,88 @@ def _rated(parameters: LimitParameters, seed: int) -> Iterator[dict[str, Any]]:
                 }
 
 
-def _rated_bars(rated: Sequence[dict[str, Any]], parameters: LimitParameters) -> Iterator[Bar]:
+@dataclass(frozen=True, slots=True)
+class _Routers:
+    """What LiteLLM's real router got, or why it was not run."""
+
+    rows: list[dict[str, Any]]
+    absent: dict[str, str]  # by name of what was not run
+    notes: list[str]
+
+    def beside(self, case: str, figure: str) -> dict[str, float | str]:
+        """Return its figures in a case."""
+        laws = dict.fromkeys(row["law"] for row in self.rows if row["case"] == case)
+        return {law: fmean(_values(self.rows, figure, case=case, law=law)) for law in laws} | self.absent
+
+
+ROUTED: Final = ("S6", "S7", "S8")
+"""Cases in which a limit is stated or told: there is something that a router can be given."""
+
+
+def _routers(parameters: LimitParameters, seed: int) -> _Routers:
+    """Return what LiteLLM's router gets in each of its setups, each setup in a process of its own."""
+    python = litellm_router.python_of_litellm()
+    if python is None:
+        return _Routers([], {"LiteLLM's router": litellm_router.ABSENT}, [])
+    routers = _Routers([], {}, [])
+
+    def play(setup: litellm_router.RouterSetup) -> None:
+        try:
+            with litellm_router.litellm_process(python) as litellm:
+                rows = list(_routed(litellm, setup, parameters, seed))
+        except litellm_router.RouterFailedError as error:
+            routers.absent[setup.name] = f"failed: {error}"
+            return
+        routers.rows.extend(rows)
+        given_up = sum(row["given_up"] for row in rows)
+        what = f"{setup.name} ({litellm.version}) over {parameters.router_seconds:g} s of {', '.join(ROUTED)}"
+        routers.notes.append(f"{what}: it gave up {given_up} calls, which were made again.")
+
+    with ThreadPoolExecutor(len(litellm_router.SETUPS)) as setups:
+        list(setups.map(play, litellm_router.SETUPS))
+    if routers.rows:
+        routers.rows.extend(_rules_beside_routers(parameters, seed))
+    return routers
+
+
+def _routed(
+    litellm: litellm_router.LiteLLM, setup: litellm_router.RouterSetup, parameters: LimitParameters, seed: int
+) -> Iterator[dict[str, Any]]:
+    for name in ROUTED:
+        case = rated_case(name, parameters.router_seconds)
+        for number in _seeds(seed, parameters.router_seeds):
+            played = litellm.play(setup, case, seed=number)
+            yield _routed_row(name, case, setup.name, number, played.record) | {"given_up": played.given_up}
+
+
+def _rules_beside_routers(parameters: LimitParameters, seed: int) -> Iterator[dict[str, Any]]:
+    """Yield what the rule written anew gets in the time of the routers, which it is to resemble."""
+    for name in ROUTED:
+        case = rated_case(name, parameters.router_seconds)
+        for number in _seeds(seed, parameters.router_seeds):
+            record = play_rated(case, _rule_of(case), seed=number)
+            yield _routed_row(name, case, "the rule as long", number, record)
+
+
+def _rule_of(case: RatedCase) -> Callable[[MinuteBuckets], Rule]:
+    return lambda _: LiteLLMRule(case, Setting().max_limit)
+
+
+def _routed_row(name: str, case: RatedCase, law: str, seed: int, record: RatedRecord) -> dict[str, Any]:
+    best = play_rated(case, partial(RatedOracle, case), seed=seed).goodput
+    return {
+        "table": "routers",
+        "case": name,
+        "law": law,
+        "seed": seed,
+        "tokens": 100 * record.goodput / max(1, best),
+        "refused": 100 * record.refused_share,
+        "unfair": 100 * record.unfairness,
+        "lost": record.lost,
+    }
+
+
+def _rated_bars(rated: Sequence[dict[str, Any]], routers: _Routers, parameters: LimitParameters) -> Iterator[Bar]:
     def split(figure: str, case: str) -> tuple[float, dict[str, float | str]]:
         laws = dict.fromkeys(row["law"] for row in rated if row["case"] == case)
         found: dict[str, float | str] = {law: fmean(_values(rated, figure, case=case, law=law)) for law in laws}
@@ -312,14 +404,16 @@ def _rated_bars(rated: Sequence[dict[str, Any]], parameters: LimitParameters) ->
         ours, rivals = split("tokens", case)
         oracle = max(1.0, float(rivals.pop("oracle")))
         beside: dict[str, float | str] = {law: 100 * float(value) / oracle for law, value in rivals.items()}
+        beside |= routers.beside(case, "tokens") if case in ROUTED else {}
         what = f"{case}: tokens, of what an oracle gets"
         yield at_least(f"P2.{case}", what, 100 * ours / oracle, parameters.bar_rated, "%", beside)
         ours, rivals = split("refused", case)
+        rivals |= routers.beside(case, "refused") if case in ROUTED else {}
         what = f"{case}: attempts answered 429"
         yield at_most(f"P2.{case}.refused", what, ours, parameters.bar_rated_refused, "%", rivals)
     ours, rivals = split("unfair", "S7")
     what = "S7: distance of a group from its share of the scarce tokens"
-    yield at_most("P2.S7.share", what, ours, parameters.bar_unfair, "%", rivals)
+    yield at_most("P2.S7.share", what, ours, parameters.bar_unfair, "%", rivals | routers.beside("S7", "unfair"))
 
 
 # Bars, tables and charts.
@@ -409,6 +503,6 @@ def _steps(record: LoadRecord, seconds: float) -> list[tuple[float | str, float]
 SCENARIO = Scenario(
     name="limit",
     quick=LimitParameters(),
-    full=LimitParameters(rival_seeds=5, variants=("all",), rated_seeds=5),
+    full=LimitParameters(rival_seeds=5, variants=("all",), rated_seeds=5, router_seconds=1_800.0),
     measure=measure,
 )
