@@ -8,6 +8,7 @@ import contextvars
 import gc
 import os
 import shutil
+import sys
 from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -41,6 +42,11 @@ if (
     and not os.statvfs(_IN_MEMORY).f_flag & os.ST_NOEXEC
 ):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_IN_MEMORY))
+
+# What is compiled is kept, also where the environment says otherwise: each process of a run would compile all tests,
+# which takes longer than to import them, and each process that a test starts would compile what it imports.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # No test speaks TLS to the world. Each client of httpx or Prefect would read the 140 authorities of the world first,
 # which takes 25 ms of the processor: thousands of them, minutes.
