@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1_800)]
 _log = logging.getLogger(__name__)
 
 
+@pytest.mark.long
 async def test_kills_while_batches_are_submitted_polled_and_collected_lose_and_repeat_nothing(
     tmp_path: Path, kills: int, chaos_seed: int
 ) -> None:

@@ -64,6 +64,7 @@ async def test_kills_at_random_points_lose_and_double_nothing(
     assert len(place.acknowledged) > 10 * kills
 
 
+@pytest.mark.long
 async def test_kills_of_processes_that_share_a_journal_and_of_its_server_lose_and_double_nothing(
     tmp_path: Path, endpoint: str, kills: int, chaos_seed: int, postgres_server: PrivatePostgres
 ) -> None:

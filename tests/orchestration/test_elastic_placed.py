@@ -156,6 +156,7 @@ async def test_a_worker_that_does_not_leave_in_time_is_killed_and_another_one_an
     await asyncio.to_thread(_assert_all_is_free)
 
 
+@pytest.mark.long
 async def test_a_worker_whose_process_dies_is_replaced_and_no_request_is_lost(gpus: None, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     engine = {"class": f"{WORKERS}:Rollout", "resources": GPU, "count": 2, "arguments": {"gate": str(gate)}}

@@ -108,6 +108,7 @@ async def test_a_training_takes_the_gpu_and_the_samples_of_the_model_go_on_when_
         assert [view for view in placement.requests("main") if not view.stage.has_ended] == []
 
 
+@pytest.mark.long
 async def test_what_an_engine_stands_behind_is_named(gpu: None, tmp_path: Path) -> None:
     first, second = tiny("first", gpus=1, least=1), tiny("second", gpus=1, least=1)
     async with engine_hosts(ON_RAY) as hosts:

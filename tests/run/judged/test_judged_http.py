@@ -86,6 +86,7 @@ async def test_what_a_judge_could_not_judge_is_taken_again_by_the_next_run(place
     assert sum(score is None for _, _, score in await stored(places)) == 6
 
 
+@pytest.mark.long
 async def test_a_killed_run_loses_no_sample_and_doubles_none(places, baselines) -> None:
     async with serve(FaultPlan.parse("slow:mean_s=0.3")) as slow:
         command = [*PROGRAM, "judge", "--instances", "30", "--json", *options(places)]
