@@ -76,6 +76,7 @@ def test_every_scenario_runs_in_a_process_of_its_own_and_one_missed_bar_is_told(
     assert (told["scenario"], Path(told["artifact"]).parent) == ("queue", tmp_path)
 
 
+@pytest.mark.long
 def test_the_report_is_one_page_of_the_newest_artifacts_that_needs_nothing_else(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -98,6 +99,7 @@ def test_the_report_is_one_page_of_the_newest_artifacts_that_needs_nothing_else(
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.long
 def test_a_missed_bar_stands_in_the_report(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     _, printed = bench(capsys, tmp_path, "queue", *TINY["queue"], *EASY["queue"], "bar_flat=0")
     bars = printed["bars"]

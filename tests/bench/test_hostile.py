@@ -116,6 +116,7 @@ async def test_an_answer_that_is_scored_got_in(monkeypatch: pytest.MonkeyPatch) 
     assert len(tally.got_in) == tally.tried
 
 
+@pytest.mark.long
 async def test_a_model_that_fails_where_it_is_unsure_climbs_where_missing_scores_are_left_out() -> None:
     tally = await tally_of(rankings_under(["exclude"], 1, random.Random(0)))
     assert tally.got_in
@@ -129,6 +130,7 @@ async def test_messages_get_in_where_they_are_read_as_they_come(monkeypatch: pyt
     assert set(tally.got_in) == {"keys", "a pickle", "lists of lists"}
 
 
+@pytest.mark.long
 async def test_a_client_that_keeps_what_it_is_told_stores_its_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +144,7 @@ async def test_a_client_that_keeps_what_it_is_told_stores_its_key(
     assert tally.others == 1.0
 
 
+@pytest.mark.long
 async def test_metadata_services_are_called_where_nobody_looks_at_addresses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

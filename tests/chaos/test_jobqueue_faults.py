@@ -126,6 +126,7 @@ def _status_of_a_claim(place: QueuePlace) -> tuple[int, str]:
     return answer.status_code, answer.json().get("code", "")
 
 
+@pytest.mark.long
 def test_a_database_server_that_is_cut_off_and_restarted_loses_nothing(
     postgres_place: QueuePlace, chaos_postgres: PrivatePostgres, kills: int
 ) -> None:

@@ -139,6 +139,7 @@ def test_an_address_without_http_is_refused(headgate: Command) -> None:
     assert "must be http://host:port (got 'localhost:8080')" in said.err
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_watch_follows_the_pool_until_ctrl_c(url: str, pool: list[str]) -> None:
     terminal, other_end = pty.openpty()

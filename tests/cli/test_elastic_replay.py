@@ -73,6 +73,7 @@ def test_a_trace_is_replayed_with_measured_service_times(headgate: Command, trac
     assert headgate(*line, "--copies", "3", "--json").document["comparisons"][0]["calls"] == 180
 
 
+@pytest.mark.long
 def test_a_page_figures_and_json_are_written(headgate: Command, tmp_path: Path) -> None:
     said = headgate(*RAMP, "--output", "out")
     assert said.status == 0

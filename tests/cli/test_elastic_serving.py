@@ -146,6 +146,7 @@ def test_requests_in_flight_are_answered_before_a_gateway_ends(tmp_path: Path, n
     assert answers[0].json()["choices"][0]["finish_reason"] in {"stop", "length"}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_second_signal_ends_a_gateway_at_once(tmp_path: Path) -> None:
     with engines(EnginePlan()) as found, gateway(pool_file(tmp_path, found.urls)) as served:
@@ -167,6 +168,7 @@ def _ask_in_vain(url: str) -> None:
         return
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_signal_while_engines_are_asked_ends_it(tmp_path: Path) -> None:
     with engines(EnginePlan()) as found:
@@ -188,6 +190,7 @@ def test_an_engine_serves_one_pool_only(headgate: Command, tmp_path: Path) -> No
     assert "already belongs to pool 'chat'" in said.err
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_on_a_terminal_a_table_stands_below_the_log(tmp_path: Path) -> None:
     terminal, other_end = pty.openpty()

@@ -57,6 +57,7 @@ def test_tables_name_the_trace_the_cluster_and_what_was_assumed(headgate: Comman
     assert "clairvoyant:" not in said.out
 
 
+@pytest.mark.long
 def test_the_figure_is_an_svg_that_a_page_can_hold(headgate: Command, jobs: Path, tmp_path: Path) -> None:
     said = headgate("placement", "simulate", str(jobs), "--nodes", "1", "--output", "held.svg", "--json")
     assert Path(said.document["figure"]) == tmp_path / "held.svg"

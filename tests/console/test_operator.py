@@ -30,6 +30,7 @@ def _steer(page: Page, address: str, model: str, verb: str, reason: str, value: 
     page.wait_for_selector("dialog .message.good")
 
 
+@pytest.mark.long
 def test_an_operators_half_hour(serve: Serve, visits: Visits, tmp_path_factory: pytest.TempPathFactory) -> None:
     system = serve(worlds.small_system(tmp_path_factory.mktemp("operator")))
     settings = system.settings

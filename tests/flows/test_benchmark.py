@@ -52,6 +52,7 @@ async def test_a_run_publishes_bars_figures_and_a_page_with_everything(prefect: 
     assert list((place / ".headgate/bench").iterdir()) == [], "working files are gone"
 
 
+@pytest.mark.long
 async def test_a_missed_bar_fails_the_run_unless_it_is_told_not_to(prefect: object, place: Path) -> None:
     baseline = committed_baseline("quick")
     baseline["cases"]["row-scale/rows-64"]["llm_wait_utilization_ratio"] = 2.0

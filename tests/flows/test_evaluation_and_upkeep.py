@@ -169,6 +169,7 @@ async def test_a_leaderboard_publishes_a_table_markdown_a_figure_and_the_way_to_
     assert made["links"]["leaderboard.html"] in published["leaderboard-page"]
 
 
+@pytest.mark.long
 async def test_without_a_public_address_the_reader_learns_how_to_open_the_page(prefect: object, places: Places) -> None:
     await evaluate(1, environments=["affine:sat"], settings=places.settings())
     name = await _saved(places, "without-link")
@@ -182,6 +183,7 @@ async def test_a_report_on_nothing_says_so(prefect: object, places: Places) -> N
     assert (await report(store=name, reports=name))["samples"] == 0
 
 
+@pytest.mark.long
 async def test_compaction_merges_what_many_runs_stored(prefect: object, places: Places) -> None:
     for instances in range(1, 10):
         await evaluate(

@@ -277,6 +277,7 @@ async def test_a_proxy_of_the_environment_is_used_only_when_told_to(monkeypatch:
     assert error.kind is ErrorKind.CONNECTION
 
 
+@pytest.mark.long
 async def test_closing_the_client_leaves_no_socket_open() -> None:
     def open_sessions() -> set[int]:
         gc.collect()  # an unclosed session or transport would warn here, and a warning is an error

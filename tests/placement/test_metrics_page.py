@@ -72,7 +72,7 @@ ray.shutdown()
 print("\\n".join(line for line in page.splitlines() if "schedulemesh_" in line or "headgate_placement_" in line))
 """
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

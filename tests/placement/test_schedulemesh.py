@@ -167,6 +167,7 @@ def test_answers_are_mappings_and_what_is_refused_leaves_nothing(scheduler: Simp
     assert scheduler.complete("held")["outcome"] == "released"
 
 
+@pytest.mark.long
 def test_a_preemption_is_told_with_whether_the_victim_answered_its_cancel(scheduler: SimpleScheduler) -> None:
     scheduler.ensure_pool("small", resources={"cpu": 1.0})
     scheduler.configure_preemption(cancel_timeout=0.3)
@@ -182,6 +183,7 @@ def test_a_preemption_is_told_with_whether_the_victim_answered_its_cancel(schedu
     ]
 
 
+@pytest.mark.long
 def test_an_agent_is_made_ahead_of_any_task_and_stays_whatever_comes(scheduler: SimpleScheduler) -> None:
     pool = scheduler.scheduler
     pool.create_pool("agents", {}, {"cpu": 0.5}, target_agents=1)

@@ -56,6 +56,7 @@ def test_models_of_the_same_mean_share_a_rank_in_the_leaderboard_and_in_the_repo
     assert "share a rank are tied" in report.html
 
 
+@pytest.mark.long
 def test_the_report_ranks_and_measures_as_the_leaderboard_does() -> None:
     samples = _samples(
         *((model, f"test:{n}", _half(n, share)) for model, share in ((A, 0.9), (B, 0.5), (C, 0.5)) for n in range(2))
@@ -112,6 +113,7 @@ def test_a_difference_over_all_tasks_of_both_has_no_mark() -> None:
     assert said.startswith("1 of 1 neighbours")
 
 
+@pytest.mark.long
 def test_a_mean_over_fewer_environments_is_marked_and_the_note_names_them() -> None:
     samples = _samples(
         (A, "test:one", [0.5] * 12), (A, "test:two", [0.5] * 12),

@@ -85,6 +85,7 @@ def test_every_figure_is_drawn_captioned_and_named_for_screen_readers(report):
     assert all(png.startswith(b"\x89PNG") for png in report.figures_png.values())
 
 
+@pytest.mark.long
 def test_the_same_samples_give_the_same_report_in_any_order(report):
     again = build_report(campaign().sample(fraction=1, shuffle=True, seed=1), title="Nightly", settings={"workers": 20})
     assert again.html == report.html

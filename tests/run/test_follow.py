@@ -50,6 +50,7 @@ def write(folder: Path, **checkpoints: str) -> None:
         (folder / "run-7" / name).write_text(weights)
 
 
+@pytest.mark.long
 async def test_a_training_becomes_a_curve_that_grows(tmp_path: Path) -> None:
     write(tmp_path, step_1="random", step_2="solver", step_3="no weights")
     told: list[str] = []

@@ -131,6 +131,7 @@ def test_a_model_that_stays_down_is_given_up_and_the_others_are_completed(world:
     assert len(scored) == 80 - 18, "what was withdrawn is taken; `failed` would have what failed taken again, too"
 
 
+@pytest.mark.long
 def test_a_model_is_never_given_up_by_rates_or_without_early_stop(world: World) -> None:
     script = failing("m000", ErrorKind.AUTH, 1e9)
     world.run(models(2), RATES, duration_s=6_000, script=script, settings={**STEADY, "error_pause_s": 60})

@@ -23,6 +23,10 @@ from tests.storage.samples import START, failed, many, sample
 if TYPE_CHECKING:
     from inspect_ai.log import EvalLog, EvalSample
 
+pytestmark = (
+    pytest.mark.long
+)  # to import inspect takes longer than most tests; its form is among those of `test_exchange_files`
+
 _TALK = '[["system","Be brief."],["user","2 + 2?"],["assistant","5"],["user","No."],["assistant","4"],["user","Yes."]]'
 
 

@@ -355,6 +355,7 @@ def test_any_events_in_any_order_make_a_valid_trace(tmp_path_factory, told_at) -
     read_trace(trace)
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_length_of_the_file(tmp_path: Path) -> None:
     def peak(tasks: int) -> int:
         path = tmp_path / f"{tasks}.jsonl"

@@ -45,6 +45,7 @@ def test_the_ramp_costs_little_and_waits_little_with_the_usual_settings() -> Non
     assert found.operations <= 45
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_on_the_ramp_few_wait_and_few_workers_are_moved_where_they_start_slowly() -> None:
     load = ramp()

@@ -40,6 +40,7 @@ def test_in_sqlite() -> None:
     _run(fresh, RUNS)
 
 
+@pytest.mark.long
 @LONG
 @pytest.mark.slow
 def test_in_postgres(postgres_server: PrivatePostgres) -> None:

@@ -20,6 +20,8 @@ from headgate.net.tokens import Scope, new_token
 from tests.examples import examples
 from tests.jobqueue.server.conftest import JOB, SERVER
 
+pytestmark = pytest.mark.long
+
 _PER_ROUTE = examples(12)
 _ROUTES = sorted({(route.method, route.pattern.replace(":path", "")) for route in app.ROUTES} | set(legacy.ROUTES))
 _BEYOND_SCHEMAS = {"invalid_job", "idempotency_conflict"}

@@ -82,6 +82,7 @@ def test_a_worker_goes_on_after_a_restart_and_a_kill_by_whatever_signal_it_was_s
         assert "Traceback" not in errors
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_files_of_the_seed_are_taken_in_at_the_start(tmp_path: Path) -> None:
     jobs = [{"id": 3, "payload": {"team_slug": "a", "task": "t"}, "resource_type": "a_1"}]

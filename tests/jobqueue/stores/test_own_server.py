@@ -20,6 +20,7 @@ def own_server() -> Iterator[PrivatePostgres]:
         yield server
 
 
+@pytest.mark.long
 def test_a_commit_of_many_megabytes_goes_through_a_socket_that_takes_little_at_once(
     own_server: PrivatePostgres,
 ) -> None:

@@ -74,6 +74,7 @@ def test_a_worker_that_is_killed_takes_its_command_along(site: QueueSite, tmp_pa
         site.until(lambda: not is_alive(pid), 10)
 
 
+@pytest.mark.long
 def test_a_frozen_worker_is_charged_and_its_command_ends_before_its_job_goes_on_elsewhere(
     site: QueueSite, tmp_path: Path
 ) -> None:

@@ -179,6 +179,7 @@ def test_work_survives_the_death_of_the_ledger(pool: PlacementPool, placement: P
     assert placement.audit() == ()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["dies", "is-terminated"])
 def test_work_of_a_driver_that_ends_is_stopped(
     pool: PlacementPool, placement: Placement, ray_cluster: object, how: str

@@ -36,6 +36,7 @@ print("all sessions have ended")
 """
 
 
+@pytest.mark.long
 def test_a_driver_may_leave_ray_and_join_it_again_with_schedulers_open(ray_cluster: Any) -> None:
     """In a process of its own, which a crash of Ray's would end."""
     said = subprocess.run(

@@ -145,6 +145,7 @@ def test_no_more_answers_wait_for_the_judge_than_are_allowed(world: JudgedWorld)
     assert max(open_rows) == 50
 
 
+@pytest.mark.long
 def test_a_model_in_a_storm_keeps_no_other_model_waiting(world: JudgedWorld) -> None:
     providers = Providers(solver=storm(*STORM))
     result = world.go([model("solver"), model("greedy")], providers, instances=400)
