@@ -33,6 +33,7 @@ def times(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_a_trace_has_bars_of_its_own_and_its_artifact_says_what_was_read(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

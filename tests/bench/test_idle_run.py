@@ -28,11 +28,13 @@ def _summary(*ids: str, seed: int = 0) -> bytes:
     return summary_bytes(run_suite("quick", ids, seed=seed, baseline="none", progress=lambda _s, _w: None).summary)
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_summary_to_the_byte() -> None:
     ids = ("adaptations/adaptive-request-pressure-combined", "row-scale/rows-64", "headgate/cross-provider-cooldown")
     assert _summary(*ids) == _summary(*ids)
 
 
+@pytest.mark.long
 def test_another_seed_draws_other_service_times_where_they_vary() -> None:
     case = CASES["headgate/adaptive-row-groups-varied"]
     runs = [run_virtual(run_case(case, seed)) for seed in (0, 0, 1)]
@@ -129,6 +131,7 @@ def test_a_run_leaves_its_summary_a_baseline_and_a_page_that_needs_nothing_else(
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.long
 def test_a_run_worse_than_its_baseline_misses_a_bar_and_says_where(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

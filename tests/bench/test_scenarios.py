@@ -56,6 +56,7 @@ def test_a_scenario_that_meets_its_bars_ends_well_and_leaves_an_artifact(
     assert left == {Path(path) for path in (printed["artifact"], *printed["files"])}, "working files are gone"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["queue", "environments"])
 def test_a_missed_bar_is_reported_as_missed_and_ends_with_4(
     name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path

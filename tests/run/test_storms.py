@@ -133,6 +133,7 @@ def test_a_storm_at_one_provider_costs_the_other_nothing_and_loses_no_sample(
     assert recovered <= 60, f"{recovered} s until 90 % of {before:.2f} per s"
 
 
+@pytest.mark.long
 def test_the_status_says_what_a_storm_does(world: StormWorld) -> None:
     world.run(
         [model("calm"), model("stormy")],
@@ -228,6 +229,7 @@ def test_aliases_of_one_model_share_its_limit(world: StormWorld) -> None:
     assert abs(counts[0] - counts[1]) <= 6, "and share it fairly"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dead", [1, 3])
 def test_one_dead_model_of_many_stops_nobody_but_most_of_them_do(world: StormWorld, dead: int) -> None:
     hosts = ["a", "b", "c", "d"]

@@ -147,6 +147,7 @@ def held(order: list[int], rng: random.Random) -> bool:
     return known.low <= sum(LEVELS) / len(LEVELS) <= known.high
 
 
+@pytest.mark.long
 def test_listed_tasks_mislead_in_their_own_order_and_not_in_a_random_one() -> None:
     rng = random.Random(8)
     listed = [held(list(range(200)), rng) for _ in range(100)]

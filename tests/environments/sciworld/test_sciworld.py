@@ -149,6 +149,7 @@ async def test_a_baseline_finds_its_way_in_the_text():
     assert moves
 
 
+@pytest.mark.long
 async def test_an_action_at_which_the_game_raises_does_nothing_but_a_machine_that_dies_costs_the_sample():
     episode = await sciworld().open(BOIL, 0)
     game = episode._game._game

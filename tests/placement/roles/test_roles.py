@@ -36,6 +36,7 @@ def _round(place: Place, number: int, batches: int) -> float:
     return float(mean)
 
 
+@pytest.mark.long
 def test_a_policy_that_trains_on_rollouts_earns_more_than_chance(tmp_path: Path) -> None:
     place = Place(GRID, str(tmp_path))
     before = Trial(place, "trial-before", 20, is_trained=False).run()
