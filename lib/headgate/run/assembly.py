@@ -97,6 +97,7 @@ class Watch(TypedDict, total=False):
         slots: bounds the requests of several processes together; they are given back when the run has ended.
         engine_hosts: start the engines of models that are served from weights; this machine by default.
         tell: told of each notice, beside the webhook and the command of the settings; returns at once.
+        is_unattended: take another port for the monitoring API where its own is taken, in place of a refusal.
     """
 
     stop: asyncio.Event | None
@@ -107,6 +108,7 @@ class Watch(TypedDict, total=False):
     slots: SlotSource | None
     engine_hosts: EngineHosts | None
     tell: Send | None
+    is_unattended: bool
 
 
 def roster_of(settings: Settings) -> RosterSource:
@@ -339,7 +341,10 @@ async def run_source(
             questions = Questions(inquiry.explain, inquiry.tasks, inquiry.capacity, inquiry.health)
             is_followed = watch.get("on_status") is None and judging is not None and stop_when_idle
             shown = Progress(campaign.progress, inquiry.requests, campaign.now) if is_followed else campaign.status
-            await serve_monitoring(stack, settings, shown, registry, questions, campaign.steering, stream.emit)
+            await serve_monitoring(
+                stack, settings, shown, registry, questions, campaign.steering, stream.emit,
+                takes_any_port=watch.get("is_unattended", False),
+            )  # fmt: skip
         beside = []
         if is_traced:
             beside.append(report_health(campaign.inquiry.health, stream.emit, clock, settings.health_interval_s))

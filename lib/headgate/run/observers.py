@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from headgate.config import Settings
 from headgate.core import Clock, Secret
-from headgate.core.errors import HeadgateError, MissingExtraError
+from headgate.core.errors import HeadgateError, InvalidSettingError, MissingExtraError
 from headgate.core.events import Emit, HealthReported, MonitorStarted
 from headgate.core.status import CampaignStatus
 from headgate.telemetry import EventStream, JsonlSink, convert_events, has_collector, otel_sink
@@ -96,8 +96,14 @@ async def serve_monitoring(
     questions: Questions,
     steering: Steered,
     emit: Emit,
+    *,
+    takes_any_port: bool = False,
 ) -> None:
-    """Serve the monitoring API until `stack` ends; raises HeadgateError where it cannot."""
+    """Serve the monitoring API until `stack` ends, at a free port where its own is taken and `takes_any_port`.
+
+    Raises:
+        HeadgateError: it cannot be served.
+    """
     # FastAPI is imported by those who serve.
     from headgate.net.authority import Authority, Caller  # noqa: PLC0415
     from headgate.net.refusals import token_of  # noqa: PLC0415
@@ -115,10 +121,19 @@ async def serve_monitoring(
             return caller if isinstance(caller, Caller) else None
 
     token = settings.monitor_token.get_secret_value()
-    server = await stack.enter_async_context(
-        serve_monitor(
-            status, registry, settings.monitor_host, settings.monitor_port, Secret(token) if token else None, questions,
-            steering, identify=identify, tls=server_context(settings.tls_certificate, settings.tls_key),
-        )
-    )  # fmt: skip
-    emit(MonitorStarted(server.address))
+
+    async def served_at(port: int) -> str:
+        serving = serve_monitor(
+            status, registry, settings.monitor_host, port, Secret(token) if token else None, questions, steering,
+            identify=identify, tls=server_context(settings.tls_certificate, settings.tls_key),
+        )  # fmt: skip
+        return (await stack.enter_async_context(serving)).address
+
+    try:
+        address = await served_at(settings.monitor_port)
+    except InvalidSettingError as error:
+        if not takes_any_port or settings.monitor_port == 0:
+            raise
+        address = await served_at(0)
+        _log.warning("%s; the monitoring API is at %s", error, address)
+    emit(MonitorStarted(address))
