@@ -135,3 +135,39 @@ def test_as_the_first_process_of_a_container_it_ends_everything_at_sigterm(tmp_p
     keeper.send_signal(signal.SIGTERM)
     assert keeper.wait(timeout=20) == -signal.SIGTERM
     assert gone(*pids, within_s=0)
+
+
+DRAINS = """
+import signal, sys, time
+from pathlib import Path
+def drained(*_):
+    Path(sys.argv[1], "drained").write_text("")
+    sys.exit()
+signal.signal(signal.SIGTERM, drained)
+Path(sys.argv[1], "up").write_text("")
+time.sleep(600)
+"""
+KILLS_ITS_CHILD = f"""#!{sys.executable}
+import signal, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", {DRAINS!r}, sys.argv[-1]], start_new_session=True)
+def end(*_):
+    child.kill()
+    sys.exit()
+signal.signal(signal.SIGTERM, end)
+child.wait()
+"""
+"""As a worker of Prefect does with its flow runs."""
+
+
+@pytest.mark.parametrize("words", [["worker", "start"], ["server", "start"]])
+def test_flow_runs_of_a_prefect_worker_drain_when_it_has_to_end(tmp_path: Path, words: list[str]) -> None:
+    program = tmp_path / "prefect"
+    program.write_text(KILLS_ITS_CHILD)
+    program.chmod(0o755)
+    command = [sys.executable, "-m", "headgate.processes.keeper", "20", str(program), *words, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL) as keeper:
+        while not (tmp_path / "up").exists():
+            time.sleep(0.02)
+        keeper.terminate()
+        assert keeper.wait(30) == 0
+    assert (tmp_path / "drained").exists() == (words[0] == "worker")

@@ -12,7 +12,8 @@ seconds from now, at which the command is ended although the parent itself stand
 cannot look after its leases). SIGTERM, which a cluster sends to all processes of a job, is left to the parent.
 
 As the first process of a container (`python -m headgate.processes.keeper 60 prefect worker start …`) it lets the flow
-runs of a worker drain, which the worker itself does not wait for.
+runs of a worker drain. A worker of Prefect that is asked to end kills its flow runs, so it is killed itself, and they
+are asked.
 
 On Linux the keeper adopts orphans (`PR_SET_CHILD_SUBREAPER`), so that a process which survives its own parent is still
 found. Elsewhere it reaches the process group of the command only. It imports the standard library alone, so that it is
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import os
 import resource
 import select
@@ -59,19 +61,30 @@ def main(arguments: list[str]) -> int:
         return _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
     _wait_for_end_or_stop(child, woken, is_leased)
     deadline = time.monotonic() + float(grace_s)
+    is_killed = False
     if child.poll() is None:
         if is_leased:  # a shell passes on nothing while it waits for a program
             _signal(-child.pid, signal.SIGTERM)
             _signal(-child.pid, signal.SIGCONT)
         else:
-            child.terminate()
+            is_killed = _is_prefect_worker(command)
+            child.send_signal(signal.SIGKILL if is_killed else signal.SIGTERM)
         while child.poll() is None and time.monotonic() < deadline:
             _wait([woken], deadline)
     _end_descendants(child, woken, deadline)
     status = child.wait()
+    if is_killed:
+        return 0
     if status < 0:
         _end_by(-status)
     return status if status >= 0 else 128 - status
+
+
+def _is_prefect_worker(command: list[str]) -> bool:
+    """Tell whether it is `prefect worker …`, by whatever path, or `python -m prefect worker …`."""
+    return any(
+        word.rpartition("/")[2] == "prefect" and after == "worker" for word, after in itertools.pairwise(command)
+    )
 
 
 def _wait_for_end_or_stop(child: subprocess.Popen[bytes], woken: int, is_leased: bool) -> None:

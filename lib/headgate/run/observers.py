@@ -135,5 +135,5 @@ async def serve_monitoring(
         if not takes_any_port or settings.monitor_port == 0:
             raise
         address = await served_at(0)
-        _log.warning("%s; the monitoring API is at %s", error, address)
+        _log.warning("%s; the monitoring API is at %s", error.message, address)
     emit(MonitorStarted(address))
