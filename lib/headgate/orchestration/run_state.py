@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any, Final
 
 import httpx
@@ -17,6 +18,7 @@ from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
 from prefect.exceptions import MissingContextError, Pause, PrefectException, TerminationSignal
 from prefect.logging import get_logger, get_run_logger
+from prefect.logging.handlers import PrefectConsoleHandler
 from prefect.states import Cancelled, Completed
 
 from headgate.core import require_agreement
@@ -141,9 +143,18 @@ class _ToRun(logging.Handler):
         self._logger.log(record.levelno, "%s", record.getMessage(), exc_info=record.exc_info)
 
 
+def _outlive_readers() -> None:
+    """Go on where whoever reads this process's output has gone, as a worker does; else the next line logged ends it."""
+    loggers = [logging.getLogger(), *logging.Logger.manager.loggerDict.values()]
+    for handler in (handler for one in loggers for handler in getattr(one, "handlers", ())):
+        if isinstance(handler, PrefectConsoleHandler):
+            handler.console.on_broken_pipe = partial(setattr, handler.console, "quiet", True)  # type: ignore[method-assign]
+
+
 @contextmanager
 def library_logs_in_run() -> Iterator[None]:
-    """Send what the library logs to the current flow run while the context lasts."""
+    """Send what the library logs to the current flow run while the context lasts, and outlive those who read it."""
+    _outlive_readers()
     logger = logging.getLogger("headgate")
     level, propagates = logger.level, logger.propagate
     handler = _ToRun(run_logger())
