@@ -13,7 +13,7 @@ from headgate.core import Chat, ChatReply, Model, Task
 from headgate.core.errors import InvalidInputError, StoreError
 from headgate.core.events import Emit
 from headgate.run import Run, RunPlan
-from headgate.run.settlement import EVERY_S
+from headgate.run.allotment import EVERY_S
 from headgate.sampling import StaticRoster
 from headgate.simulation import LoopClock, MemoryStore, ScriptedChats, free_environments, run_virtual
 from tests.run.run_world import World, models

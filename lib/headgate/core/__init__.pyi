@@ -37,9 +37,9 @@ from .ids import (
     unit_hash as unit_hash,
 )
 from .lease import Denied as Denied, Lease as Lease, LeaseBook as LeaseBook, ReleaseOutcome as ReleaseOutcome
-from .sample import record as record
+from .record import record as record
 from .sample import ErrorKind as ErrorKind, Sample as Sample, Task as Task, sample_task as sample_task
-from .model import ENGINE_PRIORITY as ENGINE_PRIORITY, Launch as Launch, Program as Program, Serving as Serving
+from .serving import ENGINE_PRIORITY as ENGINE_PRIORITY, Launch as Launch, Program as Program, Serving as Serving
 from .secrets import Secret as Secret, masked as masked, redacted as redacted, secrets_known as secrets_known
 from .ids import MAX_NAME_CHARS as MAX_NAME_CHARS
 from .ids import MOST_PRIORITY as MOST_PRIORITY

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from headgate.core.rates import RateNote
-from headgate.core.sample import ErrorKind, record
+from headgate.core.record import record
+from headgate.core.sample import ErrorKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from headgate.core.ids import HolderId, LeaseId
-from headgate.core.sample import record
+from headgate.core.record import record
 
 _REMEMBERED_RELEASES: Final = 8_192
 """Released leases are remembered, to tell a duplicate release from an unknown one; DataDesigner keeps as many."""

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, TypeVar, dataclass_transform
+from typing import Final
 
 from headgate.core.ids import TaskId, seed_of, task_id_of
-
-T = TypeVar("T")
-
-
-@dataclass_transform(frozen_default=True, field_specifiers=(field,))
-def record(cls: type[T]) -> type[T]:
-    """Return a class as a slotted dataclass with a hash, whose fields are read-only to type checkers alone.
-
-    For what is made per sample: one that refuses assignments when it runs takes three times as long to build.
-    """
-    return dataclass(slots=True, unsafe_hash=True)(cls)
-
+from headgate.core.record import record
 
 ONE_WORKER: Final[Mapping[str, int]] = MappingProxyType({"workers": 1})
 """What a task needs unless its environment says otherwise: one worker slot."""
