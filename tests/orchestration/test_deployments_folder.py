@@ -148,6 +148,21 @@ def test_what_the_image_copies_is_there() -> None:
         assert (ROOT / name).exists(), name
 
 
+def test_every_base_image_can_be_named_by_who_builds() -> None:
+    build = COMPOSE["x-headgate"]["build"]["args"]
+    for name in ("Dockerfile", "debian/Dockerfile"):
+        text = (ROOT / "deployments" / name).read_text()
+        arguments = set(re.findall(r"^ARG (\w+)=", text, re.MULTILINE))
+        stages = set(re.findall(r"^FROM .* AS (\S+)$", text, re.MULTILINE))
+        bases = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
+        assert {base for base in bases if base.strip("${}") not in arguments} <= stages
+        if name == "Dockerfile":
+            assert set(build) == arguments
+    script = (ROOT / "scripts" / "debian-images.sh").read_text()
+    (targets,) = re.findall(r"^for target in (.*); do$", script, re.MULTILINE)
+    assert set(targets.split()) == stages
+
+
 def test_the_dashboard_asks_for_metrics_and_labels_that_there_are() -> None:
     page = (ROOT / "docs/reference/monitoring.md").read_text()
     documented = set(re.findall(r"^#### `(headgate_\w+)`", page, re.MULTILINE))
