@@ -32,6 +32,8 @@ from headgate.placement.errors import (
 )
 from tests.placement.client.works import Counts, Doubles, Keeps, Raises, Serves
 
+pytestmark = pytest.mark.slow
+
 ONE = amounts(cpu=1)
 SOON_S = 30
 ROOT = Path(__file__).parents[3]
