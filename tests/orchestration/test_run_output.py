@@ -28,7 +28,9 @@ def test_a_run_outlives_who_reads_its_log() -> None:
         stderr=subprocess.PIPE,
         text=True,
     ) as run:
-        assert (run.stdin, run.stdout, run.stderr) != (None, None, None)
+        assert run.stdin is not None
+        assert run.stdout is not None
+        assert run.stderr is not None
         assert run.stdout.readline() == "up\n"
         run.stderr.close()  # as the worker's end of it is when the worker is killed
         run.stdin.close()

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.simulation import run_virtual
-from headgate.simulation.engines.core import EngineCore, EnginePlan, EngineRequest
+from headgate.simulation.engines.core import EngineCore, EngineRequest
+from headgate.simulation.engines.plan import EnginePlan
 
 
 def asked(request_id: str, prompt_tokens: int = 1, tokens: int = 1) -> EngineRequest:

@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError, HeadgateError
@@ -15,9 +15,6 @@ from headgate.environments.apart.frames import Frame, MovedError, Source, failur
 from headgate.environments.apart.host import Host
 from headgate.environments.judge_questions import ReadsGrades
 from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, ForJudge, Score
-
-if TYPE_CHECKING:
-    from headgate.environments.apart.remote import RemoteSeats
 
 
 def members_of(host: Host) -> tuple[str, ...]:
@@ -54,13 +51,62 @@ def hosted_environment(name: str, host: Host) -> HostedEnvironment:
     return hosted(found, host)
 
 
+class Asked(Protocol):
+    """A call under way: its number, and a future of its answer."""
+
+    @property
+    def number(self) -> int:
+        """Of the call, unlike any other of its process."""
+
+    @property
+    def future(self) -> Future[Frame] | asyncio.Future[Frame]:
+        """Has the answer, or what was raised."""
+
+    async def heard(self) -> Frame:
+        """Return the answer, or raise what was raised. Whoever is cancelled meanwhile cancels the call."""
+
+
+class Seat(Protocol):
+    """Where an episode is played: a child process, or a place in a host on another machine."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has ended, or is about to."""
+
+    def call(self, do: str, environment: str, **arguments: Any) -> Asked:
+        """Ask it."""
+
+    def lost(self, environment: str, do: str) -> EnvironmentFailedError:
+        """Return the error for whoever needs it after it is gone."""
+
+
+class Seats(Protocol):
+    """Who gives seats to the episodes of one package: the `Host` of this machine, or hosts on others."""
+
+    @property
+    def source(self) -> Source:
+        """The package."""
+
+    def seat(self) -> Any:
+        """Return a seat for one more episode, which is counted; `leave` gives it back."""
+
+    def ask(self, do: str, environment: str, **arguments: Any) -> Asked:
+        """Ask something that belongs to no episode."""
+
+    def is_misplaced(self, seat: Any) -> bool:
+        """Return whether the episode at hand has to go on in another seat."""
+
+    def leave(self, seat: Any, *, is_well: bool) -> None:
+        """Give a seat back."""
+
+
 class HostedEnvironment:
     """An `Environment` whose episodes are played in other processes.
 
     Belongs to no event loop where these are of this machine, to that of its hosts where they are of others.
     """
 
-    def __init__(self, spec: EnvironmentSpec, host: Host | RemoteSeats) -> None:
+    def __init__(self, spec: EnvironmentSpec, host: Seats) -> None:
         self.spec = spec
         self._host = host
 
@@ -103,7 +149,7 @@ class HostedGradedEnvironment(ReadsGrades, HostedEnvironment):
     """One whose answers a judge grades; what judges reply is read here."""
 
 
-def hosted(spec: EnvironmentSpec, host: Host | RemoteSeats) -> HostedEnvironment:
+def hosted(spec: EnvironmentSpec, host: Seats) -> HostedEnvironment:
     """Return the environment of a spec that is played there."""
     return (HostedGradedEnvironment if spec.needs_judge else HostedEnvironment)(spec, host)
 
@@ -118,18 +164,18 @@ class HostedEpisode:
     Where another model blocks its process it is begun anew in another one, and given the replies that it has had.
     """
 
-    def __init__(self, name: str, index: int, seed: int, host: Host | RemoteSeats) -> None:
+    def __init__(self, name: str, index: int, seed: int, host: Seats) -> None:
         self.opening: tuple[Message, ...] = ()
         self._name = name
         self._task = {"index": index, "seed": seed}
         self._host = host
-        self._child: Any = None  # `Child` or `RemoteSeat`, as the host has it
+        self._child: Seat | None = None
         self._number = 0
         self._past: list[tuple[str, Continue | Score | ForJudge]] = []
         self._is_well = True
 
     @classmethod
-    async def begun(cls, name: str, index: int, seed: int, host: Host | RemoteSeats) -> HostedEpisode:
+    async def begun(cls, name: str, index: int, seed: int, host: Seats) -> HostedEpisode:
         """Return an episode that has been opened; raises as `HostedEnvironment.open` does."""
         episode = cls(name, index, seed, host)
         while True:
@@ -141,8 +187,7 @@ class HostedEpisode:
 
     async def _begin(self) -> None:
         """Open it in a process of the host's and bring it to where it was."""
-        child: Any = self._host.seat()
-        call = None
+        child, call = self._host.seat(), None
         try:
             call = child.call("open", self._name, **self._task)
             frame = await call.heard()
@@ -157,7 +202,7 @@ class HostedEpisode:
             if await self._asked(child, reply) != answer:
                 raise EnvironmentFailedError(f"environment {self._name!r} says otherwise when its task is played again")
 
-    async def _asked(self, child: Any, reply: str) -> Continue | Score | ForJudge:
+    async def _asked(self, child: Seat, reply: str) -> Continue | Score | ForJudge:
         call = child.call("answer", self._name, episode=self._number, reply=reply)
         return frames.answer_of(await call.heard())
 
@@ -180,12 +225,13 @@ class HostedEpisode:
             self._is_well = False
             raise
 
-    async def _place(self) -> Any:
+    async def _place(self) -> Seat:
         """Return the process that the episode is in, another one where it cannot stay."""
         if self._child is not None and self._host.is_misplaced(self._child):
             self._leave()
         if self._child is None:
             await self._begin()
+        assert self._child is not None
         if self._child.is_gone:
             raise self._child.lost(self._name, "answer")
         return self._child

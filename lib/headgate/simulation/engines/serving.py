@@ -12,8 +12,9 @@ from typing import Final
 from aiohttp import web
 
 from headgate.net.listener import bound, url_of
-from headgate.simulation.engines.core import EngineCore, EnginePlan
+from headgate.simulation.engines.core import EngineCore
 from headgate.simulation.engines.face import Failure, Trouble
+from headgate.simulation.engines.plan import EnginePlan
 from headgate.simulation.engines.sglang import SGLangFace
 from headgate.simulation.engines.vllm import VLLMFace
 

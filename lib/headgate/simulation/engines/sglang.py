@@ -21,8 +21,9 @@ from typing import Final, NoReturn
 
 from aiohttp import web
 
-from headgate.simulation.engines.core import KV_CACHE, WEIGHTS, EngineCore, EngineRequest
+from headgate.simulation.engines.core import EngineCore, EngineRequest
 from headgate.simulation.engines.face import Face, Handler, bears, generate, is_there, json_response, never
+from headgate.simulation.engines.plan import KV_CACHE, WEIGHTS
 from headgate.simulation.engines.wire import CHAT, COMPLETIONS, OpenAIAnswer, RefusedError, read_document, read_openai
 
 _OPEN: Final = ("/health", "/ready")

@@ -17,8 +17,9 @@ from typing import Final
 
 from aiohttp import web
 
-from headgate.simulation.engines.core import KV_CACHE, WEIGHTS, EngineCore
+from headgate.simulation.engines.core import EngineCore
 from headgate.simulation.engines.face import Face, Handler, bears, generate, is_there, json_response
+from headgate.simulation.engines.plan import KV_CACHE, WEIGHTS
 from headgate.simulation.engines.wire import CHAT, COMPLETIONS, OpenAIAnswer, RefusedError, read_document, read_openai
 
 _ERRORS: Final = {400: "BadRequestError", 404: "NotFoundError", 503: "ServiceUnavailableError"}
