@@ -14,6 +14,7 @@ from headgate.cli.options import EnableMonitoring, JudgeChoices, MonitorPort, Ve
 from headgate.cli.output import CHECK_FAILED, INTERRUPTED, AsJson, counted, print_json, print_table, say
 from headgate.cli.run import Limits, Repeats, at_hand, is_unscored, logs_are_hidden, matrix_of, missing_from
 from headgate.config import Settings
+from headgate.core.status import CampaignStatus
 from headgate.net import event_loop
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def judge(
         print_table(
             f"judged by {settings.judge_model}",
             [column.replace("_", " ") for column in JUDGED_COLUMNS],
-            [tuple(getattr(pair, column) for column in JUDGED_COLUMNS) for pair in result.progress.pairs],
+            [tuple(getattr(pair, column) for column in JUDGED_COLUMNS) for pair in result.status.judged],
             right=range(2, len(JUDGED_COLUMNS)),
         )
         _show_agreement(result)
@@ -88,7 +89,7 @@ async def _judged_matrix(settings: Settings, result: runs.RunResult) -> pl.DataF
 
     samples = await matrix_of(settings)
     pairs = pl.DataFrame(
-        [(pair.model, pair.environment) for pair in result.progress.pairs],
+        [(pair.model, pair.environment) for pair in result.status.judged],
         schema={"model": pl.String, "environment": pl.String},
         orient="row",
     )
@@ -110,19 +111,19 @@ async def judged_live(run: Callable[..., Awaitable[R]], settings: Settings, limi
     async with at_hand(settings, limits) as given:
         with progress_bar("starting", is_shown=is_live) as bar:
 
-            async def show(progress: runs.RunProgress) -> None:
-                said = f"{progress.state}: {progress.rollouts} rollouts, {progress.unjudged} with the judge"
+            async def show(status: CampaignStatus) -> None:
+                said = f"{status.state}: {status.workers.active} rollouts, {status.unjudged} with the judge"
                 if bar is not None:
-                    bar(progress.recorded, progress.samples, said)
+                    bar(status.samples, status.samples + status.open_tasks, said)
 
-            return await run(on_progress=show, **given)
+            return await run(on_status=show, **given)
 
 
 def judged_document(result: runs.RunResult) -> dict[str, Any]:
     """Return a result as `--json` prints it."""
     return {
         **result.ending(),
-        "pairs": [{column: getattr(pair, column) for column in JUDGED_COLUMNS} for pair in result.progress.pairs],
+        "pairs": [{column: getattr(pair, column) for column in JUDGED_COLUMNS} for pair in result.status.judged],
         "agreements": {
             name: {column: getattr(one, column) for column in AGREEMENT_COLUMNS} for name, one in result.agreements
         },

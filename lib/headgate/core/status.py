@@ -30,6 +30,41 @@ class PairStatus:
         return self.score_sum / self.scored if self.scored else None
 
 
+@dataclass(slots=True)
+class JudgedPair:
+    """The samples of one model in one environment whose answers a judge reads, those of earlier runs included.
+
+    Attributes:
+        samples: recorded ones.
+        scored: of them, those with a score.
+        successes: of them, those that the environment calls a success.
+        judgements: verdicts that the scores were made of.
+        errors: samples whose model or environment failed.
+    """
+
+    model: str
+    environment: str
+    samples: int = 0
+    scored: int = 0
+    successes: int = 0
+    score_sum: float = 0.0
+    judgements: int = 0
+    agreed: int = 0
+    agreement_sum: float = 0.0
+    judge_errors: int = 0
+    errors: int = 0
+
+    @property
+    def mean_score(self) -> float | None:
+        """None without a scored sample."""
+        return self.score_sum / self.scored if self.scored else None
+
+    @property
+    def agreement(self) -> float | None:
+        """Mean over samples with two judgements and more; None without any."""
+        return self.agreement_sum / self.agreed if self.agreed else None
+
+
 @dataclass(frozen=True, slots=True)
 class BudgetStatus:
     """One budget of a model over the last 24 h."""
@@ -251,3 +286,13 @@ class CampaignStatus:
     """None where no environment is played by outside workers."""
     batches: tuple[RequestBatchStatus, ...] = ()
     """The oldest batches of requests that are with their providers, 50 at most."""
+    unjudged: int = 0
+    """Answers that wait for the judge, or are with it."""
+    judged: tuple[JudgedPair, ...] = ()
+    """Empty where no answer needs a judge."""
+
+    @property
+    def share(self) -> float:
+        """How much of what is due is done, from 0 to 1."""
+        due = self.samples + self.open_tasks
+        return self.samples / due if due else 1.0

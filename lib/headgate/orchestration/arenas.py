@@ -12,14 +12,21 @@ from blocks import PublishedReport, ReportStore, loaded_block
 from blocks import SampleStore as SampleStoreBlock
 from headgate import reports
 from headgate.config import Settings
+from headgate.core.status import CampaignStatus
 from headgate.orchestration.artifacts import RunArtifacts
 from headgate.orchestration.campaign_task import concluded, run_in_phases
-from headgate.orchestration.inputs import SamplingOrder, report_store_for, settings_of
-from headgate.orchestration.judging import judge_for, progress_sentence, rubric_block, with_judge
+from headgate.orchestration.inputs import (
+    SamplingOrder,
+    judge_for,
+    report_store_for,
+    rubric_block,
+    settings_of,
+    with_judge,
+)
 from headgate.orchestration.pages import places_of, publish_board
 from headgate.orchestration.phases import in_phase
 from headgate.orchestration.run_state import require_server_clock
-from headgate.run import RunProgress
+from headgate.orchestration.sampling_run import progress_sentence
 from headgate.run.arena import ARENA_FOLDER, ArenaRequest, ArenaResult, run_arena
 from headgate.storage import SampleStore
 
@@ -50,18 +57,18 @@ async def run_arena_order(
     request = ArenaRequest(tuple(models), instances, comparisons, await rubric_block(rubric))
     published_in = await report_store_for(sampling.reports)
     subject = f"arena-{settings.campaign}"
-    artifacts = RunArtifacts[RunProgress](
+    artifacts = RunArtifacts[CampaignStatus](
         subject,
         sentence=progress_sentence,
-        share=lambda newest: newest.share,
-        done=lambda newest: newest.recorded,
+        share=lambda status: status.share,
+        done=lambda status: status.samples,
     )
 
     async def arena(settings: Settings, **given: Any) -> ArenaResult:
         kept = await _comparison_store(sampling.store)
         with contextlib.closing(kept) if kept is not None else contextlib.nullcontext():
             return await run_arena(
-                settings, request, judge=judging, comparisons=kept, on_progress=artifacts.note, **given
+                settings, request, judge=judging, comparisons=kept, on_status=artifacts.note, **given
             )
 
     with artifacts.heeded():
@@ -74,7 +81,7 @@ async def run_arena_order(
         )
         sentence = arena_sentence(board, result)
         if result.run is not None:
-            await artifacts.finish(result.run.progress, sentence)
+            await artifacts.finish(result.run.status, sentence)
         published = await in_phase("publish", lambda: _published(board, published_in, title, sentence))
         run = result.run
         failing = f"stopped early: {run.stopped_by}" if run is not None and run.stopped_early else ""

@@ -13,8 +13,7 @@ from headgate import reports
 from headgate.core.status import CampaignStatus
 from headgate.orchestration.artifacts import RunArtifacts
 from headgate.orchestration.campaign_task import concluded, run_in_phases
-from headgate.orchestration.inputs import SamplingOrder, report_store_for, settings_of
-from headgate.orchestration.judging import judge_for
+from headgate.orchestration.inputs import SamplingOrder, judge_for, report_store_for, settings_of
 from headgate.orchestration.pages import publish_board
 from headgate.orchestration.phases import in_phase
 from headgate.orchestration.run_state import artifact_key, require_server_clock, run_logger

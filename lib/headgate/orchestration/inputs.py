@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
-from blocks import BlockRoster, JobQueueServer, RayCluster, loaded_block
+from blocks import BlockRoster, JobQueueServer, JudgeRubric, ModelEndpoint, RayCluster, loaded_block
 from blocks import ReportStore as ReportStoreBlock
 from blocks import SampleStore as SampleStoreBlock
 from headgate.config import Settings, load_settings
-from headgate.core import errors
-from headgate.run import HostCluster, models_at_hand
+from headgate.core import Model, errors
+from headgate.environments.rubric import Rubric
+from headgate.run import JUDGE_PREFIX, HostCluster, judge_of, models_at_hand
 from headgate.sampling import Roster, RosterSource
 from headgate.storage import SampleStore, sample_store
 
@@ -131,6 +132,45 @@ async def cluster_for(name: str, settings: Settings) -> HostCluster | None:
     block = await loaded_block(RayCluster, name)
     quotas = {spec.name: spec.model_dump()["quota"] for spec in block.pool_specs()}
     return HostCluster(block.address, settings.ray_pool, quotas.get(settings.ray_pool, {}), block.journal)
+
+
+async def judge_for(block: str, settings: Settings) -> Model:
+    """Return the judge behind a ModelEndpoint block, or the one that the settings name when no block is.
+
+    Raises:
+        InvalidInputError: if there is no such block, or nobody says what the judge is called.
+    """
+    if not block:
+        return judge_of(settings)
+    endpoint = await loaded_block(ModelEndpoint, block)
+    name = settings.judge_model or endpoint.served_name
+    if not name:
+        raise errors.InvalidSettingError(
+            f"the block {block!r} names no model, and neither does judge_model",
+            next_step="Set the served name in the block, or the parameter judge_model.",
+        )
+    return endpoint.model(f"{JUDGE_PREFIX}{name}", served_name=name)
+
+
+async def rubric_block(name: str) -> Rubric | None:
+    """Return the rubric of a JudgeRubric block, None when no block is named.
+
+    Raises:
+        InvalidInputError: if there is no such block.
+    """
+    return (await loaded_block(JudgeRubric, name)).rubric() if name else None
+
+
+def with_judge(sampling: SamplingOrder, judge_model: str, judgements: int | None) -> SamplingOrder:
+    """Return the sampling's order with what is asked of the judge among its settings.
+
+    Raises:
+        InvalidSettingError: if one of them is given twice.
+    """
+    asked = {"judge_model": judge_model or None, "judgements": judgements}
+    given = {name: value for name, value in asked.items() if value is not None}
+    refuse_twice_given(given, sampling.settings)
+    return replace(sampling, settings={**sampling.settings, **given})
 
 
 async def report_store_for(name: str) -> ReportStoreBlock:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from blocks import JudgeRubric, ModelEndpoint, loaded_block
-from headgate.config import Settings
-from headgate.core import Model, errors
-from headgate.environments.rubric import Rubric
+from headgate.core.status import CampaignStatus, JudgedPair
 from headgate.orchestration.artifacts import RunArtifacts, markdown_table, publish
 from headgate.orchestration.campaign_task import concluded, run_in_phases
-from headgate.orchestration.inputs import SamplingOrder, refuse_twice_given, settings_of
+from headgate.orchestration.inputs import SamplingOrder, judge_for, rubric_block, settings_of, with_judge
 from headgate.orchestration.pages import MAX_ROWS
 from headgate.orchestration.phases import in_phase
 from headgate.orchestration.run_state import artifact_key, require_server_clock
-from headgate.run import JUDGE_PREFIX, JudgedPair, RunProgress, RunResult, judge_of, run_judged
+from headgate.orchestration.sampling_run import progress_sentence, result_sentence
+from headgate.run import RunResult, run_judged
 from headgate.statistics import Agreement
 
 _LEGEND: Final = (
@@ -29,22 +26,6 @@ _ALPHA: Final = (
     "*Alpha* is Krippendorff's: 1 when all judgements of an answer are equal, 0 when they differ as much as those of "
     "different answers. *Spread* is the mean distance between two judgements of one answer."
 )
-
-
-def progress_sentence(progress: RunProgress) -> str:
-    """Return where a run stands, in one line."""
-    return (
-        f"{progress.state}: {progress.recorded:,} of {progress.samples:,} samples recorded; "
-        f"{progress.rollouts:,} rollouts in progress; {progress.unjudged:,} answers with the judge"
-    )
-
-
-def judged_sentence(result: RunResult) -> str:
-    """Return what a run did, in one line."""
-    parts = [f"{result.scored:,} of {result.samples:,} samples scored", f"{result.stored:,} stored"]
-    if result.spooled or result.open_tasks:
-        parts.append(f"whole campaign: {result.spooled:,} awaiting upload, {result.open_tasks:,} tasks unfinished")
-    return "; ".join(parts)
 
 
 def judged_rows(pairs: Sequence[JudgedPair]) -> list[dict[str, str]]:
@@ -59,7 +40,7 @@ def judged_rows(pairs: Sequence[JudgedPair]) -> list[dict[str, str]]:
 def judged_markdown(judge: str, result: RunResult, sentence: str) -> str:
     """Return the scores as a page."""
     parts = [f"# Judged by {judge}", f"{sentence}. {result.stopped_by.capitalize()}."]
-    parts.append(markdown_table(judged_rows(result.progress.pairs)))
+    parts.append(markdown_table(judged_rows(result.status.judged)))
     if result.agreements:
         rows = [_agreement(name, one) for name, one in result.agreements[:MAX_ROWS]]
         parts += ["## Agreement of judgements", markdown_table(rows), _ALPHA]
@@ -107,75 +88,36 @@ async def run_judging(
     settings = settings_of(with_judge(sampling, judge_model, judgements))
     judging = await judge_for(judge, settings)
     subject = f"judge-{settings.campaign}"
-    artifacts = RunArtifacts(
+    artifacts = RunArtifacts[CampaignStatus](
         subject,
         sentence=progress_sentence,
-        share=lambda progress: progress.share,
-        done=lambda progress: progress.recorded,
-        rows=lambda progress: judged_rows(progress.pairs),
+        share=lambda status: status.share,
+        done=lambda status: status.samples,
+        rows=lambda status: judged_rows(status.judged),
     )
     campaign = partial(
-        run_judged, instances=instances, judge=judging, on_progress=artifacts.note, rubric=await rubric_block(rubric)
+        run_judged, instances=instances, judge=judging, on_status=artifacts.note, rubric=await rubric_block(rubric)
     )
     with artifacts.heeded():
         result = await run_in_phases(campaign, sampling, settings, artifacts, name=subject)
-        message = judged_sentence(result)
+        message = result_sentence(result)
 
         async def published() -> None:
-            await artifacts.finish(result.progress, message)
+            await artifacts.finish(result.status, message)
             page = judged_markdown(judging.request_name, result, message)
-            await publish(artifact_key("judged", result.progress.campaign), page, message)
+            await publish(artifact_key("judged", result.status.campaign), page, message)
 
         await in_phase("publish", published)
         failing = f"stopped early: {result.stopped_by}" if result.stopped_early else ""
         return await concluded(artifacts, message, judged_data(result), failing=failing)
 
 
-async def judge_for(block: str, settings: Settings) -> Model:
-    """Return the judge behind a ModelEndpoint block, or the one that the settings name when no block is.
-
-    Raises:
-        InvalidInputError: if there is no such block, or nobody says what the judge is called.
-    """
-    if not block:
-        return judge_of(settings)
-    endpoint = await loaded_block(ModelEndpoint, block)
-    name = settings.judge_model or endpoint.served_name
-    if not name:
-        raise errors.InvalidSettingError(
-            f"the block {block!r} names no model, and neither does judge_model",
-            next_step="Set the served name in the block, or the parameter judge_model.",
-        )
-    return endpoint.model(f"{JUDGE_PREFIX}{name}", served_name=name)
-
-
-async def rubric_block(name: str) -> Rubric | None:
-    """Return the rubric of a JudgeRubric block, None when no block is named.
-
-    Raises:
-        InvalidInputError: if there is no such block.
-    """
-    return (await loaded_block(JudgeRubric, name)).rubric() if name else None
-
-
 def judged_data(result: RunResult) -> dict[str, Any]:
     """Return a result as a flow returns it."""
-    pairs = result.progress.pairs
+    pairs = result.status.judged
     return {
         **result.ending(),
         "judge_errors": sum(pair.judge_errors for pair in pairs),
         "errors": sum(pair.errors for pair in pairs),
         "alpha": {name: one.alpha for name, one in result.agreements},
     }
-
-
-def with_judge(sampling: SamplingOrder, judge_model: str, judgements: int | None) -> SamplingOrder:
-    """Return the sampling's order with what is asked of the judge among its settings.
-
-    Raises:
-        InvalidSettingError: if one of them is given twice.
-    """
-    asked = {"judge_model": judge_model or None, "judgements": judgements}
-    given = {name: value for name, value in asked.items() if value is not None}
-    refuse_twice_given(given, sampling.settings)
-    return replace(sampling, settings={**sampling.settings, **given})

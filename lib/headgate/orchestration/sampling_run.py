@@ -10,8 +10,7 @@ from typing import Any
 from headgate.core.status import CampaignStatus, ModelStatus, PairStatus
 from headgate.orchestration.artifacts import RunArtifacts
 from headgate.orchestration.campaign_task import concluded, run_in_phases
-from headgate.orchestration.inputs import SamplingOrder, cluster_for, settings_of, with_queue
-from headgate.orchestration.judging import judge_for
+from headgate.orchestration.inputs import SamplingOrder, cluster_for, judge_for, settings_of, with_queue
 from headgate.orchestration.pages import MAX_ROWS
 from headgate.orchestration.phases import in_phase
 from headgate.orchestration.run_state import require_server_clock
@@ -66,6 +65,8 @@ def progress_sentence(status: CampaignStatus) -> str:
         f"{status.queue.size + status.queue.buffered:,} queued",
         f"{status.stored:,} stored, {status.spooled:,} spooled",
     ]
+    if status.judged or status.unjudged:
+        parts.append(f"{status.unjudged:,} answers with the judge")
     return f"{status.state}: {'; '.join(parts)}"
 
 
@@ -111,12 +112,7 @@ async def run_evaluation(order: SamplingOrder, instances: int) -> Any:
     Raises:
         HeadgateError: if something that was given cannot be used; nothing was started then.
     """
-
-    def share(status: CampaignStatus) -> float:
-        due = status.samples + status.open_tasks
-        return status.samples / due if due else 1.0
-
-    return await _run(order, f"evaluate-{order.campaign}", share, instances=instances)
+    return await _run(order, f"evaluate-{order.campaign}", lambda status: status.share, instances=instances)
 
 
 async def _run(order: SamplingOrder, subject: str, share: Share | None, **length: Any) -> Any:

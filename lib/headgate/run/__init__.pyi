@@ -7,7 +7,6 @@ from .budgets.plan import (
     rate_plan as rate_plan,
 )
 from .assembly import (
-    OnProgress as OnProgress,
     roster_of as roster_of,
     run_campaign as run_campaign,
     run_judged as run_judged,
@@ -26,12 +25,7 @@ from .follow import FollowOrder as FollowOrder, FollowResult as FollowResult, fo
 from .garbage import rare_collections as rare_collections
 from .job_collector import JobCollector as JobCollector
 from .job_samples import SCORE_FIELD as SCORE_FIELD, JobSampleRules as JobSampleRules
-from .judging import (
-    JUDGE_PREFIX as JUDGE_PREFIX,
-    JudgedPair as JudgedPair,
-    judge_of as judge_of,
-    rubric_for as rubric_for,
-)
+from .judging import JUDGE_PREFIX as JUDGE_PREFIX, judge_of as judge_of, rubric_for as rubric_for
 from .assembly import models_at_hand as models_at_hand
 from .outside_episodes import sample_jobs as sample_jobs
 from .outside_job import outside_executors as outside_executors
@@ -48,6 +42,6 @@ from .rescoring import Rescored as Rescored, Rescoring as Rescoring, rescore as 
 from .resampling import follow_invalidation as follow_invalidation
 from .run import Run as Run
 from .served_pool import EngineHosts as EngineHosts
-from .status import RunProgress as RunProgress, RunResult as RunResult
+from .status import RunResult as RunResult
 from .trials import Trial as Trial, trial as trial
 from .request_side import RecentReplies as RecentReplies

@@ -52,7 +52,7 @@ from headgate.run.request_side import RequestSide
 from headgate.run.run import Run
 from headgate.run.served import ServedModels
 from headgate.run.served_pool import EngineHosts, ServingRules
-from headgate.run.status import BY_REQUEST, RunProgress, RunResult
+from headgate.run.status import BY_REQUEST, RunResult
 from headgate.sampling import (
     BASELINE_ROSTER,
     BaselineRoster,
@@ -79,9 +79,6 @@ from headgate.telemetry import (
 OnStatus = Callable[[CampaignStatus], Awaitable[None]]
 """Told of the run's status while it runs; what it raises ends the run."""
 
-OnProgress = Callable[[RunProgress], Awaitable[None]]
-"""Told how far a run has come while it runs; what it raises ends the run."""
-
 _CELL_COLUMNS: Final = ("campaign", "model", "environment", "sequence", "score", "success", "error_kind", "why")
 
 
@@ -91,7 +88,6 @@ class Watch(TypedDict, total=False):
     Attributes:
         stop: set to stop and drain.
         on_status: called every `every_s` while it runs, and once at the end.
-        on_progress: likewise.
         every_s: see `on_status`; 1 by default.
         sinks: further sinks of the event stream; the caller closes them.
         slots: bounds the requests of several processes together; they are given back when the run has ended.
@@ -102,7 +98,6 @@ class Watch(TypedDict, total=False):
 
     stop: asyncio.Event | None
     on_status: OnStatus | None
-    on_progress: OnProgress | None
     every_s: float
     sinks: Iterable[Sink]
     slots: SlotSource | None
@@ -335,14 +330,12 @@ async def run_source(
         for sink in watch.get("sinks", ()):
             stream.add(BackgroundSink(sink, closes=False))
         if settings.enable_monitoring:
-            from headgate.telemetry import Progress, Questions  # noqa: PLC0415 - FastAPI is imported by those who serve
+            from headgate.telemetry import Questions  # noqa: PLC0415 - FastAPI is imported by those who serve
 
             inquiry = campaign.inquiry
             questions = Questions(inquiry.explain, inquiry.tasks, inquiry.capacity, inquiry.health)
-            is_followed = watch.get("on_status") is None and judging is not None and stop_when_idle
-            shown = Progress(campaign.progress, inquiry.requests, campaign.now) if is_followed else campaign.status
             await serve_monitoring(
-                stack, settings, shown, registry, questions, campaign.steering, stream.emit,
+                stack, settings, campaign.status, registry, questions, campaign.steering, stream.emit,
                 takes_any_port=watch.get("is_unattended", False),
             )  # fmt: skip
         beside = []
@@ -423,26 +416,23 @@ async def _watched(campaign: Run, watch: Watch, beside: Iterable[Coroutine[Any, 
         await event.wait()
         campaign.stop(BY_REQUEST)
 
-    async def report(told: Callable[[], Awaitable[None]]) -> None:
+    async def report(told: OnStatus) -> None:
         while True:
-            await told()
+            await told(campaign.status())
             await asyncio.sleep(watch.get("every_s", 1.0))
 
-    tellers: list[Callable[[], Awaitable[None]]] = []
-    if (on_status := watch.get("on_status")) is not None:
-        tellers.append(lambda: on_status(campaign.status()))
-    if (on_progress := watch.get("on_progress")) is not None:
-        tellers.append(lambda: on_progress(campaign.progress()))
+    on_status = watch.get("on_status")
     async with asyncio.TaskGroup() as group:
         watchers = [group.create_task(watcher) for watcher in beside]
         if (stop := watch.get("stop")) is not None:
             watchers.append(group.create_task(pass_on_stop(stop)))
-        watchers += [group.create_task(report(told)) for told in tellers]
+        if on_status is not None:
+            watchers.append(group.create_task(report(on_status)))
         result = await campaign.run()
         for watcher in watchers:
             watcher.cancel()
-    for told in tellers:
-        await told()
+    if on_status is not None:
+        await on_status(campaign.status())
     return result
 
 

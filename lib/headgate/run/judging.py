@@ -15,6 +15,7 @@ from headgate.config import Settings
 from headgate.core import Chat, ErrorKind, Model, ModelBudget, Sample, Secret, Task
 from headgate.core.errors import InvalidSettingError, JudgeNeededError, SandboxUnavailableError
 from headgate.core.events import Emit
+from headgate.core.status import JudgedPair
 from headgate.environments import (
     SANDBOX,
     Environment,
@@ -287,41 +288,6 @@ def noted_values(why: str) -> tuple[float, ...]:
 
 
 _VALUE: Final = re.compile(r"[01]\.\d\d")
-
-
-@dataclass(slots=True)
-class JudgedPair:
-    """The samples of one model in one environment.
-
-    Attributes:
-        samples: recorded ones.
-        scored: of them, those with a score.
-        successes: of them, those that the environment calls a success.
-        judgements: verdicts that the scores were made of.
-        errors: samples whose model or environment failed.
-    """
-
-    model: str
-    environment: str
-    samples: int = 0
-    scored: int = 0
-    successes: int = 0
-    score_sum: float = 0.0
-    judgements: int = 0
-    agreed: int = 0
-    agreement_sum: float = 0.0
-    judge_errors: int = 0
-    errors: int = 0
-
-    @property
-    def mean_score(self) -> float | None:
-        """None without a scored sample."""
-        return self.score_sum / self.scored if self.scored else None
-
-    @property
-    def agreement(self) -> float | None:
-        """Mean over samples with two judgements and more; None without any."""
-        return self.agreement_sum / self.agreed if self.agreed else None
 
 
 class JudgedFigures:

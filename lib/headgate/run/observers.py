@@ -20,7 +20,7 @@ from headgate.core.status import CampaignStatus
 from headgate.telemetry import EventStream, JsonlSink, convert_events, has_collector, otel_sink
 
 if TYPE_CHECKING:
-    from headgate.telemetry import Progress, Questions, Steered
+    from headgate.telemetry import Questions, Steered
 
 _log = logging.getLogger("headgate.telemetry")
 _TRACE_SUFFIXES: Final = (".gz", ".json")
@@ -91,7 +91,7 @@ async def _write_trace(events_file: Path, trace_file: Path, run_id: str) -> None
 async def serve_monitoring(
     stack: AsyncExitStack,
     settings: Settings,
-    status: Callable[[], CampaignStatus] | Progress,
+    status: Callable[[], CampaignStatus],
     registry: CollectorRegistry,
     questions: Questions,
     steering: Steered,

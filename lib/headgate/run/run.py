@@ -40,7 +40,7 @@ from headgate.run.rows import health_of
 from headgate.run.score_watch import ScoreWatch
 from headgate.run.settlement import settling_of
 from headgate.run.stages import RETRIES, Stages
-from headgate.run.status import RunProgress, RunResult, model_status, queue_status, why_no_samples
+from headgate.run.status import RunResult, model_status, queue_status, why_no_samples
 from headgate.sampling import FairBatches, LocalTaskProvider, ModelSampler
 from headgate.scheduling import Backpressure, DispatchLoop, Explanation, Trace
 from headgate.storage import JOURNAL_REFUSED, Journal, JournalThread, Sink, SinkRules
@@ -299,7 +299,6 @@ class Run:
         is_empty = not self._samples and self.plan.provider is None
         result = RunResult(
             status=status,
-            progress=self.progress(),
             samples=self._samples,
             scored=self._scored,
             stored=self._sink.stored,
@@ -342,20 +341,8 @@ class Run:
             requests=self.inquiry.requests(),
             outside=None if self._outside is None else self._outside.status(),
             batches=() if parts.requests is None or parts.requests.batches is None else parts.requests.batches.status(),
-        )
-
-    def progress(self) -> RunProgress:
-        """Return how far the run has come with what has fallen due."""
-        judging = self.plan.judging
-        return RunProgress(
-            campaign=self.plan.settings.campaign,
-            state=self._state,
-            samples=self._parts.pairs.due,
-            recorded=self._samples,
-            rollouts=self._stages.rollouts,
             unjudged=self._stages.unjudged,
-            stored=self._sink.stored,
-            pairs=judging.figures.pairs() if judging is not None else (),
+            judged=() if self.plan.judging is None else self.plan.judging.figures.pairs(),
         )
 
     # The beginning and the end.

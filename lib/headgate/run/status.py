@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from headgate.core import DAY_S
 from headgate.core.status import CampaignStatus, ModelStatus, QueueStatus
-from headgate.run.judging import JudgedPair
 from headgate.run.matrix import Cell
 from headgate.run.parts import Parts
 from headgate.sampling import ModelSampler, RankingReport
@@ -23,40 +22,11 @@ BY_REQUEST: Final = "stopped by request"
 
 
 @dataclass(frozen=True, slots=True)
-class RunProgress:
-    """How far a run has come with what has fallen due.
-
-    Attributes:
-        state: `starting`, `running`, `draining` or `stopped`.
-        samples: that have fallen due in this run.
-        recorded: of them, durable.
-        unjudged: answers that wait for the judge, or are with it.
-        stored: visible in the store.
-        pairs: counts of judged samples by model and environment, those of earlier runs included.
-    """
-
-    campaign: str
-    state: str
-    samples: int
-    recorded: int
-    rollouts: int
-    unjudged: int
-    stored: int
-    pairs: tuple[JudgedPair, ...]
-
-    @property
-    def share(self) -> float:
-        """How much is done, from 0 to 1."""
-        return self.recorded / self.samples if self.samples else 1.0
-
-
-@dataclass(frozen=True, slots=True)
 class RunResult:
     """What a run did.
 
     Attributes:
         status: as it was at the end.
-        progress: likewise, for those who wait for its end.
         samples: accepted by this process.
         scored: of them, those with a score.
         stored: of its spool, visible in the store.
@@ -71,7 +41,6 @@ class RunResult:
     """
 
     status: CampaignStatus
-    progress: RunProgress
     samples: int
     scored: int
     stored: int

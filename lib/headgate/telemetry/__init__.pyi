@@ -15,7 +15,6 @@ from .metrics import METRICS as METRICS
 from .notices import Notice as Notice, Notices as Notices, Send as Send
 from .notices import senders_of as senders_of
 from .monitor import (
-    Progress as Progress,
     Questions as Questions,
     Steered as Steered,
     monitor_app as monitor_app,

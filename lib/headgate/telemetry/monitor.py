@@ -208,22 +208,8 @@ class SteeringOrder(BaseModel):
     revision: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What a run with an end, such as one with a judge, shows in place of a `CampaignStatus`.
-
-    Attributes:
-        whole: how far it has come; a dataclass whose `campaign` is the run's campaign.
-        captured_at: the run's time.
-    """
-
-    whole: Callable[[], object]
-    requests: Callable[[], Sequence[campaign_status.RequestStatus]]
-    captured_at: Callable[[], float]
-
-
 def monitor_app(
-    status: Callable[[], campaign_status.CampaignStatus] | Progress,
+    status: Callable[[], campaign_status.CampaignStatus],
     registry: CollectorRegistry,
     token: Secret | None = None,
     questions: Questions | None = None,
@@ -240,11 +226,8 @@ def monitor_app(
     app = FastAPI(title="Headgate monitoring API", docs_url=None, redoc_url=None)
     answer_with_problems(app)
     _add_service_routes(app, registry)
-    if isinstance(status, Progress):
-        _add_progress_routes(app, status, steering)
-    else:
-        _add_status_routes(app, status, steering)
-        _add_routes_of_earlier_clients(app, status)
+    _add_status_routes(app, status, steering)
+    _add_routes_of_earlier_clients(app, status)
     if questions is not None:
         _add_question_routes(app, questions)
     if steering is not None:
@@ -254,7 +237,7 @@ def monitor_app(
 
 @contextlib.asynccontextmanager
 async def serve_monitor(
-    status: Callable[[], campaign_status.CampaignStatus] | Progress,
+    status: Callable[[], campaign_status.CampaignStatus],
     registry: CollectorRegistry,
     host: str = "127.0.0.1",
     port: int = DEFAULT_PORT,
@@ -312,7 +295,9 @@ def _add_status_routes(
     @app.get("/status", summary="the whole status; controls=true adds what `/controls` says")
     async def everything(controls: bool = False) -> Response:
         # Written at once: what FastAPI does to a document of 64 000 pairs takes the loop of the run four times as long.
-        document = _with_controls(status_document(status()), steering if controls else None)
+        # Who watches a campaign needs both, and one answer costs it less.
+        told = {"controls": json_safe(steering.document())} if controls and steering is not None else {}
+        document = status_document(status()) | told
         return Response(orjson.dumps(document), media_type="application/json")
 
     @app.get("/status/summary", summary="the figures at a glance")
@@ -343,17 +328,11 @@ def _add_status_routes(
 
     @app.get("/status/requests", summary="the admission of requests: limits, in flight, waiters, cooldowns")
     async def requests() -> dict[str, Any]:
-        now = status()
-        return views.requests(now.requests, now.captured_at)
+        return views.requests(status())
 
     @app.get("/status/env/{env_name:path}", summary="one environment")
     async def environment(env_name: str) -> dict[str, Any]:
         return views.environment(status(), env_name)
-
-
-def _with_controls(document: dict[str, Any], steering: Steered | None) -> dict[str, Any]:
-    """Return a status with what `/controls` says: who watches a campaign needs both, and one answer costs it less."""
-    return document if steering is None else document | {"controls": json_safe(steering.document())}
 
 
 def _add_routes_of_earlier_clients(app: FastAPI, status: Callable[[], campaign_status.CampaignStatus]) -> None:
@@ -368,21 +347,6 @@ def _add_routes_of_earlier_clients(app: FastAPI, status: Callable[[], campaign_s
     @app.get("/status/miners/{uid:path}", deprecated=True)
     async def miner(uid: str) -> dict[str, Any]:
         return views.as_miners(views.model(status(), uid, "Miner"))
-
-
-def _add_progress_routes(app: FastAPI, progress: Progress, steering: Steered | None) -> None:
-    @app.get("/status", summary="how far the run has come; controls=true adds what `/controls` says")
-    async def everything(controls: bool = False) -> dict[str, Any]:
-        document = views.progress(progress.whole(), progress.captured_at())
-        return _with_controls(document, steering if controls else None)
-
-    @app.get("/status/summary", summary="the figures at a glance")
-    async def summary() -> dict[str, Any]:
-        return views.progress_summary(progress.whole(), progress.captured_at())
-
-    @app.get("/status/requests", summary="the admission of requests: limits, in flight, waiters, cooldowns")
-    async def requests() -> dict[str, Any]:
-        return views.requests(progress.requests(), progress.captured_at())
 
 
 def _add_question_routes(app: FastAPI, questions: Questions) -> None:

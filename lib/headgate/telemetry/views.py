@@ -7,7 +7,7 @@ its figures are extrapolations by definition and stay what it calls them: `effec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, fields, replace
 from math import isfinite
 from operator import attrgetter
@@ -154,27 +154,16 @@ def workers(status: campaign_status.CampaignStatus) -> dict[str, Any]:
     }
 
 
-def requests(keys: Sequence[campaign_status.RequestStatus], captured_at: float) -> dict[str, Any]:
+def requests(status: campaign_status.CampaignStatus) -> dict[str, Any]:
     """Return the body of `/status/requests`: every request key with its limits."""
+    keys = status.requests
     return {
-        "timestamp": captured_at,
+        "timestamp": status.captured_at,
         "in_flight": sum(request.in_flight for request in keys),
         "waiters": sum(request.waiters for request in keys),
         "under_pressure": sum(request.pressure is not None for request in keys),
         "requests": json_safe(keys),
     }
-
-
-def progress(whole: object, captured_at: float) -> dict[str, Any]:
-    """Return the body of `/status` of a run that has an end."""
-    document: dict[str, Any] = json_safe(whole)
-    return {"timestamp": captured_at, **document}
-
-
-def progress_summary(whole: object, captured_at: float) -> dict[str, Any]:
-    """Return the body of `/status/summary` of a run that has an end: its counts without those of each pair."""
-    document = progress(whole, captured_at)
-    return {name: value for name, value in document.items() if not isinstance(value, list | dict)}
 
 
 def environment(status: campaign_status.CampaignStatus, name: str) -> dict[str, Any]:
@@ -261,11 +250,15 @@ def _recommendation(utilization: float) -> str:
 def status_document(status: campaign_status.CampaignStatus) -> dict[str, Any]:
     """Return `status` with its own field names as JSON values, plus what follows from them.
 
-    Added: `uptime_s`, `queue.is_warning`, and `mean_score` of every pair (None before the first scored sample).
+    Added: `uptime_s`, `queue.is_warning`, and `mean_score` of every pair (None before the first scored sample); of a
+    judged one also `agreement` (None before the first that was judged twice).
     Strings are printable and free of secrets; a number that JSON cannot hold is None.
     """
-    document: dict[str, Any] = json_safe(replace(status, pairs=()))
+    document: dict[str, Any] = json_safe(replace(status, pairs=(), judged=()))
     document["pairs"] = [_pair(pair) for pair in status.pairs]
+    document["judged"] = [
+        json_safe(asdict(pair) | {"mean_score": pair.mean_score, "agreement": pair.agreement}) for pair in status.judged
+    ]
     document["uptime_s"] = max(0.0, status.captured_at - status.started_at)
     document["queue"]["is_warning"] = status.queue.is_warning
     return document

@@ -15,7 +15,7 @@ import yaml
 from headgate.config import Settings
 from headgate.core import Model
 from headgate.core.status import CampaignStatus
-from headgate.run import RunProgress, RunResult, run_campaign, run_judged
+from headgate.run import RunResult, run_campaign, run_judged
 from headgate.run.arena import ArenaRequest, run_arena
 from headgate.sampling import StaticRoster
 from headgate.storage import open_store
@@ -133,9 +133,9 @@ async def test_a_judge_keeps_within_its_day_and_what_it_could_not_judge_is_judge
         )
         stop, told = asyncio.Event(), 0
 
-        async def look(progress: RunProgress) -> None:
+        async def look(status: CampaignStatus) -> None:
             nonlocal told
-            is_still = progress.rollouts == 0 and progress.unjudged > 0 and meter.tokens("baseline-judge") == told
+            is_still = not status.workers.active and status.unjudged > 0 and meter.tokens("baseline-judge") == told
             told = meter.tokens("baseline-judge")
             if is_still and told > 3_000:
                 stop.set()
@@ -146,7 +146,7 @@ async def test_a_judge_keeps_within_its_day_and_what_it_could_not_judge_is_judge
             instances=20,
             roster=roster,
             stop=stop,
-            on_progress=look,
+            on_status=look,
             every_s=0.2,
         )
         assert 3_000 < meter.tokens("baseline-judge") <= 6_000

@@ -50,17 +50,17 @@ async def stored(places: dict[str, Any]) -> list[tuple[str, int, float | None]]:
 async def test_baselines_judged_over_http_score_as_their_answers_deserve(places, baselines) -> None:
     result = await judged(places, baselines, 4, judgements=2)
     assert (result.samples, result.scored, result.stored) == (8, 8, 8)
-    means = {pair.model: pair.mean_score for pair in result.progress.pairs}
+    means = {pair.model: pair.mean_score for pair in result.status.judged}
     assert means == {"solver@main": 1.0, "random@main": 0.0}
     again = await judged(places, baselines, 4, judgements=2)
-    assert (again.samples, again.progress.pairs) == (0, result.progress.pairs)
+    assert (again.samples, again.status.judged) == (0, result.status.judged)
 
 
 async def test_answers_and_judgements_in_batches_score_the_same(places, baselines) -> None:
     quick = {"lane_batch_wait_s": 0.1, "lane_poll_s": 0.02}
     result = await judged(places, baselines, 4, judgements=2, lanes="batch", judge_lane="batch", **quick)
     assert (result.samples, result.scored, result.stored) == (8, 8, 8)
-    assert {pair.model: pair.mean_score for pair in result.progress.pairs} == {"solver@main": 1.0, "random@main": 0.0}
+    assert {pair.model: pair.mean_score for pair in result.status.judged} == {"solver@main": 1.0, "random@main": 0.0}
     store = open_store(places["store"])
     lanes = (await store.scan(columns=["task_id", "lane"])).frame["lane"].unique().to_list()
     store.close()
@@ -80,7 +80,7 @@ async def test_what_a_judge_could_not_judge_is_taken_again_by_the_next_run(place
     async with serve(FaultPlan.parse("key:key=another-one")) as locked:
         first = await judged(places, locked.base_url, 3, early_stop=False)
     assert (first.samples, first.scored) == (6, 0)
-    assert all(pair.judge_errors == 3 for pair in first.progress.pairs)
+    assert all(pair.judge_errors == 3 for pair in first.status.judged)
     second = await judged(places, baselines, 3)
     assert (second.samples, second.scored) == (6, 6)
     assert sum(score is None for _, _, score in await stored(places)) == 6
@@ -162,8 +162,8 @@ async def test_a_rubric_judges_environments_that_score_themselves_apart_from_the
     rubric = {"environments": ["affine:sat"], "rubric": str(tmp_path / "rubric.yaml")}
     result = await judged(places, baselines, 3, judgements=2, **rubric)
     assert (result.samples, result.scored) == (6, 6)
-    assert {pair.environment.rpartition("-")[0] for pair in result.progress.pairs} == {"affine:sat/rubric/one"}
-    assert all(pair.mean_score is not None and pair.mean_score <= 0.25 for pair in result.progress.pairs)
+    assert {pair.environment.rpartition("-")[0] for pair in result.status.judged} == {"affine:sat/rubric/one"}
+    assert all(pair.mean_score is not None and pair.mean_score <= 0.25 for pair in result.status.judged)
     ((environment, agreement),) = result.agreements
     assert environment.startswith("affine:sat/rubric/one-")
     assert (agreement.answers, agreement.judgements, agreement.spread) == (6, 12, 0.0)

@@ -14,8 +14,9 @@ import pytest
 from headgate.config import Settings
 from headgate.core import SystemClock, errors, task_id_of
 from headgate.core.events import MonitorStarted
+from headgate.core.status import CampaignStatus
 from headgate.models import FaultPlan, serve
-from headgate.run import Run, RunProgress, run_judged
+from headgate.run import Run, run_judged
 from tests.run.judged.judged_world import EXPLAIN, JudgedWorld, Providers, model, storm
 from tests.telemetry.memory import MemorySink
 
@@ -96,18 +97,18 @@ class Held(SystemClock):
             await self.let_go.wait()
 
 
-async def test_the_monitoring_api_of_a_judged_run_answers_the_command_why(places) -> None:
+async def test_the_monitoring_api_of_a_judged_run_answers_as_that_of_a_campaign(places) -> None:
     memory, held = MemorySink(), Held()
     told: dict[str, Any] = {}
     async with serve(FaultPlan.parse("slow:mean_s=0.5"), clock=held) as judge, httpx.AsyncClient() as client:
 
-        async def look(progress: RunProgress) -> None:
+        async def look(status: CampaignStatus) -> None:
             started = [one.event for one in memory.recorded if isinstance(one.event, MonitorStarted)]
-            if told or not started or not progress.unjudged or not progress.recorded:
+            if told or not started or not status.unjudged or not status.samples:
                 return
             address = told["address"] = started[0].address
-            for path in ("status", "status/summary", "status/requests", "status/health", "status/capacity"):
-                told[path] = (await client.get(f"{address}/{path}")).raise_for_status().json()
+            for part in ("", "/summary", "/models", "/requests", "/health", "/capacity"):
+                told[f"status{part}"] = (await client.get(f"{address}/status{part}")).raise_for_status().json()
             where = {"model": "solver@main", "limit": "1"}
             told["open"] = (await client.get(f"{address}/status/tasks", params=where)).raise_for_status().json()
             told["metrics"] = (await client.get(f"{address}/metrics")).text
@@ -124,12 +125,14 @@ async def test_the_monitoring_api_of_a_judged_run_answers_the_command_why(places
             enable_monitoring=True,
             monitor_port=0,
         )
-        result = await run_judged(settings, instances=8, on_progress=look, every_s=0.05, sinks=[memory])
+        result = await run_judged(settings, instances=8, on_status=look, every_s=0.05, sinks=[memory])
     assert (result.samples, result.scored) == (16, 16)
     summary = told["status/summary"]
-    assert (summary["campaign"], summary["state"], summary["samples"]) == ("main", "running", 16)
-    assert "pairs" not in summary
-    assert told["status"]["pairs"]
+    assert (summary["campaign"], summary["state"], summary["models"]["active"]) == ("main", "running", 2)
+    assert {one["model"] for one in told["status/models"]["models"]} == {"solver", "random"}
+    assert sum(pair["due"] for pair in told["status"]["pairs"]) == 16
+    assert told["status"]["unjudged"] > 0
+    assert [pair["mean_score"] for pair in told["status"]["judged"] if pair["scored"]]
     assert told["status/health"]["health"]["workers"] == settings.num_evaluation_workers
     assert any(key["models"] == ["judge:baseline-judge@main"] for key in told["status/requests"]["requests"])
     assert [task["model"] for task in told["open"]["tasks"]] == ["solver@main"]

@@ -88,7 +88,7 @@ def test_every_sample_is_the_aggregate_of_its_judgements(world: JudgedWorld) -> 
     assert [s.sequence for s in world.samples("solver")] == list(range(20))
     assert all(s.score == 1.0 and s.success for s in world.samples("solver"))
     assert all(s.why.startswith("3 of 3 judgements agree to 1.00 (") for s in world.store.samples)
-    (solver,) = [pair for pair in result.progress.pairs if pair.model == "solver@main"]
+    (solver,) = [pair for pair in result.status.judged if pair.model == "solver@main"]
     assert (solver.samples, solver.mean_score, solver.judgements, solver.agreement) == (20, 1.0, 60, 1.0)
     judged = Counter((e.task_id, e.number) for e in world.of(AnswerJudged))
     assert set(judged.values()) == {1}
@@ -136,8 +136,8 @@ def test_no_more_answers_wait_for_the_judge_than_are_allowed(world: JudgedWorld)
     async def watch(run: Run) -> None:
         while True:
             await asyncio.sleep(5.0)
-            progress = run.progress()
-            open_rows.append(progress.rollouts + progress.unjudged)
+            status = run.status()
+            open_rows.append(status.workers.active + status.workers.parked + status.unjudged)
 
     providers = Providers(judge=storm(*STORM))
     result = world.go([model("solver")], providers, instances=200, max_unjudged=50, during=watch)
@@ -162,7 +162,7 @@ def test_a_judge_that_always_fails_leaves_samples_without_a_score_and_stops_the_
     assert 10 <= result.samples < 100
     assert {(s.score, s.error_kind, s.success) for s in world.store.samples} == {(None, "judge", False)}
     assert "none of 2 judgements can be read: scripted auth" in str(world.store.samples[0].error)
-    assert all(pair.judge_errors and not pair.errors for pair in result.progress.pairs)
+    assert all(pair.judge_errors and not pair.errors for pair in result.status.judged)
     assert result.open_tasks == 800 - result.samples
 
 

@@ -21,7 +21,7 @@ def test_a_paused_judge_is_asked_nothing_and_answers_wait_for_it(tmp_path: Path)
         seen.append(providers.count("judge"))
         await asyncio.sleep(60)
         seen.append(providers.count("judge"))
-        assert run.progress().unjudged > 0
+        assert run.status().unjudged > 0
         waits = [await run.inquiry.explain(task.task_id) for _, task in run.inquiry.open_tasks()]
         assert "model judge:coverage@main is paused by ops" in " ".join(why.reason for why in waits)
         await run.steering.steer({"verb": "resume", "model": "judge:coverage"}, "ops")
