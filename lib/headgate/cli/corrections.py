@@ -28,7 +28,7 @@ from headgate.cli.output import (
     tell,
 )
 from headgate.cli.run import stop_on_signals
-from headgate.cli.stored import conditions_of, existing_store, tasks_where
+from headgate.cli.stored import conditions_of, existing_store, tasks_where, warn_of
 from headgate.config import Settings
 from headgate.core.errors import InvalidInputError
 
@@ -73,8 +73,7 @@ def invalidate(
         })  # fmt: skip
     else:
         _show_invalidated(done, opened, dry_run=dry_run)
-    for problem in done.problems:
-        say(f"left out {problem.path}: {problem.reason}", stderr=True)
+    warn_of(done.problems)
     return CHECK_FAILED if done.problems else 0
 
 
@@ -142,11 +141,10 @@ def forget(
         return INTERRUPTED
     done, waiting, said = forgotten(dry_run=dry_run)
     tell(asdict(done) | {"waiting": waiting, "dry_run": dry_run}, said, as_json=as_json)
-    still_there = [f"left out {each.path}: {each.reason}" for each in done.problems]
-    still_there += [f"{counted(waiting, 'sample')} in the journal not looked at"] if waiting else []
-    for line in still_there:
-        say(line, stderr=True)
-    return CHECK_FAILED if still_there else 0
+    warn_of(done.problems)
+    if waiting:
+        say(f"{counted(waiting, 'sample')} in the journal not looked at", stderr=True)
+    return CHECK_FAILED if done.problems or waiting else 0
 
 
 async def _stored_first(store: storage.SampleStore, settings: Settings, *, dry_run: bool) -> int:

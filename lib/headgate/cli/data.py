@@ -6,7 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,7 +16,7 @@ from headgate import reports, storage
 from headgate.cli.live import progress_bar
 from headgate.cli.options import JournalChoices, MissingChoice, NamedStoreChoices, ScoreChoices, StoreChoices
 from headgate.cli.output import CHECK_FAILED, AsJson, counted, print_json, print_table, say, tell, write_page
-from headgate.cli.stored import chosen_samples, existing_store, no_samples, require_stored
+from headgate.cli.stored import chosen_samples, existing_store, no_samples, require_stored, warn_of
 from headgate.core.errors import InvalidInputError
 from headgate.storage import EXPORT_FORMATS, IMPORT_FORMATS, ExportFormat, ImportFormat
 
@@ -32,7 +32,7 @@ def query(sql: str, choices: StoreChoices | None = None, *, as_json: AsJson = Fa
             next_step='Give it one statement: headgate query "select model, avg(score) from samples group by model"',
         )
     found = asyncio.run(_store(choices).query(sql))
-    _warn_of(found.problems)
+    warn_of(found.problems)
     if as_json:
         print_json([dict(zip(found.columns, row, strict=True)) for row in found.rows])
     else:
@@ -51,7 +51,7 @@ def summary(
     settings = (choices or StoreChoices()).load().settings
     store = existing_store(settings)
     found = asyncio.run(store.summary(time.time(), rebuild=rebuild))
-    _warn_of(found.problems)
+    warn_of(found.problems)
     rows = [
         (p.model, p.environment, p.count, p.count_24h, p.mean_score, p.interval.low, p.interval.high, p.unscored)
         for p in found.pairs
@@ -92,7 +92,7 @@ def report(
     settings = given.load().settings
     store = existing_store(settings)
     frame, problems = asyncio.run(chosen_samples(store, given.chosen()))
-    _warn_of(problems)
+    warn_of(problems)
     if frame.is_empty():
         raise asyncio.run(no_samples(store, settings))
     made = reports.build_report(frame, title=title, settings={"store": store.url}, with_png=False, missing=missing)
@@ -188,10 +188,10 @@ def import_(
     if as_json:
         print_json({
             "path": str(source), "rows": imported.rows, "known": known,
-            "problems": [{"path": p.path, "reason": p.reason} for p in imported.problems],
+            "problems": [asdict(problem) for problem in imported.problems],
         })  # fmt: skip
     else:
-        _warn_of(imported.problems)
+        warn_of(imported.problems)
         before = f", {known:,} more were in the store already" if known else ""
         say(f"{counted(imported.rows, 'sample')} from {source}{before}")
     return CHECK_FAILED if imported.problems else 0
@@ -220,10 +220,10 @@ def verify(choices: StoreChoices | None = None, *, as_json: AsJson = False) -> i
     if as_json:
         print_json({
             "manifests": found.manifests, "parts": found.parts, "rows": found.rows, "bytes": found.size_bytes,
-            "problems": [{"path": p.path, "reason": p.reason} for p in found.problems],
+            "problems": [asdict(problem) for problem in found.problems],
         })  # fmt: skip
     else:
-        _warn_of(found.problems)
+        warn_of(found.problems)
         read = (counted(found.manifests, "manifest"), counted(found.parts, "part"), counted(found.rows, "row"))
         say(f"{', '.join(read)} read")
     return CHECK_FAILED if found.problems else 0
@@ -256,11 +256,6 @@ def repair_(file: Path | None = None, choices: JournalChoices | None = None, *, 
 
 def _store(choices: StoreChoices | None) -> storage.SampleStore:
     return existing_store((choices or StoreChoices()).load().settings)
-
-
-def _warn_of(problems: tuple[storage.Problem, ...]) -> None:
-    for problem in problems:
-        say(f"left out {problem.path}: {problem.reason}", stderr=True)
 
 
 def _is_watched(as_json: bool) -> bool:

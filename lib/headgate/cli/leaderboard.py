@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from headgate import reports
 from headgate.cli.options import MissingChoice, PageFile, ScoreChoices
 from headgate.cli.output import CHECK_FAILED, AsJson, console, counted, print_json, print_rows, say, write_page
-from headgate.cli.stored import chosen_samples, existing_store, no_samples
+from headgate.cli.stored import chosen_samples, existing_store, no_samples, warn_of
 from headgate.core.errors import InvalidInputError, NoSamplesError
 from headgate.telemetry import safe_text
 
@@ -53,8 +53,7 @@ def leaderboard(
     settings = given.load().settings
     store = existing_store(settings)
     frame, problems = asyncio.run(chosen_samples(store, given.chosen(), list(reports.LEADERBOARD_COLUMNS)))
-    for problem in problems:
-        say(f"left out {problem.path}: {problem.reason}", stderr=True)
+    warn_of(problems)
     board = reports.build_leaderboard(
         frame, against=against, ks=tuple(dict.fromkeys(k)), missing=missing, indifference=indifference
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from headgate import storage
 from headgate.cli.options import names_in
+from headgate.cli.output import say
 from headgate.config import Settings
 from headgate.core import errors
 
@@ -61,6 +62,12 @@ async def chosen_samples(
     span = (chosen.environments or None, chosen.since, chosen.until)
     found = await store.scan(*span, read, original=chosen.original)
     return chosen.rows(found.frame), found.problems
+
+
+def warn_of(problems: Iterable[storage.Problem]) -> None:
+    """Say on stderr what could not be read, and why."""
+    for problem in problems:
+        say(f"left out {problem.path}: {problem.reason}", stderr=True)
 
 
 def conditions_of(where: str, tasks: Sequence[str] = (), mark: str = "") -> list[str]:

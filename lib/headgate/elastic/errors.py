@@ -133,12 +133,3 @@ class BodyTooLargeError(HeadgateError):
     http_status = 413
     exit_code = 3
     next_step = "Send less at once, or raise max_body_bytes of the gateway."
-
-
-class ForbiddenError(HeadgateError):
-    """A token may not do this: ask models, see the pool, or steer it."""
-
-    code = "forbidden"
-    http_status = 403
-    exit_code = 3
-    next_step = "Use a token with the scope that is missing; to steer, `admin`, or one that operators_env names."

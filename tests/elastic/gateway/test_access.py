@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from headgate.core import Secret, redacted
-from headgate.core.errors import InvalidSettingError, MisdirectedError, UnauthorizedError
-from headgate.elastic.errors import ForbiddenError, InvalidElasticError
+from headgate.core.errors import ForbiddenError, InvalidSettingError, MisdirectedError, UnauthorizedError
+from headgate.elastic.errors import InvalidElasticError
 from headgate.elastic.gateway import access
 from headgate.elastic.gateway.access import Caller, Callers
 from headgate.elastic.gateway.settings import GatewaySettings

@@ -12,8 +12,8 @@ import pytest
 
 from headgate.core import Secret
 from headgate.core.audit import audit_entries
-from headgate.core.errors import InvalidInputError, UnauthorizedError
-from headgate.elastic.errors import ForbiddenError, GatewayUnreachableError, InvalidElasticError, UnknownWorkerError
+from headgate.core.errors import ForbiddenError, InvalidInputError, UnauthorizedError
+from headgate.elastic.errors import GatewayUnreachableError, InvalidElasticError, UnknownWorkerError
 from headgate.elastic.gateway import GatewayClient, GatewayStatus
 from headgate.elastic.worker import Pin, WorkerState
 from headgate.simulation.engines import EnginePlan, serve_engine

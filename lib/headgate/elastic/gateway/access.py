@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from headgate.core import Secret
-from headgate.core.errors import UnauthorizedError
-from headgate.elastic.errors import ForbiddenError
+from headgate.core.errors import ForbiddenError, UnauthorizedError
 from headgate.elastic.gateway.settings import GatewaySettings, secret_of
 from headgate.net import authority
 from headgate.net.authority import Authority, Refused
@@ -118,7 +117,8 @@ class Callers:
         """
         caller = await self.caller(headers)
         if not caller.may_steer:
-            raise ForbiddenError("the token may not steer the pool")
+            step = "Use a token with the scope `admin`, or one that operators_env names."
+            raise ForbiddenError("the token may not steer the pool", next_step=step)
         return caller
 
 

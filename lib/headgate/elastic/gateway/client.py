@@ -15,6 +15,7 @@ from headgate import __version__
 from headgate.core import Secret, redacted
 from headgate.core.errors import (
     CrossSiteError,
+    ForbiddenError,
     HeadgateError,
     InvalidInputError,
     MisdirectedError,
@@ -22,7 +23,6 @@ from headgate.core.errors import (
     UnauthorizedError,
 )
 from headgate.elastic.errors import (
-    ForbiddenError,
     GatewayUnreachableError,
     InvalidElasticError,
     PoolClosedError,
