@@ -10,6 +10,8 @@ import os
 import sys
 from pathlib import Path
 
+import hypothesis  # noqa: F401 - pandera does at the first batch, each writer anew
+
 from headgate.core import Sample
 from headgate.storage.batches import put_batch
 from headgate.storage.objects import FolderObjects

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,16 @@ def _wait_for_a_file_in_the_making(root: Path) -> None:
         pass
 
 
+@contextmanager
+def _killed_at_last(writer: subprocess.Popen[str]) -> Iterator[None]:
+    """Kill the writer's group at the end: a test that fails would wait for it without end."""
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(writer.pid, signal.SIGKILL)
+
+
 @pytest.mark.chaos
 @pytest.mark.long
 def test_writers_killed_at_random_points_lose_and_double_nothing(tmp_path: Path) -> None:
@@ -46,7 +58,10 @@ def test_writers_killed_at_random_points_lose_and_double_nothing(tmp_path: Path)
     command = [sys.executable, "-m", "tests.storage.killed_writer", str(tmp_path)]
     acknowledged = 0
     cut_short = 0
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, process_group=0) as writer,
+        _killed_at_last(writer),
+    ):
         assert writer.stdin is not None
         assert writer.stdout is not None
         for kill in range(10 * KILLS):

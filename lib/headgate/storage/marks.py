@@ -128,4 +128,4 @@ class Marks:
         return found.filter(~pl.col("invalid")).select(rows.columns)
 
 
-NO_MARKS: Final = Marks.of((), ())
+NO_MARKS: Final = Marks((), pl.DataFrame(schema=ROWS))  # made without polars' threads, which no fork survives
