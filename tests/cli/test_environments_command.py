@@ -124,6 +124,16 @@ def test_a_judge_reads_the_baseline_agents_without_another_endpoint(headgate: Co
     assert "3 samples, 3 scored" in said.out
 
 
+def test_a_judge_with_a_rubric_ends_well_when_every_sample_has_a_score(
+    headgate: Command, endpoint: str, tmp_path: Path
+) -> None:
+    (tmp_path / "brief.yaml").write_text("name: brief\ncriteria: [is brief]\n")
+    judge = ("--judge-url", endpoint, "--judge-model", "baseline-judge", "--rubric", "brief.yaml")
+    said = headgate("judge", "--roster", "baselines", "-e", "affine:sat", "--instances", "1", *judge)
+    assert "3 samples, 3 scored" in said.out
+    assert said.status == 0, "what is counted are the environments under the rubric"
+
+
 def test_a_judge_that_cannot_be_reached_is_told_at_the_end_and_in_the_status(headgate: Command) -> None:
     judge = ("--judge-url", "http://127.0.0.1:9/v1", "--judge-model", "nobody", "--set", "request_attempts=1")
     chosen = ("judge", "--roster", "baselines", "-e", "headgate:explain", "--instances", "1", *judge)

@@ -12,7 +12,7 @@ from headgate import run as runs
 from headgate.cli.live import progress_bar
 from headgate.cli.options import EnableMonitoring, JudgeChoices, MonitorPort, Verbose
 from headgate.cli.output import CHECK_FAILED, INTERRUPTED, AsJson, counted, print_json, print_table, say
-from headgate.cli.run import Limits, Repeats, at_hand, is_unscored, logs_are_hidden, matrix_of, missing_from
+from headgate.cli.run import Limits, Repeats, at_hand, campaign_samples, is_unscored, logs_are_hidden, missing_from
 from headgate.config import Settings
 from headgate.core.status import CampaignStatus
 from headgate.net import event_loop
@@ -87,7 +87,7 @@ async def _judged_matrix(settings: Settings, result: runs.RunResult) -> pl.DataF
     """
     import polars as pl  # noqa: PLC0415 - `--help` waits for no tables
 
-    samples = await matrix_of(settings)
+    samples = await campaign_samples(settings)
     pairs = pl.DataFrame(
         [(pair.model, pair.environment) for pair in result.status.judged],
         schema={"model": pl.String, "environment": pl.String},

@@ -109,7 +109,7 @@ def run(
     )
     is_live = logs_are_hidden(verbose, as_json=as_json)
     result = event_loop.run(_run(loaded.settings, duration, limits, is_live=is_live, with_console=with_console))
-    matrix = event_loop.run(matrix_of(loaded.settings)) if loaded.settings.instances is not None else None
+    matrix = event_loop.run(_matrix_of(loaded.settings)) if loaded.settings.instances is not None else None
     has_failed = result.stopped_early or bool(result.given_up)
     status = CHECK_FAILED if has_failed or is_unscored(matrix) else 0
     if matrix is not None and result.was_interrupted:
@@ -170,18 +170,25 @@ def _short_of_tasks(settings: Settings) -> list[str]:
     ]
 
 
-async def matrix_of(settings: Settings) -> pl.DataFrame:
-    """Return the samples of a matrix in the environments of the settings, also what an earlier run has taken."""
+async def campaign_samples(settings: Settings) -> pl.DataFrame:
+    """Return the stored samples of a campaign, also what an earlier run has taken."""
     import polars as pl  # noqa: PLC0415 - `--help` waits for no tables
 
     columns = [*reports.LEADERBOARD_COLUMNS, "campaign", "sequence", "error_kind", "error"]
     found = await storage.sample_store(settings).scan(columns=columns)
-    ours = found.frame.filter(pl.col("campaign") == settings.campaign)
+    return found.frame.filter(pl.col("campaign") == settings.campaign)
+
+
+async def _matrix_of(settings: Settings) -> pl.DataFrame:
+    """Return the campaign's samples in the environments of the settings."""
+    import polars as pl  # noqa: PLC0415 - `--help` waits for no tables
+
+    samples = await campaign_samples(settings)
     if not settings.environments:
-        return ours
-    sampled = ours["environment"].unique().to_list()
+        return samples
+    sampled = samples["environment"].unique().to_list()
     chosen = [name for one in settings.environments for name in {one, *fnmatch.filter(sampled, one)}]
-    return ours.filter(pl.col("environment").is_in(chosen))
+    return samples.filter(pl.col("environment").is_in(chosen))
 
 
 def is_unscored(matrix: pl.DataFrame | None) -> bool:
