@@ -21,9 +21,10 @@ from headgate.cli.console import console_beside
 from headgate.console import serve_console
 from headgate.console.access import Access
 from headgate.console.app import console_app
-from headgate.console.asking import RunSource, opened_sources
+from headgate.console.asking import RunSource
 from headgate.console.findings import Finding, found_in
 from headgate.console.records import opened_records
+from headgate.console.serving import opened_sources
 from headgate.console.sources import RAREST_S, Asked, Source, Sources
 from headgate.core.errors import InvalidInputError, InvalidSettingError
 from headgate.durable import locks
@@ -123,7 +124,7 @@ def test_a_run_that_ended_while_nobody_looked_is_red_only_if_it_was_killed(
                 journal.steer(ControlOrder("drain", what="drain", reason="new disks"), "ops", status.started_at + 10)
         _opened_and_ended(made.journal, status.campaign, is_killed=ending == "killed")
         async with MonitorClient(made, "http://127.0.0.1:9") as monitor:
-            source = RunSource(monitor, made)
+            source = RunSource(monitor, made.journal)
             source.said, source.seen_at = status_document(status), time.time() - 3_600
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(monitor, "document", _raising(gone))

@@ -23,7 +23,7 @@ from headgate.core.events import Event, MonitorStarted
 from headgate.net.listener import bound, free_port
 from headgate.net.tls import server_context
 from headgate.processes import child_process
-from headgate.telemetry import Handler, Recorded, monitor_address
+from headgate.telemetry import Handler, Recorded
 
 _log = logging.getLogger("headgate.console")
 
@@ -41,7 +41,11 @@ def console(
     *,
     run: Annotated[
         tuple[str, ...],
-        Parameter(help="Monitoring API of a campaign; may be repeated. By default that of the settings."),
+        Parameter(help="Monitoring API of a campaign; may be repeated. Without it, runs are found in the journal."),
+    ] = (),
+    journal: Annotated[
+        tuple[str, ...],
+        Parameter(help="Folder or postgresql:// address of journals, every run of which is watched; may be repeated."),
     ] = (),
     jobqueue: Annotated[
         tuple[str, ...], Parameter(help="Server of a job queue; may be repeated. Also jobqueue_url.")
@@ -56,14 +60,17 @@ def console(
     It shows what is wrong, since when, and why. With a token of the scope `steer` you can change things there. A part
     that does not answer is shown as down.
     """
-    settings = (choices or StoreChoices()).load(console_host=host, console_port=port).settings
+    choices = choices or StoreChoices()
+    settings = choices.load(console_host=host, console_port=port).settings
+    journals = [choices.load(journal=place).settings.journal for place in journal]
     queues = jobqueue or ((settings.jobqueue_url,) if settings.jobqueue_url else ())
 
     async def serve() -> None:
         stop = asyncio.Event()
         stop_on_signals(stop)
         async with serve_console(
-            settings, runs=run or (monitor_address(settings),), jobqueues=queues, elastic=elastic, placement=placement,
+            settings, runs=run, journals=journals or ([] if run else [settings.journal]), jobqueues=queues,
+            elastic=elastic, placement=placement,
             host=settings.console_host, port=settings.console_port,
             tls=server_context(settings.tls_certificate, settings.tls_key),
         ) as address:  # fmt: skip

@@ -77,13 +77,12 @@ def found_in(source: Source) -> Iterator[Finding]:
         if source.problem:
             yield _silent(source)
         return
-    look = {"run": _run, "jobqueue": _queue, "elastic": _pool, "placement": _placement}[source.kind]
-    for finding in look(source, source.said):
+    for finding in _KINDS[source.kind][1](source, source.said):
         yield replace(finding, key=f"{source.kind} {source.address} {finding.key}")
 
 
 def _silent(source: Source) -> Finding:
-    what = {"run": "Campaign", "jobqueue": "Job queue", "elastic": "Pool", "placement": "Placement"}[source.kind]
+    what = _KINDS[source.kind][0]
     state, before = source.said.get("state"), ""
     unseen_s = (source.down_since or 0.0) - (source.seen_at or math.inf)
     if unseen_s > RAREST_S:
@@ -260,7 +259,17 @@ def held_by(said: Document, model: str) -> str:
     return "nothing that shows at a glance"
 
 
-# Job queues, pools, placement.
+# Journals, job queues, pools, placement.
+
+
+def _journal(_: Source, said: Document) -> Iterator[Finding]:
+    for why in sorted({run["why"] for run in said["refused"]}):
+        runs = [run for run in said["refused"] if run["why"] == why]
+        names = _named(dict.fromkeys(run["campaign"] for run in runs))
+        yield Finding(
+            f"refused {why}", "warn", f"{counted(len(runs), 'run')} of {names} cannot be watched",
+            f"{_named(run['address'] for run in runs)}: {why}", "The how-to page of the console says who may see its token.",
+        )  # fmt: skip
 
 
 def _queue(_: Source, said: Document) -> Iterator[Finding]:
@@ -329,3 +338,12 @@ def _named(names: Iterable[str]) -> str:
     every: Sequence[str] = list(names)
     shown = ", ".join(every[:MOST_NAMED])
     return shown if len(every) <= MOST_NAMED else f"{shown} and {len(every) - MOST_NAMED:,} more"
+
+
+_KINDS: Final = {
+    "run": ("Campaign", _run),
+    "journal": ("Journal", _journal),
+    "jobqueue": ("Job queue", _queue),
+    "elastic": ("Pool", _pool),
+    "placement": ("Placement", _placement),
+}

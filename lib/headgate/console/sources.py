@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -86,27 +87,32 @@ class Source:
     """One thing that is looked at. Owned by `Sources`.
 
     Attributes:
-        kind: `run`, `jobqueue`, `elastic` or `placement`.
+        kind: `run`, `jobqueue`, `elastic`, `placement`, or `journal`, which finds runs.
         address: where it is, as the console was told.
         said: what it said last; empty before the first answer.
         seen_at: when that was (wall time); None before the first answer.
         down_since: when it first did not answer; None while it does.
         problem: why it does not.
         is_gone: nothing listens at its address, and something did before: it has ended.
+        has_left: its journal says that it has; once it is gone, it is asked no more.
         ended_by: who drained one that is gone, and why, or that it ended in order; empty where neither is known.
         is_late: it was asked and has not answered yet, and what it said last is old.
         history: of its figures.
     """
 
-    def __init__(self, kind: str, address: str, ask: Callable[[], Awaitable[Asked]]) -> None:
-        """Prepare to ask; `ask` raises HeadgateError, httpx.HTTPError or OSError where nothing answers."""
+    def __init__(self, kind: str, address: str, ask: Callable[[], Awaitable[Asked]], label: str = "") -> None:
+        """Prepare to ask; `ask` raises HeadgateError, httpx.HTTPError or OSError where nothing answers.
+
+        People call it by `label` before it has said its name.
+        """
         self.kind = kind
+        self._label = label
         self.address = address
         self.said: dict[str, Any] = {}
         self.seen_at: float | None = None
         self.down_since: float | None = None
         self.problem = ""
-        self.is_gone = False
+        self.is_gone = self.has_left = False
         self.ended_by = ""
         self.is_late = False
         self.history = History()
@@ -127,7 +133,7 @@ class Source:
     @property
     def name(self) -> str:
         """What people call it: the campaign, the pool, or its address."""
-        return str(self.said.get("campaign") or self.said.get("name") or self.address)
+        return str(self.said.get("campaign") or self.said.get("name") or self._label or self.address)
 
     @property
     def wait_s(self) -> float:
@@ -148,12 +154,18 @@ class Source:
                 self.seen_at, self.down_since, self.problem, self.is_gone = time.time(), None, "", False
                 self.history.add(self.seen_at, figures)
             self.is_late = False
-            self._next_at = time.monotonic() + min(max(EVERY_S, (CALL_S + rows * ROW_S) / SHARE), RAREST_S)
+            wait_s = min(max(EVERY_S, (CALL_S + rows * ROW_S) / SHARE), RAREST_S)
+            self._next_at = math.inf if self.has_left and self.is_gone else time.monotonic() + wait_s
             return True
+
+    async def idle(self) -> None:
+        """Return once nobody is asking it."""
+        async with self._asking:
+            return
 
     def _went_down(self, error: Exception) -> None:
         self.down_since = self.down_since or time.time()
-        self.is_gone = self.seen_at is not None and isinstance(error, httpx.ConnectError)
+        self.is_gone = self.seen_at is not None and (self.has_left or isinstance(error, httpx.ConnectError))
         if isinstance(error, HeadgateError):
             self.problem = error.message
         elif isinstance(error, httpx.TimeoutException):
@@ -169,13 +181,15 @@ class Sources:
     """Everything that is looked at. Owned by whoever serves the console; lives on one event loop.
 
     Attributes:
-        all: in the order in which they were named.
+        all: in the order in which they were named or found.
         revision: grows with every answer; what was made of the same revision is the same.
         is_closing: nobody is to wait for changes any more.
     """
 
-    def __init__(self, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[Source] = ()) -> None:
         self.all = tuple(sources)
+        self._polls: dict[Source, asyncio.Task[None]] = {}
+        self._group: asyncio.TaskGroup | None = None
         self.revision = 1
         self.is_closing = False
         self._viewers = 0
@@ -190,6 +204,18 @@ class Sources:
         """Return a source by its address; None where there is none."""
         return next((source for source in self.of(kind) if source.address == address), None)
 
+    def add(self, source: Source) -> None:
+        """Look at a source from now on."""
+        self.all += (source,)
+        if self._group is not None:
+            self._polls[source] = self._group.create_task(self._poll(source), name=f"poll {source.address}")
+
+    def remove(self, source: Source) -> None:
+        """Look at a source no more."""
+        self.all = tuple(one for one in self.all if one is not source)
+        if (poll := self._polls.pop(source, None)) is not None:
+            poll.cancel()
+
     @property
     def viewers(self) -> int:
         """How many look at a page now."""
@@ -198,13 +224,17 @@ class Sources:
     @asynccontextmanager
     async def polled(self) -> AsyncIterator[None]:
         """Poll the sources for as long as the context is open, while somebody watches."""
+        named, self.all = self.all, ()
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._poll(source), name=f"poll {source.address}") for source in self.all]
+            self._group = group
+            for source in named:
+                self.add(source)
             try:
                 yield
             finally:
-                for task in tasks:
-                    task.cancel()
+                self._group = None
+                for poll in self._polls.values():
+                    poll.cancel()
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -219,11 +249,15 @@ class Sources:
                 asyncio.get_running_loop().call_later(LINGER_S, self._rest)
 
     async def fresh(self) -> None:
-        """Return once every source that is due was asked, after `PATIENCE_S` at the latest.
+        """Return once every source that is due was asked, after `PATIENCE_S` at the latest; before them the journals.
 
         Where one does not answer by then and its last answer is old, `is_late` says so: nobody may have looked all day.
         """
-        due = {asyncio.create_task(self._asked(source)): source for source in self.all if source.wait_s <= 0}
+        await self._fresh(self.of("journal"))
+        await self._fresh(self.all)
+
+    async def _fresh(self, sources: Sequence[Source]) -> None:
+        due = {asyncio.create_task(self._asked(source)): source for source in sources if source.wait_s <= 0}
         if not due:
             return
         _, unanswered = await asyncio.wait(due, timeout=PATIENCE_S)

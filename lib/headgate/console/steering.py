@@ -61,6 +61,8 @@ def add_routes(app: FastAPI, console: Console) -> None:
     async def steer(request: Request, viewer: Steering) -> HTMLResponse:
         form = await form_of(request, viewer)
         run = _run(console, form.get("run", ""))
+        if form.get("run_id", run.monitor.run_id) != run.monitor.run_id:
+            raise NotFoundError("another run has the address by now", next_step="Open it from the matrix again.")
         is_sure = form.get("sure") == "yes"
         try:
             order = _order(form)

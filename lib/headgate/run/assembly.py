@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from socket import gethostname
 from typing import Any, Final, TypedDict, Unpack
 
 import httpx
@@ -44,7 +45,7 @@ from headgate.run.judging import (
     scoring_environments,
 )
 from headgate.run.matrix import MatrixTaskProvider, MatrixTasks
-from headgate.run.observers import is_observed, observe, report_health, serve_monitoring
+from headgate.run.observers import announce, is_observed, observe, report_health, serve_monitoring
 from headgate.run.outside_job import outside_executors
 from headgate.run.outside_workers import PATIENCE, OutsideWorkers
 from headgate.run.plan import ONE_SHOT_PAUSE_S, ChatSource, RunPlan
@@ -62,7 +63,7 @@ from headgate.sampling import (
     TaskProvider,
     roster_source,
 )
-from headgate.storage import LEASE_S, SampleStore, sample_store
+from headgate.storage import LEASE_S, SampleStore, ServedRun, sample_store
 from headgate.telemetry import (
     BackgroundSink,
     EventStream,
@@ -341,10 +342,12 @@ async def run_source(
             questions = Questions(inquiry.explain, inquiry.tasks, inquiry.capacity, inquiry.health)
             is_followed = watch.get("on_status") is None and judging is not None and stop_when_idle
             shown = Progress(campaign.progress, inquiry.requests, campaign.now) if is_followed else campaign.status
-            await serve_monitoring(
-                stack, settings, shown, registry, questions, campaign.steering, stream.emit,
+            address = await serve_monitoring(
+                stack, settings, shown, registry, questions, campaign.steering, stream.emit, run_id=campaign.run_id,
                 takes_any_port=watch.get("is_unattended", False),
             )  # fmt: skip
+            about = (settings.campaign, campaign.run_id, address, gethostname(), campaign.now())
+            await announce(campaign.journal, ServedRun(*about))
         beside = []
         if is_traced:
             beside.append(report_health(campaign.inquiry.health, stream.emit, clock, settings.health_interval_s))
@@ -392,7 +395,7 @@ async def _tried(store: SampleStore, stream: EventStream) -> None:
 @asynccontextmanager
 async def _sole_journal(campaign: Run, store: SampleStore) -> AsyncIterator[None]:
     """Hold the campaign's lease on the store; where another journal holds it, raise, or stop the running campaign."""
-    (key, place), environments = campaign.lease, campaign.plan.environments
+    (key, place), environments = campaign.journal.journal.lease(), campaign.plan.environments
     has_ended = asyncio.Event()
 
     async def keep() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -17,10 +18,11 @@ from headgate.core import Clock, Secret
 from headgate.core.errors import HeadgateError, InvalidSettingError, MissingExtraError
 from headgate.core.events import Emit, HealthReported, MonitorStarted
 from headgate.core.status import CampaignStatus
+from headgate.storage import JOURNAL_REFUSED, JournalThread, ServedRun
 from headgate.telemetry import EventStream, JsonlSink, convert_events, has_collector, otel_sink
 
 if TYPE_CHECKING:
-    from headgate.telemetry import Progress, Questions, Steered
+    from headgate.telemetry import MonitorServer, Progress, Questions, Steered
 
 _log = logging.getLogger("headgate.telemetry")
 _TRACE_SUFFIXES: Final = (".gz", ".json")
@@ -97,9 +99,13 @@ async def serve_monitoring(
     steering: Steered,
     emit: Emit,
     *,
+    run_id: str = "",
     takes_any_port: bool = False,
-) -> None:
+) -> str:
     """Serve the monitoring API until `stack` ends, at a free port where its own is taken and `takes_any_port`.
+
+    Returns:
+        Its URL for others on the network; see `MonitorServer`.
 
     Raises:
         HeadgateError: it cannot be served.
@@ -122,18 +128,26 @@ async def serve_monitoring(
 
     token = settings.monitor_token.get_secret_value()
 
-    async def served_at(port: int) -> str:
+    async def served_at(port: int) -> MonitorServer:
         serving = serve_monitor(
             status, registry, settings.monitor_host, port, Secret(token) if token else None, questions, steering,
-            identify=identify, tls=server_context(settings.tls_certificate, settings.tls_key),
+            identify=identify, tls=server_context(settings.tls_certificate, settings.tls_key), run_id=run_id,
+            advertised_host=settings.monitor_advertised_host,
         )  # fmt: skip
-        return (await stack.enter_async_context(serving)).address
+        return await stack.enter_async_context(serving)
 
     try:
-        address = await served_at(settings.monitor_port)
+        server = await served_at(settings.monitor_port)
     except InvalidSettingError as error:
         if not takes_any_port or settings.monitor_port == 0:
             raise
-        address = await served_at(0)
-        _log.warning("%s; the monitoring API is at %s", error.message, address)
-    emit(MonitorStarted(address))
+        server = await served_at(0)
+        _log.warning("%s; the monitoring API is at %s", error.message, server.address)
+    emit(MonitorStarted(server.address))
+    return server.advertised
+
+
+async def announce(journal: JournalThread, run: ServedRun) -> None:
+    """Say in the journal where a run is asked; where that is away, it is said later, or told by the log alone."""
+    with contextlib.suppress(*JOURNAL_REFUSED):
+        await journal.call(journal.journal.announce, run)

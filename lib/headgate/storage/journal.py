@@ -44,6 +44,7 @@ from headgate.storage.journal_database import (
     meta_of,
     plain_name,
 )
+from headgate.storage.journal_runs import ServedRun
 from headgate.storage.journal_sqlite import SqliteJournal
 from headgate.storage.limits import LimitBook, LimitKey, LimitReport, LimitShare
 from headgate.storage.objects import LEASES
@@ -172,6 +173,10 @@ class Journal:
     def renew(self) -> None:
         """Tell the other holders that this one is alive."""
         self._db.renew()
+
+    def announce(self, run: ServedRun) -> None:
+        """Say to whoever looks for it that this process serves a run's monitoring API, until the journal is closed."""
+        self._db.holders.announce(run.words())
 
     def interrupt(self) -> None:
         """Have a call of another thread that waits for a database fail; safe from any thread."""

@@ -255,14 +255,21 @@ class Leases:
         self._renewed_at = time.monotonic()
         self._patient_until = 0.0
         self._buried = 0
+        self._said = ""
 
     def join(self) -> None:
         """Become a holder, if this process is none."""
-        self._db.run("join", {"holder": self._me, "machine": socket.gethostname(), "lease_s": self._lease_s})
+        about = {"machine": socket.gethostname(), "lease_s": self._lease_s, "said": self._said}
+        self._db.run("join", {"holder": self._me, **about})
+
+    def announce(self, said: str) -> None:
+        """Say it with the lease, now and whenever that is renewed: a database that is away hears it later."""
+        self._said = said
+        self.renew()
 
     def renew(self) -> None:
         """Renew the lease, if it is there; if not, the next transaction takes a new one."""
-        self._db.run("renew", {"holder": self._me})
+        self._db.run("renew", {"holder": self._me, "said": self._said})
         now = time.monotonic()
         if now - self._renewed_at > self._lease_s:
             self._patient_until = now + self._lease_s
@@ -289,6 +296,35 @@ class Leases:
     def others(self) -> bool:
         """Return whether another holder is alive."""
         return bool(self._db.value("others", {"holder": self._me}))
+
+
+class Announcements:
+    """What the holders of all journals in a database say. Owned by whoever reads it."""
+
+    def __init__(self, address: PostgresAddress) -> None:
+        self._address = address
+        self._db: Connection | None = None
+
+    def read(self) -> list[tuple[str, float]]:
+        """Return what each holder says, and for how many more seconds its lease lasts.
+
+        Raises:
+            DatabaseAwayError: if the database does not answer.
+        """
+        try:
+            if self._db is None or self._db.closed:
+                self._db = postgres.connected(self._address, "headgate, looking for runs", {})
+            schemas = [schema.encode() for (schema,) in self._db.execute(_statements()["schemas_that_say"])]
+            each = b" UNION ALL ".join(_statements()["said_in"].replace(b"SCHEMA", schema) for schema in schemas)
+            return self._db.execute(each).fetchall() if each else []
+        except psycopg.Error as error:
+            self.close()
+            raise DatabaseAwayError(f"journal {self._address} cannot be read: {_words(error)}") from error
+
+    def close(self) -> None:
+        """End the connection; the next reading makes a new one."""
+        if self._db is not None:
+            self._db.close()
 
 
 def _words(error: Exception) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from headgate.net.refusals import PROBLEM_TYPE, check_binding, problem_document,
 from headgate.net.tokens import Scope
 from headgate.telemetry import views
 from headgate.telemetry.fields import json_safe
+from headgate.telemetry.monitor_client import RUN_HEADER
 from headgate.telemetry.views import status_document
 
 Identify = Callable[[str], Awaitable[Caller | None]]
@@ -43,6 +45,8 @@ LOCAL: Final = "local"
 
 _MONITOR_TOKEN: Final = Caller("", "monitor_token", frozenset({Scope.ADMIN}))
 _MOST_OPERATOR: Final = 100
+
+_ANOTHER: Final = "Look up in the journal where that run is asked; it may have ended."
 
 _SAFE_HEADERS: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
@@ -94,7 +98,8 @@ class Guard:
 
     With a token, or with `identify`, which knows others, it asks for `Authorization: Bearer`: reading takes the scope
     `read`, all else `steer`, and `token` may do both. Without either it serves only requests whose Host header names
-    this server. The caller is in the scope as `headgate.caller`.
+    this server. The caller is in the scope as `headgate.caller`. Ports are taken again: a request whose header
+    `X-Headgate-Run` names another run than `run_id` is meant for that one, and refused.
     """
 
     def __init__(
@@ -105,8 +110,10 @@ class Guard:
         *,
         identify: Identify | None = None,
         names: HostNames,
+        run_id: str = "",
     ) -> None:
         self._app = app
+        self._run_id = run_id
         self._identify = identify
         self._names = names
         self._expected = token.reveal().encode() if token else None
@@ -128,6 +135,8 @@ class Guard:
             check_site(headers.get, scope["method"])
             if scope["path"] not in self._open_paths:
                 scope["headgate.caller"] = await self._caller(headers, scope["method"])
+                if (wanted := headers.get(RUN_HEADER, self._run_id)) != self._run_id:
+                    raise errors.MisdirectedError(f"another run answers here, not {wanted[:60]!r}", next_step=_ANOTHER)
         except errors.HeadgateError as error:
             await problem_of(error)(scope, receive, send_with_headers)
             return
@@ -161,10 +170,16 @@ _STOP_S: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class MonitorServer:
-    """A monitoring API that listens: `address` is its URL without a trailing slash."""
+    """A monitoring API that listens.
+
+    Attributes:
+        address: its URL, without a slash at its end.
+        advertised: its URL for other machines, where it listens for any.
+        port: that it listens on.
+    """
 
     address: str
-    host: str
+    advertised: str
     port: int
 
 
@@ -231,10 +246,12 @@ def monitor_app(
     *,
     identify: Identify | None = None,
     host: str = "",
+    run_id: str = "",
 ) -> ASGIApp:
     """Return the monitoring API as an ASGI application; `status` is called on its event loop, once per request.
 
-    Without `token` and `identify`, which knows other tokens, it answers to loopback names and `host`.
+    Without `token` and `identify`, which knows other tokens, it answers to loopback names and `host`. A request for
+    another run than `run_id` is refused.
     """
     # The interactive pages of FastAPI load scripts from a CDN; the schema itself stays at /openapi.json.
     app = FastAPI(title="Headgate monitoring API", docs_url=None, redoc_url=None)
@@ -249,7 +266,8 @@ def monitor_app(
         _add_question_routes(app, questions)
     if steering is not None:
         _add_steering_routes(app, steering)
-    return Guard(app, token, open_paths=frozenset({"/health"}), identify=identify, names=HostNames(host))
+    names = HostNames(host)
+    return Guard(app, token, open_paths=frozenset({"/health"}), identify=identify, names=names, run_id=run_id)
 
 
 @contextlib.asynccontextmanager
@@ -264,10 +282,13 @@ async def serve_monitor(
     *,
     identify: Identify | None = None,
     tls: ssl.SSLContext | None = None,
+    run_id: str = "",
+    advertised_host: str = "",
 ) -> AsyncIterator[MonitorServer]:
     """Serve the monitoring API in the running event loop for as long as the context is open.
 
-    Port 0 takes a free one. The server installs no signal handlers; leaving the context answers what was begun and
+    Port 0 takes a free one. Other machines call it by `advertised_host`, by default the name of this one where it
+    listens on all addresses. The server installs no signal handlers; leaving the context answers what was begun and
     frees the port.
 
     Raises:
@@ -279,11 +300,12 @@ async def serve_monitor(
         is_guarded=bool(token) or identify is not None,
         next_step="Listen on 127.0.0.1, or set a token that every request has to carry.",
     )
-    app = monitor_app(status, registry, token, questions, steering, identify=identify, host=host)
+    app = monitor_app(status, registry, token, questions, steering, identify=identify, host=host, run_id=run_id)
     listener = bound(host, port)
     bound_host, bound_port = listener.getsockname()[:2]
+    advertised_host = advertised_host or (socket.gethostname() if bound_host in {"0.0.0.0", "::"} else "")  # noqa: S104
     async with serving(app, listener, name="monitoring-api", most=_MOST_CONNECTIONS, stop_s=_STOP_S, tls=tls):
-        yield MonitorServer(url_of(listener, tls), bound_host, bound_port)
+        yield MonitorServer(url_of(listener, tls), url_of(listener, tls, advertised_host), bound_port)
 
 
 # All routes are coroutines, although they await nothing: a plain function would run on a thread, and the status belongs

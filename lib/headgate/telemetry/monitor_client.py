@@ -22,6 +22,9 @@ from headgate.core.errors import (
 )
 from headgate.net.clients import client_of
 
+RUN_HEADER: Final = "X-Headgate-Run"
+"""Names the run that a request is meant for."""
+
 _TIMEOUT_S: Final = 5.0
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses to ask, not to listen on
 _REFUSALS: Final[dict[str, type[HeadgateError]]] = {
@@ -35,14 +38,15 @@ _REFUSALS: Final[dict[str, type[HeadgateError]]] = {
 
 
 class MonitorClient:
-    """A client of one campaign's monitoring API; an async context manager. `address` is its URL."""
+    """A client of one campaign's monitoring API; an async context manager. `address` is its URL, `run_id` the run's."""
 
-    def __init__(self, settings: Settings, address: str | None = None) -> None:
+    def __init__(self, settings: Settings, address: str | None = None, run_id: str = "") -> None:
         """Prepare to ask.
 
         Args:
             settings: name host, port and token of the monitoring API.
             address: in place of host and port; then not answering is an error.
+            run_id: only this run is to answer.
 
         Raises:
             InvalidInputError: the address is none.
@@ -51,12 +55,19 @@ class MonitorClient:
         self.address = (address or monitor_address(settings)).rstrip("/")
         token = settings.monitor_token.get_secret_value()
         self._client = client_of(self.address, token, timeout_s=_TIMEOUT_S)
+        self.run_id = run_id
+        if run_id:
+            self._client.headers[RUN_HEADER] = run_id
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End its connections; legal twice."""
         await self._client.aclose()
 
     async def campaign(self) -> str | None:
