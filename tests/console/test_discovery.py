@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import dataclasses
 import html
 import math
+import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
+from socket import gethostname
 from typing import Any, ClassVar
-
 from urllib.parse import quote
 
 import httpx
@@ -22,15 +21,17 @@ from headgate.console import serve_console
 from headgate.console.discovery import KEPT_S, JournalSource, RefusedAddressError, address_to_ask
 from headgate.console.findings import found_in
 from headgate.console.sources import Sources
-from headgate.core import Model
+from headgate.core import Model, Secret
 from headgate.core.events import MonitorStarted
 from headgate.models import serve
 from headgate.run import run_campaign
 from headgate.sampling import StaticRoster
 from headgate.storage import Journal, ServedRun
+from headgate.telemetry import new_registry, serve_monitor
+from tests.console import worlds
 from tests.console.conftest import settings
 
-TOKEN = "monitor-token"  # noqa: S105 - of the test
+TOKEN = "monitor-token"
 
 
 @asynccontextmanager
@@ -98,7 +99,7 @@ async def test_runs_of_one_journal_are_found_watched_steered_and_seen_to_end(tmp
     async with AsyncExitStack() as stack:
         base_url = (await stack.enter_async_context(serve())).base_url
         viewer = await stack.enter_async_context(looking(nightly))
-        assert "No run serves its monitoring API now" in await viewer.text()
+        assert "serves its monitoring API now" in await viewer.text()
         first, _ = await stack.enter_async_context(running(nightly, base_url))
         second, stop = await stack.enter_async_context(running(daily, base_url))
         assert first != second
@@ -116,3 +117,202 @@ async def test_runs_of_one_journal_are_found_watched_steered_and_seen_to_end(tmp
         assert '<span class="chip bad">' not in text
         again, _ = await stack.enter_async_context(running(daily, base_url))
         await viewer.until(quote(again), "3 of 3 parts answer")
+
+
+@asynccontextmanager
+async def spy() -> AsyncIterator[tuple[int, list[bytes]]]:
+    """Give the port of a server on every address of this machine, and what it is asked."""
+    heard: list[bytes] = []
+
+    async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(hear, "0.0.0.0", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1], heard
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    with closing(Journal(settings(tmp_path).journal, "main")) as journal:  # type: ignore[arg-type]
+        yield journal
+
+
+def said(address: str, machine: str = "", *, campaign: str = "main", run_id: str = "r-1", at: float = 0.0) -> ServedRun:
+    return ServedRun(campaign, run_id, address, machine or gethostname(), at or time.time())
+
+
+async def test_the_token_is_sent_to_no_host_that_the_operator_did_not_name(tmp_path: Path, journal: Journal) -> None:
+    made = settings(tmp_path, monitor_token=TOKEN)
+    async with spy() as (port, heard):
+        # Both lead to the spy: one is no loopback address, the other is loopback of another machine.
+        for address, machine, why in (
+            (f"http://0.0.0.0:{port}", "", "console_hosts does not name 0.0.0.0"),
+            (f"http://127.0.0.1:{port}", "elsewhere", "it listens on loopback of elsewhere"),
+        ):
+            journal.announce(said(address, machine))
+            async with looking(made) as viewer:
+                text = await viewer.until("1 run of main cannot be watched", f"{address}: {why}")
+                assert await viewer.text("/matrix") != ""
+            assert heard == []
+            assert "1 of 1 part answer" in text
+        journal.announce(said(f"http://0.0.0.0:{port}"))
+        async with looking(made.model_copy(update={"console_hosts": ("0.0.0.*",)})) as viewer:
+            await viewer.until("Campaign main does not answer")
+        assert f"Bearer {TOKEN}".encode() in heard[0]
+
+
+HERE = "box"
+ADDRESSES = {
+    "http://127.0.0.1:8765": "http://127.0.0.1:8765",
+    "http://127.1:8765/": "http://127.0.0.1:8765",
+    "https://[::1]:1": "https://[::1]:1",
+    "http://LOCALHOST:9": "http://localhost:9",
+    "http://[::ffff:127.0.0.1]:9": "http://127.0.0.1:9",
+    "http://box:9": "http://127.0.0.1:9",  # whatever a name server says of it
+    "http://node-7.internal:9": "http://node-7.internal:9",
+    "http://worker:9": "http://worker:9",
+    "http://10.0.3.4:9": "http://10.0.3.4:9",
+    "http://node-7.internal.evil.example:9": "does not name",
+    "http://node-7.x.internal:9": "does not name",
+    "http://10.0.3.4.evil.example:9": "does not name",
+    "http://3232235777:9": "does not name 192.168.1.1",
+    "http://[2001:db8::1]:9": "does not name 2001:db8::1",
+    "http://evil.example:9": "does not name",
+    "http://worker:9@evil.example:9": "a host and a port, and nothing else",
+    "http://127.0.0.1:9\\@evil.example:9": "a host and a port, and nothing else",
+    "http://user:secret@127.0.0.1:9": "a host and a port, and nothing else",
+    "http://127.0.0.1:9/v1/messages": "a host and a port, and nothing else",
+    "http://127.0.0.1:9?x=1": "a host and a port, and nothing else",
+    "http://169.254.169.254:80": "no host and port",
+    "http://metadata:80": "no host and port",
+    "http://127.0.0.1": "no host and port",
+    "http://127.0.0.1:0": "no host and port",
+    "http://127.0.0.1:99999": "no host and port",
+    "ftp://127.0.0.1:9": "no host and port",
+    "file:///etc/passwd": "no host and port",
+    "127.0.0.1:9": "no host and port",
+    "http://w\u00f6rker:9": "no host and port",
+    "http://:9": "no host and port",
+}
+
+
+def test_an_address_of_a_journal_is_asked_only_where_the_token_may_go() -> None:
+    for address, expected in ADDRESSES.items():
+        try:
+            asked = address_to_ask(said(address, HERE), ("node-*.internal", "10.0.*.*", "w*"), HERE)
+        except RefusedAddressError as error:
+            asked = str(error)
+        assert expected in asked, address
+        assert expected.startswith("http") == asked.startswith("http"), address
+    for address in ("http://127.0.0.1:9", "http://localhost:9"):
+        with pytest.raises(RefusedAddressError, match="it listens on loopback of other"):
+            address_to_ask(said(address, "other"), (), HERE)
+
+
+async def test_what_is_meant_for_a_run_that_has_ended_reaches_no_other_one(tmp_path: Path, journal: Journal) -> None:
+    made = settings(tmp_path, monitor_token=TOKEN)
+    status = worlds.large_status(2, 2)
+    steered = Steered()
+    async with serve_monitor(
+        lambda: status, new_registry(), port=0, token=Secret(TOKEN), run_id="r-2", steering=steered
+    ) as server:
+        address = server.address
+        journal.announce(said(address, run_id="r-1"))  # it was killed, and another run has its port
+        async with looking(made) as viewer:
+            await viewer.until("another run answers here, not 'r-1'")
+            form = {"run": address, "verb": "pause", "reason": "x", "sure": "yes"}
+            assert "another run answers here" in (await viewer.steer(**form)).text
+            assert steered.orders == []
+            journal.announce(said(address, run_id="r-2"))
+            await viewer.until("2 of 2 parts answer")
+            gone = await viewer.steer(**form, run_id="r-1")
+            assert (gone.status_code, "another run has the address by now" in gone.text) == (404, True)
+            assert steered.orders == []
+            assert (await viewer.steer(**form, run_id="r-2")).status_code == 200
+            assert [order["verb"] for order in steered.orders] == ["pause"]
+
+
+class Steered:
+    """Keeps what a run is ordered."""
+
+    def __init__(self) -> None:
+        self.orders: list[dict[str, Any]] = []
+
+    def document(self) -> dict[str, Any]:
+        return {"revision": 0, "controls": [], "log": []}
+
+    async def steer(self, document: dict[str, Any], by: str, *, dry_run: bool) -> dict[str, Any]:
+        self.orders.append(document)
+        return {"did": "paused"}
+
+
+class Told:
+    """A directory of runs that says what a test wants."""
+
+    def __init__(self) -> None:
+        self.said: dict[ServedRun, float] = {}
+
+    def runs(self) -> dict[ServedRun, float]:
+        return self.said
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("left", "shown"),
+    [
+        ({}, [("warn", "it closed its journal; its log says how it ended")]),
+        ({"dead": 0.0}, [("bad", "nothing listens at")]),
+        ({"away": math.inf}, []),  # its lease ran out while nobody looked
+    ],
+)
+async def test_how_a_run_ended_is_told_where_it_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: dict[str, float], shown: list[tuple[str, str]]
+) -> None:
+    told, sources, status = Told(), Sources(), worlds.large_status(2, 2)
+    journal = JournalSource(settings(tmp_path).journal, settings(tmp_path), sources)  # type: ignore[arg-type]
+    monkeypatch.setattr(journal, "_directory", told)
+    sources.add(journal)
+    async with serve_monitor(lambda: status, new_registry(), port=0, run_id="r-1") as server:
+        run = said(server.address, campaign=status.campaign)
+        told.said = {run: 30.0}
+        await sources.fresh()
+        assert [source.name for source in sources.of("run")] == [status.campaign]
+        assert sources.of("run")[0].is_up
+    told.said = {run: left["dead"]} if "dead" in left else {}
+    if "away" in left:
+        journal._alive_until[run] = -1.0
+    for source in [journal, *sources.of("run")]:
+        await source.poll(now=True)
+    found = [finding for source in sources.all for finding in found_in(source)]
+    assert [(one.severity, one.holds[: len(says)]) for one, (_, says) in zip(found, shown, strict=True)] == shown
+    if shown:
+        (ended,) = sources.of("run")
+        assert ended.wait_s == math.inf  # it is asked no more
+        told.said = {said("http://127.0.0.1:9", campaign=status.campaign, run_id="r-2", at=time.time() + 1): 30.0}
+        await journal.poll(now=True)
+        assert [source.address for source in sources.of("run")] == ["http://127.0.0.1:9"]
+    await journal.close()
+    assert sources.all == (journal,)
+
+
+async def test_a_run_that_ended_is_forgotten_after_a_shift(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told, sources, status = Told(), Sources(), worlds.large_status(2, 2)
+    journal = JournalSource(settings(tmp_path).journal, settings(tmp_path), sources)  # type: ignore[arg-type]
+    monkeypatch.setattr(journal, "_directory", told)
+    async with serve_monitor(lambda: status, new_registry(), port=0, run_id="r-1") as server:
+        told.said = {said(server.address, campaign=status.campaign): 30.0}
+        await journal.poll(now=True)
+        (run,) = sources.of("run")
+        await run.poll()
+    told.said = {}
+    await journal.poll(now=True)
+    await run.poll(now=True)
+    assert (run.is_gone, run.is_over) == (True, True)
+    assert run.down_since is not None
+    run.down_since -= KEPT_S + 1
+    await journal.poll(now=True)
+    assert sources.of("run") == []

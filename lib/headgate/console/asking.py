@@ -44,7 +44,7 @@ class RunSource(Source):
             said = await self.monitor.document("/status", {"controls": "true"})
         except httpx.ConnectError:
             if self.down_since is None and self.said:
-                self.ended_by = await asyncio.to_thread(self._ending)
+                self.ended_by = await asyncio.to_thread(self._ending) or self.left or ""
             raise
         said.setdefault("controls", None)  # nothing steers it
         rows = sum(len(said.get(name, ())) for name in ("pairs", "models", "requests"))

@@ -14,7 +14,7 @@ from headgate.config import Settings
 from headgate.console.asking import CLOSED, RunSource
 from headgate.console.sources import Asked, Source, Sources
 from headgate.core.addresses import ip_address_of, is_metadata_host
-from headgate.net.hosts import is_loopback
+from headgate.net.hosts import advertised_name, is_loopback
 from headgate.storage import JournalPlace, RunDirectory, ServedRun
 from headgate.telemetry import MonitorClient
 
@@ -60,7 +60,7 @@ def address_to_ask(run: ServedRun, hosts: Sequence[str], here: str) -> str:
         return f"{parts.scheme}://{shown}:{port}"
     if is_loopback(host):
         raise RefusedAddressError(f"it listens on loopback of {run.machine}; start it with monitor_host")
-    if host == here.lower():  # a name server may say anything of that name
+    if run.machine == here and host in {here.lower(), advertised_name()}:  # a name server may say anything of it
         return f"{parts.scheme}://127.0.0.1:{port}"
     raise RefusedAddressError(f"console_hosts does not name {host}")
 
@@ -106,7 +106,7 @@ class JournalSource(Source):
         """Have a live run be watched, in place of an earlier one that had its address."""
         address = address_to_ask(run, self._settings.console_hosts, gethostname())
         if run in self._found:
-            self._found[run].has_left = False
+            self._found[run].left = None
             return
         known = self._sources.get("run", address)
         earlier = next((one for one, source in self._found.items() if source is known), None)
@@ -122,14 +122,14 @@ class JournalSource(Source):
         """Say of a run that lives no more how it ended, and forget it in time."""
         source = self._found[run]
         ended_at = source.down_since or time.time()
-        if source.seen_at is None or not (source.has_left or is_dead or self._alive_until[run] > time.monotonic()):
-            await self._forget(run)  # it ended while nobody looked: how is not known
-            return
-        if not source.has_left:
-            source.has_left = True
-            source.ended_by = source.ended_by or ("" if is_dead else CLOSED)
+        if source.left is None:
+            source.left = "" if is_dead else CLOSED
+            source.ended_by = source.ended_by or source.left
+            is_known = is_dead or self._alive_until[run] > time.monotonic()  # else it ended while nobody looked
+        else:
+            is_known = time.time() - ended_at < KEPT_S
         is_taken_up = any(one.campaign == run.campaign and one.started_at > ended_at for one in live)
-        if is_taken_up or time.time() - ended_at > KEPT_S:
+        if is_taken_up or not is_known or source.seen_at is None:
             await self._forget(run)
 
     async def _forget(self, run: ServedRun) -> None:

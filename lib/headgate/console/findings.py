@@ -268,7 +268,7 @@ def _journal(_: Source, said: Document) -> Iterator[Finding]:
         names = _named(dict.fromkeys(run["campaign"] for run in runs))
         yield Finding(
             f"refused {why}", "warn", f"{counted(len(runs), 'run')} of {names} cannot be watched",
-            f"{_named(run['address'] for run in runs)}: {why}", "The how-to page of the console says who may see its token.",
+            f"{_named(run['address'] for run in runs)}: {why}", "Name its host if it may see the console's token.",
         )  # fmt: skip
 
 

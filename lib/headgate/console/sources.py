@@ -94,7 +94,7 @@ class Source:
         down_since: when it first did not answer; None while it does.
         problem: why it does not.
         is_gone: nothing listens at its address, and something did before: it has ended.
-        has_left: its journal says that it has; once it is gone, it is asked no more.
+        left: how it left the journal in which it was found, empty where it died; None while it is there.
         ended_by: who drained one that is gone, and why, or that it ended in order; empty where neither is known.
         is_late: it was asked and has not answered yet, and what it said last is old.
         history: of its figures.
@@ -112,7 +112,8 @@ class Source:
         self.seen_at: float | None = None
         self.down_since: float | None = None
         self.problem = ""
-        self.is_gone = self.has_left = False
+        self.is_gone = False
+        self.left: str | None = None
         self.ended_by = ""
         self.is_late = False
         self.history = History()
@@ -155,7 +156,7 @@ class Source:
                 self.history.add(self.seen_at, figures)
             self.is_late = False
             wait_s = min(max(EVERY_S, (CALL_S + rows * ROW_S) / SHARE), RAREST_S)
-            self._next_at = math.inf if self.has_left and self.is_gone else time.monotonic() + wait_s
+            self._next_at = math.inf if self.left is not None and self.is_gone else time.monotonic() + wait_s
             return True
 
     async def idle(self) -> None:
@@ -165,7 +166,7 @@ class Source:
 
     def _went_down(self, error: Exception) -> None:
         self.down_since = self.down_since or time.time()
-        self.is_gone = self.seen_at is not None and (self.has_left or isinstance(error, httpx.ConnectError))
+        self.is_gone = self.seen_at is not None and (self.left is not None or isinstance(error, httpx.ConnectError))
         if isinstance(error, HeadgateError):
             self.problem = error.message
         elif isinstance(error, httpx.TimeoutException):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from headgate.core import status as campaign_status
 from headgate.core.events import CapacityPlan
 from headgate.net.asgi import serving
 from headgate.net.authority import EVERYBODY, Caller
-from headgate.net.hosts import HostNames, check_site
+from headgate.net.hosts import HostNames, advertised_name, check_site
 from headgate.net.listener import bound, url_of
 from headgate.net.refusals import PROBLEM_TYPE, check_binding, problem_document, token_of
 from headgate.net.tokens import Scope
@@ -303,7 +302,7 @@ async def serve_monitor(
     app = monitor_app(status, registry, token, questions, steering, identify=identify, host=host, run_id=run_id)
     listener = bound(host, port)
     bound_host, bound_port = listener.getsockname()[:2]
-    advertised_host = advertised_host or (socket.gethostname() if bound_host in {"0.0.0.0", "::"} else "")  # noqa: S104
+    advertised_host = advertised_host or (advertised_name() if bound_host in {"0.0.0.0", "::"} else "")  # noqa: S104
     async with serving(app, listener, name="monitoring-api", most=_MOST_CONNECTIONS, stop_s=_STOP_S, tls=tls):
         yield MonitorServer(url_of(listener, tls), url_of(listener, tls, advertised_host), bound_port)
 
