@@ -181,21 +181,21 @@ ADDRESSES = {
     "http://3232235777:9": "does not name 192.168.1.1",
     "http://[2001:db8::1]:9": "does not name 2001:db8::1",
     "http://evil.example:9": "does not name",
-    "http://worker:9@evil.example:9": "a host and a port, and nothing else",
-    "http://127.0.0.1:9\\@evil.example:9": "a host and a port, and nothing else",
-    "http://user:secret@127.0.0.1:9": "a host and a port, and nothing else",
-    "http://127.0.0.1:9/v1/messages": "a host and a port, and nothing else",
-    "http://127.0.0.1:9?x=1": "a host and a port, and nothing else",
-    "http://169.254.169.254:80": "no host and port",
-    "http://metadata:80": "no host and port",
-    "http://127.0.0.1": "no host and port",
-    "http://127.0.0.1:0": "no host and port",
-    "http://127.0.0.1:99999": "no host and port",
-    "ftp://127.0.0.1:9": "no host and port",
-    "file:///etc/passwd": "no host and port",
-    "127.0.0.1:9": "no host and port",
-    "http://w\u00f6rker:9": "no host and port",
-    "http://:9": "no host and port",
+    "http://worker:9@evil.example:9": "no http://HOST:PORT",
+    "http://127.0.0.1:9\\@evil.example:9": "no http://HOST:PORT",
+    "http://user:secret@127.0.0.1:9": "no http://HOST:PORT",
+    "http://127.0.0.1:9/v1/messages": "no http://HOST:PORT",
+    "http://127.0.0.1:9?x=1": "no http://HOST:PORT",
+    "http://169.254.169.254:80": "no http://HOST:PORT",
+    "http://metadata:80": "no http://HOST:PORT",
+    "http://127.0.0.1": "no http://HOST:PORT",
+    "http://127.0.0.1:0": "no http://HOST:PORT",
+    "http://127.0.0.1:99999": "no http://HOST:PORT",
+    "ftp://127.0.0.1:9": "no http://HOST:PORT",
+    "file:///etc/passwd": "no http://HOST:PORT",
+    "127.0.0.1:9": "no http://HOST:PORT",
+    "http://w\u00f6rker:9": "no http://HOST:PORT",
+    "http://:9": "no http://HOST:PORT",
 }
 
 
@@ -249,16 +249,12 @@ class Steered:
         return {"did": "paused"}
 
 
-class Told:
-    """A directory of runs that says what a test wants."""
-
-    def __init__(self) -> None:
-        self.said: dict[ServedRun, float] = {}
-
-    def runs(self) -> dict[ServedRun, float]:
-        return self.said
-
-    def close(self) -> None: ...
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> dict[ServedRun, float]:
+    """What a journal says of runs."""
+    said: dict[ServedRun, float] = {}
+    monkeypatch.setattr("headgate.console.discovery.served_runs", lambda _: dict(said))
+    return said
 
 
 @pytest.mark.parametrize(
@@ -270,21 +266,21 @@ class Told:
     ],
 )
 async def test_how_a_run_ended_is_told_where_it_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: dict[str, float], shown: list[tuple[str, str]]
+    tmp_path: Path, told: dict[ServedRun, float], left: dict[str, float], shown: list[tuple[str, str]]
 ) -> None:
-    told, sources, status = Told(), Sources(), worlds.large_status(2, 2)
+    sources, status = Sources(), worlds.large_status(2, 2)
     journal = JournalSource(settings(tmp_path).journal, settings(tmp_path), sources)  # type: ignore[arg-type]
-    monkeypatch.setattr(journal, "_directory", told)
     sources.add(journal)
     async with serve_monitor(lambda: status, new_registry(), port=0, run_id="r-1") as server:
         run = said(server.address, campaign=status.campaign)
-        told.said = {run: 30.0}
+        told[run] = 30.0
         await sources.fresh()
         assert [source.name for source in sources.of("run")] == [status.campaign]
         assert sources.of("run")[0].is_up
-    told.said = {run: left["dead"]} if "dead" in left else {}
+    told.clear()
+    told |= {run: left["dead"]} if "dead" in left else {}
     if "away" in left:
-        journal._alive_until[run] = -1.0
+        journal._found[run].alive_until = -1.0
     for source in [journal, *sources.of("run")]:
         await source.poll(now=True)
     found = [finding for source in sources.all for finding in found_in(source)]
@@ -292,23 +288,22 @@ async def test_how_a_run_ended_is_told_where_it_is_known(
     if shown:
         (ended,) = sources.of("run")
         assert ended.wait_s == math.inf  # it is asked no more
-        told.said = {said("http://127.0.0.1:9", campaign=status.campaign, run_id="r-2", at=time.time() + 1): 30.0}
+        told[said("http://127.0.0.1:9", campaign=status.campaign, run_id="r-2", at=time.time() + 1)] = 30.0
         await journal.poll(now=True)
         assert [source.address for source in sources.of("run")] == ["http://127.0.0.1:9"]
     await journal.close()
     assert sources.all == (journal,)
 
 
-async def test_a_run_that_ended_is_forgotten_after_a_shift(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told, sources, status = Told(), Sources(), worlds.large_status(2, 2)
+async def test_a_run_that_ended_is_forgotten_after_a_shift(tmp_path: Path, told: dict[ServedRun, float]) -> None:
+    sources, status = Sources(), worlds.large_status(2, 2)
     journal = JournalSource(settings(tmp_path).journal, settings(tmp_path), sources)  # type: ignore[arg-type]
-    monkeypatch.setattr(journal, "_directory", told)
     async with serve_monitor(lambda: status, new_registry(), port=0, run_id="r-1") as server:
-        told.said = {said(server.address, campaign=status.campaign): 30.0}
+        told[said(server.address, campaign=status.campaign)] = 30.0
         await journal.poll(now=True)
         (run,) = sources.of("run")
         await run.poll()
-    told.said = {}
+    told.clear()
     await journal.poll(now=True)
     await run.poll(now=True)
     assert (run.is_gone, run.is_over) == (True, True)

@@ -145,10 +145,11 @@ def test_a_run_that_ended_while_nobody_looked_is_red_only_if_it_was_killed(
 
 
 def _opened_and_ended(place: object, campaign: str, *, is_killed: bool) -> None:
-    """Have a process open a journal, and end as runs do or by a kill."""
+    """Have a process open a journal and serve a run, and end as runs do or by a kill."""
     end = "os.kill(os.getpid(), 9)" if is_killed else "opened.close()"
-    code = "import os, pathlib; from headgate.storage import Journal; "
-    code += f"opened = Journal(pathlib.Path({str(place)!r}), {campaign!r}); {end}"
+    code = "import os, pathlib; from headgate.storage import Journal, ServedRun; "
+    code += f"opened = Journal(pathlib.Path({str(place)!r}), {campaign!r}); "
+    code += f"opened.announce(ServedRun({campaign!r}, 'r-1', 'http://127.0.0.1:9', 'here', 1.0)); {end}"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == (-9 if is_killed else 0)
 
 
@@ -214,9 +215,9 @@ def test_who_looks_whether_a_lock_is_held_keeps_nobody_from_taking_it(
     path = tmp_path / "lock"
     lock = locks.FileLock(path)
     lock.take()
-    assert locks.is_locked(path)
+    assert locks.lock_of(path)[0]
     lock.give_back()
-    assert not locks.is_locked(path)
+    assert not locks.lock_of(path)[0]
     looking = os.open(path, os.O_RDONLY)
     fcntl.flock(looking, fcntl.LOCK_SH)
     monkeypatch.setattr(locks.time, "sleep", lambda _: os.close(looking))

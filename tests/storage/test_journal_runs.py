@@ -15,7 +15,7 @@ import pytest
 
 from headgate.durable.databases import PostgresAddress
 from headgate.durable.locks import lock_of
-from headgate.storage import Journal, JournalPlace, RunDirectory, ServedRun
+from headgate.storage import Journal, JournalPlace, ServedRun, served_runs
 from headgate.storage.journal_postgres import PostgresJournal
 
 RUN = ServedRun("main", "r-1", "http://worker-1:8765", "worker-1", 1_767_225_600.0)
@@ -34,40 +34,38 @@ def killed(journal: Journal, place: JournalPlace) -> None:
 
 
 def test_runs_of_all_campaigns_are_found_while_they_live(place: JournalPlace) -> None:
-    with closing(RunDirectory(place)) as directory:
-        assert directory.runs() == {}
-        with closing(Journal(place, "main")) as main, closing(Journal(place, "odd name/2")) as other:
-            assert directory.runs() == {}  # they serve nothing
-            main.announce(RUN)
-            other.announce(OTHER)
-            assert set(found := directory.runs()) == {RUN, OTHER}
-            is_shared = isinstance(place, PostgresAddress)
-            assert all((20 < left_s < 31) if is_shared else left_s == math.inf for left_s in found.values())
-            main.announce(moved := replace(RUN, address="http://w:1"))
-            assert set(directory.runs()) == {moved, OTHER}
-        assert directory.runs() == {}
+    assert served_runs(place) == {}
+    with closing(Journal(place, "main")) as main, closing(Journal(place, "odd name/2")) as other:
+        assert served_runs(place) == {}  # they serve nothing
+        main.announce(RUN)
+        other.announce(OTHER)
+        assert set(found := served_runs(place)) == {RUN, OTHER}
+        is_shared = isinstance(place, PostgresAddress)
+        assert all((0 < left_s < 31) if is_shared else left_s == math.inf for left_s in found.values())
+        main.announce(moved := replace(RUN, address="http://w:1"))
+        assert set(served_runs(place)) == {moved, OTHER}
+    assert served_runs(place) == {}
 
 
 def test_a_run_that_was_killed_is_told_from_one_that_closed_its_journal(place: JournalPlace) -> None:
-    with closing(RunDirectory(place)) as directory:
-        journal = Journal(place, "main")
-        journal.announce(RUN)
-        killed(journal, place)
-        ((run, left_s),) = directory.runs().items()
-        assert run == RUN
-        assert left_s <= 0
+    journal = Journal(place, "main")
+    journal.announce(RUN)
+    killed(journal, place)
+    ((run, left_s),) = served_runs(place).items()
+    assert run == RUN
+    assert left_s <= 0
 
 
 @pytest.mark.slow
 def test_a_holder_that_was_thought_dead_says_it_again_when_it_is_back(postgres_place: PostgresAddress) -> None:
-    with closing(RunDirectory(postgres_place)) as directory, closing(Journal(postgres_place, "main")) as journal:
+    with closing(Journal(postgres_place, "main")) as journal:
         journal.announce(RUN)
         with psycopg.connect(**postgres_place.parameters()) as database:
             database.execute("DELETE FROM headgate_journal_main.holders")
             database.execute("UPDATE headgate_journal_main.turn SET buried = buried + 1")
-        assert directory.runs() == {}
+        assert served_runs(postgres_place) == {}
         journal.history(RUN.started_at)  # any transaction
-        assert set(directory.runs()) == {RUN}
+        assert set(served_runs(postgres_place)) == {RUN}
 
 
 @pytest.mark.slow
@@ -77,11 +75,10 @@ def test_a_journal_of_an_earlier_version_has_no_runs_and_is_upgraded_when_it_is_
     Journal(postgres_place, "main").close()
     with psycopg.connect(**postgres_place.parameters()) as database:
         database.execute("ALTER TABLE headgate_journal_main.holders DROP COLUMN said")
-    with closing(RunDirectory(postgres_place)) as directory:
-        assert directory.runs() == {}
-        with closing(Journal(postgres_place, "main")) as journal:
-            journal.announce(RUN)
-            assert set(directory.runs()) == {RUN}
+    assert served_runs(postgres_place) == {}
+    with closing(Journal(postgres_place, "main")) as journal:
+        journal.announce(RUN)
+        assert set(served_runs(postgres_place)) == {RUN}
 
 
 @pytest.mark.parametrize(
@@ -96,9 +93,9 @@ def test_a_journal_of_an_earlier_version_has_no_runs_and_is_upgraded_when_it_is_
     ],
 )
 def test_what_no_run_says_is_passed_over(tmp_path: Path, said: Callable[[str], Any]) -> None:
-    with closing(Journal(tmp_path, "main")) as journal, closing(RunDirectory(tmp_path)) as directory:
+    with closing(Journal(tmp_path, "main")) as journal:
         journal._db.holders.announce(said(RUN.words()))
-        assert directory.runs() == {}
+        assert served_runs(tmp_path) == {}
 
 
 def test_runs_are_found_in_a_folder_that_can_only_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,11 +105,11 @@ def test_runs_are_found_in_a_folder_that_can_only_be_read(tmp_path: Path, monkey
         assert not flags & (os.O_RDWR | os.O_WRONLY | os.O_CREAT), f"{path} is opened to be written"
         return opened(path, flags, *more, **further)
 
-    with closing(Journal(tmp_path, "main")) as journal, closing(RunDirectory(tmp_path)) as directory:
+    with closing(Journal(tmp_path, "main")) as journal:
         journal.announce(RUN)
         with monkeypatch.context() as patch:
             patch.setattr(os, "open", read_only)
-            assert set(directory.runs()) == {RUN}
+            assert set(served_runs(tmp_path)) == {RUN}
 
 
 def test_what_is_said_anew_leaves_nothing_of_what_was_said_before(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import httpx
 from headgate.console.sources import Asked, Source
 from headgate.core.errors import HeadgateError, UnauthorizedError
 from headgate.placement import read_journal
-from headgate.storage import Journal, JournalPlace, ServedRun, told
+from headgate.storage import Journal, JournalPlace, ServedRun, served_runs, told
 from headgate.telemetry import MonitorClient
 
 CLOSED: Final = "it closed its journal; its log says how it ended"
@@ -30,12 +30,13 @@ _KEPT: Final = ("limit", "in_flight", "waiters", "answered", "rate_limited")
 class RunSource(Source):
     """A campaign, by its monitoring API; of one that has ended, the journals at `place` say whether it was killed.
 
-    `run` is what one of them said of it, where it was found there.
+    `run` is what one of them says of it, where it was found there; until `alive_until` (monotonic) it counts as alive.
     """
 
     def __init__(self, monitor: MonitorClient, place: JournalPlace | None = None, run: ServedRun | None = None) -> None:
         super().__init__("run", monitor.address, self._status, "" if run is None else run.campaign)
         self.monitor = monitor
+        self.alive_until = math.inf
         self._place = place
         self._run = run
 
@@ -57,7 +58,8 @@ class RunSource(Source):
             return ""
         started_at, ended_by = self._run.started_at if self._run else self.said.get("started_at", math.inf), ""
         with suppress(HeadgateError, OSError):  # such as a disk that can only be read
-            ended_by = CLOSED if Journal.is_in_order(self._place, campaign) else ""
+            leases = {left_s for run, left_s in served_runs(self._place).items() if run.campaign == campaign}
+            ended_by = CLOSED if leases <= {math.inf} else ""  # with leases, one that was just killed still has its own
             with closing(Journal(self._place, campaign)) as journal, journal.told():
                 orders = [one for one in journal.controls.latest() if one.what == "drain"]
             ended_by = next((told(one) for one in orders if one.at >= started_at), ended_by)

@@ -108,11 +108,6 @@ def _words(handle: int) -> str:
     return os.pread(handle, _HOLDER_BYTES, 0).decode(errors="replace").strip()
 
 
-def is_locked(path: Path) -> bool:
-    """Return whether somebody has the lock of a `FileLock`; raises as `lock_of`."""
-    return lock_of(path)[0]
-
-
 def lock_of(path: Path) -> tuple[bool, str]:
     """Return whether somebody has the lock of a `FileLock`, and what who has or had it last said about themselves.
 
@@ -125,14 +120,15 @@ def lock_of(path: Path) -> tuple[bool, str]:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False, ""
+    is_held = False
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return True, _words(handle)
-    else:
-        return False, _words(handle)
+        is_held = True
     finally:
+        said = _words(handle)
         os.close(handle)
+    return is_held, said
 
 
 class Holders:
@@ -155,21 +151,12 @@ class Holders:
 
     def is_dead(self, holder: str) -> bool:
         """Return whether a holder's process is gone: its lock can be taken, or its file is missing. Sweeps the file."""
-        if holder == self._me:
-            return False
-        try:
-            handle = os.open(self._folder / holder, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return True
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        else:
+        is_dead = False
+        with suppress(OSError):  # whoever cannot be told dead is alive
+            is_dead = holder != self._me and not lock_of(self._folder / holder)[0]
+        if is_dead:
             (self._folder / holder).unlink(missing_ok=True)
-            return True
-        finally:
-            os.close(handle)
+        return is_dead
 
     def others(self) -> bool:
         """Return whether another holder is alive."""

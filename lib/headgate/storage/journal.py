@@ -34,7 +34,6 @@ from headgate.core import (
 )
 from headgate.core.errors import JournalError
 from headgate.durable.databases import PostgresAddress
-from headgate.durable.locks import is_locked
 from headgate.storage.controls import ControlBook, ControlChange, ControlOrder
 from headgate.storage.journal_database import (
     JOURNAL_REFUSED,
@@ -126,19 +125,6 @@ class Journal:
     def is_there(place: JournalPlace, campaign: str) -> bool:
         """Return whether the campaign may have a journal at `place`; opening it would make one."""
         return isinstance(place, PostgresAddress) or (place / plain_name(campaign)).is_dir()
-
-    @staticmethod
-    def is_in_order(place: JournalPlace, campaign: str) -> bool:
-        """Return whether all processes that are gone closed the journal; False where only machines that share it know.
-
-        Opening it removes the traces of those that were killed.
-
-        Raises:
-            OSError: if the journal cannot be read.
-        """
-        if isinstance(place, PostgresAddress):
-            return False
-        return all(map(is_locked, (SqliteJournal.file_of(place, campaign).parent / "holders").iterdir()))
 
     @property
     def place(self) -> str:

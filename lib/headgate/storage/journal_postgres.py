@@ -298,33 +298,20 @@ class Leases:
         return bool(self._db.value("others", {"holder": self._me}))
 
 
-class Announcements:
-    """What the holders of all journals in a database say. Owned by whoever reads it."""
+def announced(address: PostgresAddress) -> list[tuple[str, float]]:
+    """Return what the holders of all journals in a database say, and for how many more seconds their leases last.
 
-    def __init__(self, address: PostgresAddress) -> None:
-        self._address = address
-        self._db: Connection | None = None
-
-    def read(self) -> list[tuple[str, float]]:
-        """Return what each holder says, and for how many more seconds its lease lasts.
-
-        Raises:
-            DatabaseAwayError: if the database does not answer.
-        """
-        try:
-            if self._db is None or self._db.closed:
-                self._db = postgres.connected(self._address, "headgate, looking for runs", {})
-            schemas = [schema.encode() for (schema,) in self._db.execute(_statements()["schemas_that_say"])]
-            each = b" UNION ALL ".join(_statements()["said_in"].replace(b"SCHEMA", schema) for schema in schemas)
-            return self._db.execute(each).fetchall() if each else []
-        except psycopg.Error as error:
-            self.close()
-            raise DatabaseAwayError(f"journal {self._address} cannot be read: {_words(error)}") from error
-
-    def close(self) -> None:
-        """End the connection; the next reading makes a new one."""
-        if self._db is not None:
-            self._db.close()
+    Raises:
+        DatabaseAwayError: if the database does not answer.
+    """
+    sql = _statements()
+    try:
+        with postgres.connected(address, "headgate, looking for runs", {}) as db:
+            schemas = [schema.encode() for (schema,) in db.execute(sql["schemas_that_say"])]
+            each = b" UNION ALL ".join(sql["said_in"].replace(b"SCHEMA", schema) for schema in schemas)
+            return db.execute(each).fetchall() if each else []
+    except psycopg.Error as error:
+        raise DatabaseAwayError(f"journal {address} cannot be read: {_words(error)}") from error
 
 
 def _words(error: Exception) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
@@ -14,9 +15,6 @@ from headgate.core.ids import MAX_NAME_CHARS
 from headgate.durable.databases import PostgresAddress
 from headgate.durable.locks import lock_of
 from headgate.storage.journal_database import JournalPlace
-
-if TYPE_CHECKING:
-    from headgate.storage.journal_postgres import Announcements
 
 _Text = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 
@@ -47,46 +45,28 @@ class ServedRun:
 _RUN: Final = TypeAdapter(ServedRun)
 
 
-class RunDirectory:
-    """Finds the runs of all campaigns whose journals are at a place. It joins no journal and writes nothing.
+def served_runs(place: JournalPlace) -> dict[ServedRun, float]:
+    """Return each run that says where it is asked, of all campaigns whose journals are at a place; none is opened.
 
-    Used from one thread at a time; `close` ends its connection.
+    For each it says for how many more seconds it counts as alive. They are infinite on one machine, where the end of a
+    process is known at once, and 0 or less for one that died and has not been buried.
+
+    Raises:
+        JournalError: if the database does not answer.
+        OSError: if a folder cannot be read.
     """
+    found: dict[ServedRun, float] = {}
+    for said, lease_s in _announced(place):
+        with suppress(ValidationError):  # another version's, or half written: the next look finds it
+            found[_RUN.validate_json(said)] = lease_s
+    return found
 
-    def __init__(self, place: JournalPlace) -> None:
-        self._place = place
-        self._database: Announcements | None = None
 
-    def runs(self) -> dict[ServedRun, float]:
-        """Return each run that said where it is asked, and for how many more seconds it counts as alive.
+def _announced(place: JournalPlace) -> Iterable[tuple[str, float]]:
+    if isinstance(place, PostgresAddress):
+        from headgate.storage.journal_postgres import announced  # noqa: PLC0415 - of an optional extra
 
-        They are infinite on one machine, where a process that ends is known at once, and 0 or less for one that died.
-
-        Raises:
-            JournalError: if the database does not answer.
-            OSError: if a folder cannot be read.
-        """
-        found: dict[ServedRun, float] = {}
-        for said, lease_s in self._announced():
-            try:
-                found[_RUN.validate_json(said)] = lease_s
-            except ValidationError:  # another version's, or half written: the next look finds it
-                continue
-        return found
-
-    def _announced(self) -> Iterator[tuple[str, float]]:
-        if isinstance(self._place, PostgresAddress):
-            if self._database is None:
-                from headgate.storage.journal_postgres import Announcements  # noqa: PLC0415 - of an optional extra
-
-                self._database = Announcements(self._place)
-            yield from self._database.read()
-        elif self._place.is_dir():
-            for holder in (file for campaign in self._place.iterdir() for file in Path(campaign, "holders").glob("*")):
-                is_alive, said = lock_of(holder)
-                yield said, math.inf if is_alive else 0.0
-
-    def close(self) -> None:
-        """End the connection to the database, where there is one."""
-        if self._database is not None:
-            self._database.close()
+        return announced(place)
+    campaigns = place.iterdir() if place.is_dir() else ()
+    locks = (lock_of(holder) for campaign in campaigns for holder in Path(campaign, "holders").glob("*"))
+    return ((said, math.inf if is_alive else 0.0) for is_alive, said in locks)
