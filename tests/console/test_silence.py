@@ -139,7 +139,7 @@ def test_a_run_that_ended_while_nobody_looked_is_red_only_if_it_was_killed(
         assert '<span class="chip bad">ended</span>' in page
     else:
         drained = "drain the whole run, by ops (change 2): new disks"
-        holds = drained if ending == "drained" else "it closed its journal; its log says how it ended"
+        holds = drained if ending == "drained" else "it left its journal; its log says how it ended"
         assert (finding.severity, finding.holds, finding.todo) == ("warn", holds, "")
         assert '<span class="chip warn">ended</span>' in page
 

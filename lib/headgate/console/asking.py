@@ -19,7 +19,7 @@ from headgate.placement import read_journal
 from headgate.storage import Journal, JournalPlace, ServedRun, served_runs, told
 from headgate.telemetry import MonitorClient
 
-CLOSED: Final = "it closed its journal; its log says how it ended"
+LEFT: Final = "it left its journal; its log says how it ended"
 
 _MOST_DEAD: Final = 100
 _MOST_GROUPS: Final = 300
@@ -30,15 +30,14 @@ _KEPT: Final = ("limit", "in_flight", "waiters", "answered", "rate_limited")
 class RunSource(Source):
     """A campaign, by its monitoring API; of one that has ended, the journals at `place` say whether it was killed.
 
-    `run` is what one of them says of it, where it was found there; until `alive_until` (monotonic) it counts as alive.
+    `run` is what one of them says of it, where it was found there.
     """
 
     def __init__(self, monitor: MonitorClient, place: JournalPlace | None = None, run: ServedRun | None = None) -> None:
-        super().__init__("run", monitor.address, self._status, "" if run is None else run.campaign)
+        super().__init__("run", monitor.address, self._status)
         self.monitor = monitor
-        self.alive_until = math.inf
+        self.run = run
         self._place = place
-        self._run = run
 
     async def _status(self) -> Asked:
         try:
@@ -52,14 +51,16 @@ class RunSource(Source):
         return said, _figures_of_run(said), rows
 
     def _ending(self) -> str:
-        """Return who drained the run that answered last, or that it closed its journal; empty if neither is known."""
+        """Return who drained the run that answered last, or that it left its journal; empty if neither is known."""
         campaign = str(self.said.get("campaign", ""))
         if self._place is None or not campaign or not Journal.is_there(self._place, campaign):
             return ""
-        started_at, ended_by = self._run.started_at if self._run else self.said.get("started_at", math.inf), ""
+        ended_by, started_at = "", self.said.get("started_at", math.inf)
         with suppress(HeadgateError, OSError):  # such as a disk that can only be read
-            leases = {left_s for run, left_s in served_runs(self._place).items() if run.campaign == campaign}
-            ended_by = CLOSED if leases <= {math.inf} else ""  # with leases, one that was just killed still has its own
+            if isinstance(
+                self._place, Path
+            ):  # elsewhere one that was just killed is there, and one that was not is not
+                ended_by = "" if self.address in {run.address for run in served_runs(self._place)} else LEFT
             with closing(Journal(self._place, campaign)) as journal, journal.told():
                 orders = [one for one in journal.controls.latest() if one.what == "drain"]
             ended_by = next((told(one) for one in orders if one.at >= started_at), ended_by)

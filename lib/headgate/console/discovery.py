@@ -10,9 +10,10 @@ from socket import gethostname
 from typing import Final
 
 from headgate.config import Settings
-from headgate.console.asking import CLOSED, RunSource
+from headgate.console.asking import LEFT, RunSource
 from headgate.console.sources import Asked, Source, Sources
 from headgate.core.addresses import ip_address_of, is_metadata_host
+from headgate.core.errors import InvalidInputError
 from headgate.net.hosts import advertised_name, is_loopback
 from headgate.storage import JournalPlace, ServedRun, served_runs
 from headgate.telemetry import MonitorClient
@@ -26,10 +27,6 @@ KEPT_S: Final = 12 * 3_600.0
 _ADDRESS: Final = re.compile(r"(https?)://(\[[0-9a-f:.]+\]|[a-z0-9._-]+):(\d{1,5})/?")
 
 
-class RefusedAddressError(ValueError):
-    """The console does not ask at an address; the text says why."""
-
-
 def address_to_ask(run: ServedRun, hosts: Sequence[str], here: str) -> str:
     """Return the URL at which a run is asked, with the console's token.
 
@@ -37,19 +34,19 @@ def address_to_ask(run: ServedRun, hosts: Sequence[str], here: str) -> str:
     machine, which is called `here`, and to `hosts`; never to an address where clouds hand out credentials.
 
     Raises:
-        RefusedAddressError: it is none of these.
+        InvalidInputError: it is none of these.
     """
     found = _ADDRESS.fullmatch(run.address.lower())
     host = found[2].strip("[]").rstrip(".") if found is not None else ""
     host = str(ip_address_of(host) or host)
     if found is None or not 0 < int(found[3]) < 65_536 or is_metadata_host(host):
-        raise RefusedAddressError("it is no http://HOST:PORT that a run can have")
+        raise InvalidInputError("it is no http://HOST:PORT that a run can have")
     if is_loopback(host):
         if run.machine != here:
-            raise RefusedAddressError(f"it listens on loopback of {run.machine}; start it with monitor_host")
+            raise InvalidInputError(f"it listens on loopback of {run.machine}; start it with monitor_host")
     elif not any(re.fullmatch("[^.:]*".join(map(re.escape, one.lower().split("*"))), host) for one in hosts):
         if run.machine != here or host not in {here.lower(), advertised_name()}:
-            raise RefusedAddressError(f"console_hosts does not name {host}")
+            raise InvalidInputError(f"console_hosts does not name {host}")
         host = "127.0.0.1"  # a name server may say anything of this machine's name
     return f"{found[1]}://{f'[{host}]' if ':' in host else host}:{found[3]}"
 
@@ -66,50 +63,45 @@ class JournalSource(Source):
         self._found: dict[ServedRun, RunSource] = {}
 
     async def _state(self) -> Asked:
-        asked_at = time.monotonic()
         told = await asyncio.to_thread(served_runs, self._place)
-        live = sorted((run for run, left_s in told.items() if left_s > 0), key=lambda run: -run.started_at)[:MOST_RUNS]
+        live = sorted((run for run, is_alive in told.items() if is_alive), key=lambda run: -run.started_at)[:MOST_RUNS]
         refused = []
         for run in live:
             try:
-                await self._watch(run, asked_at + told[run])
-            except RefusedAddressError as error:
-                refused.append({"campaign": run.campaign, "address": run.address, "why": str(error)})
+                await self._watch(run, address_to_ask(run, self._hosts, gethostname()))
+            except InvalidInputError as error:
+                refused.append({"campaign": run.campaign, "address": run.address, "why": error.message})
         for run in set(self._found) - set(live):
             await self._follow_end(run, live, has_died=run in told)
         return {"runs": len(live), "refused": refused}, {}, len(told)
 
-    async def _watch(self, run: ServedRun, alive_until: float) -> None:
+    async def _watch(self, run: ServedRun, address: str) -> None:
         """Have a live run be watched, in place of an earlier one that had its address."""
-        address = address_to_ask(run, self._hosts, gethostname())
         if run not in self._found:
             known = self._sources.get("run", address)
-            earlier = next((one for one, source in self._found.items() if source is known), None)
-            if known is not None and (earlier is None or earlier.started_at > run.started_at):
-                return  # the operator named it, or a later one has its address
-            if earlier is not None:
-                await self._forget(earlier)
+            if isinstance(known, RunSource):
+                if known.run is None or known.run.started_at > run.started_at:
+                    return  # the operator named it, or a later one has its address
+                await self._forget(known.run)
             monitor = await asyncio.to_thread(MonitorClient, self._settings, address, run.run_id)  # reads certificates
             self._found[run] = RunSource(monitor, self._place, run)
             self._sources.add(self._found[run])
-        self._found[run].left, self._found[run].alive_until = None, alive_until
+        self._found[run].left = None
 
     async def _follow_end(self, run: ServedRun, live: Sequence[ServedRun], *, has_died: bool) -> None:
         """Say of a run that lives no more how it ended, and forget it in time."""
         source = self._found[run]
         ended_at = source.down_since or time.time()
-        is_shown = time.time() - ended_at < KEPT_S and source.seen_at is not None
         if source.left is None:
-            source.left = "" if has_died else CLOSED
+            source.left = "" if has_died else LEFT
             source.ended_by = source.ended_by or source.left
-            is_shown &= has_died or source.alive_until > time.monotonic()  # else it ended while nobody looked
-        if not is_shown or any(one.campaign == run.campaign and one.started_at > ended_at for one in live):
+        is_old = source.seen_at is None or time.time() - ended_at > KEPT_S
+        if is_old or any(one.campaign == run.campaign and one.started_at > ended_at for one in live):
             await self._forget(run)
 
     async def _forget(self, run: ServedRun) -> None:
         source = self._found.pop(run)
-        self._sources.remove(source)
-        await source.idle()
+        await self._sources.remove(source)
         await source.monitor.close()
 
     async def close(self) -> None:

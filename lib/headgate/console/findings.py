@@ -263,13 +263,9 @@ def held_by(said: Document, model: str) -> str:
 
 
 def _journal(_: Source, said: Document) -> Iterator[Finding]:
-    for why in sorted({run["why"] for run in said["refused"]}):
-        runs = [run for run in said["refused"] if run["why"] == why]
-        names = _named(dict.fromkeys(run["campaign"] for run in runs))
-        yield Finding(
-            f"refused {why}", "warn", f"{counted(len(runs), 'run')} of {names} cannot be watched",
-            f"{_named(run['address'] for run in runs)}: {why}", "Name its host if it may see the console's token.",
-        )  # fmt: skip
+    for run in said["refused"]:
+        title, holds = f"Campaign {run['campaign']} runs and is not watched", f"{run['address']}: {run['why']}"
+        yield Finding(f"refused {run['address']}", "warn", title, holds, "Name its host if it may see the token.")
 
 
 def _queue(_: Source, said: Document) -> Iterator[Finding]:

@@ -100,13 +100,9 @@ class Source:
         history: of its figures.
     """
 
-    def __init__(self, kind: str, address: str, ask: Callable[[], Awaitable[Asked]], label: str = "") -> None:
-        """Prepare to ask; `ask` raises HeadgateError, httpx.HTTPError or OSError where nothing answers.
-
-        People call it by `label` before it has said its name.
-        """
+    def __init__(self, kind: str, address: str, ask: Callable[[], Awaitable[Asked]]) -> None:
+        """Prepare to ask; `ask` raises HeadgateError, httpx.HTTPError or OSError where nothing answers."""
         self.kind = kind
-        self._label = label
         self.address = address
         self.said: dict[str, Any] = {}
         self.seen_at: float | None = None
@@ -134,12 +130,17 @@ class Source:
     @property
     def name(self) -> str:
         """What people call it: the campaign, the pool, or its address."""
-        return str(self.said.get("campaign") or self.said.get("name") or self._label or self.address)
+        return str(self.said.get("campaign") or self.said.get("name") or self.address)
 
     @property
     def wait_s(self) -> float:
         """How long until it is due to be asked; 0 or less when it is."""
         return self._next_at - time.monotonic()
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether it is being asked."""
+        return self._asking.locked()
 
     async def poll(self, *, now: bool = False) -> bool:
         """Ask it, unless it was asked of late and not `now`; return whether it was asked."""
@@ -189,8 +190,6 @@ class Sources:
 
     def __init__(self, sources: Sequence[Source] = ()) -> None:
         self.all = tuple(sources)
-        self._polls: dict[Source, asyncio.Task[None]] = {}
-        self._group: asyncio.TaskGroup | None = None
         self.revision = 1
         self.is_closing = False
         self._viewers = 0
@@ -208,14 +207,11 @@ class Sources:
     def add(self, source: Source) -> None:
         """Look at a source from now on."""
         self.all += (source,)
-        if self._group is not None:
-            self._polls[source] = self._group.create_task(self._poll(source), name=f"poll {source.address}")
 
-    def remove(self, source: Source) -> None:
-        """Look at a source no more."""
+    async def remove(self, source: Source) -> None:
+        """Look at a source no more; return once nobody asks it."""
         self.all = tuple(one for one in self.all if one is not source)
-        if (poll := self._polls.pop(source, None)) is not None:
-            poll.cancel()
+        await source.idle()
 
     @property
     def viewers(self) -> int:
@@ -225,17 +221,12 @@ class Sources:
     @asynccontextmanager
     async def polled(self) -> AsyncIterator[None]:
         """Poll the sources for as long as the context is open, while somebody watches."""
-        named, self.all = self.all, ()
-        async with asyncio.TaskGroup() as group:
-            self._group = group
-            for source in named:
-                self.add(source)
-            try:
-                yield
-            finally:
-                self._group = None
-                for poll in self._polls.values():
-                    poll.cancel()
+        polling = asyncio.create_task(self._poll(), name="poll sources")
+        try:
+            yield
+        finally:
+            polling.cancel()
+            await asyncio.wait({polling})
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -289,11 +280,15 @@ class Sources:
         if not self._viewers:
             self._wanted.clear()
 
-    async def _poll(self, source: Source) -> None:
-        while True:
-            await self._wanted.wait()
-            await self._asked(source)
-            await asyncio.sleep(max(0.05, source.wait_s))
+    async def _poll(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._wanted.wait()
+                idle = [source for source in self.all if not source.is_asked]
+                for source in idle:
+                    if source.wait_s <= 0:
+                        group.create_task(self._asked(source), name=f"poll {source.address}")
+                await asyncio.sleep(max(0.05, min((source.wait_s for source in idle), default=EVERY_S)))
 
     async def _asked(self, source: Source, *, now: bool = False) -> None:
         has_asked = await source.poll(now=now)

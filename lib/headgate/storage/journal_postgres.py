@@ -298,8 +298,8 @@ class Leases:
         return bool(self._db.value("others", {"holder": self._me}))
 
 
-def announced(address: PostgresAddress) -> list[tuple[str, float]]:
-    """Return what the holders of all journals in a database say, and for how many more seconds their leases last.
+def announced(address: PostgresAddress) -> list[tuple[bool, str]]:
+    """Return what the holders of all journals in a database say, each after whether its lease lasts.
 
     Raises:
         DatabaseAwayError: if the database does not answer.

@@ -140,8 +140,7 @@ SELECT quote_ident(table_schema) FROM information_schema.columns
 WHERE table_name = 'holders' AND column_name = 'said' AND starts_with(table_schema, 'headgate_journal_');
 
 -- name: said_in
-SELECT said,
-  extract(epoch FROM greatest(seen_at, pg_postmaster_start_time()) + make_interval(secs => lease_s) - clock_timestamp())::float8
+SELECT greatest(seen_at, pg_postmaster_start_time()) + make_interval(secs => lease_s) >= clock_timestamp(), said
 FROM SCHEMA.holders WHERE said <> ''
 
 -- name: clock

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -45,28 +44,26 @@ class ServedRun:
 _RUN: Final = TypeAdapter(ServedRun)
 
 
-def served_runs(place: JournalPlace) -> dict[ServedRun, float]:
+def served_runs(place: JournalPlace) -> dict[ServedRun, bool]:
     """Return each run that says where it is asked, of all campaigns whose journals are at a place; none is opened.
 
-    For each it says for how many more seconds it counts as alive. They are infinite on one machine, where the end of a
-    process is known at once, and 0 or less for one that died and has not been buried.
+    For each it says whether it lives: one that died is there until another process buries it.
 
     Raises:
         JournalError: if the database does not answer.
         OSError: if a folder cannot be read.
     """
-    found: dict[ServedRun, float] = {}
-    for said, lease_s in _announced(place):
+    found: dict[ServedRun, bool] = {}
+    for is_alive, said in _announced(place):
         with suppress(ValidationError):  # another version's, or half written: the next look finds it
-            found[_RUN.validate_json(said)] = lease_s
+            found[_RUN.validate_json(said)] = is_alive
     return found
 
 
-def _announced(place: JournalPlace) -> Iterable[tuple[str, float]]:
+def _announced(place: JournalPlace) -> Iterable[tuple[bool, str]]:
     if isinstance(place, PostgresAddress):
         from headgate.storage.journal_postgres import announced  # noqa: PLC0415 - of an optional extra
 
         return announced(place)
     campaigns = place.iterdir() if place.is_dir() else ()
-    locks = (lock_of(holder) for campaign in campaigns for holder in Path(campaign, "holders").glob("*"))
-    return ((said, math.inf if is_alive else 0.0) for is_alive, said in locks)
+    return (lock_of(holder) for campaign in campaigns for holder in Path(campaign, "holders").glob("*"))

@@ -45,6 +45,7 @@ LOCAL: Final = "local"
 _MONITOR_TOKEN: Final = Caller("", "monitor_token", frozenset({Scope.ADMIN}))
 _MOST_OPERATOR: Final = 100
 
+_OPEN: Final = "/health"
 _ANOTHER: Final = "Look up in the journal where that run is asked; it may have ended."
 
 _SAFE_HEADERS: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
@@ -93,7 +94,7 @@ def answer_with_problems(app: FastAPI) -> None:
 
 
 class Guard:
-    """ASGI layer in front of every route, known or not, except those in `open_paths`.
+    """ASGI layer in front of every route, known or not, except `/health`.
 
     With a token, or with `identify`, which knows others, it asks for `Authorization: Bearer`: reading takes the scope
     `read`, all else `steer`, and `token` may do both. Without either it serves only requests whose Host header names
@@ -105,7 +106,6 @@ class Guard:
         self,
         app: ASGIApp,
         token: Secret | None,
-        open_paths: frozenset[str],
         *,
         identify: Identify | None = None,
         names: HostNames,
@@ -116,7 +116,6 @@ class Guard:
         self._identify = identify
         self._names = names
         self._expected = token.reveal().encode() if token else None
-        self._open_paths = open_paths
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Answer the request of `scope`, or pass it on."""
@@ -132,7 +131,7 @@ class Guard:
         headers = Headers(scope=scope)
         try:
             check_site(headers.get, scope["method"])
-            if scope["path"] not in self._open_paths:
+            if scope["path"] != _OPEN:
                 scope["headgate.caller"] = await self._caller(headers, scope["method"])
                 if (wanted := headers.get(RUN_HEADER, self._run_id)) != self._run_id:
                     raise errors.MisdirectedError(f"another run answers here, not {wanted[:60]!r}", next_step=_ANOTHER)
@@ -266,7 +265,7 @@ def monitor_app(
     if steering is not None:
         _add_steering_routes(app, steering)
     names = HostNames(host)
-    return Guard(app, token, open_paths=frozenset({"/health"}), identify=identify, names=names, run_id=run_id)
+    return Guard(app, token, identify=identify, names=names, run_id=run_id)
 
 
 @contextlib.asynccontextmanager
