@@ -47,7 +47,7 @@ async def running(made: Settings, base_url: str) -> AsyncIterator[tuple[str, asy
         def close(self) -> None: ...
 
     roster = StaticRoster((Model("baseline-random", base_url=base_url),))
-    task = asyncio.create_task(run_campaign(made, roster=roster, stop=stop, sinks=[Listening()], is_unattended=True))
+    task = asyncio.create_task(run_campaign(made, roster=roster, stop=stop, sinks=[Listening()]))
     try:
         await asyncio.wait({task, started}, return_when=asyncio.FIRST_COMPLETED)
         yield await started, stop

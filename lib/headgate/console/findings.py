@@ -77,12 +77,12 @@ def found_in(source: Source) -> Iterator[Finding]:
         if source.problem:
             yield _silent(source)
         return
-    for finding in _KINDS[source.kind][1](source, source.said):
+    for finding in _LOOKS[source.kind](source, source.said):
         yield replace(finding, key=f"{source.kind} {source.address} {finding.key}")
 
 
 def _silent(source: Source) -> Finding:
-    what = _KINDS[source.kind][0]
+    what = {"run": "Campaign", "jobqueue": "Job queue", "elastic": "Pool"}.get(source.kind, source.kind.capitalize())
     state, before = source.said.get("state"), ""
     unseen_s = (source.down_since or 0.0) - (source.seen_at or math.inf)
     if unseen_s > RAREST_S:
@@ -336,10 +336,4 @@ def _named(names: Iterable[str]) -> str:
     return shown if len(every) <= MOST_NAMED else f"{shown} and {len(every) - MOST_NAMED:,} more"
 
 
-_KINDS: Final = {
-    "run": ("Campaign", _run),
-    "journal": ("Journal", _journal),
-    "jobqueue": ("Job queue", _queue),
-    "elastic": ("Pool", _pool),
-    "placement": ("Placement", _placement),
-}
+_LOOKS: Final = {"run": _run, "journal": _journal, "jobqueue": _queue, "elastic": _pool, "placement": _placement}

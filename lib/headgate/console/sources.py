@@ -98,6 +98,7 @@ class Source:
         ended_by: who drained one that is gone, and why, or that it ended in order; empty where neither is known.
         is_late: it was asked and has not answered yet, and what it said last is old.
         history: of its figures.
+        asking: held while it is asked.
     """
 
     def __init__(self, kind: str, address: str, ask: Callable[[], Awaitable[Asked]]) -> None:
@@ -114,7 +115,7 @@ class Source:
         self.is_late = False
         self.history = History()
         self._ask = ask
-        self._asking = asyncio.Lock()  # one poll at a time
+        self.asking = asyncio.Lock()
         self._next_at = 0.0
 
     @property
@@ -137,14 +138,9 @@ class Source:
         """How long until it is due to be asked; 0 or less when it is."""
         return self._next_at - time.monotonic()
 
-    @property
-    def is_asked(self) -> bool:
-        """Whether it is being asked."""
-        return self._asking.locked()
-
     async def poll(self, *, now: bool = False) -> bool:
         """Ask it, unless it was asked of late and not `now`; return whether it was asked."""
-        async with self._asking:
+        async with self.asking:
             if self.wait_s > 0 and not now:
                 return False
             rows = 0
@@ -159,11 +155,6 @@ class Source:
             wait_s = min(max(EVERY_S, (CALL_S + rows * ROW_S) / SHARE), RAREST_S)
             self._next_at = math.inf if self.left is not None and self.is_gone else time.monotonic() + wait_s
             return True
-
-    async def idle(self) -> None:
-        """Return once nobody is asking it."""
-        async with self._asking:
-            return
 
     def _went_down(self, error: Exception) -> None:
         self.down_since = self.down_since or time.time()
@@ -211,7 +202,8 @@ class Sources:
     async def remove(self, source: Source) -> None:
         """Look at a source no more; return once nobody asks it."""
         self.all = tuple(one for one in self.all if one is not source)
-        await source.idle()
+        async with source.asking:
+            return
 
     @property
     def viewers(self) -> int:
@@ -284,7 +276,7 @@ class Sources:
         async with asyncio.TaskGroup() as group:
             while True:
                 await self._wanted.wait()
-                idle = [source for source in self.all if not source.is_asked]
+                idle = [source for source in self.all if not source.asking.locked()]
                 for source in idle:
                     if source.wait_s <= 0:
                         group.create_task(self._asked(source), name=f"poll {source.address}")

@@ -98,7 +98,6 @@ class Watch(TypedDict, total=False):
         slots: bounds the requests of several processes together; they are given back when the run has ended.
         engine_hosts: start the engines of models that are served from weights; this machine by default.
         tell: told of each notice, beside the webhook and the command of the settings; returns at once.
-        is_unattended: take another port for the monitoring API where its own is taken, in place of a refusal.
     """
 
     stop: asyncio.Event | None
@@ -109,7 +108,6 @@ class Watch(TypedDict, total=False):
     slots: SlotSource | None
     engine_hosts: EngineHosts | None
     tell: Send | None
-    is_unattended: bool
 
 
 def roster_of(settings: Settings) -> RosterSource:
@@ -343,9 +341,8 @@ async def run_source(
             is_followed = watch.get("on_status") is None and judging is not None and stop_when_idle
             shown = Progress(campaign.progress, inquiry.requests, campaign.now) if is_followed else campaign.status
             address = await serve_monitoring(
-                stack, settings, shown, registry, questions, campaign.steering, stream.emit, run_id=campaign.run_id,
-                takes_any_port=watch.get("is_unattended", False),
-            )  # fmt: skip
+                stack, settings, shown, registry, questions, campaign.steering, stream.emit, run_id=campaign.run_id
+            )
             about = (settings.campaign, campaign.run_id, address, gethostname(), campaign.now())
             await announce(campaign.journal, ServedRun(*about))
         beside = []

@@ -100,9 +100,8 @@ async def serve_monitoring(
     emit: Emit,
     *,
     run_id: str = "",
-    takes_any_port: bool = False,
 ) -> str:
-    """Serve the monitoring API until `stack` ends, at a free port where its own is taken and `takes_any_port`.
+    """Serve the monitoring API until `stack` ends, at a free port where its own cannot be had.
 
     Returns:
         Its URL for others on the network; see `MonitorServer`.
@@ -139,7 +138,7 @@ async def serve_monitoring(
     try:
         server = await served_at(settings.monitor_port)
     except InvalidSettingError as error:
-        if not takes_any_port or settings.monitor_port == 0:
+        if settings.monitor_port == 0:
             raise
         server = await served_at(0)
         _log.warning("%s; the monitoring API is at %s", error.message, server.address)

@@ -140,7 +140,7 @@ SELECT quote_ident(table_schema) FROM information_schema.columns
 WHERE table_name = 'holders' AND column_name = 'said' AND starts_with(table_schema, 'headgate_journal_');
 
 -- name: said_in
-SELECT greatest(seen_at, pg_postmaster_start_time()) + make_interval(secs => lease_s) >= clock_timestamp(), said
+SELECT greatest(seen_at, pg_postmaster_start_time()) + make_interval(secs => lease_s) >= clock_timestamp(), left(said, 1000)
 FROM SCHEMA.holders WHERE said <> ''
 
 -- name: clock

@@ -2,46 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Final
+from typing import NamedTuple
 
-from pydantic import Field, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass
-
-from headgate.core.ids import MAX_NAME_CHARS
 from headgate.durable.databases import PostgresAddress
 from headgate.durable.locks import lock_of
 from headgate.storage.journal_database import JournalPlace
 
-_Text = Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
 
-
-@dataclass(frozen=True, slots=True)
-class ServedRun:
-    """What a run says of itself; whoever writes the journal can say anything.
+class ServedRun(NamedTuple):
+    """What a run says of itself; whoever can write the journal can say anything.
 
     Attributes:
         campaign: its name.
-        run_id: what the monitoring API answers to.
-        address: URL of the monitoring API, under a host that other machines reach where it listens for them.
+        run_id: what its monitoring API answers to.
+        address: URL of that, for other machines where it listens for any.
         machine: name of the host that it runs on.
-        started_at: when it started (wall time).
+        started_at: wall time.
     """
 
-    campaign: _Text
-    run_id: _Text
-    address: _Text
-    machine: _Text
-    started_at: Annotated[float, Field(allow_inf_nan=False)]
-
-    def words(self) -> str:
-        """Return it as it stands among the holders."""
-        return _RUN.dump_json(self).decode()
-
-
-_RUN: Final = TypeAdapter(ServedRun)
+    campaign: str
+    run_id: str
+    address: str
+    machine: str
+    started_at: float
 
 
 def served_runs(place: JournalPlace) -> dict[ServedRun, bool]:
@@ -55,8 +42,10 @@ def served_runs(place: JournalPlace) -> dict[ServedRun, bool]:
     """
     found: dict[ServedRun, bool] = {}
     for is_alive, said in _announced(place):
-        with suppress(ValidationError):  # another version's, or half written: the next look finds it
-            found[_RUN.validate_json(said)] = is_alive
+        with suppress(ValueError):  # another version's, or half written: the next look finds it
+            match json.loads(said):
+                case [str(), str(), str(), str(), float()] as told:
+                    found[ServedRun(*told)] = is_alive
     return found
 
 

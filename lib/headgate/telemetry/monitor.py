@@ -168,13 +168,7 @@ _STOP_S: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class MonitorServer:
-    """A monitoring API that listens.
-
-    Attributes:
-        address: its URL, without a slash at its end.
-        advertised: its URL for other machines, where it listens for any.
-        port: that it listens on.
-    """
+    """A monitoring API that listens: its URL without a trailing slash, and that for other machines."""
 
     address: str
     advertised: str
