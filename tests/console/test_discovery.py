@@ -16,6 +16,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from headgate.cli.console import console
 from headgate.config import Settings
 from headgate.console import serve_console
 from headgate.console.discovery import KEPT_S, JournalSource, address_to_ask
@@ -24,6 +25,7 @@ from headgate.console.sources import Sources
 from headgate.core import Model, Secret
 from headgate.core.errors import InvalidInputError
 from headgate.core.events import MonitorStarted
+from headgate.durable.databases import PostgresAddress
 from headgate.models import serve
 from headgate.run import run_campaign
 from headgate.sampling import StaticRoster
@@ -308,3 +310,34 @@ async def test_a_run_that_ended_is_forgotten_after_a_shift(tmp_path: Path, told:
     run.down_since -= KEPT_S + 1
     await journal.poll(now=True)
     assert sources.of("run") == []
+
+
+def test_the_command_looks_into_the_journals_it_is_given_or_into_that_of_its_settings(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown: list[dict[str, Any]] = []
+
+    @asynccontextmanager
+    async def served(_: Settings, **watched: Any) -> AsyncIterator[str]:
+        shown.append(watched)
+        yield "http://127.0.0.1:8770"
+
+    monkeypatch.setattr("headgate.cli.console.serve_console", served)
+    monkeypatch.setattr("headgate.cli.console.stop_on_signals", lambda stop: stop.set())
+    console()
+    console(journal=("here", "postgresql://ops:secret@db.example/headgate"))
+    console(run=("http://127.0.0.1:8765",))
+    found = [([str(place) for place in one["journals"]], list(one["runs"])) for one in shown]
+    assert found == [
+        ([".headgate/journal"], []),
+        (["here", "postgresql://db.example/headgate"], []),
+        ([], ["http://127.0.0.1:8765"]),
+    ]
+
+
+def test_a_console_beside_a_run_is_given_the_password_of_its_journal() -> None:
+    address = PostgresAddress("postgresql://ops:p%40ss@db.example:5433/headgate?sslmode=require")
+    given = PostgresAddress(address.url())
+    assert (str(given), given.parameters()) == (str(address), address.parameters())
+    assert given.parameters()["password"] == "p@ss"

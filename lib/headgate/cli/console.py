@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from headgate.cli.options import StoreChoices
 from headgate.cli.output import say
 from headgate.cli.run import stop_on_signals
-from headgate.config import Settings
+from headgate.config import Settings, load_settings
 from headgate.console import serve_console
 from headgate.durable.databases import PostgresAddress
 from headgate.net.listener import bound, free_port
@@ -59,9 +59,8 @@ def console(
     It shows what is wrong, since when, and why. With a token of the scope `steer` you can change things there. A part
     that does not answer is shown as down.
     """
-    choices = choices or StoreChoices()
-    settings = choices.load(console_host=host, console_port=port).settings
-    journals = [choices.load(journal=place).settings.journal for place in journal]
+    settings = (choices or StoreChoices()).load(console_host=host, console_port=port).settings
+    journals = [load_settings({"journal": place}, environ={}, file=None).settings.journal for place in journal]
     queues = jobqueue or ((settings.jobqueue_url,) if settings.jobqueue_url else ())
 
     async def serve() -> None:

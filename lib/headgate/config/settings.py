@@ -229,8 +229,8 @@ class Settings(
     console_port: int = Field(8770, ge=0, le=65_535, description="Port of the console; 0 takes a free one.")
     console_hosts: Annotated[tuple[str, ...], Names] = Field(
         (),
-        description="Hosts beside this machine that the console may ask, with `monitor_token`, where a journal says "
-        "that a run is there. `*` stands for any characters but dots and colons: node-*.internal,10.0.*.*",
+        description="Hosts beside this machine, such as node-*.internal,10.0.*.*, that the console may ask with "
+        "`monitor_token` where a journal says that a run is there. `*` is any characters but dots and colons.",
     )
     console_token: SecretStr = Field(
         SecretStr(""),
