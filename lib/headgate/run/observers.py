@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -110,27 +109,21 @@ async def serve_monitoring(
         HeadgateError: it cannot be served.
     """
     # FastAPI is imported by those who serve.
-    from headgate.net.authority import Authority, Caller  # noqa: PLC0415
-    from headgate.net.refusals import token_of  # noqa: PLC0415
+    from headgate.net.authority import Authority  # noqa: PLC0415
     from headgate.net.tls import server_context  # noqa: PLC0415
     from headgate.net.token_stores import open_tokens  # noqa: PLC0415
     from headgate.telemetry import serve_monitor  # noqa: PLC0415
 
-    identify = None
+    authority = None
     if settings.monitor_tokens:
         authority = Authority(open_tokens(settings.monitor_tokens))
         stack.callback(authority.close)
-
-        async def identify(authorization: str) -> Caller | None:
-            caller = await authority.identify_async(token_of(authorization), time.time())
-            return caller if isinstance(caller, Caller) else None
-
     token = settings.monitor_token.get_secret_value()
 
     async def served_at(port: int) -> MonitorServer:
         serving = serve_monitor(
             status, registry, settings.monitor_host, port, Secret(token) if token else None, questions, steering,
-            identify=identify, tls=server_context(settings.tls_certificate, settings.tls_key), run_id=run_id,
+            authority=authority, tls=server_context(settings.tls_certificate, settings.tls_key), run_id=run_id,
             advertised_host=settings.monitor_advertised_host,
         )  # fmt: skip
         return await stack.enter_async_context(serving)

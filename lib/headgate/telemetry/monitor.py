@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from hmac import compare_digest
@@ -26,7 +27,7 @@ from headgate.core import Secret, checked_text, errors, events
 from headgate.core import status as campaign_status
 from headgate.core.events import CapacityPlan
 from headgate.net.asgi import serving
-from headgate.net.authority import EVERYBODY, Caller
+from headgate.net.authority import EVERYBODY, Authority, Caller
 from headgate.net.hosts import HostNames, advertised_name, check_site
 from headgate.net.listener import bound, url_of
 from headgate.net.refusals import PROBLEM_TYPE, check_binding, problem_document, token_of
@@ -35,9 +36,6 @@ from headgate.telemetry import views
 from headgate.telemetry.fields import json_safe
 from headgate.telemetry.monitor_client import RUN_HEADER
 from headgate.telemetry.views import status_document
-
-Identify = Callable[[str], Awaitable[Caller | None]]
-"""Returns whose token an `Authorization` header carries, None where it is not known."""
 
 LOCAL: Final = "local"
 """Who steers a campaign that asks nobody for a token."""
@@ -96,7 +94,7 @@ def answer_with_problems(app: FastAPI) -> None:
 class Guard:
     """ASGI layer in front of every route, known or not, except `/health`.
 
-    With a token, or with `identify`, which knows others, it asks for `Authorization: Bearer`: reading takes the scope
+    With a token, or with `authority`, which knows others, it asks for `Authorization: Bearer`: reading takes the scope
     `read`, all else `steer`, and `token` may do both. Without either it serves only requests whose Host header names
     this server. The caller is in the scope as `headgate.caller`. Ports are taken again: a request whose header
     `X-Headgate-Run` names another run than `run_id` is meant for that one, and refused.
@@ -107,13 +105,13 @@ class Guard:
         app: ASGIApp,
         token: Secret | None,
         *,
-        identify: Identify | None = None,
+        authority: Authority | None = None,
         names: HostNames,
         run_id: str = "",
     ) -> None:
         self._app = app
         self._run_id = run_id
-        self._identify = identify
+        self._authority = authority
         self._names = names
         self._expected = token.reveal().encode() if token else None
 
@@ -141,14 +139,14 @@ class Guard:
         await self._app(scope, receive, send_with_headers)
 
     async def _caller(self, headers: Headers, method: str) -> Caller:
-        if self._expected is None and self._identify is None:
+        if self._expected is None and self._authority is None:
             self._names.check(headers.get("host"))
             return EVERYBODY
-        given = (token_of(headers.get("authorization")) or "").encode()
-        if self._expected is not None and compare_digest(given, self._expected):
+        given = token_of(headers.get("authorization")) or ""
+        if self._expected is not None and compare_digest(given.encode(), self._expected):
             return _MONITOR_TOKEN
-        caller = await self._identify(headers.get("authorization", "")) if self._identify else None
-        if caller is None:
+        caller = await self._authority.identify_async(given, time.time()) if self._authority is not None else None
+        if not isinstance(caller, Caller):
             raise errors.UnauthorizedError("the request carries no valid token")
         needed = Scope.READ if method in {"GET", "HEAD"} else Scope.STEER
         if not caller.has(needed) or caller.teams is not None:
@@ -236,13 +234,13 @@ def monitor_app(
     questions: Questions | None = None,
     steering: Steered | None = None,
     *,
-    identify: Identify | None = None,
+    authority: Authority | None = None,
     host: str = "",
     run_id: str = "",
 ) -> ASGIApp:
     """Return the monitoring API as an ASGI application; `status` is called on its event loop, once per request.
 
-    Without `token` and `identify`, which knows other tokens, it answers to loopback names and `host`. A request for
+    Without `token` and `authority`, which knows other tokens, it answers to loopback names and `host`. A request for
     another run than `run_id` is refused.
     """
     # The interactive pages of FastAPI load scripts from a CDN; the schema itself stays at /openapi.json.
@@ -259,7 +257,7 @@ def monitor_app(
     if steering is not None:
         _add_steering_routes(app, steering)
     names = HostNames(host)
-    return Guard(app, token, identify=identify, names=names, run_id=run_id)
+    return Guard(app, token, authority=authority, names=names, run_id=run_id)
 
 
 @contextlib.asynccontextmanager
@@ -272,7 +270,7 @@ async def serve_monitor(
     questions: Questions | None = None,
     steering: Steered | None = None,
     *,
-    identify: Identify | None = None,
+    authority: Authority | None = None,
     tls: ssl.SSLContext | None = None,
     run_id: str = "",
     advertised_host: str = "",
@@ -289,10 +287,10 @@ async def serve_monitor(
     check_binding(
         host,
         "the monitoring API",
-        is_guarded=bool(token) or identify is not None,
+        is_guarded=bool(token) or authority is not None,
         next_step="Listen on 127.0.0.1, or set a token that every request has to carry.",
     )
-    app = monitor_app(status, registry, token, questions, steering, identify=identify, host=host, run_id=run_id)
+    app = monitor_app(status, registry, token, questions, steering, authority=authority, host=host, run_id=run_id)
     listener = bound(host, port)
     bound_host, bound_port = listener.getsockname()[:2]
     advertised_host = advertised_host or (advertised_name() if bound_host in {"0.0.0.0", "::"} else "")  # noqa: S104

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final, Self
 from urllib.parse import quote
 
@@ -94,11 +95,6 @@ class MonitorClient:
             )
         return str(document["campaign"])
 
-    async def models(self) -> list[dict[str, Any]]:
-        """Return what the campaign says of its models."""
-        found: list[dict[str, Any]] = self._checked(await self._get("/status/models"))["models"]
-        return found
-
     async def task(self, task_id: str) -> dict[str, Any] | None:
         """Return what the campaign says of a task, None when it does not know it."""
         answer = await self._get(f"/status/tasks/{task_id}")
@@ -133,34 +129,12 @@ class MonitorClient:
         """
         return self._checked(await self._get(path, query))
 
-    async def controls(self) -> dict[str, Any]:
-        """Return the controls in force, the log of their changes, newest first, and the revision of the latest."""
-        return self._checked(await self._get("/controls"))
-
-    async def steer(
-        self,
-        verb: str,
-        *,
-        model: str | None = None,
-        environment: str | None = None,
-        what: str | None = None,
-        value: object = None,
-        reason: str = "",
-        dry_run: bool = False,
-        revision: int | None = None,
-        operator: str = "",
-    ) -> dict[str, Any]:
+    async def steer(self, order: Mapping[str, Any], *, dry_run: bool = False, operator: str = "") -> dict[str, Any]:
         """Steer the campaign; return what was done, or with `dry_run` what would be.
 
         Args:
-            verb: what to do, such as `pause`; see `POST /controls`.
-            model: whose samples, as NAME@REVISION; with neither this nor an environment those of the whole run.
-            environment: in which these are.
-            what: for `set`, which control.
-            value: for `set`, its new value.
-            reason: told to whoever asks why.
+            order: the fields of `POST /controls`, such as `verb` and `model`.
             dry_run: change nothing.
-            revision: refuse where the control was changed after this revision; with `undo`, the change to undo.
             operator: in whose name a trusted service asks.
 
         Raises:
@@ -169,14 +143,10 @@ class MonitorClient:
             ControlChangedError: if somebody else was first.
             UnauthorizedError: if the token is missing, wrong, or may not steer.
         """
-        body = {
-            "verb": verb, "model": model, "environment": environment, "what": what, "value": value, "reason": reason,
-            "dry_run": dry_run, "revision": revision,
-        }  # fmt: skip
         headers = {"Content-Type": "application/json"} | ({"X-Headgate-Operator": operator} if operator else {})
         # A value that is no number is refused there, with a sentence; httpx would raise.
-        answer = await self._client.post("/controls", content=json.dumps(body), headers=headers)
-        return self._checked(self._let_in(answer))
+        body = json.dumps({**order, "dry_run": dry_run})
+        return self._checked(self._let_in(await self._client.post("/controls", content=body, headers=headers)))
 
     async def _get(self, path: str, query: dict[str, str] | None = None) -> httpx.Response:
         return self._let_in(await self._client.get(path, params=query))
