@@ -97,8 +97,15 @@ async def looking(made: Settings, **watched: Any) -> AsyncIterator[Viewer]:
         yield Viewer(http)
 
 
-async def test_runs_of_one_journal_are_found_watched_steered_and_seen_to_end(tmp_path: Path) -> None:
-    nightly, daily = campaign(tmp_path, "nightly"), campaign(tmp_path, "daily")
+@pytest.fixture(params=["folder", pytest.param("postgres", marks=pytest.mark.slow)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where journals are: a folder, or a database."""
+    url: str = request.getfixturevalue("postgres_url") if request.param == "postgres" else str(tmp_path / "journal")
+    return url
+
+
+async def test_runs_of_one_journal_are_found_watched_steered_and_seen_to_end(tmp_path: Path, place: str) -> None:
+    nightly, daily = (campaign(tmp_path, name, journal=place) for name in ("nightly", "daily"))
     async with AsyncExitStack() as stack:
         base_url = (await stack.enter_async_context(serve())).base_url
         viewer = await stack.enter_async_context(looking(nightly))

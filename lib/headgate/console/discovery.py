@@ -24,7 +24,7 @@ MOST_RUNS: Final = 200
 KEPT_S: Final = 12 * 3_600.0
 """A run that has ended is shown for a shift, unless its campaign runs again before."""
 
-_ADDRESS: Final = re.compile(r"(https?)://(\[[0-9a-f:.]+\]|[a-z0-9._-]+):(\d{1,5})/?")
+_ADDRESS: Final = re.compile(r"(https?)://(\[[0-9a-f:.]+\]|[a-z0-9._-]+):([0-9]{1,5})/?")
 
 
 def address_to_ask(run: ServedRun, hosts: Sequence[str], here: str) -> str:

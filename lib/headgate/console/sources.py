@@ -213,12 +213,12 @@ class Sources:
     @asynccontextmanager
     async def polled(self) -> AsyncIterator[None]:
         """Poll the sources for as long as the context is open, while somebody watches."""
-        polling = asyncio.create_task(self._poll(), name="poll sources")
-        try:
-            yield
-        finally:
-            polling.cancel()
-            await asyncio.wait({polling})
+        async with asyncio.TaskGroup() as group:
+            polling = group.create_task(self._poll(), name="poll sources")
+            try:
+                yield
+            finally:
+                polling.cancel()
 
     @contextmanager
     def watched(self) -> Iterator[None]:

@@ -120,15 +120,15 @@ def lock_of(path: Path) -> tuple[bool, str]:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False, ""
-    is_held = False
+    said = ""
     try:
+        said = _words(handle)
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        is_held = True
+        return True, said
     finally:
-        said = _words(handle)
         os.close(handle)
-    return is_held, said
+    return False, said
 
 
 class Holders:

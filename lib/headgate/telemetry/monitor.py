@@ -256,8 +256,7 @@ def monitor_app(
         _add_question_routes(app, questions)
     if steering is not None:
         _add_steering_routes(app, steering)
-    names = HostNames(host)
-    return Guard(app, token, authority=authority, names=names, run_id=run_id)
+    return Guard(app, token, authority=authority, names=HostNames(host), run_id=run_id)
 
 
 @contextlib.asynccontextmanager
