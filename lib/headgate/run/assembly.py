@@ -45,7 +45,7 @@ from headgate.run.judging import (
     scoring_environments,
 )
 from headgate.run.matrix import MatrixTaskProvider, MatrixTasks
-from headgate.run.observers import announce, is_observed, observe, report_health, serve_monitoring
+from headgate.run.observers import is_observed, observe, report_health, serve_monitoring
 from headgate.run.outside_job import outside_executors
 from headgate.run.outside_workers import PATIENCE, OutsideWorkers
 from headgate.run.plan import ONE_SHOT_PAUSE_S, ChatSource, RunPlan
@@ -63,7 +63,7 @@ from headgate.sampling import (
     TaskProvider,
     roster_source,
 )
-from headgate.storage import LEASE_S, SampleStore, ServedRun, sample_store
+from headgate.storage import JOURNAL_REFUSED, LEASE_S, SampleStore, ServedRun, sample_store
 from headgate.telemetry import (
     BackgroundSink,
     EventStream,
@@ -343,8 +343,9 @@ async def run_source(
             address = await serve_monitoring(
                 stack, settings, shown, registry, questions, campaign.steering, stream.emit, run_id=campaign.run_id
             )
-            about = (settings.campaign, campaign.run_id, address, gethostname(), campaign.now())
-            await announce(campaign.journal, ServedRun(*about))
+            said = ServedRun(settings.campaign, campaign.run_id, address, gethostname(), campaign.now())
+            with contextlib.suppress(*JOURNAL_REFUSED):  # a database that is away hears it with the next renewal
+                await campaign.journal.call(campaign.journal.journal.announce, said)
         beside = []
         if is_traced:
             beside.append(report_health(campaign.inquiry.health, stream.emit, clock, settings.health_interval_s))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -17,7 +16,6 @@ from headgate.core import Clock, Secret
 from headgate.core.errors import HeadgateError, InvalidSettingError, MissingExtraError
 from headgate.core.events import Emit, HealthReported, MonitorStarted
 from headgate.core.status import CampaignStatus
-from headgate.storage import JOURNAL_REFUSED, JournalThread, ServedRun
 from headgate.telemetry import EventStream, JsonlSink, convert_events, has_collector, otel_sink
 
 if TYPE_CHECKING:
@@ -137,9 +135,3 @@ async def serve_monitoring(
         _log.warning("%s; the monitoring API is at %s", error.message, server.address)
     emit(MonitorStarted(server.address))
     return server.advertised
-
-
-async def announce(journal: JournalThread, run: ServedRun) -> None:
-    """Say in the journal where a run is asked; where that is away, it is said later, or told by the log alone."""
-    with contextlib.suppress(*JOURNAL_REFUSED):
-        await journal.call(journal.journal.announce, run)
