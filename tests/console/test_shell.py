@@ -12,9 +12,7 @@ from anyio.from_thread import BlockingPortal
 
 from headgate.cli.console import console_beside
 from headgate.console import serve_console
-from headgate.core.events import MonitorStarted
 from headgate.net.listener import free_port
-from headgate.telemetry import Recorded
 from tests.console.conftest import Serve, Visits, is_accessible, settings
 
 
@@ -47,9 +45,7 @@ def test_a_run_serves_its_console_by_a_process_beside_it(
 
     async def watch() -> tuple[bool, bool]:
         async with httpx.AsyncClient() as http:
-            async with console_beside(settings(tmp_path, console_port=port)) as sink, asyncio.timeout(60):
-                (handler,) = sink.handlers.values()
-                handler(Recorded(1, 0.0, 0.0, MonitorStarted("http://127.0.0.1:9")))
+            async with console_beside(settings(tmp_path, console_port=port)), asyncio.timeout(60):
                 while not await answers(http):  # noqa: ASYNC110 - another process
                     await asyncio.sleep(0.1)
             return True, await answers(http)

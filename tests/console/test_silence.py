@@ -21,9 +21,10 @@ from headgate.cli.console import console_beside
 from headgate.console import serve_console
 from headgate.console.access import Access
 from headgate.console.app import console_app
-from headgate.console.asking import RunSource, opened_sources
+from headgate.console.asking import RunSource
 from headgate.console.findings import Finding, found_in
 from headgate.console.records import opened_records
+from headgate.console.serving import opened_sources
 from headgate.console.sources import RAREST_S, Asked, Source, Sources
 from headgate.core.errors import InvalidInputError, InvalidSettingError
 from headgate.durable import locks
@@ -123,7 +124,7 @@ def test_a_run_that_ended_while_nobody_looked_is_red_only_if_it_was_killed(
                 journal.steer(ControlOrder("drain", what="drain", reason="new disks"), "ops", status.started_at + 10)
         _opened_and_ended(made.journal, status.campaign, is_killed=ending == "killed")
         async with MonitorClient(made, "http://127.0.0.1:9") as monitor:
-            source = RunSource(monitor, made)
+            source = RunSource(monitor, made.journal)
             source.said, source.seen_at = status_document(status), time.time() - 3_600
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(monitor, "document", _raising(gone))
@@ -138,16 +139,17 @@ def test_a_run_that_ended_while_nobody_looked_is_red_only_if_it_was_killed(
         assert '<span class="chip bad">ended</span>' in page
     else:
         drained = "drain the whole run, by ops (change 2): new disks"
-        holds = drained if ending == "drained" else "it closed its journal; its log says how it ended"
+        holds = drained if ending == "drained" else "it left its journal; its log says how it ended"
         assert (finding.severity, finding.holds, finding.todo) == ("warn", holds, "")
         assert '<span class="chip warn">ended</span>' in page
 
 
 def _opened_and_ended(place: object, campaign: str, *, is_killed: bool) -> None:
-    """Have a process open a journal, and end as runs do or by a kill."""
+    """Have a process open a journal and serve a run, and end as runs do or by a kill."""
     end = "os.kill(os.getpid(), 9)" if is_killed else "opened.close()"
-    code = "import os, pathlib; from headgate.storage import Journal; "
-    code += f"opened = Journal(pathlib.Path({str(place)!r}), {campaign!r}); {end}"
+    code = "import os, pathlib; from headgate.storage import Journal, ServedRun; "
+    code += f"opened = Journal(pathlib.Path({str(place)!r}), {campaign!r}); "
+    code += f"opened.announce(ServedRun({campaign!r}, 'r-1', 'http://127.0.0.1:9', 'here', 1.0)); {end}"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == (-9 if is_killed else 0)
 
 
@@ -213,9 +215,9 @@ def test_who_looks_whether_a_lock_is_held_keeps_nobody_from_taking_it(
     path = tmp_path / "lock"
     lock = locks.FileLock(path)
     lock.take()
-    assert locks.is_locked(path)
+    assert locks.lock_of(path)[0]
     lock.give_back()
-    assert not locks.is_locked(path)
+    assert not locks.lock_of(path)[0]
     looking = os.open(path, os.O_RDONLY)
     fcntl.flock(looking, fcntl.LOCK_SH)
     monkeypatch.setattr(locks.time, "sleep", lambda _: os.close(looking))

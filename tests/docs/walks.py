@@ -298,7 +298,7 @@ UNTIL_STOPPED: Final = (
     UntilStopped(r"^headgate (elastic|jobqueue) status --watch", r"\w", stays=False),
     UntilStopped(r"^headgate run .*(--enable-monitoring|events_file)", "campaign_started"),
     UntilStopped(r"^headgate run (?!.*(--instances|--duration|--campaign))", "campaign_started", stays=False),
-    UntilStopped(r"^headgate console --run", "http://", stays=False),
+    UntilStopped(r"^headgate console --jobqueue", "http://", stays=False),
     UntilStopped(r"^headgate console", "http://"),
     UntilStopped(r"^prefect worker start", "Worker .* started"),
     UntilStopped(r"^python -(u )?-?m (headgate.simulation.agentgym|http.server)", "http://"),

@@ -64,10 +64,12 @@ async def test_a_server_takes_the_template_and_a_worker_fills_the_secret_in(
 
 def test_the_patch_of_many_workers_fits_the_worker() -> None:
     folder = ROOT / "deployments" / "kubernetes"
-    (patch,) = yaml.safe_load((ROOT / "deployments" / "many-workers" / "kustomization.yaml").read_text())["patches"]
-    (worker,) = (one for one in yaml.safe_load_all((folder / "worker.yaml").read_text()) if one["kind"] == "Deployment")
-    for step in yaml.safe_load(patch["patch"]):
-        place: Any = worker
-        for part in step["path"].strip("/").split("/"):
-            place = place[int(part)] if isinstance(place, list) else place[part]
-        assert step["op"] != "test" or place == step["value"]
+    patches = yaml.safe_load((ROOT / "deployments" / "many-workers" / "kustomization.yaml").read_text())["patches"]
+    for file, patch in zip(("worker.yaml", "console.yaml"), patches, strict=True):
+        kind = patch["target"]["kind"]
+        (manifest,) = (one for one in yaml.safe_load_all((folder / file).read_text()) if one["kind"] == kind)
+        for step in yaml.safe_load(patch["patch"]):
+            place: Any = manifest
+            for part in step["path"].strip("/").split("/"):
+                place = place[int(part)] if isinstance(place, list) else place[part]
+            assert step["op"] != "test" or place == step["value"]

@@ -75,6 +75,7 @@ def test_every_prefect_variable_is_one_that_prefect_reads() -> None:
 def test_every_headgate_variable_is_a_setting() -> None:
     names = {name for name in _variables() if name.startswith("HEADGATE_")}
     samples = {"HEADGATE_JOURNAL": "j", "HEADGATE_STORE": "s", "HEADGATE_JOBQUEUE_URL": "http://q"}
+    samples |= {"HEADGATE_ENABLE_MONITORING": "true"}
     load_settings(environ={name: samples.get(name, "x") for name in names})
 
 
@@ -129,6 +130,18 @@ def test_every_selector_finds_its_pods_and_every_volume_its_claim() -> None:
         mounted = {m["name"] for c in pod["containers"] for m in c.get("volumeMounts", [])}
         templates = {t["metadata"]["name"] for t in workload["spec"].get("volumeClaimTemplates", [])}
         assert mounted == {v["name"] for v in pod.get("volumes", [])} | templates
+
+
+def test_the_console_looks_into_the_journal_of_the_worker_and_cannot_write_it() -> None:
+    worker, console = COMPOSE["services"]["worker"], COMPOSE["services"]["console"]
+    assert console["environment"]["HEADGATE_JOURNAL"] == worker["environment"]["HEADGATE_JOURNAL"]
+    assert console["volumes"] == [f"{volume}:ro" for volume in worker["volumes"]]
+    in_pod = {one["name"]: one for one in _containers(_named("Deployment")["worker"])}
+    journals = {e["value"] for one in in_pod.values() for e in one["env"] if e["name"] == "HEADGATE_JOURNAL"}
+    assert len(journals) == 1
+    mounts = [{**mount, "readOnly": True} for mount in in_pod["worker"]["volumeMounts"]]
+    assert in_pod["console"]["volumeMounts"] == mounts
+    assert not any("--run" in part for part in (*console["command"], *in_pod["console"]["command"]))
 
 
 def test_the_kustomization_lists_every_manifest() -> None:

@@ -185,7 +185,7 @@ def test_a_matrix_whose_model_is_paused_goes_on_after_the_pause(world: World) ->
 def test_nothing_new_starts_while_the_journal_cannot_be_written(world: World, monkeypatch) -> None:
     async def fill_disk(campaign: Run, clock: LoopClock) -> None:
         await clock.sleep(100)
-        journal, is_full = campaign._journal.journal, [True]
+        journal, is_full = campaign.journal.journal, [True]
         for name in ("accept", "open", "adopt", "history", "next_batch"):
             real = getattr(journal, name)
 

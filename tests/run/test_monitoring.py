@@ -37,14 +37,12 @@ def _added(tokens: TokenStore, *scopes: Scope, teams: list[str] | None = None) -
     return token.token_id, text
 
 
-async def _serving(stack: AsyncExitStack, *, takes_any_port: bool = False, **settings: object) -> str:
+async def _serving(stack: AsyncExitStack, **settings: object) -> str:
     said: list[Event] = []
     questions = Questions(None, None, None, None)  # type: ignore[arg-type]
     chosen = Settings(**{"monitor_port": 0} | settings)
-    await serve_monitoring(
-        stack, chosen, status, new_registry(status), questions, None, said.append,  # type: ignore[arg-type]
-        takes_any_port=takes_any_port,
-    )  # fmt: skip
+    given = (questions, None, said.append)
+    await serve_monitoring(stack, chosen, status, new_registry(status), *given)  # type: ignore[arg-type]
     (started,) = said
     assert isinstance(started, MonitorStarted)
     return started.address
@@ -106,13 +104,37 @@ async def test_a_certificate_that_is_absent_is_told(tmp_path: Path) -> None:
             await _serving(stack, tls_certificate=str(tmp_path / "absent.pem"))
 
 
-async def test_where_its_port_is_taken_a_run_that_nobody_attends_takes_another_one() -> None:
+async def test_where_its_port_is_taken_a_run_takes_another_one() -> None:
     async with AsyncExitStack() as stack, httpx.AsyncClient() as http:
         first = await _serving(stack)
         port = int(first.rpartition(":")[2])
-        with pytest.raises(InvalidSettingError, match=f"port {port} of 127.0.0.1 is in use"):
-            await _serving(stack, monitor_port=port)
-        second = await _serving(stack, takes_any_port=True, monitor_port=port)
+        second = await _serving(stack, monitor_port=port)
         assert second != first
         for address in (first, second):
             assert (await http.get(f"{address}/health")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("chosen", "in_kubernetes", "called"),
+    [
+        ({}, False, "127.0.0.1"),
+        ({"monitor_host": "0.0.0.0", "monitor_token": "t"}, False, "worker-3"),
+        ({"monitor_host": "::", "monitor_token": "t"}, True, "10.42.0.17"),
+        ({"monitor_host": "0.0.0.0", "monitor_token": "t", "monitor_advertised_host": "fd00::7"}, True, "[fd00::7]"),
+    ],
+)
+async def test_others_are_told_a_host_that_they_reach(
+    monkeypatch: pytest.MonkeyPatch, chosen: dict[str, str], in_kubernetes: bool, called: str
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "worker-3")
+    monkeypatch.setattr("socket.gethostbyname", {"worker-3": "10.42.0.17"}.__getitem__)
+    if in_kubernetes:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.43.0.1")
+    said: list[Event] = []
+    given = (Questions(None, None, None, None), None, said.append)  # type: ignore[arg-type]
+    async with AsyncExitStack() as stack:
+        made = Settings(**{"monitor_port": 0} | chosen)
+        told = await serve_monitoring(stack, made, status, new_registry(status), *given)  # type: ignore[arg-type]
+        (started,) = said
+        assert isinstance(started, MonitorStarted)
+        assert told == f"http://{called}:{started.address.rpartition(':')[2]}"

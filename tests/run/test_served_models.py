@@ -174,7 +174,9 @@ async def test_why_and_models_and_metrics_tell_what_the_samples_of_a_model_wait_
         assert waits["reason"] == "its engine stands in line behind first@main-1"
         metrics = (await monitor._get("/metrics")).text
         assert 'headgate_elastic_workers{pool="first@main",state="active"} 1.0' in metrics
-        stand = {each["model"]: each["engines"]["state"] for each in await monitor.models()}
+        stand = {
+            each["model"]: each["engines"]["state"] for each in (await monitor.document("/status/models"))["models"]
+        }
         assert stand == {"first": "awake", "then": "in line"}
     hold.unlink()
     assert scores(await running) == {"first@main": (4, 0), "then@main": (4, 0)}

@@ -30,7 +30,8 @@ async def test_a_lease_is_given_back_after_a_renewal_that_is_under_way(monkeypat
                 done.wait(timeout=30)
             written.append("renewed")
 
-    campaign = SimpleNamespace(lease=("leases/a", "here"), plan=SimpleNamespace(environments=("x",)))
+    journal = SimpleNamespace(lease=lambda: ("leases/a", "here"))
+    campaign = SimpleNamespace(journal=SimpleNamespace(journal=journal), plan=SimpleNamespace(environments=("x",)))
     async with assembly._sole_journal(campaign, Slow()):  # type: ignore[arg-type]
         await asyncio.to_thread(is_renewing.wait, 30)
         asyncio.get_running_loop().call_later(0.05, done.set)

@@ -9,9 +9,8 @@ import pytest
 
 from headgate.core import Secret
 from headgate.core.errors import ControlChangedError
-from headgate.net.authority import Caller
-from headgate.net.refusals import token_of
-from headgate.net.tokens import Scope
+from headgate.net.authority import Authority, Caller, Refused, Verdict
+from headgate.net.tokens import Refusal, Scope
 from headgate.telemetry import monitor_app, new_registry
 from tests.telemetry.factories import status
 
@@ -34,13 +33,17 @@ class Steering:
         return {"did": "paused", "before": None, "after": True, "revision": 1, "dry_run": dry_run}
 
 
-async def identify(authorization: str) -> Caller | None:
-    """Return the caller whose token is the names of its scopes, `team` for one of a team."""
-    words = (token_of(authorization) or "").split("+")
-    if not set(words) <= {*Scope, "team"}:
-        return None
-    scopes = frozenset(Scope(word) for word in words if word != "team")
-    return Caller("1", "ops", scopes, frozenset({"a"}) if "team" in words else None)
+class Named(Authority):
+    """Knows tokens that are the names of their scopes, `team` for one of a team."""
+
+    def __init__(self) -> None: ...
+
+    async def identify_async(self, text: str | None, now: float) -> Verdict:
+        words = (text or "").split("+")
+        if not set(words) <= {*Scope, "team"}:
+            return Refused(Refusal.UNKNOWN)
+        scopes = frozenset(Scope(word) for word in words if word != "team")
+        return Caller("1", "ops", scopes, frozenset({"a"}) if "team" in words else None)
 
 
 @pytest.fixture
@@ -77,7 +80,7 @@ async def test_the_matrix_of_routes_and_scopes(steering: Steering) -> None:
         "read+steer+team": (403, 403),
         "shared": (200, 200),
     }
-    async with asking(steering, token=Secret("shared"), identify=identify) as client:
+    async with asking(steering, token=Secret("shared"), authority=Named()) as client:
         for token, (reads, steers) in may.items():
             headers = {"Authorization": f"Bearer {token}"} if token else {}
             for route in ROUTES:
@@ -129,7 +132,7 @@ async def test_an_order_carries_who_gave_it(steering: Steering) -> None:
     headers = {"X-Headgate-Operator": "  ada "}
     async with asking(steering) as client:
         await client.post("/controls", json=PAUSE | {"dry_run": True}, headers=headers)
-    async with asking(steering, identify=identify) as client:
+    async with asking(steering, authority=Named()) as client:
         answer = await client.post("/controls", json=PAUSE, headers=headers | {"Authorization": "Bearer steer"})
         assert answer.json()["did"] == "paused"
         forged = headers | {"Authorization": "Bearer steer", "X-Headgate-Operator": "a\x1b[2J"}

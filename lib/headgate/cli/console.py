@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Final
@@ -17,19 +17,18 @@ from pydantic import SecretStr
 from headgate.cli.options import StoreChoices
 from headgate.cli.output import say
 from headgate.cli.run import stop_on_signals
-from headgate.config import Settings
+from headgate.config import Settings, load_settings
 from headgate.console import serve_console
-from headgate.core.events import Event, MonitorStarted
+from headgate.durable.databases import PostgresAddress
 from headgate.net.listener import bound, free_port
 from headgate.net.tls import server_context
 from headgate.processes import child_process
-from headgate.telemetry import Handler, Recorded, monitor_address
 
 _log = logging.getLogger("headgate.console")
 
 _HANDED_ON: Final = (
-    "store", "monitor_token", "monitor_tokens", "console_host", "console_token", "jobqueue_url", "jobqueue_token",
-    "tls_certificate", "tls_key",
+    "store", "journal", "monitor_host", "monitor_advertised_host", "monitor_token", "monitor_tokens", "console_host",
+    "console_hosts", "console_token", "jobqueue_url", "jobqueue_token", "tls_certificate", "tls_key",
 )  # fmt: skip
 """Settings that a console beside a run has from it."""
 
@@ -41,7 +40,11 @@ def console(
     *,
     run: Annotated[
         tuple[str, ...],
-        Parameter(help="Monitoring API of a campaign; may be repeated. By default that of the settings."),
+        Parameter(help="Monitoring API of a campaign; may be repeated. Without it, runs are found in the journal."),
+    ] = (),
+    journal: Annotated[
+        tuple[str, ...],
+        Parameter(help="Folder or postgresql:// address of journals, every run of which is watched; may be repeated."),
     ] = (),
     jobqueue: Annotated[
         tuple[str, ...], Parameter(help="Server of a job queue; may be repeated. Also jobqueue_url.")
@@ -57,13 +60,15 @@ def console(
     that does not answer is shown as down.
     """
     settings = (choices or StoreChoices()).load(console_host=host, console_port=port).settings
+    journals = [load_settings({"journal": place}, environ={}, file=None).settings.journal for place in journal]
     queues = jobqueue or ((settings.jobqueue_url,) if settings.jobqueue_url else ())
 
     async def serve() -> None:
         stop = asyncio.Event()
         stop_on_signals(stop)
         async with serve_console(
-            settings, runs=run or (monitor_address(settings),), jobqueues=queues, elastic=elastic, placement=placement,
+            settings, runs=run, journals=journals or ([] if run else [settings.journal]), jobqueues=queues,
+            elastic=elastic, placement=placement,
             host=settings.console_host, port=settings.console_port,
             tls=server_context(settings.tls_certificate, settings.tls_key),
         ) as address:  # fmt: skip
@@ -74,28 +79,9 @@ def console(
     return 0
 
 
-class _Start:
-    """A sink that starts the console of a run once its monitoring API listens. Owned by `console_beside`."""
-
-    def __init__(self) -> None:
-        self.address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-
-    @property
-    def handlers(self) -> Mapping[type[Event], Handler]:
-        """The one event that is waited for."""
-        return {MonitorStarted: self._started}
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-    def _started(self, recorded: Recorded[MonitorStarted]) -> None:
-        if not self.address.done():
-            self.address.set_result(recorded.event.address)
-
-
 @asynccontextmanager
-async def console_beside(settings: Settings) -> AsyncIterator[_Start]:
-    """Give a sink of a run's events; the console of the run is served by a process of its own until the context ends.
+async def console_beside(settings: Settings) -> AsyncIterator[None]:
+    """Serve the console of a run, and of others in its journal, by a process of its own until the context ends.
 
     A process, because pages are not to take the run's time. It ends with this one, however that ends.
 
@@ -103,24 +89,32 @@ async def console_beside(settings: Settings) -> AsyncIterator[_Start]:
         InvalidSettingError: its address cannot be bound, as where the console of another run has it.
     """
     bound(settings.console_host, settings.console_port).close()
-    start = _Start()
-    serving = asyncio.create_task(_served_beside(settings, start.address))
+    serving = asyncio.create_task(_served_beside(settings))
     try:
-        yield start
+        yield
     finally:
         serving.cancel()
         await asyncio.wait({serving})
 
 
-async def _served_beside(settings: Settings, address: asyncio.Future[str]) -> None:
-    run, port = await address, settings.console_port or free_port()
-    given = {name: getattr(settings, name) for name in _HANDED_ON}
-    texts = {name: one.get_secret_value() if isinstance(one, SecretStr) else str(one) for name, one in given.items()}
-    environ = {**os.environ, **{f"HEADGATE_{name.upper()}": text for name, text in texts.items()}}
-    command = [sys.executable, "-m", "headgate.cli", "console", "--run", run, "--port", str(port)]
+async def _served_beside(settings: Settings) -> None:
+    port = settings.console_port or free_port()
+    environ = {**os.environ, **{f"HEADGATE_{name.upper()}": _text(getattr(settings, name)) for name in _HANDED_ON}}
+    command = [sys.executable, "-m", "headgate.cli", "console", "--port", str(port)]
     log = Path(".headgate/console.log")
     async with child_process(command, environ=environ, folder=Path.cwd(), log=log, grace_s=_STOP_S) as child:
         scheme, host = "https" if settings.tls_certificate else "http", settings.console_host
         say(f"Console at {scheme}://{f'[{host}]' if ':' in host else host}:{port}/", stderr=True)
         await child.ended()
         _log.warning("the console has ended, the run goes on; the end of %s: %s", log, child.last_lines(3))
+
+
+def _text(setting: object) -> str:
+    match setting:
+        case SecretStr():
+            return setting.get_secret_value()
+        case PostgresAddress():
+            return setting.url()
+        case tuple():
+            return ",".join(setting)
+    return str(setting)

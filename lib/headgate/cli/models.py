@@ -130,6 +130,7 @@ async def _told(settings: Settings) -> Mapping[str, dict[str, Any]]:
         try:
             if await monitor.campaign() is None:
                 return {}
-            return {f"{one['model']}@{one['revision']}": one for one in await monitor.models()}
+            told = (await monitor.document("/status/models"))["models"]
+            return {f"{one['model']}@{one['revision']}": one for one in told}
         except (HeadgateError, httpx.HTTPError):
             return {}

@@ -23,7 +23,7 @@ from headgate.config import Settings
 from headgate.core.errors import InvalidInputError
 from headgate.core.status import CampaignStatus
 from headgate.net import event_loop
-from headgate.telemetry import Sink, setup_logging, status_document
+from headgate.telemetry import setup_logging, status_document
 
 if TYPE_CHECKING:
     import polars as pl
@@ -216,19 +216,18 @@ async def _run(
 ) -> runs.RunResult:
     async with AsyncExitStack() as stack:
         given = await stack.enter_async_context(at_hand(settings, limits))
-        sinks: list[Sink] = []
         if with_console:
             from headgate.cli.console import console_beside  # noqa: PLC0415 - needs an extra of its own
 
-            sinks.append(await stack.enter_async_context(console_beside(settings)))
+            await stack.enter_async_context(console_beside(settings))
         if not is_live:
-            return await runs.run_campaign(settings, duration_s=duration, sinks=sinks, **given)
+            return await runs.run_campaign(settings, duration_s=duration, **given)
         live = stack.enter_context(Live(console=console(), refresh_per_second=4, transient=True))
 
         async def show(status: CampaignStatus) -> None:
             live.update(reports.live_view(status))
 
-        return await runs.run_campaign(settings, duration_s=duration, on_status=show, sinks=sinks, **given)
+        return await runs.run_campaign(settings, duration_s=duration, on_status=show, **given)
 
 
 class AtHand(TypedDict):

@@ -92,7 +92,7 @@ def controls(choices: RunChoices | None = None, *, as_json: AsJson = False) -> i
     async def asked() -> tuple[dict[str, Any], str]:
         async with MonitorClient(settings, choices.url) as monitor:
             if await _answers(monitor, settings, choices.url):
-                return await monitor.controls(), monitor.address
+                return await monitor.document("/controls"), monitor.address
         return _in_journal(settings, controls_at_rest)
 
     document, place = asyncio.run(asked())
@@ -116,7 +116,7 @@ async def _steered(order: Order, told: dict[str, Any]) -> tuple[dict[str, Any], 
         if await _answers(monitor, settings, order.url):
             try:
                 place = f"{'asked' if order.dry_run else 'told'}: {monitor.address}"
-                return await monitor.steer(**told, dry_run=order.dry_run), place
+                return await monitor.steer(told, dry_run=order.dry_run), place
             except httpx.HTTPError as error:
                 raise HeadgateError(
                     f"the campaign at {monitor.address} went away before it answered ({type(error).__name__})",

@@ -123,7 +123,7 @@ async def _answer(
 
 async def _paused(monitor: MonitorClient, model: str, environment: str) -> str | None:
     """Return who paused a pair of which nothing is open, None where nobody did."""
-    for control in (await monitor.controls())["controls"]:
+    for control in (await monitor.document("/controls"))["controls"]:
         covers = control["model"] in {None, model} and control["environment"] in {None, environment}
         if covers and control["what"] == "paused":
             return str(control["says"])

@@ -210,6 +210,13 @@ class Settings(
         "127.0.0.1", description="Address of the monitoring API; beyond loopback a token is required."
     )
     monitor_port: int = Field(8765, ge=0, le=65_535, description="Port of the monitoring API; 0 takes a free one.")
+    monitor_advertised_host: str = Field(
+        "",
+        max_length=120,
+        pattern=r"^[A-Za-z0-9._:-]*$",
+        description="Host by which the console calls the monitoring API: runs write it in their journal. Empty: "
+        "`monitor_host`, or the name of the machine where that is 0.0.0.0 or ::.",
+    )
     monitor_token: SecretStr = Field(SecretStr(""), description="Bearer token of the monitoring API.")
     monitor_tokens: str = Field(
         "",
@@ -220,6 +227,11 @@ class Settings(
     # The console.
     console_host: str = Field("127.0.0.1", description="Address of the console; beyond loopback a token is required.")
     console_port: int = Field(8770, ge=0, le=65_535, description="Port of the console; 0 takes a free one.")
+    console_hosts: Annotated[tuple[str, ...], Names] = Field(
+        (),
+        description="Hosts beside this machine, such as node-*.internal,10.0.*.*, that the console may ask with "
+        "`monitor_token` where a journal says that a run is there. `*` is any characters but dots and colons.",
+    )
     console_token: SecretStr = Field(
         SecretStr(""),
         description="Token to sign in to the console with, which allows everything. Those of `monitor_tokens` allow "

@@ -3,103 +3,68 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import math
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
+from collections.abc import Mapping
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 
-from headgate.config import Settings
-from headgate.console.sources import Asked, Source, Sources
+from headgate.console.sources import Asked, Source
 from headgate.core.errors import HeadgateError, UnauthorizedError
-from headgate.net.clients import client_of
 from headgate.placement import read_journal
-from headgate.storage import Journal, told
+from headgate.storage import Journal, JournalPlace, ServedRun, served_runs, told
 from headgate.telemetry import MonitorClient
 
-_TIMEOUT_S: Final = 5.0
+LEFT: Final = "it left its journal; its log says how it ended"
+
 _MOST_DEAD: Final = 100
 _MOST_GROUPS: Final = 300
 _MOST_SPELLS: Final = 60
 _KEPT: Final = ("limit", "in_flight", "waiters", "answered", "rate_limited")
-_ELASTIC_TOKEN: Final = "HEADGATE_ELASTIC_TOKEN"  # noqa: S105 - the name of a variable
-
-
-@asynccontextmanager
-async def opened_sources(
-    settings: Settings,
-    *,
-    runs: Sequence[str] = (),
-    jobqueues: Sequence[str] = (),
-    elastic: Sequence[str] = (),
-    placement: Sequence[Path] = (),
-) -> AsyncIterator[Sources]:
-    """Give the sources at these addresses, polled while somebody watches.
-
-    Args:
-        settings: hold the tokens that they ask for: `monitor_token` and `jobqueue_token`.
-        runs: monitoring APIs of campaigns.
-        jobqueues: servers of job queues.
-        elastic: gateways of elastic pools; their token is in HEADGATE_ELASTIC_TOKEN.
-        placement: journals of placement's ledgers.
-
-    Raises:
-        InvalidInputError: an address is none.
-    """
-    async with AsyncExitStack() as stack:
-        found: list[Source] = []
-        for address in runs:
-            monitor = await stack.enter_async_context(MonitorClient(settings, address))
-            found.append(RunSource(monitor, settings))
-        for address in jobqueues:
-            token = settings.jobqueue_token.get_secret_value()
-            client = await stack.enter_async_context(client_of(_root(address), token, timeout_s=_TIMEOUT_S))
-            found.append(QueueSource(address.rstrip("/"), client))
-        for address in elastic:
-            token = os.environ.get(_ELASTIC_TOKEN, "")
-            client = await stack.enter_async_context(client_of(_root(address), token, timeout_s=_TIMEOUT_S))
-            found.append(ElasticSource(_root(address), client))
-        found += map(PlacementSource, placement)
-        sources = Sources(found)
-        await stack.enter_async_context(sources.polled())
-        yield sources
 
 
 class RunSource(Source):
-    """A campaign, by its monitoring API; of one that has ended, its journal says whether it was killed."""
+    """A campaign, by its monitoring API; of one that has ended, the journals at `place` say whether it was killed.
 
-    def __init__(self, monitor: MonitorClient, settings: Settings | None = None) -> None:
+    `run` is what one of them says of it, where it was found there.
+    """
+
+    def __init__(self, monitor: MonitorClient, place: JournalPlace | None = None, run: ServedRun | None = None) -> None:
         super().__init__("run", monitor.address, self._status)
         self.monitor = monitor
-        self._settings = settings
+        self.run = run
+        self._place = place
 
     async def _status(self) -> Asked:
         try:
             said = await self.monitor.document("/status", {"controls": "true"})
         except httpx.ConnectError:
             if self.down_since is None and self.said:
-                self.ended_by = await asyncio.to_thread(self._ending)
+                self.ended_by = await asyncio.to_thread(self._ending) or self.left or ""
             raise
         said.setdefault("controls", None)  # nothing steers it
         rows = sum(len(said.get(name, ())) for name in ("pairs", "models", "requests"))
         return said, _figures_of_run(said), rows
 
     def _ending(self) -> str:
-        """Return who drained the run that answered last, or that it closed its journal; empty if neither is known."""
+        """Return who drained the run that answered last, or that it left its journal; empty if neither is known."""
         campaign = str(self.said.get("campaign", ""))
-        if self._settings is None or not campaign or not Journal.is_there(self._settings.journal, campaign):
+        if self._place is None or not campaign or not Journal.is_there(self._place, campaign):
             return ""
-        with suppress(HeadgateError, OSError):
-            closed = Journal.is_in_order(self._settings.journal, campaign)
-            with closing(Journal(self._settings.journal, campaign)) as journal, journal.told():
+        ended_by, started_at = "", self.said.get("started_at", math.inf)
+        with suppress(HeadgateError, OSError):  # such as a disk that can only be read
+            if isinstance(
+                self._place, Path
+            ):  # elsewhere one that was just killed is there, and one that was not is not
+                ended_by = "" if self.address in {run.address for run in served_runs(self._place)} else LEFT
+            with closing(Journal(self._place, campaign)) as journal, journal.told():
                 orders = [one for one in journal.controls.latest() if one.what == "drain"]
-            drained = next((told(one) for one in orders if one.at >= self.said["started_at"]), "")
-            return drained or ("it closed its journal; its log says how it ended" if closed else "")
-        return ""
+            ended_by = next((told(one) for one in orders if one.at >= started_at), ended_by)
+        return ended_by
 
 
 class QueueSource(Source):
@@ -191,10 +156,6 @@ class PlacementSource(Source):
             for node in dict.fromkeys(group["nodes"] or ("not placed",)):
                 by_node.setdefault(node, []).append(group | {"spells": shown})
         return sorted(by_node.items())
-
-
-def _root(address: str) -> str:
-    return address.rstrip("/").removesuffix("/v1")
 
 
 async def answered(client: httpx.AsyncClient, path: str, body: object = None) -> dict[str, Any]:

@@ -77,13 +77,12 @@ def found_in(source: Source) -> Iterator[Finding]:
         if source.problem:
             yield _silent(source)
         return
-    look = {"run": _run, "jobqueue": _queue, "elastic": _pool, "placement": _placement}[source.kind]
-    for finding in look(source, source.said):
+    for finding in _LOOKS[source.kind](source, source.said):
         yield replace(finding, key=f"{source.kind} {source.address} {finding.key}")
 
 
 def _silent(source: Source) -> Finding:
-    what = {"run": "Campaign", "jobqueue": "Job queue", "elastic": "Pool", "placement": "Placement"}[source.kind]
+    what = {"run": "Campaign", "jobqueue": "Job queue", "elastic": "Pool"}.get(source.kind, source.kind.capitalize())
     state, before = source.said.get("state"), ""
     unseen_s = (source.down_since or 0.0) - (source.seen_at or math.inf)
     if unseen_s > RAREST_S:
@@ -260,7 +259,13 @@ def held_by(said: Document, model: str) -> str:
     return "nothing that shows at a glance"
 
 
-# Job queues, pools, placement.
+# Journals, job queues, pools, placement.
+
+
+def _journal(_: Source, said: Document) -> Iterator[Finding]:
+    for run in said["refused"]:
+        title, holds = f"Campaign {run['campaign']} runs and is not watched", f"{run['address']}: {run['why']}"
+        yield Finding(f"refused {run['address']}", "warn", title, holds, "Name its host if it may see the token.")
 
 
 def _queue(_: Source, said: Document) -> Iterator[Finding]:
@@ -329,3 +334,6 @@ def _named(names: Iterable[str]) -> str:
     every: Sequence[str] = list(names)
     shown = ", ".join(every[:MOST_NAMED])
     return shown if len(every) <= MOST_NAMED else f"{shown} and {len(every) - MOST_NAMED:,} more"
+
+
+_LOOKS: Final = {"run": _run, "journal": _journal, "jobqueue": _queue, "elastic": _pool, "placement": _placement}

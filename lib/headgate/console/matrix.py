@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from fastapi import FastAPI
 from starlette.datastructures import QueryParams
@@ -128,14 +129,14 @@ class Tables:
     """The rows of every campaign, made once for each revision of what it said. Owned by the screen."""
 
     def __init__(self) -> None:
-        self._made: dict[str, tuple[float | None, list[Row]]] = {}
+        self._made: WeakKeyDictionary[Source, tuple[float | None, list[Row]]] = WeakKeyDictionary()
 
     def rows(self, run: Source) -> list[Row]:
         """Return the models of a campaign with their pairs."""
-        seen_at, rows = self._made.get(run.address, (None, []))
+        seen_at, rows = self._made.get(run, (None, []))
         if seen_at is None or seen_at != run.seen_at:
             rows = _rows(run.said)
-            self._made[run.address] = run.seen_at, rows
+            self._made[run] = run.seen_at, rows
         return rows
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -86,16 +87,18 @@ class Source:
     """One thing that is looked at. Owned by `Sources`.
 
     Attributes:
-        kind: `run`, `jobqueue`, `elastic` or `placement`.
+        kind: `run`, `jobqueue`, `elastic`, `placement`, or `journal`, which finds runs.
         address: where it is, as the console was told.
         said: what it said last; empty before the first answer.
         seen_at: when that was (wall time); None before the first answer.
         down_since: when it first did not answer; None while it does.
         problem: why it does not.
         is_gone: nothing listens at its address, and something did before: it has ended.
+        left: how it left the journal in which it was found, empty where it died; None while it is there.
         ended_by: who drained one that is gone, and why, or that it ended in order; empty where neither is known.
         is_late: it was asked and has not answered yet, and what it said last is old.
         history: of its figures.
+        asking: held while it is asked.
     """
 
     def __init__(self, kind: str, address: str, ask: Callable[[], Awaitable[Asked]]) -> None:
@@ -107,11 +110,12 @@ class Source:
         self.down_since: float | None = None
         self.problem = ""
         self.is_gone = False
+        self.left: str | None = None
         self.ended_by = ""
         self.is_late = False
         self.history = History()
         self._ask = ask
-        self._asking = asyncio.Lock()  # one poll at a time
+        self.asking = asyncio.Lock()
         self._next_at = 0.0
 
     @property
@@ -136,7 +140,7 @@ class Source:
 
     async def poll(self, *, now: bool = False) -> bool:
         """Ask it, unless it was asked of late and not `now`; return whether it was asked."""
-        async with self._asking:
+        async with self.asking:
             if self.wait_s > 0 and not now:
                 return False
             rows = 0
@@ -148,12 +152,13 @@ class Source:
                 self.seen_at, self.down_since, self.problem, self.is_gone = time.time(), None, "", False
                 self.history.add(self.seen_at, figures)
             self.is_late = False
-            self._next_at = time.monotonic() + min(max(EVERY_S, (CALL_S + rows * ROW_S) / SHARE), RAREST_S)
+            wait_s = min(max(EVERY_S, (CALL_S + rows * ROW_S) / SHARE), RAREST_S)
+            self._next_at = math.inf if self.left is not None and self.is_gone else time.monotonic() + wait_s
             return True
 
     def _went_down(self, error: Exception) -> None:
         self.down_since = self.down_since or time.time()
-        self.is_gone = self.seen_at is not None and isinstance(error, httpx.ConnectError)
+        self.is_gone = self.seen_at is not None and (self.left is not None or isinstance(error, httpx.ConnectError))
         if isinstance(error, HeadgateError):
             self.problem = error.message
         elif isinstance(error, httpx.TimeoutException):
@@ -169,12 +174,12 @@ class Sources:
     """Everything that is looked at. Owned by whoever serves the console; lives on one event loop.
 
     Attributes:
-        all: in the order in which they were named.
+        all: in the order in which they were named or found.
         revision: grows with every answer; what was made of the same revision is the same.
         is_closing: nobody is to wait for changes any more.
     """
 
-    def __init__(self, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[Source] = ()) -> None:
         self.all = tuple(sources)
         self.revision = 1
         self.is_closing = False
@@ -190,6 +195,16 @@ class Sources:
         """Return a source by its address; None where there is none."""
         return next((source for source in self.of(kind) if source.address == address), None)
 
+    def add(self, source: Source) -> None:
+        """Look at a source from now on."""
+        self.all += (source,)
+
+    async def remove(self, source: Source) -> None:
+        """Look at a source no more; return once nobody asks it."""
+        self.all = tuple(one for one in self.all if one is not source)
+        async with source.asking:
+            return
+
     @property
     def viewers(self) -> int:
         """How many look at a page now."""
@@ -199,12 +214,11 @@ class Sources:
     async def polled(self) -> AsyncIterator[None]:
         """Poll the sources for as long as the context is open, while somebody watches."""
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._poll(source), name=f"poll {source.address}") for source in self.all]
+            polling = group.create_task(self._poll(), name="poll sources")
             try:
                 yield
             finally:
-                for task in tasks:
-                    task.cancel()
+                polling.cancel()
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -219,11 +233,15 @@ class Sources:
                 asyncio.get_running_loop().call_later(LINGER_S, self._rest)
 
     async def fresh(self) -> None:
-        """Return once every source that is due was asked, after `PATIENCE_S` at the latest.
+        """Return once every source that is due was asked, after `PATIENCE_S` at the latest; before them the journals.
 
         Where one does not answer by then and its last answer is old, `is_late` says so: nobody may have looked all day.
         """
-        due = {asyncio.create_task(self._asked(source)): source for source in self.all if source.wait_s <= 0}
+        await self._fresh(self.of("journal"))
+        await self._fresh(self.all)
+
+    async def _fresh(self, sources: Sequence[Source]) -> None:
+        due = {asyncio.create_task(self._asked(source)): source for source in sources if source.wait_s <= 0}
         if not due:
             return
         _, unanswered = await asyncio.wait(due, timeout=PATIENCE_S)
@@ -254,11 +272,15 @@ class Sources:
         if not self._viewers:
             self._wanted.clear()
 
-    async def _poll(self, source: Source) -> None:
-        while True:
-            await self._wanted.wait()
-            await self._asked(source)
-            await asyncio.sleep(max(0.05, source.wait_s))
+    async def _poll(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._wanted.wait()
+                idle = [source for source in self.all if not source.asking.locked()]
+                for source in idle:
+                    if source.wait_s <= 0:
+                        group.create_task(self._asked(source), name=f"poll {source.address}")
+                await asyncio.sleep(max(0.05, min((source.wait_s for source in idle), default=EVERY_S)))
 
     async def _asked(self, source: Source, *, now: bool = False) -> None:
         has_asked = await source.poll(now=now)

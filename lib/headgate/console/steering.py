@@ -61,12 +61,14 @@ def add_routes(app: FastAPI, console: Console) -> None:
     async def steer(request: Request, viewer: Steering) -> HTMLResponse:
         form = await form_of(request, viewer)
         run = _run(console, form.get("run", ""))
+        if form.get("run_id", run.monitor.run_id) != run.monitor.run_id:
+            raise NotFoundError("another run has the address by now", next_step="Open it from the matrix again.")
         is_sure = form.get("sure") == "yes"
         try:
             order = _order(form)
             # What is done must be what was previewed: of changes after this one, the operator is told instead.
-            seen = None if is_sure else (await run.monitor.controls())["revision"]
-            said = await run.monitor.steer(**order, dry_run=not is_sure, operator=viewer.name)
+            seen = None if is_sure else (await run.monitor.document("/controls"))["revision"]
+            said = await run.monitor.steer(order, dry_run=not is_sure, operator=viewer.name)
         except (HeadgateError, httpx.HTTPError) as error:
             return _form(console, request, run, form, error=error)
         if not is_sure:

@@ -8,7 +8,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote
+from urllib.parse import unquote, urlencode
 
 from headgate.core import Secret, redacted
 from headgate.core.errors import InvalidInputError, JournalError, MissingExtraError
@@ -66,6 +66,10 @@ class PostgresAddress:
         """Return what libpq is called with, the password included."""
         password = {"password": self._secret.reveal()} if self._secret else {}
         return {**_DEFAULTS, **self._parameters, **password}
+
+    def url(self) -> str:
+        """Return a URL of it with its password: for another process."""
+        return f"postgresql:///?{urlencode(self.parameters())}"
 
     def __str__(self) -> str:
         host = self._parameters.get("host") or "localhost"

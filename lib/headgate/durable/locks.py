@@ -69,16 +69,22 @@ class FileLock:
         try:
             self._lock(handle, waits)
         except BlockingIOError:
-            holder = os.pread(handle, _HOLDER_BYTES, 0).decode(errors="replace").strip()
+            holder = _words(handle)
             os.close(handle)
             raise LockHeldError(holder or "a process that just started") from None
         except BaseException:
             os.close(handle)
             raise
-        with suppress(OSError):  # on a full disk, the lock holds without its words
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, owner.encode(errors="replace"), 0)
         self._handle = handle
+        self.say(owner)
+
+    def say(self, owner: str) -> None:
+        """Write down who has the lock that this object holds, for those who find it locked."""
+        assert self._handle is not None, "nobody has it"
+        words = owner.encode(errors="replace")
+        with suppress(OSError):  # on a full disk, the lock holds without its words
+            os.pwrite(self._handle, words, 0)
+            os.ftruncate(self._handle, len(words))
 
     @staticmethod
     def _lock(handle: int, waits: bool) -> None:
@@ -98,24 +104,31 @@ class FileLock:
             os.close(handle)
 
 
-def is_locked(path: Path) -> bool:
-    """Return whether somebody has the lock of a `FileLock`, without taking it from those who want it.
+def _words(handle: int) -> str:
+    return os.pread(handle, _HOLDER_BYTES, 0).decode(errors="replace").strip()
+
+
+def lock_of(path: Path) -> tuple[bool, str]:
+    """Return whether somebody has the lock of a `FileLock`, and what who has or had it last said about themselves.
+
+    It is not taken from those who want it, and may be on a disk that can only be read.
 
     Raises:
         OSError: the file cannot be opened.
     """
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return False
+        return False, ""
+    said = ""
     try:
+        said = _words(handle)
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return True
-    else:
-        return False
+        return True, said
     finally:
         os.close(handle)
+    return False, said
 
 
 class Holders:
@@ -132,23 +145,18 @@ class Holders:
         self._lock = FileLock(folder / me)
         self._lock.take()
 
+    def announce(self, said: str) -> None:
+        """Have whoever looks at the file of this process read there what is said."""
+        self._lock.say(said)
+
     def is_dead(self, holder: str) -> bool:
         """Return whether a holder's process is gone: its lock can be taken, or its file is missing. Sweeps the file."""
-        if holder == self._me:
-            return False
-        try:
-            handle = os.open(self._folder / holder, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return True
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        else:
+        is_dead = False
+        with suppress(OSError):  # whoever cannot be told dead is alive
+            is_dead = holder != self._me and not lock_of(self._folder / holder)[0]
+        if is_dead:
             (self._folder / holder).unlink(missing_ok=True)
-            return True
-        finally:
-            os.close(handle)
+        return is_dead
 
     def others(self) -> bool:
         """Return whether another holder is alive."""

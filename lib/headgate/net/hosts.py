@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -20,6 +22,15 @@ def is_loopback(host: str) -> bool:
     """Return whether `host` names this machine only; a name other than localhost does not count."""
     address = ip_address_of(host.strip("[]"))
     return host.lower() == "localhost" or (address is not None and address.is_loopback)
+
+
+def advertised_name() -> str:
+    """Return how other machines call this one: by its name, and a pod of Kubernetes by its address."""
+    name = socket.gethostname()
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        with suppress(OSError):
+            return socket.gethostbyname(name)
+    return name
 
 
 class HostNames:

@@ -43,8 +43,7 @@ async def run_in_phases(
     """Return what a campaign gives that runs as tasks: `load roster`, its name, and `drain`.
 
     Args:
-        campaign: takes settings, and by name `roster`, `store`, `slots`, `stop`, `engine_hosts`, `sinks`,
-            `tell` and `is_unattended`.
+        campaign: takes settings, and by name `roster`, `store`, `slots`, `stop`, `engine_hosts`, `sinks` and `tell`.
         order: names the blocks that they come from.
         settings: those of the campaign.
         artifacts: published meanwhile; their `stop` ends it.
@@ -73,7 +72,6 @@ async def run_in_phases(
                 engine_hosts=hosts,
                 sinks=[drain],
                 tell=emit_notice,
-                is_unattended=True,
             )
             return await until_drained(running, drain.begun, name=name, store=store.url)
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from socket import gethostname
 from typing import Any, Final, TypedDict, Unpack
 
 import httpx
@@ -62,7 +63,7 @@ from headgate.sampling import (
     TaskProvider,
     roster_source,
 )
-from headgate.storage import LEASE_S, SampleStore, sample_store
+from headgate.storage import JOURNAL_REFUSED, LEASE_S, SampleStore, ServedRun, sample_store
 from headgate.telemetry import (
     BackgroundSink,
     EventStream,
@@ -93,7 +94,6 @@ class Watch(TypedDict, total=False):
         slots: bounds the requests of several processes together; they are given back when the run has ended.
         engine_hosts: start the engines of models that are served from weights; this machine by default.
         tell: told of each notice, beside the webhook and the command of the settings; returns at once.
-        is_unattended: take another port for the monitoring API where its own is taken, in place of a refusal.
     """
 
     stop: asyncio.Event | None
@@ -103,7 +103,6 @@ class Watch(TypedDict, total=False):
     slots: SlotSource | None
     engine_hosts: EngineHosts | None
     tell: Send | None
-    is_unattended: bool
 
 
 def roster_of(settings: Settings) -> RosterSource:
@@ -334,10 +333,13 @@ async def run_source(
 
             inquiry = campaign.inquiry
             questions = Questions(inquiry.explain, inquiry.tasks, inquiry.capacity, inquiry.health)
-            await serve_monitoring(
+            address = await serve_monitoring(
                 stack, settings, campaign.status, registry, questions, campaign.steering, stream.emit,
-                takes_any_port=watch.get("is_unattended", False),
+                run_id=campaign.run_id,
             )  # fmt: skip
+            said = ServedRun(settings.campaign, campaign.run_id, address, gethostname(), campaign.now())
+            with contextlib.suppress(*JOURNAL_REFUSED):  # a database that is away hears it with the next renewal
+                await campaign.journal.call(campaign.journal.journal.announce, said)
         beside = []
         if is_traced:
             beside.append(report_health(campaign.inquiry.health, stream.emit, clock, settings.health_interval_s))
@@ -385,7 +387,7 @@ async def _tried(store: SampleStore, stream: EventStream) -> None:
 @asynccontextmanager
 async def _sole_journal(campaign: Run, store: SampleStore) -> AsyncIterator[None]:
     """Hold the campaign's lease on the store; where another journal holds it, raise, or stop the running campaign."""
-    (key, place), environments = campaign.lease, campaign.plan.environments
+    (key, place), environments = campaign.journal.journal.lease(), campaign.plan.environments
     has_ended = asyncio.Event()
 
     async def keep() -> None:

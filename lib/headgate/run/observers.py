@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -20,7 +19,7 @@ from headgate.core.status import CampaignStatus
 from headgate.telemetry import EventStream, JsonlSink, convert_events, has_collector, otel_sink
 
 if TYPE_CHECKING:
-    from headgate.telemetry import Questions, Steered
+    from headgate.telemetry import MonitorServer, Questions, Steered
 
 _log = logging.getLogger("headgate.telemetry")
 _TRACE_SUFFIXES: Final = (".gz", ".json")
@@ -97,43 +96,42 @@ async def serve_monitoring(
     steering: Steered,
     emit: Emit,
     *,
-    takes_any_port: bool = False,
-) -> None:
-    """Serve the monitoring API until `stack` ends, at a free port where its own is taken and `takes_any_port`.
+    run_id: str = "",
+) -> str:
+    """Serve the monitoring API until `stack` ends, at a free port where its own cannot be had.
+
+    Returns:
+        Its URL for others on the network; see `MonitorServer`.
 
     Raises:
         HeadgateError: it cannot be served.
     """
     # FastAPI is imported by those who serve.
-    from headgate.net.authority import Authority, Caller  # noqa: PLC0415
-    from headgate.net.refusals import token_of  # noqa: PLC0415
+    from headgate.net.authority import Authority  # noqa: PLC0415
     from headgate.net.tls import server_context  # noqa: PLC0415
     from headgate.net.token_stores import open_tokens  # noqa: PLC0415
     from headgate.telemetry import serve_monitor  # noqa: PLC0415
 
-    identify = None
+    authority = None
     if settings.monitor_tokens:
         authority = Authority(open_tokens(settings.monitor_tokens))
         stack.callback(authority.close)
-
-        async def identify(authorization: str) -> Caller | None:
-            caller = await authority.identify_async(token_of(authorization), time.time())
-            return caller if isinstance(caller, Caller) else None
-
     token = settings.monitor_token.get_secret_value()
 
-    async def served_at(port: int) -> str:
+    async def served_at(port: int) -> MonitorServer:
         serving = serve_monitor(
             status, registry, settings.monitor_host, port, Secret(token) if token else None, questions, steering,
-            identify=identify, tls=server_context(settings.tls_certificate, settings.tls_key),
+            authority=authority, tls=server_context(settings.tls_certificate, settings.tls_key), run_id=run_id,
+            advertised_host=settings.monitor_advertised_host,
         )  # fmt: skip
-        return (await stack.enter_async_context(serving)).address
+        return await stack.enter_async_context(serving)
 
     try:
-        address = await served_at(settings.monitor_port)
+        server = await served_at(settings.monitor_port)
     except InvalidSettingError as error:
-        if not takes_any_port or settings.monitor_port == 0:
+        if settings.monitor_port == 0:
             raise
-        address = await served_at(0)
-        _log.warning("%s; the monitoring API is at %s", error.message, address)
-    emit(MonitorStarted(address))
+        server = await served_at(0)
+        _log.warning("%s; the monitoring API is at %s", error.message, server.address)
+    emit(MonitorStarted(server.address))
+    return server.advertised

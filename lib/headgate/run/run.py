@@ -86,8 +86,7 @@ class Run:
         rates = plan.rates() if plan.provider is None else {}
         judge = plan.judging.judge if plan.judging is not None else None
         journal = Journal(settings.journal, settings.campaign, fsync=not inline, lease_s=settings.journal_lease_s)
-        self.lease = journal.lease()
-        self._journal = JournalThread(journal, inline=inline, clock=clock, emit=emit)
+        self.journal = JournalThread(journal, inline=inline, clock=clock, emit=emit)
         self.samplers: dict[str, ModelSampler] = {}
         local = LocalTaskProvider(self.samplers)
         self._parts = Parts(
@@ -96,7 +95,7 @@ class Run:
             clock=clock,
             now=self.now,
             emit=emit,
-            journal=self._journal,
+            journal=self.journal,
             dispatcher=dispatcher_of(
                 settings,
                 journal.holder,
@@ -122,7 +121,7 @@ class Run:
             outside=frozenset() if outside is None else outside.played,
         )
         self._acceptance = Acceptance(
-            self._journal,
+            self.journal,
             clock=clock,
             now=self.now,
             accepted=self._samples_accepted,
@@ -130,7 +129,7 @@ class Run:
         )
         self._settling = settling_of(self._parts, plan)
         self._scores = ScoreWatch(self._parts, plan.store)
-        self._told = ToldNotices(self._journal)
+        self._told = ToldNotices(self.journal)
         self._stall = StallWatch(settings.campaign, settings.stalled_after_s)
         self._health = Health(self._parts, self._settling)
         self._learning = SharedLearning(self._parts, self._health)
@@ -172,9 +171,9 @@ class Run:
             stop=self.stop,
             recount=self._recount,
         )
-        self._journal.unblocked = self._journal_unblocked
+        self.journal.unblocked = self._journal_unblocked
         sink_rules = SinkRules(settings.sink_batch_size, settings.sink_max_wait, is_last=plan.is_last)
-        self._sink = Sink(self._journal, plan.store, sink_rules, clock=clock, now=self.now, emit=emit)
+        self._sink = Sink(self.journal, plan.store, sink_rules, clock=clock, now=self.now, emit=emit)
         self.inquiry = Inquiry(
             self._parts,
             self._stages,
@@ -218,7 +217,7 @@ class Run:
 
     def close(self) -> None:
         """Close the journal, as the end of `run` does; for a run that was refused."""
-        self._journal.close()
+        self.journal.close()
 
     def stop(self, reason: str) -> None:
         """Begin no further sample, drain what is in flight, and let `run` return. Legal more than once."""
@@ -264,7 +263,7 @@ class Run:
                 acceptance = group.create_task(self._acceptance.run())
                 sink = group.create_task(self._sink.run())
                 beside = [self._demand.run(), self._membership.keep(), self._report(), self._stop_in_time()]
-                beside += [self._journal.keep(), self._learning.keep(), self._scores.keep()]
+                beside += [self.journal.keep(), self._learning.keep(), self._scores.keep()]
                 beside.append(self._settling.allotment.keep())
                 beside.append(self.steering.keep(LOOK_EVERY_SIMULATED_S if self._is_simulated else LOOK_EVERY_S))
                 if self.plan.notices is not None:
@@ -363,14 +362,14 @@ class Run:
                 requests.register(judging.judge)
             requests.watch(self._pressed)
         rates = self.plan.rates() if self.plan.provider is None else {}
-        await restored(self._journal, self.plan.store, self.now(), rates)
+        await restored(self.journal, self.plan.store, self.now(), rates)
         await self._settling.restore(self.plan.store)
         await self.steering.load()
         await self._membership.load()
         if judging is not None and judging.judge.key in self.samplers:
             raise InvalidRosterError(f"the judge {judging.judge.key} is one of the models that it judges")
         if requests is not None:
-            await restored_budgets(requests.budgets, self._journal, self.plan.store, self.now())
+            await restored_budgets(requests.budgets, self.journal, self.plan.store, self.now())
         await self._learning.share()
         again = []
         if self.plan.provider is None:  # a matrix opens them itself
@@ -446,14 +445,14 @@ class Run:
             return
 
     async def _close(self) -> tuple[int, int]:
-        journal = self._journal.journal
+        journal = self.journal.journal
         left = len(list(self.inquiry.open_tasks())), self._sink.spooled
         with contextlib.suppress(TimeoutError, *JOURNAL_REFUSED):  # a database that is away keeps nobody from ending
             async with asyncio.timeout(STOP_WITHIN_S):
                 if self._parts.requests is not None:
                     await self._parts.requests.budgets.leave()
-                left = (await self._journal.call(journal.open_count), await self._journal.call(journal.spool_count))
-        self._journal.close()
+                left = (await self.journal.call(journal.open_count), await self.journal.call(journal.spool_count))
+        self.journal.close()
         return left
 
     # What comes from outside of it.
@@ -504,7 +503,7 @@ class Run:
 
     async def _writable(self) -> None:
         """Return once the journal can be written: while its disk is full nothing begins that it could not keep."""
-        while self._journal.is_blocked:
+        while self.journal.is_blocked:
             self._unblocked.clear()
             await self._unblocked.wait()
 

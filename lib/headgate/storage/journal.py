@@ -34,7 +34,6 @@ from headgate.core import (
 )
 from headgate.core.errors import JournalError
 from headgate.durable.databases import PostgresAddress
-from headgate.durable.locks import is_locked
 from headgate.storage.controls import ControlBook, ControlChange, ControlOrder
 from headgate.storage.journal_database import (
     JOURNAL_REFUSED,
@@ -44,6 +43,7 @@ from headgate.storage.journal_database import (
     meta_of,
     plain_name,
 )
+from headgate.storage.journal_runs import ServedRun
 from headgate.storage.journal_sqlite import SqliteJournal
 from headgate.storage.limits import LimitBook, LimitKey, LimitReport, LimitShare
 from headgate.storage.objects import LEASES
@@ -126,19 +126,6 @@ class Journal:
         """Return whether the campaign may have a journal at `place`; opening it would make one."""
         return isinstance(place, PostgresAddress) or (place / plain_name(campaign)).is_dir()
 
-    @staticmethod
-    def is_in_order(place: JournalPlace, campaign: str) -> bool:
-        """Return whether all processes that are gone closed the journal; False where only machines that share it know.
-
-        Opening it removes the traces of those that were killed.
-
-        Raises:
-            OSError: if the journal cannot be read.
-        """
-        if isinstance(place, PostgresAddress):
-            return False
-        return all(map(is_locked, (SqliteJournal.file_of(place, campaign).parent / "holders").iterdir()))
-
     @property
     def place(self) -> str:
         """Where this campaign's journal is, for people."""
@@ -172,6 +159,10 @@ class Journal:
     def renew(self) -> None:
         """Tell the other holders that this one is alive."""
         self._db.renew()
+
+    def announce(self, run: ServedRun) -> None:
+        """Say to whoever looks for it that this process serves a run's monitoring API, until the journal is closed."""
+        self._db.holders.announce(json.dumps(run))
 
     def interrupt(self) -> None:
         """Have a call of another thread that waits for a database fail; safe from any thread."""

@@ -53,6 +53,9 @@ class HolderRegistry(Protocol):
     def others(self) -> bool:
         """Return whether another holder is alive."""
 
+    def announce(self, said: str) -> None:
+        """Have whoever looks for living holders read what this one says, until it leaves; outside of transactions."""
+
 
 class JournalDatabase(Protocol):
     """The tables of one campaign's journal, opened by one holder; its statements are named in `journal.sql`.

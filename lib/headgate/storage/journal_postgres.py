@@ -255,14 +255,21 @@ class Leases:
         self._renewed_at = time.monotonic()
         self._patient_until = 0.0
         self._buried = 0
+        self._said = ""
 
     def join(self) -> None:
         """Become a holder, if this process is none."""
-        self._db.run("join", {"holder": self._me, "machine": socket.gethostname(), "lease_s": self._lease_s})
+        about = {"machine": socket.gethostname(), "lease_s": self._lease_s, "said": self._said}
+        self._db.run("join", {"holder": self._me, **about})
+
+    def announce(self, said: str) -> None:
+        """Say it with the lease, now and whenever that is renewed: a database that is away hears it later."""
+        self._said = said
+        self.renew()
 
     def renew(self) -> None:
         """Renew the lease, if it is there; if not, the next transaction takes a new one."""
-        self._db.run("renew", {"holder": self._me})
+        self._db.run("renew", {"holder": self._me, "said": self._said})
         now = time.monotonic()
         if now - self._renewed_at > self._lease_s:
             self._patient_until = now + self._lease_s
@@ -289,6 +296,22 @@ class Leases:
     def others(self) -> bool:
         """Return whether another holder is alive."""
         return bool(self._db.value("others", {"holder": self._me}))
+
+
+def announced(address: PostgresAddress) -> list[tuple[bool, str]]:
+    """Return what the holders of all journals in a database say, each after whether its lease lasts.
+
+    Raises:
+        DatabaseAwayError: if the database does not answer.
+    """
+    sql = _statements()
+    try:
+        with postgres.connected(address, "headgate, looking for runs", {}) as db:
+            schemas = [schema.encode() for (schema,) in db.execute(sql["schemas_that_say"])]
+            each = b" UNION ALL ".join(sql["said_in"].replace(b"SCHEMA", schema) for schema in schemas)
+            return db.execute(each).fetchall() if each else []
+    except psycopg.Error as error:
+        raise DatabaseAwayError(f"journal {address} cannot be read: {_words(error)}") from error
 
 
 def _words(error: Exception) -> str:

@@ -9,9 +9,11 @@ CREATE TABLE IF NOT EXISTS turn (holder text NOT NULL, last_position bigint NOT 
 INSERT INTO turn SELECT '', 0, 0 WHERE NOT EXISTS (SELECT FROM turn);
 CREATE TABLE IF NOT EXISTS holders (
   holder text PRIMARY KEY, machine text NOT NULL, lease_s float8 NOT NULL,
-  seen_at timestamptz NOT NULL DEFAULT clock_timestamp(), committed text NOT NULL DEFAULT ''
+  seen_at timestamptz NOT NULL DEFAULT clock_timestamp(), committed text NOT NULL DEFAULT '',
+  said text NOT NULL DEFAULT ''
 );
 ALTER TABLE holders ADD COLUMN IF NOT EXISTS committed text NOT NULL DEFAULT '';
+ALTER TABLE holders ADD COLUMN IF NOT EXISTS said text NOT NULL DEFAULT '';
 CREATE TABLE IF NOT EXISTS pairs (
   pair bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, model text NOT NULL, environment text NOT NULL,
   next_sequence bigint NOT NULL DEFAULT 0, last_due float8,
@@ -81,8 +83,8 @@ CREATE INDEX IF NOT EXISTS batched_by_batch ON batched_requests (batch);
 -- name: has_latest
 SELECT 1 FROM information_schema.columns
 WHERE table_schema = current_schema()
-  AND (table_name, column_name) IN (('request_batches', 'credential'), ('holders', 'committed'))
-HAVING count(*) = 2;
+  AND (table_name, column_name) IN (('request_batches', 'credential'), ('holders', 'committed'), ('holders', 'said'))
+HAVING count(*) = 3;
 
 -- name: has_meta
 SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'meta';
@@ -109,10 +111,11 @@ SELECT pg_xact_status(:xid::xid8);
 SELECT EXISTS (SELECT FROM holders WHERE holder = :holder AND committed = :xid);
 
 -- name: join
-INSERT INTO holders (holder, machine, lease_s) VALUES (:holder, :machine, :lease_s) ON CONFLICT DO NOTHING;
+INSERT INTO holders (holder, machine, lease_s, said) VALUES (:holder, :machine, :lease_s, :said)
+ON CONFLICT DO NOTHING;
 
 -- name: renew
-UPDATE holders SET seen_at = clock_timestamp() WHERE holder = :holder;
+UPDATE holders SET seen_at = clock_timestamp(), said = :said WHERE holder = :holder;
 
 -- name: leave
 DELETE FROM holders WHERE holder = :holder;
@@ -131,6 +134,14 @@ SELECT EXISTS (
   SELECT FROM holders WHERE holder <> :holder
     AND greatest(seen_at, pg_postmaster_start_time()) + make_interval(secs => lease_s) >= clock_timestamp()
 );
+
+-- name: schemas_that_say
+SELECT quote_ident(table_schema) FROM information_schema.columns
+WHERE table_name = 'holders' AND column_name = 'said' AND starts_with(table_schema, 'headgate_journal_');
+
+-- name: said_in
+SELECT greatest(seen_at, pg_postmaster_start_time()) + make_interval(secs => lease_s) >= clock_timestamp(), left(said, 1000)
+FROM SCHEMA.holders WHERE said <> ''
 
 -- name: clock
 SELECT extract(epoch FROM clock_timestamp())::float8;

@@ -15,6 +15,7 @@ from .metrics import METRICS as METRICS
 from .notices import Notice as Notice, Notices as Notices, Send as Send
 from .notices import senders_of as senders_of
 from .monitor import (
+    MonitorServer as MonitorServer,
     Questions as Questions,
     Steered as Steered,
     monitor_app as monitor_app,

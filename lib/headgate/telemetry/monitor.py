@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from hmac import compare_digest
@@ -26,23 +27,24 @@ from headgate.core import Secret, checked_text, errors, events
 from headgate.core import status as campaign_status
 from headgate.core.events import CapacityPlan
 from headgate.net.asgi import serving
-from headgate.net.authority import EVERYBODY, Caller
-from headgate.net.hosts import HostNames, check_site
+from headgate.net.authority import EVERYBODY, Authority, Caller
+from headgate.net.hosts import HostNames, advertised_name, check_site
 from headgate.net.listener import bound, url_of
 from headgate.net.refusals import PROBLEM_TYPE, check_binding, problem_document, token_of
 from headgate.net.tokens import Scope
 from headgate.telemetry import views
 from headgate.telemetry.fields import json_safe
+from headgate.telemetry.monitor_client import RUN_HEADER
 from headgate.telemetry.views import status_document
-
-Identify = Callable[[str], Awaitable[Caller | None]]
-"""Returns whose token an `Authorization` header carries, None where it is not known."""
 
 LOCAL: Final = "local"
 """Who steers a campaign that asks nobody for a token."""
 
 _MONITOR_TOKEN: Final = Caller("", "monitor_token", frozenset({Scope.ADMIN}))
 _MOST_OPERATOR: Final = 100
+
+_OPEN: Final = "/health"
+_ANOTHER: Final = "Look up in the journal where that run is asked; it may have ended."
 
 _SAFE_HEADERS: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
@@ -90,27 +92,28 @@ def answer_with_problems(app: FastAPI) -> None:
 
 
 class Guard:
-    """ASGI layer in front of every route, known or not, except those in `open_paths`.
+    """ASGI layer in front of every route, known or not, except `/health`.
 
-    With a token, or with `identify`, which knows others, it asks for `Authorization: Bearer`: reading takes the scope
+    With a token, or with `authority`, which knows others, it asks for `Authorization: Bearer`: reading takes the scope
     `read`, all else `steer`, and `token` may do both. Without either it serves only requests whose Host header names
-    this server. The caller is in the scope as `headgate.caller`.
+    this server. The caller is in the scope as `headgate.caller`. Ports are taken again: a request whose header
+    `X-Headgate-Run` names another run than `run_id` is meant for that one, and refused.
     """
 
     def __init__(
         self,
         app: ASGIApp,
         token: Secret | None,
-        open_paths: frozenset[str],
         *,
-        identify: Identify | None = None,
+        authority: Authority | None = None,
         names: HostNames,
+        run_id: str = "",
     ) -> None:
         self._app = app
-        self._identify = identify
+        self._run_id = run_id
+        self._authority = authority
         self._names = names
         self._expected = token.reveal().encode() if token else None
-        self._open_paths = open_paths
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Answer the request of `scope`, or pass it on."""
@@ -126,22 +129,24 @@ class Guard:
         headers = Headers(scope=scope)
         try:
             check_site(headers.get, scope["method"])
-            if scope["path"] not in self._open_paths:
+            if scope["path"] != _OPEN:
                 scope["headgate.caller"] = await self._caller(headers, scope["method"])
+                if (wanted := headers.get(RUN_HEADER, self._run_id)) != self._run_id:
+                    raise errors.MisdirectedError(f"another run answers here, not {wanted[:60]!r}", next_step=_ANOTHER)
         except errors.HeadgateError as error:
             await problem_of(error)(scope, receive, send_with_headers)
             return
         await self._app(scope, receive, send_with_headers)
 
     async def _caller(self, headers: Headers, method: str) -> Caller:
-        if self._expected is None and self._identify is None:
+        if self._expected is None and self._authority is None:
             self._names.check(headers.get("host"))
             return EVERYBODY
-        given = (token_of(headers.get("authorization")) or "").encode()
-        if self._expected is not None and compare_digest(given, self._expected):
+        given = token_of(headers.get("authorization")) or ""
+        if self._expected is not None and compare_digest(given.encode(), self._expected):
             return _MONITOR_TOKEN
-        caller = await self._identify(headers.get("authorization", "")) if self._identify else None
-        if caller is None:
+        caller = await self._authority.identify_async(given, time.time()) if self._authority is not None else None
+        if not isinstance(caller, Caller):
             raise errors.UnauthorizedError("the request carries no valid token")
         needed = Scope.READ if method in {"GET", "HEAD"} else Scope.STEER
         if not caller.has(needed) or caller.teams is not None:
@@ -161,10 +166,10 @@ _STOP_S: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class MonitorServer:
-    """A monitoring API that listens: `address` is its URL without a trailing slash."""
+    """A monitoring API that listens: its URL without a trailing slash, and that for other machines."""
 
     address: str
-    host: str
+    advertised: str
     port: int
 
 
@@ -215,12 +220,14 @@ def monitor_app(
     questions: Questions | None = None,
     steering: Steered | None = None,
     *,
-    identify: Identify | None = None,
+    authority: Authority | None = None,
     host: str = "",
+    run_id: str = "",
 ) -> ASGIApp:
     """Return the monitoring API as an ASGI application; `status` is called on its event loop, once per request.
 
-    Without `token` and `identify`, which knows other tokens, it answers to loopback names and `host`.
+    Without `token` and `authority`, which knows other tokens, it answers to loopback names and `host`. A request for
+    another run than `run_id` is refused.
     """
     # The interactive pages of FastAPI load scripts from a CDN; the schema itself stays at /openapi.json.
     app = FastAPI(title="Headgate monitoring API", docs_url=None, redoc_url=None)
@@ -232,7 +239,7 @@ def monitor_app(
         _add_question_routes(app, questions)
     if steering is not None:
         _add_steering_routes(app, steering)
-    return Guard(app, token, open_paths=frozenset({"/health"}), identify=identify, names=HostNames(host))
+    return Guard(app, token, authority=authority, names=HostNames(host), run_id=run_id)
 
 
 @contextlib.asynccontextmanager
@@ -245,12 +252,15 @@ async def serve_monitor(
     questions: Questions | None = None,
     steering: Steered | None = None,
     *,
-    identify: Identify | None = None,
+    authority: Authority | None = None,
     tls: ssl.SSLContext | None = None,
+    run_id: str = "",
+    advertised_host: str = "",
 ) -> AsyncIterator[MonitorServer]:
     """Serve the monitoring API in the running event loop for as long as the context is open.
 
-    Port 0 takes a free one. The server installs no signal handlers; leaving the context answers what was begun and
+    Port 0 takes a free one. Other machines call it by `advertised_host`, by default the name of this one where it
+    listens on all addresses. The server installs no signal handlers; leaving the context answers what was begun and
     frees the port.
 
     Raises:
@@ -259,14 +269,15 @@ async def serve_monitor(
     check_binding(
         host,
         "the monitoring API",
-        is_guarded=bool(token) or identify is not None,
+        is_guarded=bool(token) or authority is not None,
         next_step="Listen on 127.0.0.1, or set a token that every request has to carry.",
     )
-    app = monitor_app(status, registry, token, questions, steering, identify=identify, host=host)
+    app = monitor_app(status, registry, token, questions, steering, authority=authority, host=host, run_id=run_id)
     listener = bound(host, port)
     bound_host, bound_port = listener.getsockname()[:2]
+    advertised_host = advertised_host or (advertised_name() if bound_host in {"0.0.0.0", "::"} else "")  # noqa: S104
     async with serving(app, listener, name="monitoring-api", most=_MOST_CONNECTIONS, stop_s=_STOP_S, tls=tls):
-        yield MonitorServer(url_of(listener, tls), bound_host, bound_port)
+        yield MonitorServer(url_of(listener, tls), url_of(listener, tls, advertised_host), bound_port)
 
 
 # All routes are coroutines, although they await nothing: a plain function would run on a thread, and the status belongs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final, Self
 from urllib.parse import quote
 
@@ -22,6 +23,9 @@ from headgate.core.errors import (
 )
 from headgate.net.clients import client_of
 
+RUN_HEADER: Final = "X-Headgate-Run"
+"""Names the run that a request is meant for."""
+
 _TIMEOUT_S: Final = 5.0
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses to ask, not to listen on
 _REFUSALS: Final[dict[str, type[HeadgateError]]] = {
@@ -35,14 +39,15 @@ _REFUSALS: Final[dict[str, type[HeadgateError]]] = {
 
 
 class MonitorClient:
-    """A client of one campaign's monitoring API; an async context manager. `address` is its URL."""
+    """A client of one campaign's monitoring API; an async context manager. `address` is its URL, `run_id` the run's."""
 
-    def __init__(self, settings: Settings, address: str | None = None) -> None:
+    def __init__(self, settings: Settings, address: str | None = None, run_id: str = "") -> None:
         """Prepare to ask.
 
         Args:
             settings: name host, port and token of the monitoring API.
             address: in place of host and port; then not answering is an error.
+            run_id: only this run is to answer.
 
         Raises:
             InvalidInputError: the address is none.
@@ -51,12 +56,19 @@ class MonitorClient:
         self.address = (address or monitor_address(settings)).rstrip("/")
         token = settings.monitor_token.get_secret_value()
         self._client = client_of(self.address, token, timeout_s=_TIMEOUT_S)
+        self.run_id = run_id
+        if run_id:
+            self._client.headers[RUN_HEADER] = run_id
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End its connections; legal twice."""
         await self._client.aclose()
 
     async def campaign(self) -> str | None:
@@ -82,11 +94,6 @@ class MonitorClient:
                 next_step="Give the address of a campaign's monitoring API with --url.",
             )
         return str(document["campaign"])
-
-    async def models(self) -> list[dict[str, Any]]:
-        """Return what the campaign says of its models."""
-        found: list[dict[str, Any]] = self._checked(await self._get("/status/models"))["models"]
-        return found
 
     async def task(self, task_id: str) -> dict[str, Any] | None:
         """Return what the campaign says of a task, None when it does not know it."""
@@ -122,34 +129,12 @@ class MonitorClient:
         """
         return self._checked(await self._get(path, query))
 
-    async def controls(self) -> dict[str, Any]:
-        """Return the controls in force, the log of their changes, newest first, and the revision of the latest."""
-        return self._checked(await self._get("/controls"))
-
-    async def steer(
-        self,
-        verb: str,
-        *,
-        model: str | None = None,
-        environment: str | None = None,
-        what: str | None = None,
-        value: object = None,
-        reason: str = "",
-        dry_run: bool = False,
-        revision: int | None = None,
-        operator: str = "",
-    ) -> dict[str, Any]:
+    async def steer(self, order: Mapping[str, Any], *, dry_run: bool = False, operator: str = "") -> dict[str, Any]:
         """Steer the campaign; return what was done, or with `dry_run` what would be.
 
         Args:
-            verb: what to do, such as `pause`; see `POST /controls`.
-            model: whose samples, as NAME@REVISION; with neither this nor an environment those of the whole run.
-            environment: in which these are.
-            what: for `set`, which control.
-            value: for `set`, its new value.
-            reason: told to whoever asks why.
+            order: the fields of `POST /controls`, such as `verb` and `model`.
             dry_run: change nothing.
-            revision: refuse where the control was changed after this revision; with `undo`, the change to undo.
             operator: in whose name a trusted service asks.
 
         Raises:
@@ -158,14 +143,10 @@ class MonitorClient:
             ControlChangedError: if somebody else was first.
             UnauthorizedError: if the token is missing, wrong, or may not steer.
         """
-        body = {
-            "verb": verb, "model": model, "environment": environment, "what": what, "value": value, "reason": reason,
-            "dry_run": dry_run, "revision": revision,
-        }  # fmt: skip
         headers = {"Content-Type": "application/json"} | ({"X-Headgate-Operator": operator} if operator else {})
         # A value that is no number is refused there, with a sentence; httpx would raise.
-        answer = await self._client.post("/controls", content=json.dumps(body), headers=headers)
-        return self._checked(self._let_in(answer))
+        body = json.dumps({**order, "dry_run": dry_run})
+        return self._checked(self._let_in(await self._client.post("/controls", content=body, headers=headers)))
 
     async def _get(self, path: str, query: dict[str, str] | None = None) -> httpx.Response:
         return self._let_in(await self._client.get(path, params=query))

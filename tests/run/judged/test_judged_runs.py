@@ -273,7 +273,7 @@ def test_a_defect_of_ours_stops_the_run_with_its_traceback_and_leaves_the_tasks_
 
 def test_while_the_disk_is_full_nothing_begins_and_afterwards_nothing_is_missing(world: JudgedWorld) -> None:
     async def fill(run: Run) -> None:
-        journal, is_full = run._journal.journal, False
+        journal, is_full = run.journal.journal, False
         for name in ("accept", "adopt", "open", "next_batch"):
             real = getattr(journal, name)
 

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from headgate.core import credible
 from headgate.core.errors import JournalError
 from headgate.durable import sqlite
-from headgate.durable.locks import FileLock, LockHeldError, is_locked
+from headgate.durable.locks import FileLock, LockHeldError, lock_of
 from headgate.placement.pool import Group, Pool
 from headgate.placement.request import Occupancy
 from headgate.placement.service.protocol import Outcome, WorkKind, WorkOrder
@@ -236,7 +236,7 @@ def read_journal(path: Path) -> tuple[Journalled, float]:
         JournalError: there is none, no ledger has it open, it cannot be read, or it is of a newer Headgate.
     """
     with suppress(OSError):  # a lock that this user may not look at says nothing
-        if path.exists() and not is_locked(_lock_of(path)):
+        if path.exists() and not lock_of(_lock_of(path))[0]:
             raise JournalError(f"no ledger runs: nobody has the journal {path} open")
     failing = sqlite.failing_as(JournalError, f"The journal {path} could not be read", path)
     with failing, contextlib.closing(sqlite.connected_to_read(path)) as db:

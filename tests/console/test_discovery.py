@@ -1,0 +1,350 @@
+"""The console finds the runs of a journal, watches and steers each, and sends its token to nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import math
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from pathlib import Path
+from socket import gethostname
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from headgate.cli.console import console
+from headgate.config import Settings
+from headgate.console import serve_console
+from headgate.console.discovery import KEPT_S, JournalSource, address_to_ask
+from headgate.console.findings import found_in
+from headgate.console.sources import Sources
+from headgate.core import Model, Secret
+from headgate.core.errors import InvalidInputError
+from headgate.core.events import MonitorStarted
+from headgate.durable.databases import PostgresAddress
+from headgate.models import serve
+from headgate.run import run_campaign
+from headgate.sampling import StaticRoster
+from headgate.storage import Journal, ServedRun
+from headgate.telemetry import new_registry, serve_monitor
+from tests.console import worlds
+from tests.console.conftest import settings
+
+TOKEN = "monitor-token"
+
+
+@asynccontextmanager
+async def running(made: Settings, base_url: str) -> AsyncIterator[tuple[str, asyncio.Event]]:
+    """Give the address of a real run's monitoring API, as a flow run serves it, and what stops the run."""
+    stop = asyncio.Event()
+    started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    class Listening:
+        handlers: ClassVar = {MonitorStarted: lambda recorded: started.set_result(recorded.event.address)}
+
+        def close(self) -> None: ...
+
+    roster = StaticRoster((Model("baseline-random", base_url=base_url),))
+    task = asyncio.create_task(run_campaign(made, roster=roster, stop=stop, sinks=[Listening()]))
+    try:
+        await asyncio.wait({task, started}, return_when=asyncio.FIRST_COMPLETED)
+        yield await started, stop
+    finally:
+        stop.set()
+        await task
+
+
+def campaign(folder: Path, name: str, **further: Any) -> Settings:
+    given = {
+        "campaign": name, "environments": ("affine:abd",), "rates": {"*": 8_000.0}, "enable_monitoring": True,
+        "monitor_port": 0, "monitor_token": TOKEN, "drain_timeout_s": 1.0, **further,
+    }  # fmt: skip
+    return settings(folder, **given)
+
+
+class Viewer:
+    """Somebody who looks at a console."""
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self.http = http
+
+    async def text(self, path: str = "/") -> str:
+        return html.unescape((await self.http.get(path, headers={"Accept": "text/html"})).text)
+
+    async def until(self, *said: str) -> str:
+        """Return the first page, as soon as it says all of this, before 20 seconds are over."""
+        async with asyncio.timeout(20):
+            while True:
+                text = await self.text()
+                if all(words in text for words in said):
+                    return text
+                await asyncio.sleep(0.2)
+
+    async def steer(self, **form: str) -> httpx.Response:
+        return await self.http.post("/steer", data=form, headers={"Authorization": "Bearer x"})
+
+
+@asynccontextmanager
+async def looking(made: Settings, **watched: Any) -> AsyncIterator[Viewer]:
+    async with (
+        serve_console(made, port=0, journals=[made.journal], **watched) as address,
+        httpx.AsyncClient(base_url=address) as http,
+    ):
+        yield Viewer(http)
+
+
+@pytest.fixture(params=["folder", pytest.param("postgres", marks=pytest.mark.slow)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where journals are: a folder, or a database."""
+    url: str = request.getfixturevalue("postgres_url") if request.param == "postgres" else str(tmp_path / "journal")
+    return url
+
+
+async def test_runs_of_one_journal_are_found_watched_steered_and_seen_to_end(tmp_path: Path, place: str) -> None:
+    nightly, daily = (campaign(tmp_path, name, journal=place) for name in ("nightly", "daily"))
+    async with AsyncExitStack() as stack:
+        base_url = (await stack.enter_async_context(serve())).base_url
+        viewer = await stack.enter_async_context(looking(nightly))
+        assert "serves its monitoring API now" in await viewer.text()
+        first, _ = await stack.enter_async_context(running(nightly, base_url))
+        second, stop = await stack.enter_async_context(running(daily, base_url))
+        assert first != second
+        text = await viewer.until("nightly", "daily", "3 of 3 parts answer")
+        assert f"/matrix?run={quote(first)}" in text
+
+        sure = {"verb": "pause", "reason": "new disks", "sure": "yes"}
+        assert "Done." in (await viewer.steer(run=second, **sure)).text
+        async with httpx.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}) as http:
+            paused = {run: len((await http.get(f"{run}/controls")).json()["controls"]) for run in (first, second)}
+        assert paused == {first: 0, second: 1}
+
+        stop.set()
+        text = await viewer.until('<span class="chip warn">ended</span>')
+        assert '<span class="chip bad">' not in text
+        again, _ = await stack.enter_async_context(running(daily, base_url))
+        await viewer.until(quote(again), "3 of 3 parts answer")
+
+
+@asynccontextmanager
+async def spy() -> AsyncIterator[tuple[int, list[bytes]]]:
+    """Give the port of a server on every address of this machine, and what it is asked."""
+    heard: list[bytes] = []
+
+    async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(hear, "0.0.0.0", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1], heard
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    with closing(Journal(settings(tmp_path).journal, "main")) as journal:  # type: ignore[arg-type]
+        yield journal
+
+
+def said(address: str, machine: str = "", *, campaign: str = "main", run_id: str = "r-1", at: float = 0.0) -> ServedRun:
+    return ServedRun(campaign, run_id, address, machine or gethostname(), at or time.time())
+
+
+async def test_the_token_is_sent_to_no_host_that_the_operator_did_not_name(tmp_path: Path, journal: Journal) -> None:
+    made = settings(tmp_path, monitor_token=TOKEN)
+    async with spy() as (port, heard):
+        # Both lead to the spy: one is no loopback address, the other is loopback of another machine.
+        for address, machine, why in (
+            (f"http://0.0.0.0:{port}", "", "console_hosts does not name 0.0.0.0"),
+            (f"http://127.0.0.1:{port}", "elsewhere", "it listens on loopback of elsewhere"),
+        ):
+            journal.announce(said(address, machine))
+            async with looking(made) as viewer:
+                text = await viewer.until("Campaign main runs and is not watched", f"{address}: {why}")
+                assert await viewer.text("/matrix") != ""
+            assert heard == []
+            assert "1 of 1 part answer" in text
+        journal.announce(said(f"http://0.0.0.0:{port}"))
+        async with looking(made.model_copy(update={"console_hosts": ("0.0.0.*",)})) as viewer:
+            await viewer.until("Campaign http://0.0.0.0")
+        assert f"Bearer {TOKEN}".encode() in heard[0]
+
+
+HERE = "box"
+ADDRESSES = {
+    "http://127.0.0.1:8765": "http://127.0.0.1:8765",
+    "http://127.1:8765/": "http://127.0.0.1:8765",
+    "https://[::1]:1": "https://[::1]:1",
+    "http://LOCALHOST:9": "http://localhost:9",
+    "http://[::ffff:127.0.0.1]:9": "http://127.0.0.1:9",
+    "http://box:9": "http://127.0.0.1:9",  # whatever a name server says of it
+    "http://node-7.internal:9": "http://node-7.internal:9",
+    "http://worker:9": "http://worker:9",
+    "http://10.0.3.4:9": "http://10.0.3.4:9",
+    "http://node-7.internal.evil.example:9": "does not name",
+    "http://node-7.x.internal:9": "does not name",
+    "http://10.0.3.4.evil.example:9": "does not name",
+    "http://3232235777:9": "does not name 192.168.1.1",
+    "http://[2001:db8::1]:9": "does not name 2001:db8::1",
+    "http://evil.example:9": "does not name",
+    "http://worker:9@evil.example:9": "no http://HOST:PORT",
+    "http://127.0.0.1:9\\@evil.example:9": "no http://HOST:PORT",
+    "http://user:secret@127.0.0.1:9": "no http://HOST:PORT",
+    "http://127.0.0.1:9/v1/messages": "no http://HOST:PORT",
+    "http://127.0.0.1:9?x=1": "no http://HOST:PORT",
+    "http://169.254.169.254:80": "no http://HOST:PORT",
+    "http://metadata:80": "no http://HOST:PORT",
+    "http://127.0.0.1": "no http://HOST:PORT",
+    "http://127.0.0.1:0": "no http://HOST:PORT",
+    "http://127.0.0.1:99999": "no http://HOST:PORT",
+    "ftp://127.0.0.1:9": "no http://HOST:PORT",
+    "file:///etc/passwd": "no http://HOST:PORT",
+    "127.0.0.1:9": "no http://HOST:PORT",
+    "http://w\u00f6rker:9": "no http://HOST:PORT",
+    "http://:9": "no http://HOST:PORT",
+}
+
+
+def test_an_address_of_a_journal_is_asked_only_where_the_token_may_go() -> None:
+    for address, expected in ADDRESSES.items():
+        try:
+            asked = address_to_ask(said(address, HERE), ("node-*.internal", "10.0.*.*", "w*"), HERE)
+        except InvalidInputError as error:
+            asked = str(error)
+        assert expected in asked, address
+        assert expected.startswith("http") == asked.startswith("http"), address
+    for address in ("http://127.0.0.1:9", "http://localhost:9"):
+        with pytest.raises(InvalidInputError, match="it listens on loopback of other"):
+            address_to_ask(said(address, "other"), (), HERE)
+
+
+async def test_what_is_meant_for_a_run_that_has_ended_reaches_no_other_one(tmp_path: Path, journal: Journal) -> None:
+    made = settings(tmp_path, monitor_token=TOKEN)
+    status = worlds.large_status(2, 2)
+    steered = Steered()
+    async with serve_monitor(
+        lambda: status, new_registry(), port=0, token=Secret(TOKEN), run_id="r-2", steering=steered
+    ) as server:
+        address = server.address
+        journal.announce(said(address, run_id="r-1"))  # it was killed, and another run has its port
+        async with looking(made) as viewer:
+            await viewer.until("another run answers here, not 'r-1'")
+            form = {"run": address, "verb": "pause", "reason": "x", "sure": "yes"}
+            assert "another run answers here" in (await viewer.steer(**form)).text
+            assert steered.orders == []
+            journal.announce(said(address, run_id="r-2"))
+            await viewer.until("2 of 2 parts answer")
+            gone = await viewer.steer(**form, run_id="r-1")
+            assert (gone.status_code, "another run has the address by now" in gone.text) == (404, True)
+            assert steered.orders == []
+            assert (await viewer.steer(**form, run_id="r-2")).status_code == 200
+            assert [order["verb"] for order in steered.orders] == ["pause"]
+
+
+class Steered:
+    """Keeps what a run is ordered."""
+
+    def __init__(self) -> None:
+        self.orders: list[dict[str, Any]] = []
+
+    def document(self) -> dict[str, Any]:
+        return {"revision": 0, "controls": [], "log": []}
+
+    async def steer(self, document: dict[str, Any], by: str, *, dry_run: bool) -> dict[str, Any]:
+        self.orders.append(document)
+        return {"did": "paused"}
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> dict[ServedRun, bool]:
+    """What a journal says of runs."""
+    said: dict[ServedRun, bool] = {}
+    monkeypatch.setattr("headgate.console.discovery.served_runs", lambda _: dict(said))
+    return said
+
+
+@pytest.mark.parametrize(
+    ("has_died", "shown"),
+    [
+        (False, ("warn", "it left its journal; its log says how it ended")),
+        (True, ("bad", "nothing listens at")),
+    ],
+)
+async def test_how_a_run_ended_is_told_where_it_is_known(
+    tmp_path: Path, told: dict[ServedRun, bool], has_died: bool, shown: tuple[str, str]
+) -> None:
+    sources, status = Sources(), worlds.large_status(2, 2)
+    journal = JournalSource(settings(tmp_path).journal, settings(tmp_path), sources)  # type: ignore[arg-type]
+    sources.add(journal)
+    async with serve_monitor(lambda: status, new_registry(), port=0, run_id="r-1") as server:
+        run = said(server.address, campaign=status.campaign)
+        told[run] = True
+        await sources.fresh()
+        assert [source.name for source in sources.of("run")] == [status.campaign]
+        assert sources.of("run")[0].is_up
+    told.clear()
+    told |= {run: False} if has_died else {}
+    for source in [journal, *sources.of("run")]:
+        await source.poll(now=True)
+    (finding,) = (finding for source in sources.all for finding in found_in(source))
+    assert (finding.severity, finding.holds[: len(shown[1])]) == shown
+    (ended,) = sources.of("run")
+    assert ended.wait_s == math.inf  # it is asked no more
+    told[said("http://127.0.0.1:9", campaign=status.campaign, run_id="r-2", at=time.time() + 1)] = True
+    await journal.poll(now=True)
+    assert [source.address for source in sources.of("run")] == ["http://127.0.0.1:9"]
+    await journal.close()
+    assert sources.all == (journal,)
+
+
+async def test_a_run_that_ended_is_forgotten_after_a_shift(tmp_path: Path, told: dict[ServedRun, bool]) -> None:
+    sources, status = Sources(), worlds.large_status(2, 2)
+    journal = JournalSource(settings(tmp_path).journal, settings(tmp_path), sources)  # type: ignore[arg-type]
+    async with serve_monitor(lambda: status, new_registry(), port=0, run_id="r-1") as server:
+        told[said(server.address, campaign=status.campaign)] = True
+        await journal.poll(now=True)
+        (run,) = sources.of("run")
+        await run.poll()
+    told.clear()
+    await journal.poll(now=True)
+    await run.poll(now=True)
+    assert (run.is_gone, run.is_over) == (True, True)
+    assert run.down_since is not None
+    run.down_since -= KEPT_S + 1
+    await journal.poll(now=True)
+    assert sources.of("run") == []
+
+
+def test_the_command_looks_into_the_journals_it_is_given_or_into_that_of_its_settings(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown: list[dict[str, Any]] = []
+
+    @asynccontextmanager
+    async def served(_: Settings, **watched: Any) -> AsyncIterator[str]:
+        shown.append(watched)
+        yield "http://127.0.0.1:8770"
+
+    monkeypatch.setattr("headgate.cli.console.serve_console", served)
+    monkeypatch.setattr("headgate.cli.console.stop_on_signals", lambda stop: stop.set())
+    console()
+    console(journal=("here", "postgresql://ops:secret@db.example/headgate"))
+    console(run=("http://127.0.0.1:8765",))
+    found = [([str(place) for place in one["journals"]], list(one["runs"])) for one in shown]
+    assert found == [
+        ([".headgate/journal"], []),
+        (["here", "postgresql://db.example/headgate"], []),
+        ([], ["http://127.0.0.1:8765"]),
+    ]
+
+
+def test_a_console_beside_a_run_is_given_the_password_of_its_journal() -> None:
+    address = PostgresAddress("postgresql://ops:p%40ss@db.example:5433/headgate?sslmode=require")
+    given = PostgresAddress(address.url())
+    assert (str(given), given.parameters()) == (str(address), address.parameters())
+    assert given.parameters()["password"] == "p@ss"

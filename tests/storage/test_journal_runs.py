@@ -1,0 +1,114 @@
+"""Runs say in their journal where they are asked; who looks for them finds those that live."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from headgate.durable.databases import PostgresAddress
+from headgate.durable.locks import lock_of
+from headgate.storage import Journal, JournalPlace, ServedRun, served_runs
+from headgate.storage.journal_postgres import PostgresJournal
+
+RUN = ServedRun("main", "r-1", "http://worker-1:8765", "worker-1", 1_767_225_600.0)
+OTHER = ServedRun("odd name/2", "r-2", "http://10.0.0.7:41234", "worker-2", 1_767_225_700.0)
+
+
+def killed(journal: Journal, place: JournalPlace) -> None:
+    """Have the holder of a journal be gone as by a kill, and the time pass after which that is known."""
+    if isinstance(journal._db, PostgresJournal):
+        assert isinstance(place, PostgresAddress)
+        with psycopg.connect(**place.parameters()) as database:
+            database.execute("UPDATE headgate_journal_main.holders SET lease_s = -60")
+        journal._db._disconnect()
+    else:
+        os.close(journal._db.holders._lock._handle)  # type: ignore[attr-defined]
+
+
+def test_runs_of_all_campaigns_are_found_while_they_live(place: JournalPlace) -> None:
+    assert served_runs(place) == {}
+    with closing(Journal(place, "main")) as main, closing(Journal(place, "odd name/2")) as other:
+        assert served_runs(place) == {}  # they serve nothing
+        main.announce(RUN)
+        other.announce(OTHER)
+        assert served_runs(place) == {RUN: True, OTHER: True}
+        main.announce(moved := RUN._replace(address="http://w:1"))
+        assert served_runs(place) == {moved: True, OTHER: True}
+    assert served_runs(place) == {}
+
+
+def test_a_run_that_was_killed_is_told_from_one_that_closed_its_journal(place: JournalPlace) -> None:
+    journal = Journal(place, "main")
+    journal.announce(RUN)
+    killed(journal, place)
+    assert served_runs(place) == {RUN: False}
+
+
+@pytest.mark.slow
+def test_a_holder_that_was_thought_dead_says_it_again_when_it_is_back(postgres_place: PostgresAddress) -> None:
+    with closing(Journal(postgres_place, "main")) as journal:
+        journal.announce(RUN)
+        with psycopg.connect(**postgres_place.parameters()) as database:
+            database.execute("DELETE FROM headgate_journal_main.holders")
+            database.execute("UPDATE headgate_journal_main.turn SET buried = buried + 1")
+        assert served_runs(postgres_place) == {}
+        journal.history(RUN.started_at)  # any transaction
+        assert set(served_runs(postgres_place)) == {RUN}
+
+
+@pytest.mark.slow
+def test_a_journal_of_an_earlier_version_has_no_runs_and_is_upgraded_when_it_is_opened(
+    postgres_place: PostgresAddress,
+) -> None:
+    Journal(postgres_place, "main").close()
+    with psycopg.connect(**postgres_place.parameters()) as database:
+        database.execute("ALTER TABLE headgate_journal_main.holders DROP COLUMN said")
+    assert served_runs(postgres_place) == {}
+    with closing(Journal(postgres_place, "main")) as journal:
+        journal.announce(RUN)
+        assert set(served_runs(postgres_place)) == {RUN}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: text.replace('"r-1"', "1"),
+        lambda text: text.replace("http://worker-1:8765", "http://" + "w" * 1_000),
+        lambda text: text.replace("1767225600.0", "true"),
+        lambda _: "[]",
+        lambda _: "\x00\xff",
+    ],
+)
+def test_what_no_run_says_is_passed_over(tmp_path: Path, said: Callable[[str], Any]) -> None:
+    with closing(Journal(tmp_path, "main")) as journal:
+        journal._db.holders.announce(said(json.dumps(RUN)))
+        assert served_runs(tmp_path) == {}
+
+
+def test_runs_are_found_in_a_folder_that_can_only_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = os.open
+
+    def read_only(path: Any, flags: int, *more: Any, **further: Any) -> int:
+        assert not flags & (os.O_RDWR | os.O_WRONLY | os.O_CREAT), f"{path} is opened to be written"
+        return opened(path, flags, *more, **further)
+
+    with closing(Journal(tmp_path, "main")) as journal:
+        journal.announce(RUN)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", read_only)
+            assert set(served_runs(tmp_path)) == {RUN}
+
+
+def test_what_is_said_anew_leaves_nothing_of_what_was_said_before(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path, "main")) as journal:
+        for said in ("a long sentence", "short", ""):
+            journal._db.holders.announce(said)
+            assert lock_of(tmp_path / "main" / "holders" / journal.holder) == (True, said)
