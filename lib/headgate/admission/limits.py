@@ -12,12 +12,12 @@ from headgate.admission.accounts import Account, Accounts, KeyState, Provider
 from headgate.admission.breaker import BreakerRule
 from headgate.admission.classify import OutcomeKind, RequestOutcome
 from headgate.admission.effects import Effects
-from headgate.admission.items import ProviderModel, RequestKey, RequestLease, Ticket
+from headgate.admission.items import Domain, ProviderModel, RequestKey, RequestLease, Ticket
 from headgate.admission.laws import LimitChange, LimitLaw
 from headgate.admission.rate_learner import RateLearner
 from headgate.admission.rates import RateScope
 from headgate.core.errors import InvalidSettingError
-from headgate.core.rates import ModelRates
+from headgate.core.rates import ModelRates, RateLimits
 
 _LEAST_TICK_S: Final = 0.001
 """A law that says `now` again and again must not keep the timer busy."""
@@ -122,7 +122,7 @@ class Limits:
         if account.caps.get(alias) != cap:
             account.caps[alias] = cap
             self._effects.registered(account, alias)
-        self.accounts.state(account, alias, rates, now)
+        self.accounts.scopes.state(account, alias, rates, now)
         self._recap(account, now)
         return account
 
@@ -131,7 +131,7 @@ class Limits:
         account = self.accounts.by_name.get(name)
         if account is None or account.caps.pop(alias, None) is None:
             return None
-        self.accounts.state(account, alias, None, now)
+        self.accounts.scopes.state(account, alias, None, now)
         self._recap(account, now)
         return account
 
@@ -223,14 +223,21 @@ class Limits:
         elif outcome.kind is OutcomeKind.SUCCESS and learner.answered(lease.acquired_at, outcome, now):
             self.accounts.scopes.learn(account, learner, now, is_empty=False)
 
-    def learnt(self, key: RequestKey, ceiling: int, now: float) -> Account | None:
-        """Take over a ceiling that other processes have found; return the account, None if it is not registered."""
-        state = self.accounts.key(key)
+    def learnt(self, name: ProviderModel, of: str, limit: int, now: float) -> Account | None:
+        """Take over what other processes have found; return the account, None if it is not registered."""
+        units = RateLimits._fields
+        state = self.accounts.key(RequestKey(name) if of in units else RequestKey(name, Domain(of)))
         if state is None:
             return None
-        self._tell(state, state.law.learnt(ceiling, now))
-        self.schedule(state.account, now)
-        return state.account
+        account = state.account
+        if of not in units and limit:
+            self._tell(state, state.law.learnt(limit, now))
+        elif of in units and self._learns_rates:
+            account.learner = account.learner or RateLearner(now)
+            account.learner.heard(units.index(of), limit or math.inf, now)
+            self.accounts.scopes.learn(account, account.learner, now, is_empty=False)
+        self.schedule(account, now)
+        return account
 
     # What time changes.
 

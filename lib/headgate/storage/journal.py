@@ -417,7 +417,7 @@ class Journal:
 
     def share_limits(self, reports: Mapping[LimitKey, LimitReport], now: float) -> dict[LimitKey, LimitShare]:
         """Tell what was learnt of providers' limits; return what may be taken for each of which anything is known."""
-        if not any(each.ceiling or each.is_rated for each in reports.values()) and self._limits.is_empty():
+        if not any(each.limit or each.is_rated for each in reports.values()) and self._limits.is_empty():
             return {}
         with self._transaction():
             return self._limits.share(reports, now)
