@@ -255,7 +255,7 @@ class AdmissionController:
                 self._limits.grow(key, now)
             self._limits.schedule(due, now)
             self._hand_over(due, now)
-        self._agenda.refresh()
+        self._agenda.changes_at = self._agenda.next_at()
 
     # Decisions.
 
@@ -446,7 +446,8 @@ class AdmissionController:
                 waiters.close(key)
 
     def _forget(self, account: Account, now: float) -> None:
-        self._limits.forget(account, now)
+        self._agenda.set_due(account, math.inf)
+        self.accounts.forget(account, now)
         self._watch.forget(account)
 
     def validate(self, now: float) -> None:

@@ -84,7 +84,6 @@ class LoopAlarm:
 
 
 Ts = TypeVarTuple("Ts")
-
 Listener = Callable[[RequestKey, Pressure | None], None]
 """Told a key whose pressure changed, and the pressure now; returns at once. Runs where the change was made."""
 

@@ -68,10 +68,6 @@ class Agenda:
             heapq.heappop(accounts)
         return min(deadlines[0][0] if deadlines else math.inf, accounts[0][0] if accounts else math.inf)
 
-    def refresh(self) -> None:
-        """Find out when something is due next, after what was due has been taken out."""
-        self.changes_at = self.next_at()
-
     def pop_expired(self, now: float) -> Ticket | None:
         """Take out and return a waiting ticket whose deadline has come."""
         while self._deadlines and self._deadlines[0][0] <= now:
@@ -149,11 +145,6 @@ class Limits:
             provider.slots = math.inf if slots is None else slots
             self._effects.slots_changed(name, before, slots)
         return provider
-
-    def forget(self, account: Account, now: float) -> None:
-        """Drop an account that nobody may ask and that nothing is in flight at."""
-        self.agenda.set_due(account, math.inf)
-        self.accounts.forget(account, now)
 
     def _recap(self, account: Account, now: float) -> None:
         """Take the smallest cap of an account's aliases into force."""

@@ -101,8 +101,7 @@ class RateLearner:
         self._usual = 0.0
         # What is learnt, and how the limit grows from it.
         self._known = 0.0
-        self._measured: list[list[float]] = []
-        self._seen: list[float] = []
+        self._measured, self._seen = list[list[float]](), list[float]()
         self._echoes = self._failures = 0
         self._rest_s, self._rests_until = _REST_S, -math.inf
         self._steps = self._even_steps = self._step_amount = 0
@@ -186,12 +185,9 @@ class RateLearner:
             self._echoes += 1
             if self._echoes > 2:
                 self._known, self._even_steps = self._known / 2, 0
-        self._keep_to(self._known, now)
-        self.is_heard = False
-
-    def _keep_to(self, limit: float, now: float) -> None:
-        self.limit = limit
+        self.limit = self._known
         self._steps, self._step_at = 0, now + _STEP_S
+        self.is_heard = False
 
     def heard(self, unit: int, limit: float, now: float) -> None:
         """Keep to this process's part of what others have learnt, and ask for more from there.
@@ -210,7 +206,8 @@ class RateLearner:
         self.unit, self._known, self._even_steps = unit, limit / grown, _EVEN_STEPS
         self._measured.clear()
         self._step_amount = self._amounts[unit]
-        self._keep_to(limit, now)
+        self.limit = limit
+        self._steps, self._step_at = 0, now + _STEP_S
         self.is_heard = True
 
     def _measure(self, rates: list[float]) -> None:

@@ -31,7 +31,6 @@ from headgate.core.events import Emit
 from headgate.core.status import RequestStatus
 from headgate.models import RetryPolicy
 from headgate.run.batch_lane import BatchLane
-from headgate.run.budgets.account import BudgetStop
 from headgate.run.budgets.conversation import reply_length
 from headgate.run.budgets.keeper import Budgets
 from headgate.run.served import ServedModels
@@ -338,10 +337,7 @@ class RequestSide:
             if self._stop_of(alias) is None:
                 changed(key, self.admission.pressure(key))
 
-        def stopped(alias: str, _: BudgetStop | None) -> None:
-            told(alias)
-
-        self.budgets.changed = stopped
+        self.budgets.changed = lambda alias, _: told(alias)
         if self.engines is not None:
             self.engines.changed = told
         for alias in self._keys:

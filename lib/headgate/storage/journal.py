@@ -33,6 +33,7 @@ from headgate.core import (
     task_id_of,
 )
 from headgate.core.errors import JournalError
+from headgate.core.rates import RateLimits
 from headgate.durable.databases import PostgresAddress
 from headgate.durable.locks import is_locked
 from headgate.storage.controls import ControlBook, ControlChange, ControlOrder
@@ -421,6 +422,10 @@ class Journal:
             return {}
         with self._transaction():
             return self._limits.share(reports, now)
+
+    def learnt_rates(self, now: float) -> dict[tuple[str, ...], RateLimits]:
+        """Return the limits per minute that processes of the journal have learnt, by provider and model."""
+        return self._limits.rates(now)
 
     def pauses(self) -> dict[str, tuple[int, float]]:
         """Return (level, paused until) by model, whichever process paused it."""

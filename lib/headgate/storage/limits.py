@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from headgate.core import DAY_S, credible
-from headgate.core.rates import RateLimits
+from headgate.core.rates import NO_RATES, RateLimits
 from headgate.storage.journal_database import JournalDatabase
 
 _POSSIBLE: Final = {unit: (1 if unit == "requests_per_minute" else 100, 10**9) for unit in RateLimits._fields}
@@ -76,11 +76,7 @@ class LimitBook:
 
     def share(self, reports: Mapping[LimitKey, LimitReport], now: float) -> dict[LimitKey, LimitShare]:
         """Take reports and return the shares of what is known; inside of a write transaction."""
-        known = {
-            LimitKey(*key): total
-            for *key, total, at in self._db.run("limits")
-            if at > now - DAY_S and credible(at, now) == at
-        }
+        known = self._known(now)
         sharers = self._sharers()
         shares: dict[LimitKey, LimitShare] = {}
         for key, report in reports.items():
@@ -103,6 +99,18 @@ class LimitBook:
                 self._db.run("share_limit", (*key, self._me))
             shares[key] = LimitShare(total and max(1, min(total, most) // count), count, ignored)
         return shares
+
+    def rates(self, now: float) -> dict[tuple[str, ...], RateLimits]:
+        """Return the limits per minute that are learnt, by provider and model."""
+        found: dict[tuple[str, ...], RateLimits] = {}
+        for key, total in self._known(now).items():
+            if key.domain in _POSSIBLE and total:
+                found[key[:2]] = found.get(key[:2], NO_RATES)._replace(**{key.domain: total})
+        return found
+
+    def _known(self, now: float) -> dict[LimitKey, int]:
+        rows = self._db.run("limits")
+        return {LimitKey(*key): total for *key, total, at in rows if at > now - DAY_S and credible(at, now) == at}
 
     def leave(self) -> None:
         """Leave what this process takes to the others; inside of a write transaction."""
