@@ -15,6 +15,7 @@ from headgate.config import Settings
 from headgate.core import Model, SystemClock
 from headgate.core.events import Event, SharedLimitIgnored
 from headgate.core.rates import ModelRates, RateLimits
+from headgate.core.status import RateStatus
 from headgate.run.health import Health
 from headgate.run.learning import SharedLearning
 from headgate.run.request_side import RequestSide
@@ -93,6 +94,21 @@ async def test_a_process_begins_at_its_part_of_the_ceiling_that_the_others_have_
     second.journal.close()
     await first.learning.share()
     assert first.limit()[1] == ceiling
+
+
+@pytest.mark.parametrize("is_rated", [False, True])
+async def test_what_was_granted_since_a_refusal_is_shared_and_no_ceiling_where_the_minute_was_used_up(
+    started: Callable[[], Process], monkeypatch: pytest.MonkeyPatch, *, is_rated: bool
+) -> None:
+    first = started()
+    (status,) = first.requests.status()
+    rate = RateStatus("model", "tokens_per_minute", 9e4, 1.0, 0.0, 0.0, is_told=False, is_learnt=True, learnt=6e4)
+    said = replace(status, ceiling=4, limit=38, rates=(rate,) if is_rated else ())
+    monkeypatch.setattr(first.requests, "status", lambda: (said,))
+    await first.learning.share()
+    second = started()
+    await second.learning.share()
+    assert second.limit()[1] == (None if is_rated else 19)
 
 
 async def test_processes_take_equal_parts_of_a_limit_per_minute(started: Callable[[Model], Process]) -> None:

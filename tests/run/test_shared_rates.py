@@ -66,8 +66,8 @@ class Process:
         parts = SimpleNamespace(journal=self._journal, requests=self, now=lambda: NOW + site.agenda.now)
         self._learning = SharedLearning(parts, SimpleNamespace())  # type: ignore[arg-type]
         self.admission = SimpleNamespace(
-            learnt=lambda *of: self._rule.learnt(*of, site.agenda.now),
-            set_rate_share=lambda *of: self._rule.set_rate_share(*of, site.agenda.now),
+            learnt=lambda name, of, limit: self._rule.learnt(name, of, limit, site.agenda.now),
+            set_rate_share=lambda name, share: self._rule.set_rate_share(name, share, site.agenda.now),
         )
         self._is_over = False
         self._share()
