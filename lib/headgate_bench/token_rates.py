@@ -121,6 +121,14 @@ class ControllerRule:
         """Return what the controller knows."""
         return self._controller.accounts.statuses(now)
 
+    def learnt(self, name: ProviderModel, of: str, limit: int, now: float) -> None:
+        """Take over what other processes have learnt."""
+        self._controller.learnt(name, of, limit, now)
+
+    def set_rate_share(self, provider: str, share: float, now: float) -> None:
+        """Have a part of what the roster states."""
+        self._controller.set_rate_share(provider, share, now)
+
     def next_at(self, now: float) -> float:
         """Return when the controller wants to know the time."""
         return max(now, self._controller.changes_at)
@@ -228,18 +236,18 @@ class OracleRule:
         return now + 0.05
 
 
-class _Backlog:
-    """Keeps requests of every group waiting in front of a provider. Owned by one run."""
+class Backlog:
+    """Keeps requests of every group waiting in front of a provider, which others may ask too. Owned by one run."""
 
-    def __init__(self, case: RatedCase, make_rule: Callable[[MinuteBuckets], Rule], seed: int, waiting: int) -> None:
-        self.agenda = Agenda()
+    def __init__(
+        self, case: RatedCase, provider: RatedProvider, agenda: Agenda, rule: Rule, seed: int, waiting: int = 64
+    ) -> None:
+        self.agenda = agenda
         self._case = case
-        self._provider = RatedProvider(case, seed)
-        self._rule = make_rule(self._provider.buckets)
+        self._provider = provider
+        self._rule = rule
         self._jitter = random.Random(seed)
         self._alarm = -1.0
-        for at, _ in case.limits[1:]:
-            self.agenda.at(at, partial(self._provider.follow, at))
         for group in case.groups:
             for _ in range(waiting):
                 self._begin(group.name)
@@ -288,15 +296,14 @@ class _Backlog:
         self._rule.ask(request, self.agenda.now)
         self.fill()
 
-    def run(self) -> RatedRecord:
-        """Return what happened until the end."""
-        self.agenda.at(0.0, self.fill)
-        self.agenda.run(self._case.seconds)
-        return self._provider.record
-
 
 def play_rated(
     case: RatedCase, make_rule: Callable[[MinuteBuckets], Rule], *, seed: int, waiting: int = 64
 ) -> RatedRecord:
     """Return what a rule gets from a provider that counts per minute. Exact: the same for the same seed."""
-    return _Backlog(case, make_rule, seed, waiting).run()
+    provider, agenda = RatedProvider(case, seed), Agenda()
+    for at, _ in case.limits[1:]:
+        agenda.at(at, partial(provider.follow, at))
+    agenda.at(0.0, Backlog(case, provider, agenda, make_rule(provider.buckets), seed, waiting).fill)
+    agenda.run(case.seconds)
+    return provider.record

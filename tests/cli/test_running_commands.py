@@ -17,7 +17,7 @@ from headgate.cli.run import _short_of_tasks
 from headgate.config import Settings
 from headgate.core import Sample
 from headgate.reports import missing_lines
-from headgate.storage import Journal, Opening, open_store
+from headgate.storage import Journal, LimitKey, LimitReport, Opening, open_store
 from tests.cli.conftest import Command
 
 
@@ -265,6 +265,19 @@ def test_verify_exits_with_4_on_a_part_that_was_changed(headgate: Command, sampl
 def test_plan_uses_the_measured_durations(headgate: Command, sampled) -> None:
     said = headgate("plan", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--json")
     assert said.document["is_measured"] == {"affine:sat-hard": True}
+
+
+def test_plan_counts_the_limits_per_minute_that_runs_have_learnt(
+    headgate: Command, sampled, tmp_path: Path, endpoint: str
+) -> None:
+    key = LimitKey(endpoint.rstrip("/"), "baseline-solver", "requests_per_minute")
+    place, campaign = tmp_path / ".headgate" / "journal", Settings().campaign
+    assert Journal.is_there(place, campaign), "the run has left one"
+    with contextlib.closing(Journal(place, campaign)) as journal:
+        journal.share_limits({key: LimitReport(8, None, 2)}, time.time())
+    said = headgate("plan", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--set", "rates=*=600", "--json")
+    found = {limit["name"]: limit["carries_per_day"] for limit in said.document["limits"]}
+    assert found["requests_per_minute model solver@main, learnt from refusals"] == 2 * 1_440
 
 
 def test_plan_says_what_a_day_costs_and_why_auto_asks_at_once(headgate: Command, sampled) -> None:

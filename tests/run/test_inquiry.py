@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from headgate.config import Settings
 from headgate.core import errors
 from headgate.core.events import TaskOpened, TaskStarted
 from headgate.core.status import RateStatus
 from headgate.run import Run
-from headgate.run.inquiry import with_requests
+from headgate.run.inquiry import capacity_plan, with_requests
 from headgate.scheduling import Explanation
 from headgate.simulation import LoopClock, ServiceTime
 from tests.run.run_world import World, models
@@ -134,3 +135,17 @@ def test_a_sample_that_waits_for_a_limit_per_minute_hears_which_one_binds() -> N
     found = with_requests(Explanation("t-1", "running", "none", "it runs"), "large@main", [asked], now=10.0)
     assert (found.gate, found.until) == ("request_admission", 14.0)
     assert found.reason.endswith("wait (output_tokens_per_minute of its organisation acme)")
+
+
+@pytest.mark.parametrize(
+    ("is_heard", "source"), [(False, "learnt from refusals"), (True, "learnt from refusals of other processes")]
+)
+def test_a_limit_per_minute_that_nobody_states_says_whose_refusals_show_it(*, is_heard: bool, source: str) -> None:
+    rate = RateStatus(
+        "model large at a", "tokens_per_minute", 8e3, 0.5, 0.0, 0.0, is_told=False, is_learnt=True, is_heard=is_heard
+    )
+    asked = request_status(1, models=("large@main",), pressure=rate.unit, cooldown_s=4.0, rates=(rate,))
+    found = with_requests(Explanation("t-1", "running", "none", "it runs"), "large@main", [asked], now=10.0)
+    assert found.reason.endswith(f"wait (tokens_per_minute of its model large at a, {source})")
+    runtime = capacity_plan(Settings(), [], [asked]).runtime["tokens_per_minute model large at a"]
+    assert (runtime.value, runtime.detail) == (8e3, source)

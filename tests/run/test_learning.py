@@ -13,12 +13,14 @@ import pytest
 from headgate.admission import Correlation, OutcomeKind, RequestLease, RequestOutcome
 from headgate.config import Settings
 from headgate.core import Model, SystemClock
+from headgate.core.events import Event, SharedLimitIgnored
 from headgate.core.rates import ModelRates, RateLimits
+from headgate.core.status import RateStatus
 from headgate.run.health import Health
 from headgate.run.learning import SharedLearning
 from headgate.run.request_side import RequestSide
 from headgate.sampling import ModelSampler, SamplingRules
-from headgate.storage import Journal, JournalThread
+from headgate.storage import Journal, JournalThread, LimitKey, LimitReport
 from tests.storage.journals import NOW
 
 MODEL = Model(name="small", base_url="http://127.0.0.1:9/v1", max_parallel=64)
@@ -29,6 +31,7 @@ class Process:
 
     def __init__(self, folder: Path, model: Model = MODEL) -> None:
         clock = SystemClock()
+        self.events: list[Event] = []
         self.journal = JournalThread(Journal(folder, "main"), inline=True)
         self.requests = RequestSide(Settings(), clock=clock, emit=lambda _: None)
         self.requests.register(model)
@@ -41,6 +44,7 @@ class Process:
             now=lambda: NOW,
             samplers={MODEL.key: self.sampler},
             dispatcher=self.dispatcher,
+            emit=self.events.append,
             local=SimpleNamespace(touch=lambda *_: None),
             wake=SimpleNamespace(set=lambda: None),
         )
@@ -92,6 +96,21 @@ async def test_a_process_begins_at_its_part_of_the_ceiling_that_the_others_have_
     assert first.limit()[1] == ceiling
 
 
+@pytest.mark.parametrize("is_rated", [False, True])
+async def test_what_was_granted_since_a_refusal_is_shared_and_no_ceiling_where_the_minute_was_used_up(
+    started: Callable[[], Process], monkeypatch: pytest.MonkeyPatch, *, is_rated: bool
+) -> None:
+    first = started()
+    (status,) = first.requests.status()
+    rate = RateStatus("model", "tokens_per_minute", 9e4, 1.0, 0.0, 0.0, is_told=False, is_learnt=True, learnt=6e4)
+    said = replace(status, ceiling=4, limit=38, rates=(rate,) if is_rated else ())
+    monkeypatch.setattr(first.requests, "status", lambda: (said,))
+    await first.learning.share()
+    second = started()
+    await second.learning.share()
+    assert second.limit()[1] == (None if is_rated else 19)
+
+
 async def test_processes_take_equal_parts_of_a_limit_per_minute(started: Callable[[Model], Process]) -> None:
     model = replace(MODEL, rates=ModelRates(own=RateLimits(600)))
 
@@ -108,6 +127,44 @@ async def test_processes_take_equal_parts_of_a_limit_per_minute(started: Callabl
     second.journal.close()
     await first.learning.share()
     assert limits(first) == [600.0]
+
+
+def tokens_per_minute(process: Process) -> LimitKey:
+    (status,) = process.requests.status()
+    return LimitKey(status.provider, status.model, "tokens_per_minute")
+
+
+async def test_a_limit_per_minute_that_others_have_learnt_holds_before_the_first_request(
+    started: Callable[[], Process],
+) -> None:
+    first, second = started(), started()
+    key = tokens_per_minute(first)
+    first.journal.journal.share_limits({key: LimitReport(64, None, 60_000)}, NOW)
+    await second.learning.share()
+    (status,) = second.requests.status()
+    (rate,) = status.rates
+    assert (rate.scope, rate.unit, rate.limit) == (f"model {status.provider} small", "tokens_per_minute", 30_000)
+    assert rate.is_learnt
+    assert rate.is_heard
+    await second.learning.share()
+    assert second.requests.status()[0].rates[0].limit == 30_000, "it says nothing that others have not told it"
+    first.journal.journal.share_limits({key: LimitReport(64, 60_000, 0)}, NOW)
+    await second.learning.share()
+    assert not second.requests.status()[0].rates
+
+
+async def test_a_limit_per_minute_in_the_journal_that_cannot_be_true_is_told_and_not_taken_over(
+    started: Callable[[], Process],
+) -> None:
+    first, second = started(), started()
+    key = tokens_per_minute(first)
+    with first.journal.journal._transaction():
+        first.journal.journal._db.run("set_limit", (*key, 7, NOW))
+    for process in (first, second):
+        await process.learning.share()
+        assert not process.requests.status()[0].rates
+    assert first.events == [SharedLimitIgnored(*key, "7")]
+    assert not second.events, "it is told once"
 
 
 async def test_a_model_that_one_process_has_paused_is_paused_for_all_and_once(started: Callable[[], Process]) -> None:

@@ -12,7 +12,6 @@ from headgate.admission.items import Domain, Flow, Pressure, PressureReason, Pro
 from headgate.admission.laws import LimitLaw
 from headgate.admission.rate_learner import RateLearner
 from headgate.admission.rates import REASONS, AccountRates, RateScopes
-from headgate.core.rates import ModelRates
 from headgate.core.status import RequestStatus
 from headgate.scheduling import FairQueue, Selection
 
@@ -264,8 +263,7 @@ class KeyState:
         account, pressure = self.account, self.pressure(now)
         opens_at = pressure.until if pressure is not None and pressure.until is not None else now
         return RequestStatus(
-            provider=account.name.provider,
-            model=account.name.model,
+            *account.name,
             domain=self.key.domain.value,
             models=(),
             cap=min(self.law.max_limit, account.cap),
@@ -278,12 +276,11 @@ class KeyState:
             pressure=None if pressure is None else pressure.reason.value,
             consecutive_rate_limits=self.rate_limits,
             last_outcome=self.last_outcome,
-            retries_denied=0,
             answered=self.answered,
             rate_limited=self.rate_limited,
             peak_in_flight=self.peak_in_flight,
             peak_waiters=self.peak_waiting,
-            rates=() if account.rates is None else account.rates.statuses(now),
+            rates=() if account.rates is None else account.rates.statuses(account.learner, now),
         )
 
 
@@ -331,16 +328,6 @@ class Accounts:
         state = KeyState(key, account, self._make_law(account.cap), str(key))
         self.keys[key] = account.keys[key.domain] = state
         return state
-
-    def state(self, account: Account, alias: str, rates: ModelRates | None, now: float) -> None:
-        """Take the limits per minute that the roster states for an account under an alias; None takes them away."""
-        if self.scopes.concern(account, rates):
-            self.scopes.state(account, alias, rates, now)
-
-    def share(self, provider: Provider, share: float, now: float) -> None:
-        """Have a part of every limit per minute that holds for a provider."""
-        provider.rate_share = share
-        self.scopes.share(provider, now)
 
     def forget(self, account: Account, now: float) -> None:
         """Drop an account that has neither aliases nor anything in flight, and a provider that has no account left."""

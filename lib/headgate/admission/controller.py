@@ -17,7 +17,6 @@ from headgate.admission.items import (
     PressureReason,
     ProviderModel,
     RequestItem,
-    RequestKey,
     RequestLease,
     Ticket,
 )
@@ -166,7 +165,8 @@ class AdmissionController:
         """Have a part of every limit per minute that holds for a provider: other processes have the rest."""
         state = self.accounts.provider(provider)
         if share != state.rate_share:
-            self.accounts.share(state, share, now)
+            state.rate_share = share
+            self.accounts.scopes.share(state, now)
             if self._agenda.changes_at <= now:
                 self.tick(now)
             accounts = [account for account in state.accounts.values() if account.rates is not None]
@@ -189,9 +189,9 @@ class AdmissionController:
         if not account.in_flight:
             self._forget(account, now)
 
-    def learnt(self, key: RequestKey, ceiling: int, now: float) -> None:
-        """Let the limit of a key begin at a ceiling that other processes have found."""
-        account = self._limits.learnt(key, ceiling, now)
+    def learnt(self, name: ProviderModel, of: str, limit: int, now: float) -> None:
+        """Begin at what other processes have found: a domain's ceiling, or a unit's limit per minute; 0 for none."""
+        account = self._limits.learnt(name, of, limit, now)
         if account is not None:
             self._after(account, now)
 
@@ -255,7 +255,7 @@ class AdmissionController:
                 self._limits.grow(key, now)
             self._limits.schedule(due, now)
             self._hand_over(due, now)
-        self._agenda.refresh()
+        self._agenda.changes_at = self._agenda.next_at()
 
     # Decisions.
 
@@ -446,7 +446,8 @@ class AdmissionController:
                 waiters.close(key)
 
     def _forget(self, account: Account, now: float) -> None:
-        self._limits.forget(account, now)
+        self._agenda.set_due(account, math.inf)
+        self.accounts.forget(account, now)
         self._watch.forget(account)
 
     def validate(self, now: float) -> None:

@@ -124,27 +124,23 @@ class Effects:
 
     def breaker_moved(self, account: Account, move: BreakerMove, now: float) -> None:
         """Tell that a breaker opened or closed."""
-        name, breaker = account.name, account.breaker
+        breaker = account.breaker
         if move is BreakerMove.OPENED:
-            wait_s = breaker.until - now
-            self.pending.append(events.BreakerOpened(name.provider, name.model, wait_s, breaker.rule.refusals))
+            self.pending.append(events.BreakerOpened(*account.name, breaker.until - now, breaker.rule.refusals))
         else:
-            self.pending.append(events.BreakerClosed(name.provider, name.model, now - breaker.opened_at))
+            self.pending.append(events.BreakerClosed(*account.name, now - breaker.opened_at))
 
     def cap_changed(self, account: Account, before: int) -> None:
         """Tell that the cap of an account changed."""
-        name = account.name
-        self.pending.append(events.RequestCapChanged(name.provider, name.model, before, account.cap))
+        self.pending.append(events.RequestCapChanged(*account.name, before, account.cap))
 
     def registered(self, account: Account, alias: str) -> None:
         """Tell that a model may be asked."""
-        name = account.name
-        self.pending.append(events.RequestResourceRegistered(name.provider, name.model, alias, account.caps[alias]))
+        self.pending.append(events.RequestResourceRegistered(*account.name, alias, account.caps[alias]))
 
     def caps_differ(self, account: Account) -> None:
         """Tell that aliases disagree about the cap."""
-        name = account.name
-        self.pending.append(events.RequestCapsDiffer(name.provider, name.model, dict(account.caps), account.cap))
+        self.pending.append(events.RequestCapsDiffer(*account.name, dict(account.caps), account.cap))
 
     def slots_changed(self, provider: str, before: int | None, after: int | None) -> None:
         """Tell that the slots of a provider changed."""
@@ -158,22 +154,12 @@ def started(item: RequestItem, lease_id: str) -> events.RequestStarted:
 
 def _attempt(item: RequestItem) -> tuple[str, str, str, str, str, int, str, str]:
     """Return the fields that every event about one attempt begins with."""
-    key, told = item.key, item.correlation
-    return (
-        key.account.provider,
-        key.account.model,
-        key.domain.value,
-        item.group,
-        told.request_id,
-        told.attempt,
-        told.task_id,
-        told.trace_id,
-    )
+    return *item.key.account, item.key.domain.value, item.group, *item.correlation
 
 
 def _limit(key: KeyState) -> tuple[str, str, str]:
     """Return the fields that every event about one limit begins with."""
-    return key.key.account.provider, key.key.account.model, key.key.domain.value
+    return *key.key.account, key.key.domain.value
 
 
 class PressureWatch:

@@ -60,17 +60,13 @@ class RetryBudget:
 
     def requested(self, account: ProviderModel, now: float) -> None:
         """Note a new request to `account`; its retries are none."""
-        known = self._accounts.get(account)
-        if known is None:
-            self._accounts[account] = _Account(RESERVE + self._share, now)
-        elif known.retries < SAVED_AT_MOST:
+        known = self._accounts.setdefault(account, _Account(RESERVE, now))
+        if known.retries < SAVED_AT_MOST:
             known.retries += self._share
 
     def may_retry(self, account: ProviderModel, now: float) -> bool:
         """Return whether `account` may be asked once more, and book the retry if so; else count the denial."""
-        known = self._accounts.get(account)
-        if known is None:
-            known = self._accounts[account] = _Account(RESERVE, now)
+        known = self._accounts.setdefault(account, _Account(RESERVE, now))
         if known.retries < RESERVE:
             earned = max(0.0, now - known.counted_at) * RESERVE_REFILL_PER_S
             known.retries = min(RESERVE, known.retries + earned)
@@ -80,11 +76,6 @@ class RetryBudget:
             return False
         known.retries = max(0.0, known.retries - 1.0)
         return True
-
-    def left(self, account: ProviderModel) -> float:
-        """Return the retries that `account` has saved; what it earns by waiting is added when it next asks."""
-        known = self._accounts.get(account)
-        return RESERVE if known is None else known.retries
 
     def forget(self, account: ProviderModel) -> None:
         """Drop what is known of an endpoint that is asked no more."""
@@ -127,43 +118,26 @@ class CallsInFlight:
     def __len__(self) -> int:
         return len(self._runs)
 
-    def lead(self, request_id: str) -> bool:
-        """Return whether the caller is to make the call; False when it runs already."""
-        with self._lock:
-            if request_id in self._runs:
-                return False
-            self._runs[request_id] = None
-            return True
-
-    def follow(self, request_id: str) -> Future[Any] | None:
-        """Return what will hold the end of a call that runs, `AGAIN` if it is given up; None when it has just ended."""
+    def join(self, request_id: str) -> Future[Any] | None:
+        """Return what will hold the end of a call that runs, `AGAIN` if it is given up; None: the caller makes it."""
         with self._lock:
             if request_id not in self._runs:
+                self._runs[request_id] = None
                 return None
-            future = self._runs[request_id]
-            if future is None:
-                future = self._runs[request_id] = Future()
+            future = self._runs[request_id] = self._runs[request_id] or Future()
             return future
 
     def ended(self, request_id: str, result: object) -> None:
-        """Give the result of a call to all who follow it."""
-        future = self._over(request_id)
-        if future is not None:
-            future.set_result(result)
+        """Give the result of a call to all who follow it; `AGAIN` where it was given up."""
+        self._over(request_id).set_result(result)
 
-    def failed(self, request_id: str, error: BaseException, *, was_given_up: bool) -> None:
-        """Give the error of a call to all who follow it, or let them ask again when the call was given up."""
-        future = self._over(request_id)
-        if future is None:
-            return
-        if was_given_up:
-            future.set_result(AGAIN)
-        else:
-            future.set_exception(error)
+    def failed(self, request_id: str, error: BaseException) -> None:
+        """Give the error of a call to all who follow it."""
+        self._over(request_id).set_exception(error)
 
-    def _over(self, request_id: str) -> Future[Any] | None:
+    def _over(self, request_id: str) -> Future[Any]:
         with self._lock:
-            return self._runs.pop(request_id)
+            return self._runs.pop(request_id) or Future()
 
 
 class CallWatch:
@@ -236,17 +210,17 @@ class RequestExecutor:
             BaseException: what the last attempt raised, unchanged.
         """
         request_id = item.correlation.request_id
-        while request_id and not self._calls.lead(request_id):
-            followed = self._calls.follow(request_id)
+        while request_id and (followed := self._calls.join(request_id)) is not None:
             # Shielded, so that a follower who is cancelled takes the answer from nobody else.
-            end = AGAIN if followed is None else await asyncio.shield(asyncio.wrap_future(followed))
-            if end is not AGAIN:
+            if (end := await asyncio.shield(asyncio.wrap_future(followed))) is not AGAIN:
                 return cast("T", end)
         try:
             result = await self._attempts(item, attempt, watch or CallWatch())
         except BaseException as error:
-            if request_id:
-                self._calls.failed(request_id, error, was_given_up=classify(error).kind in _GIVEN_UP)
+            if request_id and classify(error).kind in _GIVEN_UP:
+                self._calls.ended(request_id, AGAIN)
+            elif request_id:
+                self._calls.failed(request_id, error)
             raise
         if request_id:
             self._calls.ended(request_id, result)

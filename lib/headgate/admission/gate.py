@@ -9,7 +9,7 @@ import math
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, TypeVarTuple, Unpack
 
 from headgate.admission.classify import SUCCESS, OutcomeKind, RequestOutcome
 from headgate.admission.controller import AdmissionController
@@ -83,6 +83,7 @@ class LoopAlarm:
         self._set(self._ring(due if now < due < now + _EARLY_S else now))
 
 
+Ts = TypeVarTuple("Ts")
 Listener = Callable[[RequestKey, Pressure | None], None]
 """Told a key whose pressure changed, and the pressure now; returns at once. Runs where the change was made."""
 
@@ -212,39 +213,27 @@ class RequestAdmission:
 
     def unregister(self, name: ProviderModel, alias: str) -> None:
         """Withdraw an alias of a model; see `AdmissionController.unregister`."""
-        with self._lock:
-            self._controller.unregister(name, alias, self._now())
-        self._carry_out()
+        self._change(self._controller.unregister, name, alias)
 
-    def learnt(self, key: RequestKey, ceiling: int) -> None:
+    def learnt(self, name: ProviderModel, of: str, limit: int) -> None:
         """Take over what others know of a limit; see `AdmissionController.learnt`."""
-        with self._lock:
-            self._controller.learnt(key, ceiling, self._now())
-        self._carry_out()
+        self._change(self._controller.learnt, name, of, limit)
 
     def retry(self, name: ProviderModel) -> None:
         """End a model's cooldown; see `AdmissionController.retry`."""
-        with self._lock:
-            self._controller.retry(name, self._now())
-        self._carry_out()
+        self._change(self._controller.retry, name)
 
     def set_provider_cap(self, provider: str, slots: int | None) -> None:
         """Bound what may be in flight at a provider; see `AdmissionController.set_provider_cap`."""
-        with self._lock:
-            self._controller.set_provider_cap(provider, slots, self._now())
-        self._carry_out()
+        self._change(self._controller.set_provider_cap, provider, slots)
 
     def set_rate_share(self, provider: str, share: float) -> None:
         """Have a part of the limits per minute at a provider; see `AdmissionController.set_rate_share`."""
-        with self._lock:
-            self._controller.set_rate_share(provider, share, self._now())
-        self._carry_out()
+        self._change(self._controller.set_rate_share, provider, share)
 
     def shutdown(self, reason: str) -> None:
         """Deny whoever waits and whoever will ask; releases still count."""
-        with self._lock:
-            self._controller.shutdown(reason, self._now())
-        self._carry_out()
+        self._change(self._controller.shutdown, reason)
 
     def on_change(self, listener: Listener) -> Callable[[], None]:
         """Tell `listener` whenever the pressure on a key changes; return what ends that.
@@ -300,8 +289,12 @@ class RequestAdmission:
     # Inside.
 
     def _give_up(self, ticket: Ticket) -> None:
+        self._change(self._controller.cancel, ticket)
+
+    def _change(self, what: Callable[[Unpack[Ts], float], object], *of: *Ts) -> None:
+        """Have the controller take a change now, and carry out what follows from it."""
         with self._lock:
-            self._controller.cancel(ticket, self._now())
+            what(*of, self._now())
         self._carry_out()
 
     def _carry_out(self) -> None:

@@ -12,12 +12,12 @@ from headgate.admission.accounts import Account, Accounts, KeyState, Provider
 from headgate.admission.breaker import BreakerRule
 from headgate.admission.classify import OutcomeKind, RequestOutcome
 from headgate.admission.effects import Effects
-from headgate.admission.items import ProviderModel, RequestKey, RequestLease, Ticket
+from headgate.admission.items import Domain, ProviderModel, RequestKey, RequestLease, Ticket
 from headgate.admission.laws import LimitChange, LimitLaw
 from headgate.admission.rate_learner import RateLearner
 from headgate.admission.rates import RateScope
 from headgate.core.errors import InvalidSettingError
-from headgate.core.rates import ModelRates
+from headgate.core.rates import ModelRates, RateLimits
 
 _LEAST_TICK_S: Final = 0.001
 """A law that says `now` again and again must not keep the timer busy."""
@@ -67,10 +67,6 @@ class Agenda:
         while accounts and accounts[0][0] != accounts[0][2].due_at:
             heapq.heappop(accounts)
         return min(deadlines[0][0] if deadlines else math.inf, accounts[0][0] if accounts else math.inf)
-
-    def refresh(self) -> None:
-        """Find out when something is due next, after what was due has been taken out."""
-        self.changes_at = self.next_at()
 
     def pop_expired(self, now: float) -> Ticket | None:
         """Take out and return a waiting ticket whose deadline has come."""
@@ -122,7 +118,7 @@ class Limits:
         if account.caps.get(alias) != cap:
             account.caps[alias] = cap
             self._effects.registered(account, alias)
-        self.accounts.state(account, alias, rates, now)
+        self.accounts.scopes.state(account, alias, rates, now)
         self._recap(account, now)
         return account
 
@@ -131,7 +127,7 @@ class Limits:
         account = self.accounts.by_name.get(name)
         if account is None or account.caps.pop(alias, None) is None:
             return None
-        self.accounts.state(account, alias, None, now)
+        self.accounts.scopes.state(account, alias, None, now)
         self._recap(account, now)
         return account
 
@@ -149,11 +145,6 @@ class Limits:
             provider.slots = math.inf if slots is None else slots
             self._effects.slots_changed(name, before, slots)
         return provider
-
-    def forget(self, account: Account, now: float) -> None:
-        """Drop an account that nobody may ask and that nothing is in flight at."""
-        self.agenda.set_due(account, math.inf)
-        self.accounts.forget(account, now)
 
     def _recap(self, account: Account, now: float) -> None:
         """Take the smallest cap of an account's aliases into force."""
@@ -223,14 +214,21 @@ class Limits:
         elif outcome.kind is OutcomeKind.SUCCESS and learner.answered(lease.acquired_at, outcome, now):
             self.accounts.scopes.learn(account, learner, now, is_empty=False)
 
-    def learnt(self, key: RequestKey, ceiling: int, now: float) -> Account | None:
-        """Take over a ceiling that other processes have found; return the account, None if it is not registered."""
-        state = self.accounts.key(key)
+    def learnt(self, name: ProviderModel, of: str, limit: int, now: float) -> Account | None:
+        """Take over what other processes have found; return the account, None if it is not registered."""
+        units = RateLimits._fields
+        state = self.accounts.key(RequestKey(name) if of in units else RequestKey(name, Domain(of)))
         if state is None:
             return None
-        self._tell(state, state.law.learnt(ceiling, now))
-        self.schedule(state.account, now)
-        return state.account
+        account = state.account
+        if of not in units and limit:
+            self._tell(state, state.law.learnt(limit, now))
+        elif of in units and self._learns_rates:
+            account.learner = account.learner or RateLearner(now)
+            account.learner.heard(units.index(of), limit or math.inf, now)
+            self.accounts.scopes.learn(account, account.learner, now, is_empty=False)
+        self.schedule(account, now)
+        return account
 
     # What time changes.
 

@@ -8,6 +8,7 @@ next, what came in is what was used, in the unit that is limited: so the limit i
 from __future__ import annotations
 
 import math
+from operator import add
 from statistics import fmean, pstdev
 from typing import Final
 
@@ -75,18 +76,20 @@ class RateLearner:
         limit: per minute, of this process; infinite while none is learnt.
         mean_reply: tokens that a request in flight will probably be answered with.
         pause_s: until one attempt is to find out whether an outbreak is over.
+        is_heard: whether other processes have learnt the limit, and none of its own refusals has moved it since.
     """
 
     __slots__ = (
         "_amounts", "_answered", "_began_at", "_echoes", "_even_steps", "_failures", "_is_out", "_known", "_low",
-        "_measured", "_most", "_refused", "_refused_at", "_rest_s", "_rests_until", "_row", "_since", "_step_amount",
-        "_step_at", "_steps", "_usual", "limit", "mean_reply", "pause_s", "unit",
+        "_measured", "_most", "_refused", "_refused_at", "_rest_s", "_rests_until", "_row", "_seen", "_since",
+        "_step_amount", "_step_at", "_steps", "_usual", "is_heard", "limit", "mean_reply", "pause_s", "unit",
     )  # fmt: skip
 
     def __init__(self, now: float) -> None:
         self.unit = 0
         self.limit = math.inf
         self.mean_reply = self.pause_s = 0.0
+        self.is_heard = False
         # The row of refusals: the first of all may be amid an outbreak.
         self._is_out = True
         self._row = self._most = 0
@@ -98,7 +101,7 @@ class RateLearner:
         self._usual = 0.0
         # What is learnt, and how the limit grows from it.
         self._known = 0.0
-        self._measured: list[list[float]] = []
+        self._measured, self._seen = list[list[float]](), list[float]()
         self._echoes = self._failures = 0
         self._rest_s, self._rests_until = _REST_S, -math.inf
         self._steps = self._even_steps = self._step_amount = 0
@@ -109,11 +112,8 @@ class RateLearner:
         if sent_at >= self._refused_at:
             self._row, self._is_out = 0, False
         self._answered += 1
-        sent, said, amounts = outcome.prompt_tokens, outcome.tokens, self._amounts
-        amounts[0] += 1
-        amounts[1] += sent
-        amounts[2] += said
-        amounts[3] += sent + said
+        sent, said = outcome.prompt_tokens, outcome.tokens
+        self._amounts = [*map(add, self._amounts, (1, sent, said, sent + said))]
         return now >= self._step_at and self._grow(now)
 
     def _grow(self, now: float) -> bool:
@@ -155,15 +155,21 @@ class RateLearner:
         self._step_amount = 0
         return self.limit < math.inf
 
+    def _rates(self, until: float) -> list[float]:
+        """Return what was answered per minute since the last outbreak; nothing where that was too little to measure."""
+        seconds = until - self._since
+        is_measured = seconds >= _LEAST_S and self._amounts[0] >= _LEAST_ANSWERS
+        return [amount * 60 / seconds for amount in self._amounts] if is_measured else []
+
     def _learn(self, now: float) -> None:
         """Learn from what was answered since the last outbreak, as another begins."""
-        seconds = self._began_at - self._since
-        is_measured = seconds >= _LEAST_S and self._amounts[0] >= _LEAST_ANSWERS
+        rates = self._rates(self._began_at)
+        self._seen = rates or self._seen
         is_much = self._refused >= _LEAST_SHARE * (self._refused + self._answered)
         is_low = self._low >= _ROW
         self._refused = self._low = self._answered = 0
         if self.limit == math.inf:
-            requests = self._amounts[0] * 60 / seconds if is_measured else 0.0
+            requests = rates[0] if rates else 0.0
             usual, self._usual = self._usual, max(requests, _USUAL_KEPT * self._usual)
             if not (is_much and is_low and requests > usual / 2) or now < self._rests_until:
                 return
@@ -173,14 +179,36 @@ class RateLearner:
                 self._rests_until, self._rest_s = now + self._rest_s, 2 * self._rest_s
                 self._forget()
                 return
-        if is_measured:
-            self._measure([amount * 60 / seconds for amount in self._amounts])
+        if rates:
+            self._measure(rates)
         else:
             self._echoes += 1
             if self._echoes > 2:
                 self._known, self._even_steps = self._known / 2, 0
         self.limit = self._known
         self._steps, self._step_at = 0, now + _STEP_S
+        self.is_heard = False
+
+    def heard(self, unit: int, limit: float, now: float) -> None:
+        """Keep to this process's part of what others have learnt, and ask for more from there.
+
+        Where it was refused, too, and had more before, it keeps to that. An infinite limit is one that was given up.
+        """
+        if limit == math.inf:
+            if unit == self.unit:
+                self._forget()
+            return
+        grown = 1.0
+        if self.limit < math.inf and unit == self.unit:
+            grown = self.limit / self._known
+        elif own := self._rates(now) or self._seen:
+            limit = max(limit, own[unit])
+        self.unit, self._known, self._even_steps = unit, limit / grown, _EVEN_STEPS
+        self._measured.clear()
+        self._step_amount = self._amounts[unit]
+        self.limit = limit
+        self._steps, self._step_at = 0, now + _STEP_S
+        self.is_heard = True
 
     def _measure(self, rates: list[float]) -> None:
         self.mean_reply = _LONGER * rates[2] / rates[0]

@@ -407,7 +407,7 @@ class AccountRates:
                 )
         return None
 
-    def statuses(self, now: float) -> tuple[RateStatus, ...]:
+    def statuses(self, learner: RateLearner | None, now: float) -> tuple[RateStatus, ...]:
         """Return where each limit stands."""
         return tuple(
             RateStatus(
@@ -419,6 +419,8 @@ class AccountRates:
                 reserved=bucket.reserved,
                 is_told=bucket.told is not None and (bucket.stated is None or bucket.told < bucket.stated),
                 is_learnt=bucket.learnt <= bucket.limit,
+                learnt=bucket.learnt if bucket.learnt < math.inf else None,
+                is_heard=bucket.learnt < math.inf and learner is not None and learner.is_heard,
             )
             for bucket in self.buckets
             if bucket.limit < math.inf
@@ -456,16 +458,12 @@ class RateScopes:
     def __init__(self) -> None:
         self._by_name: dict[str, RateScope] = {}
 
-    def concern(self, account: Account, rates: ModelRates | None) -> bool:
-        """Return whether a statement about an account changes anything."""
-        return account.rates is not None or (
-            rates is not None and (rates.is_any or _key_scope(account) in self._by_name)
-        )
-
     def state(self, account: Account, alias: str, rates: ModelRates | None, now: float) -> None:
         """Take what the roster states for an account under an alias; None takes it away."""
         key = _key_scope(account)
         is_new_key = key not in self._by_name
+        if account.rates is None and (rates is None or (is_new_key and not rates.is_any)):
+            return
         said: dict[str, RateLimits] = {}
         if rates is not None:
             said[_own_scope(account)] = rates.own

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict
 from typing import Annotated
 
@@ -16,7 +18,7 @@ from headgate.cli.options import Choices
 from headgate.cli.output import CHECK_FAILED, AsJson, print_json, print_table, say
 from headgate.config import Settings
 from headgate.core import Model, Prices
-from headgate.core.errors import InvalidInputError, StoreError
+from headgate.core.errors import InvalidInputError, JournalError, StoreError
 from headgate.core.rates import RateLimits
 from headgate.telemetry import json_safe
 
@@ -102,7 +104,7 @@ async def _plan(
     sums = {pair: sum(parts) for pair, parts in tokens.items()}
     costs = runs.cost_plan(models, settings, rates, tokens, prices)
     budgets = runs.budget_plan(models, settings, rates, sums, costs, prices)
-    per_minute = runs.rate_plan(models, rates, tokens)
+    per_minute = runs.rate_plan(models, rates, tokens, _learnt(settings))
     check = sampling.capacity_check(
         models,
         rates,
@@ -114,6 +116,14 @@ async def _plan(
         outside=runs.outside_executors(settings, environments),
     )
     return check, models, budgets.unknown, per_minute.unknown, costs
+
+
+def _learnt(settings: Settings) -> Mapping[tuple[str, ...], RateLimits]:
+    """Return the limits per minute that the journal has from processes of a day, by provider and model."""
+    if storage.Journal.is_there(settings.journal, settings.campaign):
+        with suppress(JournalError), closing(storage.Journal(settings.journal, settings.campaign)) as journal:
+            return journal.learnt_rates(time.time())
+    return {}
 
 
 async def _stored_pairs(settings: Settings) -> Sequence[storage.PairSummary]:
@@ -138,12 +148,11 @@ def _tokens_per_sample(pairs: Sequence[storage.PairSummary]) -> dict[tuple[str, 
 
 def _measured_s(pairs: Sequence[storage.PairSummary]) -> dict[str, float]:
     """Return the mean episode of each environment that the store has samples of."""
-    seconds: dict[str, float] = {}
-    samples: dict[str, int] = {}
+    seconds, samples = defaultdict[str, float](float), defaultdict[str, float](float)
     for pair in pairs:
         if pair.mean_latency_s is not None:
-            seconds[pair.environment] = seconds.get(pair.environment, 0.0) + pair.mean_latency_s * pair.count
-            samples[pair.environment] = samples.get(pair.environment, 0) + pair.count
+            seconds[pair.environment] += pair.mean_latency_s * pair.count
+            samples[pair.environment] += pair.count
     return {name: seconds[name] / samples[name] for name in seconds}
 
 

@@ -182,6 +182,10 @@ class RateStatus:
     """Whether the provider's answers told it, and not the roster."""
     is_learnt: bool = False
     """Whether it is learnt from refusals that told nothing."""
+    learnt: float | None = None
+    """What those refusals show, of this process; None where they show nothing."""
+    is_heard: bool = False
+    """Whether other processes were refused so, and this one has a part of what they learnt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,19 +204,19 @@ class RequestStatus:
     """Requests in flight at most, over all domains."""
     limit: int
     """The adaptive limit in force."""
-    in_flight: int
-    waiters: int
-    ceiling: int | None
+    in_flight: int = 0
+    waiters: int = 0
+    ceiling: int | None = None
     """The limit at which the provider last said no; None when it never did."""
-    cooldown_s: float
+    cooldown_s: float = 0.0
     """How much longer it is left alone, by a cooldown or an open breaker; 0 when it is not."""
-    breaker: str
+    breaker: str = "closed"
     """`closed`, `open` or `half_open`."""
-    pressure: str | None
+    pressure: str | None = None
     """What a request would wait for now; None when it would be admitted at once."""
-    consecutive_rate_limits: int
-    last_outcome: str
-    retries_denied: int
+    consecutive_rate_limits: int = 0
+    last_outcome: str = ""
+    retries_denied: int = 0
     """Retries that the retry budget did not allow."""
     answered: int = 0
     """Attempts that have ended, however they did."""

@@ -11,7 +11,7 @@ from headgate.config import Settings
 from headgate.core import Model, Task, TaskId, events
 from headgate.core.errors import NotFoundError
 from headgate.core.events import CapacityPlan, CapacitySource, CapacityValue, HealthReported, RequestKeyHealth
-from headgate.core.status import RequestStatus
+from headgate.core.status import RateStatus, RequestStatus
 from headgate.run.dispatch import JOBS, JUDGE, SEATS, WORKERS
 from headgate.run.outside_workers import Executor
 from headgate.run.parts import Parts
@@ -89,6 +89,9 @@ def capacity_plan(
         # A limit that has learnt nothing yet stands in for the cap.
         fallback = None if key.last_outcome else f"cap {key_name(key)}"
         runtime[f"limit {key_name(key)}"] = CapacityValue(key.limit, CapacitySource.RUNTIME, fallback_from=fallback)
+        for rate in key.rates:
+            told = source_of_rate(rate).removeprefix(", ")
+            runtime[f"{rate.unit} {rate.scope}"] = CapacityValue(rate.limit, CapacitySource.RUNTIME, told)
     observed = _observed(peaks, keys)
     return CapacityPlan(configured, runtime, observed, max(0, len(listed) - MAX_NAMED) + len(requests) - len(keys))
 
@@ -458,11 +461,16 @@ def with_requests(found: Explanation, model: str, requests: Sequence[RequestStat
         return found
     told = f"{pressed.in_flight} of {pressed.limit} requests of its model in flight, {pressed.waiters} wait"
     scarce = min((rate for rate in pressed.rates if rate.unit == pressed.pressure), key=lambda r: r.left, default=None)
-    whose = f" of its {scarce.scope}" if scarce is not None else ""
+    whose = f" of its {scarce.scope}{source_of_rate(scarce)}" if scarce is not None else ""
     closed = f" ({pressed.pressure}{whose})" if pressed.pressure else ""
     until = now + pressed.cooldown_s if pressed.cooldown_s else None
     gate = "request_admission" if found.gate == "none" else found.gate
     return replace(found, gate=gate, reason=f"{found.reason}; {told}{closed}", until=found.until or until)
+
+
+def source_of_rate(rate: RateStatus) -> str:
+    """Return how a limit per minute is known, where nobody states or tells it."""
+    return f", learnt from refusals{' of other processes' * rate.is_heard}" if rate.is_learnt else ""
 
 
 def _listed(state: str, task: Task) -> Mapping[str, Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from typing import Final
 
-from headgate.admission import Domain, ProviderModel, RequestKey
+from headgate.admission import ProviderModel, RequestAdmission
+from headgate.core.events import SharedLimitIgnored
+from headgate.core.rates import RateLimits
 from headgate.run.health import Health
 from headgate.run.parts import Parts
 from headgate.run.request_side import RequestSide
@@ -26,8 +27,8 @@ class SharedLearning:
     def __init__(self, parts: Parts, health: Health) -> None:
         self._parts = parts
         self._health = health
-        self._told: dict[LimitKey, int] = {}
-        self._sharers: dict[LimitKey, int] = {}
+        self._told: dict[LimitKey, tuple[int | None, int]] = {}
+        """What was last told of each limit, by this process or to it, and how many shared it."""
 
     async def keep(self) -> None:
         """Share what is learnt, until cancelled."""
@@ -48,47 +49,53 @@ class SharedLearning:
             self._health.heard(model, level, until, parts.now())
 
     async def _share_limits(self, requests: RequestSide) -> None:
-        """Report limits; take over ceilings, and a part of each limit per minute: one for each process that shares it.
+        """Report limits; take over what others have learnt, and a part of each limit per minute.
 
         A provider's models share the limits of its key, so that the one that most processes ask says how many share.
         """
-        parts, admission = self._parts, requests.admission
-        reports = {}
+        parts, admission, reports = self._parts, requests.admission, dict[LimitKey, LimitReport]()
         for status in requests.status():
-            key = LimitKey(status.provider, status.model, status.domain)
-            reports[key] = LimitReport(status.cap, self._told.get(key), status.ceiling, is_rated=bool(status.rates))
+            learnt: dict[str, int | None] = {rate.unit: round(rate.learnt) for rate in status.rates if rate.learnt}
+            # Refusals for a rate say nothing of how many may be in flight; what was granted since others is proven.
+            learnt = learnt or {status.domain: status.ceiling and max(status.ceiling, status.limit)}
+            # A model without a cap has left the roster: nothing is learnt of what is still in flight.
+            for of in (status.domain, *RateLimits._fields) if status.cap else ():
+                key = LimitKey(status.provider, status.model, of)
+                told, _ = self._told.get(key, (None, 0))
+                limit = learnt.get(of, 0 if told else None)
+                reports[key] = LimitReport(status.cap, told, limit, is_rated=of == status.domain and bool(status.rates))
         sharers = dict.fromkeys((key.provider for key in reports), 1)
         found = await parts.journal.call(parts.journal.journal.share_limits, reports, parts.now())
+        self._told = {key: told for key, told in self._told.items() if key in reports}
         for key, share in found.items():
             sharers[key.provider] = max(sharers[key.provider], share.sharers)
-            if share.ceiling is None:
-                continue
-            if self._sharers.get(key) != share.sharers:
-                self._sharers[key] = share.sharers
-                # Who found the ceiling alone stands there already.
-                if share.ceiling != reports[key].ceiling:
-                    admission.learnt(RequestKey(ProviderModel(*key[:2]), Domain(key.domain)), share.ceiling)
-                self._told[key] = share.ceiling
-            elif (ceiling := reports[key].ceiling) is not None:
-                self._told[key] = ceiling
+            if share.ignored is not None:
+                parts.emit(SharedLimitIgnored(*key, str(share.ignored)))
+            if share.limit is not None:
+                self._take_over(admission, key, reports[key].limit, share.limit, share.sharers)
         for provider, count in sharers.items():
             admission.set_rate_share(provider, 1 / count)
+
+    def _take_over(self, admission: RequestAdmission, key: LimitKey, own: int | None, part: int, sharers: int) -> None:
+        """Take a part of a limit that is new, divided anew, or given up; 0 for none."""
+        told, shared_by = self._told.pop(key, (None, 0))
+        is_rate = key.domain in RateLimits._fields
+        is_divided = sharers != shared_by and not (is_rate and own and not shared_by)
+        if (is_divided or own == 0) if part else told:
+            # Who found the limit alone stands there already.
+            if part != own:
+                admission.learnt(ProviderModel(*key[:2]), key.domain, part)
+            own = part
+        told = told if own is None else own
+        if told or not is_rate:
+            self._told[key] = told or None, sharers
 
 
 class ToldNotices:
     """Implements `headgate.telemetry.Told`. Owned by the run; while its journal cannot be written, notices wait."""
 
     def __init__(self, journal: JournalThread) -> None:
-        self._journal = journal
-
-    async def claim(self, key: str, at: float, again_before: float) -> bool:
-        """Return whether something is to be told now."""
-        return await self._journal.write(self._journal.journal.claim_notice, key, at, again_before)
-
-    async def release(self, key: str) -> bool:
-        """Return whether something had been told that has ended now."""
-        return await self._journal.write(self._journal.journal.release_notice, key)
-
-    async def lasting(self) -> Sequence[str]:
-        """Return the keys of what was told and has not ended."""
-        return await self._journal.write(self._journal.journal.told_notices)
+        write, of = journal.write, journal.journal
+        self.claim = lambda key, at, again_before: write(of.claim_notice, key, at, again_before)
+        self.release = lambda key: write(of.release_notice, key)
+        self.lasting = lambda: write(of.told_notices)

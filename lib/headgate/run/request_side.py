@@ -31,7 +31,6 @@ from headgate.core.events import Emit
 from headgate.core.status import RequestStatus
 from headgate.models import RetryPolicy
 from headgate.run.batch_lane import BatchLane
-from headgate.run.budgets.account import BudgetStop
 from headgate.run.budgets.conversation import reply_length
 from headgate.run.budgets.keeper import Budgets
 from headgate.run.served import ServedModels
@@ -338,10 +337,7 @@ class RequestSide:
             if self._stop_of(alias) is None:
                 changed(key, self.admission.pressure(key))
 
-        def stopped(alias: str, _: BudgetStop | None) -> None:
-            told(alias)
-
-        self.budgets.changed = stopped
+        self.budgets.changed = lambda alias, _: told(alias)
         if self.engines is not None:
             self.engines.changed = told
         for alias in self._keys:
@@ -366,11 +362,11 @@ class RequestSide:
         asked: dict[ProviderModel, list[RequestStatus]] = {name: [] for name in self._aliases}
         for key in self.admission.statuses():
             asked.setdefault(ProviderModel(key.provider, key.model), []).append(key)
-        denied = self.executor.budget.denied
+        denied, caps = self.executor.budget.denied, {name: min(of.values()) for name, of in self._aliases.items()}
         return tuple(
             replace(key, models=tuple(self._aliases.get(name, ())), retries_denied=denied.get(name, 0))
             for name, keys in asked.items()
-            for key in keys or (_never_asked(name, min(self._aliases[name].values())),)
+            for key in keys or (RequestStatus(*name, Domain.CHAT.value, (), cap=caps[name], limit=caps[name]),)
         )
 
     def models(self) -> Iterable[str]:
@@ -381,23 +377,3 @@ class RequestSide:
 def in_batch(task_id: str) -> str:
     """Return in whose name the budget of a model holds what a request in a batch may take."""
     return f"{task_id} in a batch"
-
-
-def _never_asked(name: ProviderModel, cap: int) -> RequestStatus:
-    return RequestStatus(
-        provider=name.provider,
-        model=name.model,
-        domain=Domain.CHAT.value,
-        models=(),
-        cap=cap,
-        limit=cap,
-        in_flight=0,
-        waiters=0,
-        ceiling=None,
-        cooldown_s=0.0,
-        breaker="closed",
-        pressure=None,
-        consecutive_rate_limits=0,
-        last_outcome="",
-        retries_denied=0,
-    )

@@ -33,6 +33,7 @@ from headgate.core import (
     task_id_of,
 )
 from headgate.core.errors import JournalError
+from headgate.core.rates import RateLimits
 from headgate.durable.databases import PostgresAddress
 from headgate.storage.controls import ControlBook, ControlChange, ControlOrder
 from headgate.storage.journal_database import (
@@ -408,10 +409,14 @@ class Journal:
 
     def share_limits(self, reports: Mapping[LimitKey, LimitReport], now: float) -> dict[LimitKey, LimitShare]:
         """Tell what was learnt of providers' limits; return what may be taken for each of which anything is known."""
-        if not any(each.ceiling or each.is_rated for each in reports.values()) and self._limits.is_empty():
+        if not any(each.limit or each.is_rated for each in reports.values()) and self._limits.is_empty():
             return {}
         with self._transaction():
             return self._limits.share(reports, now)
+
+    def learnt_rates(self, now: float) -> dict[tuple[str, ...], RateLimits]:
+        """Return the limits per minute that processes of the journal have learnt, by provider and model."""
+        return self._limits.rates(now)
 
     def pauses(self) -> dict[str, tuple[int, float]]:
         """Return (level, paused until) by model, whichever process paused it."""

@@ -64,3 +64,13 @@ def test_limits_per_minute_carry_what_tokens_of_all_who_share_them_allow() -> No
         "tokens_per_minute organisation acme": (1_200.0, 100 * 1_440 / 125.0),
     }
     assert plan.unknown == ("output_tokens_per_minute key of http://m/v1",)
+
+
+def test_limits_per_minute_that_runs_have_learnt_count_as_stated_ones_do_and_say_so() -> None:
+    models = [Model("a", base_url="http://m/v1", rates=ModelRates(RateLimits(tokens_per_minute=400)))]
+    learnt = {("http://m/v1", "a"): RateLimits(tokens_per_minute=100), ("http://other/v1", "a"): RateLimits(1)}
+    means = {("a@main", "affine:sat"): (80.0, 20.0)}
+    assert {limit.name: limit.carries_per_day for limit in rate_plan(models, RATES, means, learnt).limits} == {
+        "tokens_per_minute model a@main": 4 * 1_440.0,
+        "tokens_per_minute model a@main, learnt from refusals": 1_440.0,
+    }

@@ -59,7 +59,8 @@ class SlotBank:
         self._blocks = HeldBlocks()
         self._events: list[Event] = []
         self._peers: tuple[Peer, ...] = ()
-        self._seen: LimitSeen | None = None
+        self.seen: LimitSeen | None = None
+        """The limit when it was last looked at; None before that, and while it is missing."""
         self._is_missing = False
         self._is_closing = False
         self._is_looking = False
@@ -79,7 +80,7 @@ class SlotBank:
         """Return how many requests may be in flight; None when the limit is turned off and bounds nothing."""
         if self._is_missing or (self._away_since is not None and self.rules.outage is Outage.STOP):
             return 0
-        if self._seen is not None and not self._seen.enabled and not self._is_closing:
+        if self.seen is not None and not self.seen.enabled and not self._is_closing:
             return None
         return self._blocks.usable(now)
 
@@ -91,11 +92,6 @@ class SlotBank:
     def wanted(self) -> int:
         """What this process could use, by its need of late: what it tells the others."""
         return min(max(*self._peaks, self._need), self._most())
-
-    @property
-    def seen(self) -> LimitSeen | None:
-        """The limit when it was last looked at; None before that, and while it is missing."""
-        return self._seen
 
     @property
     def is_done(self) -> bool:
@@ -119,10 +115,10 @@ class SlotBank:
         self._reached(now)
         self._peers = tuple(peer for peer in peers if peer.holder != self.holder)
         self._look_at = now + self.rules.lease_s / RENEWALS_PER_LEASE * self._rng.uniform(0.85, 1.0)
-        before, after = _number(self._seen), _number(seen)
-        if self._seen is None or after != before:
+        before, after = _number(self.seen), _number(seen)
+        if self.seen is None or after != before:
             self._events.append(SlotLimitChanged(self.limit, before, after))
-        self._is_missing, self._seen = False, seen
+        self._is_missing, self.seen = False, seen
         if self._missing_slots(now) and self._free() < 1 and now >= self._ask_at:
             self._denied(None, now)
 
@@ -135,7 +131,7 @@ class SlotBank:
             self._events.append(SlotLimitMissing(self.limit))
         for lease_id in list(self._blocks.by_lease):
             self._drop(lease_id, "limit_deleted", now)
-        self._is_missing, self._seen, self._peers = True, None, ()
+        self._is_missing, self.seen, self._peers = True, None, ()
 
     def leased(self, lease_id: str, slots: int, sent_at: float, now: float) -> None:
         """Take a block that was granted to a call made at `sent_at`."""
@@ -240,28 +236,28 @@ class SlotBank:
         return self._in_flight + self._waiting
 
     def _most(self) -> int:
-        most = self._seen.limit if self._seen is not None else self.rules.block
+        most = self.seen.limit if self.seen is not None else self.rules.block
         return most if self.rules.most is None else min(most, self.rules.most)
 
     def _share(self) -> int:
         """Return what this process may hold now: its fair share while another is short, else all that it may."""
-        if self._is_closing or self._is_missing or self._seen is None or not self._seen.enabled:
+        if self._is_closing or self._is_missing or self.seen is None or not self.seen.enabled:
             return 0
         if not self._is_contended():
             return self._most()
         wants = {peer.holder: peer.wanted for peer in self._peers}
-        return fair_shares(self._seen.limit, wants | {self.holder: self.wanted})[self.holder]
+        return fair_shares(self.seen.limit, wants | {self.holder: self.wanted})[self.holder]
 
     def _is_contended(self) -> bool:
-        seen = self._seen
+        seen = self.seen
         return any(peer.is_short for peer in self._peers) or (seen is not None and seen.active_slots > seen.limit)
 
     def _fitting(self) -> int:
         """Return the size of blocks that shares can be cut from: smaller when many contend for little."""
-        if self._seen is None or not self._is_contended():
+        if self.seen is None or not self._is_contended():
             return self.rules.block
         contenders = 1 + sum(1 for peer in self._peers if peer.wanted)
-        return max(1, min(self.rules.block, self._seen.limit // (2 * contenders)))
+        return max(1, min(self.rules.block, self.seen.limit // (2 * contenders)))
 
     def _wants_looks(self) -> bool:
         return not self._is_closing and bool(self._blocks or self._need)
@@ -278,7 +274,7 @@ class SlotBank:
         return 0 if held >= self._need else max(0, self._share() - held)
 
     def _free(self) -> int:
-        return 0 if self._seen is None else self._seen.limit - self._seen.active_slots
+        return 0 if self.seen is None else self.seen.limit - self.seen.active_slots
 
     def _slots_to_lease(self, now: float) -> int:
         if self._asked or self._is_looking or now < self._ask_at:
@@ -295,9 +291,9 @@ class SlotBank:
 
     def _count(self, slots: int) -> None:
         """Keep the reading of the limit in step with what this process took or gave since."""
-        if self._seen is not None:
-            active = max(0, self._seen.active_slots + slots)
-            self._seen = LimitSeen(self._seen.limit, active, self._seen.enabled)
+        if self.seen is not None:
+            active = max(0, self.seen.active_slots + slots)
+            self.seen = LimitSeen(self.seen.limit, active, self.seen.enabled)
 
     def _renewal(self, sent_at: float) -> float:
         return sent_at + self.rules.lease_s / RENEWALS_PER_LEASE * self._rng.uniform(0.85, 1.0)

@@ -41,17 +41,10 @@ class BankRules:
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
-        for name, value, least in (
-            ("block", self.block, 1),
-            ("lease_s", self.lease_s, 60),
-            ("retry_s", self.retry_s, 1),
-        ):
-            if not value >= least:
+        for name, least in (("block", 1), ("lease_s", 60), ("retry_s", 1), ("idle_s", 0), ("most", 1)):
+            value = getattr(self, name)
+            if value is not None and not value >= least:
                 raise ValueError(f"{name} must be >= {least} (got {value})")
-        if self.idle_s < 0:
-            raise ValueError(f"idle_s must be >= 0 (got {self.idle_s})")
-        if self.most is not None and self.most < 1:
-            raise ValueError(f"most must be >= 1 (got {self.most})")
 
 
 @dataclass(frozen=True, slots=True)

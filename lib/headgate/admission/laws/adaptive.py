@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from headgate.admission.classify import OutcomeKind, RequestOutcome
-from headgate.admission.laws.law import Admitted, LimitChange, StartupRamp
+from headgate.admission.laws.law import Admitted, LimitChange, StartupRamp, told_increase
 from headgate.admission.laws.queue_guard import Proposal, QueueGuard
 from headgate.admission.laws.settings import AdaptiveSettings
 
@@ -158,7 +158,7 @@ class AdaptiveLaw:
             change = self._refused(admitted, outcome.retry_after_s, now)
         proposal = self._guard.ended(admitted.cohort, latency_s, tokens, self.limit)
         if change is not None:
-            changes += self._told(change)
+            changes += told_increase(change, self.ceiling, self.max_limit)
         if proposal is not None:
             changes += self._guarded(proposal, now)
         return changes
@@ -265,17 +265,6 @@ class AdaptiveLaw:
     def _resize(self, size: float) -> None:
         self._size = max(1.0, min(size, float(self.max_limit)))
         self.limit = max(1, int(self._size - self._rest))
-
-    def _told(self, change: LimitChange) -> list[LimitChange]:
-        """Return a change, with what else an increase means."""
-        changes = [change]
-        if change.reason == "increased":
-            level = self._ceiling.level
-            if level is not None and change.before <= level < change.after:
-                changes.append(LimitChange(change.before, change.after, "soft_ceiling_recovered"))
-            if change.after == self.max_limit:
-                changes.append(LimitChange(change.before, change.after, "fully_recovered"))
-        return changes
 
     def validate(self) -> None:
         """Assert the invariants of the class."""

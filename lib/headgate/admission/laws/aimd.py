@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from headgate.admission.classify import OutcomeKind, RequestOutcome
-from headgate.admission.laws.law import Admitted, LimitChange, StartupRamp
+from headgate.admission.laws.law import Admitted, LimitChange, StartupRamp, told_increase
 from headgate.admission.laws.settings import AimdSettings
 
 _DEFAULT = AimdSettings()
@@ -79,14 +79,7 @@ class AimdLaw:
             return []
         self._streak = 0
         change = self._move(min(self.max_limit, self.limit + self._settings.increase_step), "increased")
-        if change is None:
-            return []
-        changes = [change]
-        if self.ceiling is not None and change.before <= self.ceiling < change.after:
-            changes.append(LimitChange(change.before, change.after, "soft_ceiling_recovered"))
-        if change.after == self.max_limit:
-            changes.append(LimitChange(change.before, change.after, "fully_recovered"))
-        return changes
+        return [] if change is None else told_increase(change, self.ceiling, self.max_limit)
 
     def _refused(self, admitted: Admitted, retry_after_s: float | None, now: float) -> list[LimitChange]:
         self._ramp.stop()

@@ -88,6 +88,17 @@ class LimitChange:
     reason: str
 
 
+def told_increase(change: LimitChange, ceiling: int | None, max_limit: int) -> list[LimitChange]:
+    """Return a change, with what else it means where it is an increase."""
+    changes = [change]
+    if change.reason == "increased":
+        if ceiling is not None and change.before <= ceiling < change.after:
+            changes.append(LimitChange(change.before, change.after, "soft_ceiling_recovered"))
+        if change.after == max_limit:
+            changes.append(LimitChange(change.before, change.after, "fully_recovered"))
+    return changes
+
+
 class LimitLaw(Protocol):
     """The adaptive limit of one request key. Pure: owned by the controller, told the time, keeps no clock.
 

@@ -29,7 +29,7 @@ class CapacityValue:
 
     Attributes:
         value: None when there is none; `missing_reason` says why then.
-        detail: the variable, the file or the model that it was read from; empty for the others.
+        detail: the variable, the file or the model that it was read from, or whose refusals show it; else empty.
         fallback_from: what it stands in for, when that gave no value of its own.
     """
 

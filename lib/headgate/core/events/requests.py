@@ -111,12 +111,22 @@ class RetryDenied(Event, log_level=DEBUG):
     trace_id: str = ""
 
 
-class _AttemptEvent(Event, log_level=DEBUG):
-    """What befell one attempt of a request on its way to a provider."""
+class _ProviderModel(Event):
+    """What happens to a model at a provider."""
 
     provider: str
     model: str
+
+
+class _LimitEvent(_ProviderModel, log_level=DEBUG):
+    """What befell the adaptive limit of one model and domain."""
+
     domain: str
+
+
+class _AttemptEvent(_LimitEvent, log_level=DEBUG):
+    """What befell one attempt of a request on its way to a provider."""
+
     group: str
     request_id: str
     attempt: int
@@ -196,13 +206,6 @@ class RequestReleaseRefused(_LeasedAttempt, log_level=WARNING):
     reason: str
 
 
-class _ProviderModel(Event):
-    """What happens to a model at a provider."""
-
-    provider: str
-    model: str
-
-
 class RequestResourceRegistered(_ProviderModel, log_level=DEBUG):
     """A model at a provider may be asked from now on, under an alias and its cap."""
 
@@ -230,14 +233,6 @@ class ProviderSlotsChanged(Event, log_level=DEBUG):
     provider: str
     before: int | None
     after: int | None
-
-
-class _LimitEvent(Event, log_level=DEBUG):
-    """What befell the adaptive limit of one model and domain."""
-
-    provider: str
-    model: str
-    domain: str
 
 
 class RequestQueueFormed(_LimitEvent):
@@ -280,6 +275,12 @@ class RequestCeilingRecovered(_LimitMoved):
 
 class RequestFullyRecovered(_LimitMoved):
     """An adaptive limit is back at its static cap."""
+
+
+class SharedLimitIgnored(_LimitEvent, log_level=WARNING):
+    """The journal holds a limit per minute (`domain` names it) that cannot be true: `value` is forgotten."""
+
+    value: str
 
 
 class BreakerOpened(_ProviderModel, log_level=WARNING):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from headgate.admission import request_key
 from headgate.config import Settings, value_for
 from headgate.core import CLOCK_TOLERANCE_S, DAY_S, NO_SPENDING, Model, ModelBudget, Prices
-from headgate.core.rates import RateLimits
+from headgate.core.rates import NO_RATES, RateLimits
 from headgate.run.budgets.keeper import Budgets, with_settings
 from headgate.run.budgets.past import by_minute
 from headgate.sampling import CapacityLimit
@@ -124,7 +126,10 @@ def cost_plan(
 
 
 def rate_plan(
-    models: Iterable[Model], rates: Mapping[str, float], tokens: Mapping[tuple[str, str], tuple[float, float]]
+    models: Iterable[Model],
+    rates: Mapping[str, float],
+    tokens: Mapping[tuple[str, str], tuple[float, float]],
+    learnt: Mapping[tuple[str, ...], RateLimits] = MappingProxyType({}),
 ) -> BudgetPlan:
     """Return what limits per minute carry of what the rates ask for, if requests come evenly over the day.
 
@@ -135,28 +140,31 @@ def rate_plan(
         models: of the roster.
         rates: samples per model and day, by environment.
         tokens: mean prompt and completion tokens of a sample, by model and environment.
+        learnt: limits that nobody states, by provider and model.
     """
-    members: dict[tuple[str, ...], list[Model]] = {}
-    stated: dict[tuple[str, ...], list[RateLimits]] = {}
+    stated: dict[tuple[str, ...], list[tuple[Model, RateLimits]]] = {}
     for model in models:
-        account = (model.endpoint, model.api_key.reveal())
+        account, asked = (model.endpoint, model.api_key.reveal()), request_key(model).account
         scopes: dict[tuple[str, ...], RateLimits] = {
             ("model", *account, model.request_name): model.rates.own,
             ("key", *account): model.rates.key,
             ("organisation", model.rates.organisation): model.rates.shared,
+            ("learnt", *asked): learnt.get(asked, NO_RATES),
         }
         for scope, limits in scopes.items():
-            members.setdefault(scope, []).append(model)
-            stated.setdefault(scope, []).append(limits)
+            stated.setdefault(scope, []).append((model, limits))
     found: list[CapacityLimit] = []
     unknown: list[str] = []
-    for scope, those in members.items():
-        name = {"model": f"model {those[0].key}", "key": f"key of {those[0].endpoint}"}.get(scope[0], " ".join(scope))
+    for scope, members in stated.items():
+        those, known_limits = zip(*members, strict=True)
+        first = those[0]
+        names = {"model": f"model {first.key}", "learnt": f"model {first.key}, learnt from refusals"}
+        name = (names | {"key": f"key of {first.endpoint}"}).get(scope[0], " ".join(scope))
         known = [(rate, tokens[m.key, e]) for m in those for e, rate in rates.items() if (m.key, e) in tokens]
         weight, demanded = sum(rate for rate, _ in known), sum(rates.values()) * len(those)
         sent, said = (sum(rate * mean[i] for rate, mean in known) / weight if weight else 0.0 for i in (0, 1))
         for unit, said_limits, mean in zip(
-            RateLimits._fields, zip(*stated[scope], strict=True), (1.0, sent, said, sent + said), strict=True
+            RateLimits._fields, zip(*known_limits, strict=True), (1.0, sent, said, sent + said), strict=True
         ):
             limit = min((each for each in said_limits if each is not None), default=None)
             if limit is not None and mean:
