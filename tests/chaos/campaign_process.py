@@ -128,13 +128,20 @@ class Run:
                     self.count += 1
                     self._news.notify_all()
             else:
-                self.store_failures += "store_failed batch_id=b-" in line
                 self.tail = [*self.tail[-30:], line]
+                with self._news:
+                    self.store_failures += "store_failed batch_id=b-" in line
+                    self._news.notify_all()
 
     def wait_for_samples(self, timeout_s: float = 300.0, *, at_least: int = 1) -> None:
         """Return when the first sample is acknowledged, or so many."""
         with self._news:
             assert self._news.wait_for(lambda: self.count >= at_least, timeout_s), "".join(self.tail)
+
+    def wait_for_a_failure_of_the_store(self, timeout_s: float = 60.0) -> None:
+        """Return when the store has refused a batch."""
+        with self._news:
+            assert self._news.wait_for(lambda: self.store_failures, timeout_s), "".join(self.tail)
 
     def kill_after(self, seconds: float) -> None:
         """Let it run for `seconds`, then kill it as an operator or the kernel does."""

@@ -100,6 +100,11 @@ sed -i '/name: affine-sat$/,/slug:/ {s/duration_s: 540/duration_s: 3/; s/interva
 ALSO_PLAYED: Final = ("textcraft=http://127.0.0.1:36001,babyai=", "agentgym:textcraft-server,agentgym:babyai-server")
 """The games of AgentGym's servers that Headgate plays, too."""
 
+OWN_CERTIFICATE: Final = """\
+openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -keyout $HOME/key.pem -out $HOME/certificate.pem
+"""
+"""A certificate that no authority signed, in the place of the reader's."""
+
 SHOW_17: Final = """\
 for job in 17 18; do headgate jobqueue add --id $job --team team_a -- true; done
 headgate jobqueue show 17"""
@@ -178,6 +183,7 @@ GIVEN: Final[Mapping[str, str]] = {
     + """
 export OPENAI_BASE_URL=http://127.0.0.1:9000/v1 OPENAI_MODEL=my-model
 """,
+    "docs/how-to/jobqueue-server.md: Serve a queue": OWN_CERTIFICATE,
     "docs/how-to/jobqueue-workers.md": EVALUATION,
     "docs/how-to/limits.md": PREFECT + BASELINES + "export HEADGATE_ROSTER=roster.yaml",
     "docs/how-to/monitor.md: Watch a campaign": BASELINES + SAMPLED,
@@ -272,6 +278,7 @@ CHANGED: Final = (
     Changed("docs/how-to/jobqueue-workers.md", "TOKEN=hgq_…", 'TOKEN="$token"'),
     Changed("docs/how-to/jobqueue-workers.md", "headgate jobqueue show 17", SHOW_17),
     Changed("docs/how-to/jobqueue-server.md", "sqlite:////srv/headgate/", "sqlite:///"),
+    Changed("docs/how-to/jobqueue-server.md", "/etc/headgate/", "$HOME/"),
     Changed("docs/how-to/own-environment.md", "pip install -e .", OWN_PACKAGE),
     Changed("docs/how-to/own-models.md", "http://127.0.0.1:8000/v1", "http://127.0.0.1:9000/v1"),
     Changed("docs/how-to/placement.md", "/var/lib/ray", "$HOME/ray"),
@@ -289,7 +296,7 @@ STATUSES: Final[Mapping[tuple[str, str], int]] = {
 UNTIL_STOPPED: Final = (
     UntilStopped(r"^headgate serve-baselines", "answer at http://"),
     UntilStopped(r"^headgate elastic (fake-engine|serve)(?!.*--check)", "http://"),
-    UntilStopped(r"^headgate jobqueue serve$", "Job queue at", stays=False),
+    UntilStopped(r"^headgate jobqueue serve( --host 0.0.0.0)?$", "Job queue at", stays=False),
     UntilStopped(r"^headgate jobqueue serve --[^&]*$", "Job queue at"),
     UntilStopped(r"^headgate jobqueue policy-server", "http://"),
     UntilStopped(r"^headgate jobqueue work --command", "worker .* at http", stays=False),

@@ -93,10 +93,12 @@ async def test_processes_side_by_side_spend_one_days_budget_between_them(places,
         ]
         for process in running:
             _, said = await process.communicate()
-            assert process.returncode == 0, said.decode()
+            assert process.returncode in (0, 4), (
+                said.decode()
+            )  # 4: the others have spent the day before its first sample
         assert 17_000 < meter.tokens("baseline-solver") <= 20_000
-    # A game of several rounds takes a request for each.
-    assert len(await scores(places)) == len({one.task for one in meter.passed})
+    # A game of several rounds takes a request for each; one that waits for the next day at the end has no score yet.
+    assert 0 < len(await scores(places)) <= len({one.task for one in meter.passed})
 
 
 async def test_no_sample_takes_more_than_its_budget_by_the_endpoints_count(places) -> None:
