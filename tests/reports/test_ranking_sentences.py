@@ -14,7 +14,7 @@ def test_the_model_that_comes_first_is_named_first_and_open_pairs_say_what_more_
         RankedPair("c", "d", "open", 0.0, 90, -0.01, -0.1, 0.05),
     )
     assert ranking_lines(RankingReport(pairs, 0.6)) == [
-        "3 of 4 pairs of models are ranked, all rightly with a probability of 95 %",
+        "3 of 4 pairs of models are ranked, with 95 % confidence in all of them together",
         "b comes before a: +0.200 [+0.100, +0.300] on 40 tasks, 97.0% sure",
         "a is better than c: +0.250 [+0.100, +0.400] on 90 tasks, 100.0% sure",
         "b is as good as c: +0.010 [-0.020, +0.030] on 80 tasks, 96.0% sure",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from headgate.statistics import clustered_mean, t_point
+from headgate.statistics import NO_SPREAD, clustered_mean, t_point
 from headgate.statistics.means import _variance_by_task, student_limits, wilson_limits
 from headgate.storage.summary import interval_of
 
@@ -57,15 +57,24 @@ def test_tasks_of_one_size_give_the_clustered_error_of_miller_with_the_usual_cor
     assert made.high - made.mean == pytest.approx(t_point(3) * error)
 
 
+@pytest.mark.parametrize("tasks", [(0, 1, 2), (0, 0, 1)])
+def test_equal_scores_between_0_and_1_do_not_make_a_mean_certain(tasks: tuple[int, ...]) -> None:
+    made = clustered_mean([0.5] * 3, tasks)
+    assert made is not None
+    assert made.low < 0.2
+    assert made.high > 0.8
+    assert interval_of(3, 1.5, 0.75, is_binary=False).low < 0.2
+
+
 @given(scores)
 def test_without_repeated_tasks_it_is_the_interval_of_the_summary(values: list[float]) -> None:
     made = clustered_mean(values, range(len(values)))
     is_binary = all(value in (0.0, 1.0) for value in values)
     n, total, squares = len(values), math.fsum(values), math.fsum(v * v for v in values)
-    if is_binary:
+    variance = math.fsum((v - total / n) ** 2 for v in values) / max(1, n - 1)
+    if is_binary or (n > 1 and variance < NO_SPREAD):
         assert (made.low, made.high) == pytest.approx(wilson_limits(n, total / n))
     elif n > 1:
-        variance = math.fsum((v - total / n) ** 2 for v in values) / (n - 1)
         assert (made.low, made.high) == pytest.approx(student_limits(n, total / n, variance), abs=1e-9)
     if n > 1 and made.method == "wilson":
         known = interval_of(n, total, squares, is_binary=is_binary)

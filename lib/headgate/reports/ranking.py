@@ -17,6 +17,7 @@ INDIFFERENCE: Final = 0.02
 
 _NEARLY_SURE: Final = 0.999
 
+_CONFIDENCE: Final = "with 95 % confidence in all of them together"
 _MOST_LINES: Final = 45
 _MOST_TASKS: Final = 4_000
 """Tasks of an environment that a verdict on stored samples rests on, the first ones: seconds for a thousand models."""
@@ -103,7 +104,9 @@ def _rows(scored: pl.DataFrame, order: Sequence[str]) -> pl.DataFrame:
 def ranking_lines(report: RankingReport) -> list[str]:
     """Return how many pairs are ranked, each of at most 45 in a line, and what more samples would decide."""
     pairs = len(report.pairs)
-    lines = [f"{pairs - report.open} of {pairs} pairs of models are ranked, all rightly with a probability of 95 %"]
+    lines = [
+        f"{pairs - report.open} of {pairs} pairs of models are ranked, with 95 % confidence in all of them together"
+    ]
     decided = [pair for pair in report.pairs if pair.verdict != "open"]
     lines += _shown(decided)
     if report.open:
@@ -119,8 +122,8 @@ def neighbours_said(report: RankingReport) -> str:
     pairs = len(report.pairs)
     left = f"; {_foreseen(report)} more" if report.open else ""
     return (
-        f"{pairs - report.open} of {pairs} neighbours in the order are ranked on tasks like these, all rightly with a "
-        f"probability of 95 %, whenever one looks{left}."
+        f"{pairs - report.open} of {pairs} neighbours in the order are ranked on tasks like these, {_CONFIDENCE}, "
+        f"whenever you look{left}."
     )
 
 

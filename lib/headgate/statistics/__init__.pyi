@@ -28,4 +28,4 @@ from .paired import (
     task_pairs as task_pairs,
 )
 from .ranking import PairDecision as PairDecision, PairwiseRanking as PairwiseRanking, Verdict as Verdict
-from .means import student_limits as student_limits, wilson_limits as wilson_limits
+from .means import NO_SPREAD as NO_SPREAD, student_limits as student_limits, wilson_limits as wilson_limits

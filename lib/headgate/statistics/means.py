@@ -18,6 +18,14 @@ _T_975: Final = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060
 """The 97.5 % points of Student's t with 1 to 10 degrees of freedom; the series below is good to 1e-4 above that."""
 
 
+NO_SPREAD: Final = 1e-12
+"""A variance of scores in [0, 1] below this is rounding.
+
+Scores that are all equal say nothing of how far others lie apart, and Student's interval would have no width: theirs is
+Wilson's, which takes the largest spread that they can have.
+"""
+
+
 def wilson_limits(count: float, share: float) -> tuple[float, float]:
     """Return the limits of a share of `count` > 0 scores that are each 0 or 1.
 
@@ -33,7 +41,7 @@ def wilson_limits(count: float, share: float) -> tuple[float, float]:
 
 
 def student_limits(count: int, mean: float, variance: float) -> tuple[float, float]:
-    """Return the limits of a mean of `count` >= 2 scores in [0, 1] with this sample variance."""
+    """Return the limits of a mean of `count` >= 2 scores in [0, 1] with this sample variance, above `NO_SPREAD`."""
     half = t_975(count - 1) * math.sqrt(max(0.0, variance) / count)
     return max(0.0, mean - half), min(1.0, mean + half)
 
@@ -120,8 +128,6 @@ def _nonzero(value: float) -> float:
 Method = Literal["wilson", "t", "clustered wilson", "clustered t", "none", "combined"]
 
 _Z: Final = NormalDist().inv_cdf(0.975)
-_NO_SPREAD: Final = 1e-18
-"""A variance below this is rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +206,9 @@ def mean_by_task(
         return independent_mean(n, mean, variance, is_binary=is_binary)
     if tasks == 1:
         return MeanEstimate(n, 1, mean, 0.0, 1.0, "none")
-    has_spread = variance > _NO_SPREAD
+    has_spread = variance >= NO_SPREAD
     effect = clustered / (variance / n) if has_spread else 1.0
-    if is_binary:
+    if is_binary or not has_spread:
         # Nothing is known of a correlation where all scores are equal: then each task counts as one sample.
         effective = _effective(n, effect, degrees) if has_spread else float(tasks)
         return MeanEstimate(n, tasks, mean, *wilson_limits(effective, mean), "clustered wilson", effect)
@@ -213,10 +219,10 @@ def mean_by_task(
 
 def independent_mean(n: int, mean: float, variance: float, *, is_binary: bool) -> MeanEstimate:
     """Return the estimate of `n` >= 1 independent scores of which only mean and sample variance are known."""
-    if is_binary:
-        return MeanEstimate(n, n, mean, *wilson_limits(n, mean), "wilson")
-    if n == 1:
+    if n == 1 and not is_binary:
         return MeanEstimate(n, n, mean, 0.0, 1.0, "none")
+    if is_binary or variance < NO_SPREAD:
+        return MeanEstimate(n, n, mean, *wilson_limits(n, mean), "wilson")
     return MeanEstimate(n, n, mean, *student_limits(n, mean, variance), "t")
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 import polars as pl
 
 from headgate.core import errors
-from headgate.statistics import student_limits, wilson_limits
+from headgate.statistics import NO_SPREAD, student_limits, wilson_limits
 from headgate.storage.manifest import FORMAT, Manifest, Part, Problem, Visible, sealed, unsealed
 from headgate.storage.marks import Marks
 from headgate.storage.objects import SUMMARY_KEY, MissingObjectError, ObjectStore
@@ -182,7 +182,7 @@ class Interval:
     """Where the true mean lies in 95 % of such cases.
 
     Attributes:
-        method: `wilson` where every score is 0 or 1, `t` else, `none` for fewer than two scores (then [0, 1]).
+        method: `wilson` where every score is 0 or 1, or all are equal; `t` else; `none` for fewer than two, then [0, 1].
     """
 
     low: float
@@ -195,9 +195,9 @@ def interval_of(count: int, total: float, squares: float, *, is_binary: bool) ->
     if count < 2:
         return Interval(0.0, 1.0, "none")
     mean = total / count
-    if is_binary:
-        return Interval(*wilson_limits(count, mean), "wilson")
     variance = max(0.0, squares - total * mean) / (count - 1)
+    if is_binary or variance < NO_SPREAD:
+        return Interval(*wilson_limits(count, mean), "wilson")
     return Interval(*student_limits(count, mean, variance), "t")
 
 
