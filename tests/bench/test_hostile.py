@@ -71,8 +71,8 @@ def no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
 
 EXPENSIVE = ("answers", "endpoints", "messages", "metadata", "programs", "rankings", "teams", "visitors")
 """Kinds whose attacks take a second or more. What they attack has tests of its own: environments, the sandbox,
-rankings, messages of policies (`test_wire.py`), addresses of the roster (`test_roster.py`), teams (`test_authority.py`),
-and what visitors meet (`tests/net`)."""
+rankings, messages of policies (`test_wire.py`), addresses of the roster (`test_roster.py`), teams
+(`test_authority.py`), and what visitors meet (`tests/net`)."""
 
 
 @pytest.mark.usefixtures("no_sandbox")
