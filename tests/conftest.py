@@ -7,6 +7,7 @@ import atexit
 import contextvars
 import gc
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -98,6 +99,18 @@ def audit_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = tmp_path / "trail" / "audit.jsonl"
     monkeypatch.setenv("HEADGATE_AUDIT_FILE", str(file))
     return file
+
+
+_ALL_OF_A_FILE: Final = re.compile(r"^pytestmark = .*pytest\.mark\.(long|slurm)\b", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file of which nothing would be tried: each process would."""
+    asked_for = any(collection_path.name in argument for argument in config.args)
+    if collection_path.suffix != ".py" or asked_for:
+        return None
+    found = _ALL_OF_A_FILE.search(collection_path.read_text("utf-8"))
+    return True if found and found[1] not in config.getoption("markexpr") else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
