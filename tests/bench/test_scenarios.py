@@ -21,7 +21,7 @@ LONG = ("console", "day", "hostile", "placement", "prefect", "scaleout")
 
 SHORT = {
     "elastic": ("rivals=clairvoyant", "frontiers=predictive"),
-    "jobqueue": ("parts=pickup,flat", "http_clients=1"),
+    "jobqueue": ("parts=flat",),
     "utilisation": ("rivals=false",),
 }
 """What is left of scenarios whose rivals and workers take seconds each; the rest is `long`."""
