@@ -7,8 +7,10 @@ import atexit
 import contextvars
 import gc
 import os
+import re
 import shutil
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -97,6 +99,18 @@ def audit_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = tmp_path / "trail" / "audit.jsonl"
     monkeypatch.setenv("HEADGATE_AUDIT_FILE", str(file))
     return file
+
+
+_ALL_OF_A_FILE: Final = re.compile(r"^pytestmark = .*pytest\.mark\.(long|slurm)\b", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file of which nothing would be tried: each process would."""
+    asked_for = any(collection_path.name in argument for argument in config.args)
+    if collection_path.suffix != ".py" or asked_for:
+        return None
+    found = _ALL_OF_A_FILE.search(collection_path.read_text("utf-8"))
+    return True if found and found[1] not in config.getoption("markexpr") else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -298,3 +312,35 @@ def postgres_url(postgres_server: PrivatePostgres) -> Iterator[str]:
     """The address of an empty database; nobody is connected to it after the test."""
     with postgres_server.fresh_database() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[object]:
+    """A tuned Ray, a head and a node with two logical GPUs, in a folder of its own; it takes ten seconds, once."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    from headgate.placement.cluster.tuning import TUNED
+
+    store_bytes = 80_000_000
+    # Sockets lie there, whose paths are short.
+    folder = tempfile.mkdtemp(prefix="hg", dir="/tmp")
+    kept = {name: os.environ.get(name) for name in ("RAY_TMPDIR", "RAY_AUTH_MODE", "RAY_USAGE_STATS_ENABLED")}
+    os.environ |= {"RAY_TMPDIR": folder, "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+    head = {
+        "num_cpus": 2,
+        "object_store_memory": store_bytes,
+        "include_dashboard": False,
+        "_system_config": dict(TUNED),
+    }
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        cluster.add_node(num_cpus=6, num_gpus=2, object_store_memory=store_bytes)
+        ray.init(address=cluster.address, namespace="headgate", log_to_driver=False)
+        yield cluster
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+        shutil.rmtree(Path(folder), ignore_errors=True)
+        for name, value in kept.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})

@@ -15,7 +15,13 @@ from tests.house.tree import ROOT
 _ASKS_FOR_PREFECT: Final = re.compile(r"\bprefect(_server|_worker)?: |usefixtures\(\"prefect\"\)")
 """A test's argument or mark that starts the shared server, which costs 20 s of CPU and as much memory as all else."""
 
-_ON_RAY: Final = ("tests/placement/client/", "tests/placement/cluster/", "tests/placement/test_schedulemesh.py")
+_ON_RAY: Final = (
+    "tests/placement/client/",
+    "tests/placement/cluster/",
+    "tests/placement/test_schedulemesh.py",
+    "tests/orchestration/test_elastic_placed.py",
+    "tests/orchestration/test_served_on_ray.py",
+)
 """Where the tests are that share one Ray cluster, which costs ten seconds and nearly a gigabyte."""
 
 _WITH_SERVERS_S: Final = 2.0

@@ -69,8 +69,10 @@ def no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models_module, "SANDBOX", OpenDoor())
 
 
-EXPENSIVE = ("answers", "endpoints", "programs", "rankings")
-"""Kinds whose attacks take seconds each; what environments, the sandbox and rankings withstand has tests of its own."""
+EXPENSIVE = ("answers", "endpoints", "messages", "metadata", "programs", "rankings", "teams", "visitors")
+"""Kinds whose attacks take a second or more. What they attack has tests of its own: environments, the sandbox,
+rankings, messages of policies (`test_wire.py`), addresses of the roster (`test_roster.py`), teams
+(`test_authority.py`), and what visitors meet (`tests/net`)."""
 
 
 @pytest.mark.usefixtures("no_sandbox")

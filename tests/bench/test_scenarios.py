@@ -15,13 +15,13 @@ def test_every_scenario_has_a_tiny_form() -> None:
     assert set(TINY) == set(EASY) == set(HARD) == set(scenario_names())
 
 
-LONG = ("console", "day", "hostile", "placement", "prefect", "scaleout")
+LONG = ("console", "day", "hostile", "limit", "placement", "prefect", "scaleout", "store")
 """Scenarios whose servers, days and processes take seconds at least; what they measure has tests of its own."""
 
 
 SHORT = {
     "elastic": ("rivals=clairvoyant", "frontiers=predictive"),
-    "jobqueue": ("parts=pickup,flat", "http_clients=1"),
+    "jobqueue": ("parts=flat",),
     "utilisation": ("rivals=false",),
 }
 """What is left of scenarios whose rivals and workers take seconds each; the rest is `long`."""

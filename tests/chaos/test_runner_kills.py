@@ -101,6 +101,7 @@ async def test_kills_of_processes_that_share_a_journal_and_of_its_server_lose_an
         assert len(place.acknowledged) > 10 * kills
 
 
+@pytest.mark.long  # `test_interrupting.py` terminates a run in the process of the test
 async def test_a_terminated_run_drains_and_exits_cleanly(tmp_path: Path, endpoint: str) -> None:
     place = Place(tmp_path, endpoint, str(tmp_path / "samples"))
     run = place.start()

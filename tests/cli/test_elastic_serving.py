@@ -122,7 +122,10 @@ def test_a_pool_whose_engine_is_not_there_says_how_to_go_on(headgate: Command, t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(signal.SIGTERM, id="SIGTERM"), pytest.param(signal.SIGINT, id="Ctrl-C", marks=pytest.mark.long)],
+)
 def test_requests_in_flight_are_answered_before_a_gateway_ends(tmp_path: Path, number: signal.Signals) -> None:
     answers: list[httpx.Response] = []
     with engines(EnginePlan()) as found, gateway(pool_file(tmp_path, found.urls)) as served:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import tomllib
@@ -13,6 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from headgate.jobqueue.server import ServerSettings, running_server
 from tests.house.tree import ROOT
 
 PROJECT: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -79,23 +81,14 @@ def test_the_worker_kit_needs_the_base_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_worker_with_the_base_alone_does_the_jobs_of_a_queue(tmp_path: Path) -> None:
-    serving = [sys.executable, "-m", "headgate.cli", "jobqueue", "serve", "--port", "0"]
-    with subprocess.Popen(serving, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
-        try:
-            assert server.stdout is not None
-            url = next(word for line in server.stdout for word in line.split() if word.startswith("http://"))
-            absent = _not_in_the_base()
-            added = _run(
-                _main(["jobqueue", "add", "--url", url, "--", "touch", str(tmp_path / "done")]), absent, tmp_path
-            )
-            assert added.returncode == 0, added.stderr
-            worked = _run(
-                _main(["jobqueue", "work", "--run-commands", "--stop-when-empty", "--url", url]), absent, tmp_path
-            )
-            assert worked.returncode == 0, worked.stderr
-        finally:
-            server.terminate()
+async def test_a_worker_with_the_base_alone_does_the_jobs_of_a_queue(tmp_path: Path) -> None:
+    absent = _not_in_the_base()
+    async with running_server(ServerSettings(database="memory:", port=0)) as server:
+        add = ["jobqueue", "add", "--url", server.url, "--", "touch", str(tmp_path / "done")]
+        work = ["jobqueue", "work", "--run-commands", "--stop-when-empty", "--url", server.url]
+        for words in (add, work):
+            done = await asyncio.to_thread(_run, _main(words), absent, tmp_path)
+            assert done.returncode == 0, done.stderr
     assert (tmp_path / "done").exists()
 
 
@@ -103,12 +96,12 @@ def test_a_worker_with_the_base_alone_does_the_jobs_of_a_queue(tmp_path: Path) -
     ("words", "absent", "extra"),
     [
         (["run", "--roster", "baselines"], {"polars"}, "run"),
-        (["plan"], {"numpy"}, "run"),
-        (["query", "select 1"], {"duckdb"}, "run"),
+        pytest.param(["plan"], {"numpy"}, "run", marks=pytest.mark.long),  # as `run` is, here and below
+        pytest.param(["query", "select 1"], {"duckdb"}, "run", marks=pytest.mark.long),
         (["config", "show"], {"yaml"}, "run"),
         (["jobqueue", "serve"], {"fastapi"}, "jobqueue"),
         (["serve-prefect"], {"prefect"}, "prefect"),
-        (["demo"], {"prefect"}, "prefect"),
+        pytest.param(["demo"], {"prefect"}, "prefect", marks=pytest.mark.long),  # as `serve-prefect` is
         (["placement", "status"], {"ray"}, "ray"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else None,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
+import logging
+import shutil
 import sqlite3
 import time
 from pathlib import Path
@@ -13,6 +16,7 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
+from headgate.cli import main
 from headgate.cli.run import _short_of_tasks
 from headgate.config import Settings
 from headgate.core import Sample
@@ -21,20 +25,29 @@ from headgate.storage import Journal, LimitKey, LimitReport, Opening, open_store
 from tests.cli.conftest import Command
 
 
-@pytest.fixture
-def sampled(headgate: Command, tmp_path: Path, endpoint: str) -> dict[str, object]:
-    """A store in the working folder with a small evaluation of two baselines in it."""
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory: pytest.TempPathFactory, endpoint: str) -> tuple[Path, dict[str, object]]:
+    """A folder in which two baselines were evaluated, and what the command said of it."""
+    folder, said = tmp_path_factory.mktemp("evaluated"), io.StringIO()
     entries = "\n".join(
         f"  - {{name: {kind}, base_url: '{endpoint}', model: baseline-{kind}, options: {{headgate_task_header: true}}}}"
         for kind in ("random", "solver")
     )
-    (tmp_path / "roster.yaml").write_text(f"models:\n{entries}\n")
+    (folder / "roster.yaml").write_text(f"models:\n{entries}\n")
     price = "{model: baseline-solver, input: 0.5, output: 2.0}"
-    (tmp_path / "prices.yaml").write_text(f"date: 2026-01-31\nsource: a list\nprices:\n  - {price}\n")
+    (folder / "prices.yaml").write_text(f"date: 2026-01-31\nsource: a list\nprices:\n  - {price}\n")
     given = ("--roster", "roster.yaml", "--prices", "prices.yaml", "-e", "affine:sat-hard")
-    said = headgate("run", *given, "--instances", "6", "--json")
-    assert said.status == 0, said.err
-    document: dict[str, object] = said.document
+    with contextlib.chdir(folder), contextlib.redirect_stdout(said):
+        assert main(["run", *given, "--instances", "6", "--json"]) == 0
+    logging.getLogger("headgate").handlers.clear()
+    return folder, json.loads(said.getvalue())
+
+
+@pytest.fixture
+def sampled(headgate: Command, tmp_path: Path, evaluated: tuple[Path, dict[str, object]]) -> dict[str, object]:
+    """A store in the working folder with a small evaluation of two baselines in it."""
+    folder, document = evaluated
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     return document
 
 

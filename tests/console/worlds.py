@@ -32,7 +32,10 @@ from headgate.simulation.engines import EnginePlan, serve_engine
 from headgate.telemetry import Questions, new_registry, serve_monitor
 from tests.telemetry import factories
 
-ENVIRONMENTS: Final = ("affine:abd", "affine:sat", "headgate:tables")
+SANDBOXED: Final = "affine:abd"
+"""It starts a process for each sample, which costs more than the browser when it is asked as often as the others."""
+
+ENVIRONMENTS: Final = (SANDBOXED, "affine:sat", "headgate:tables")
 HOSTILE: Final = "<img src=x onerror=alert(1)>\"'\u202etxt.exe\x1b[31m\x00<script>alert(2)</script>"
 
 
@@ -82,7 +85,8 @@ async def small_system(folder: Path, *, workers: int = 12, **further: Any) -> As
         models = [replace(model, uid=number) for number, model in enumerate(models)]
         given = {
             "campaign": "nightly", "store": str(folder / "store"), "journal": str(folder / "journal"),
-            "environments": ENVIRONMENTS, "rates": {"*": 40_000.0}, "num_evaluation_workers": workers,
+            "environments": ENVIRONMENTS, "rates": {"*": 40_000.0, SANDBOXED: 8_000.0},
+            "num_evaluation_workers": workers,
             "enable_monitoring": True, "monitor_port": 0, "sink_max_wait": 1.0, "sink_batch_size": 50,
             "daily_tokens": 2_000_000, "drain_timeout_s": 1.0, "early_stop": False,
             "lane_batch_wait_s": 0.5, **further,

@@ -81,6 +81,13 @@ class UntilStopped:
 PROVIDER: Final = "headgate elastic fake-engine --port 9000 --model my-model --token-s 0.001"
 """Stands for a provider: it answers as one, whatever model is asked for."""
 
+ROSTER: Final = """\
+cat > roster.yaml <<'END'
+models: [{name: my-model, base_url: "http://127.0.0.1:9000/v1"}]
+END
+"""
+"""A roster of that provider's model."""
+
 BASELINES: Final = """\
 cat > roster.yaml <<'END'
 defaults: {base_url: "http://127.0.0.1:8001/v1", options: {headgate_task_header: true}}
@@ -116,7 +123,7 @@ export PYTHONPATH=$HOME/packages"""
 """Installs beside the project's environment, which a test leaves as it is, with the build tool that is there."""
 
 PARTS: Final[Mapping[str, Sequence[tuple[str, ...]]]] = {
-    "README.md": (("Evaluate your models", "Keep sampling"),),
+    "README.md": (("Evaluate your models",), ("Keep sampling",)),
     "docs/tutorials/evaluate-two-models.md": (
         ("Install and look", "Look at a task"),
         ("Sample baselines yourself", "Look at the samples", "Sample a model"),
@@ -175,6 +182,7 @@ echo 'pools: [{name: rlhf, quota: {cpu: 4}}]' > pools.yaml
 
 GIVEN: Final[Mapping[str, str]] = {
     "README.md: Evaluate your models": PROVIDER,
+    "README.md: Keep sampling": f"{PROVIDER}\n{ROSTER}",
     "docs/tutorials/evaluate-two-models.md: Sample baselines yourself": PROVIDER,
     "docs/how-to/alerts.md": PREFECT + BASELINES,
     "docs/how-to/challenge.md: Generate, import and export jobs": CHALLENGE + QUEUE,

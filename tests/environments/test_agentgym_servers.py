@@ -1,4 +1,4 @@
-"""Episodes at a real AgentGym server: a process that plays the bundled games, hangs, fails and dies."""
+"""Episodes at an AgentGym server that plays the bundled games, hangs and fails; where it dies it is a process."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import urllib.request
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -81,7 +82,16 @@ async def test_a_mission_of_a_server_scores_what_the_server_says(start):
     assert result.messages[2].content.startswith("Goal: go to the red ball")
 
 
-@pytest.mark.slow
+@asynccontextmanager
+async def serving(*faults):
+    """A server in this process."""
+    simulated = SimulatedServer("textcraft")
+    for fault in faults:
+        simulated.plan(fault)
+    async with TestServer(simulated.app) as server:
+        yield simulated, served("textcraft", str(server.make_url("")))
+
+
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
@@ -90,13 +100,12 @@ async def test_a_mission_of_a_server_scores_what_the_server_says(start):
         ("no_json", "answered POST /step with what is no JSON: '<html>Bad gateway</html>'"),
     ],
 )
-async def test_a_server_that_fails_in_the_middle_leaves_no_score_and_no_session(start, kind, said):
-    process = start("textcraft")
-    process.fails("/step", kind, after=1)
-    result = await converse(served("textcraft", process.url), 0, 0, solver)
+async def test_a_server_that_fails_in_the_middle_leaves_no_score_and_no_session(kind, said):
+    async with serving(Fault("/step", kind, after=1)) as (simulated, environment):
+        result = await converse(environment, 0, 0, solver)
     assert (result.score, result.error_kind, result.turns) == (None, ErrorKind.ENVIRONMENT, 2)
     assert said in result.error
-    assert process.call("/sessions")["open"] == []
+    assert (simulated.created, simulated.open_sessions) == (1, ())
 
 
 @pytest.mark.slow
@@ -113,24 +122,20 @@ async def test_a_server_that_dies_in_the_middle_leaves_no_score_and_the_next_epi
     assert caught.value.next_step.startswith("Look at the server's log, start it again")
 
 
-@pytest.mark.slow
-async def test_a_server_that_hangs_is_given_up_at_the_deadline(start):
-    process = start("textcraft")
-    episode = await served("textcraft", process.url).open(0, 0)
-    process.fails("/step", "hang")
-    episode._server._timeout_s = 0.05
-    with pytest.raises(errors.EnvironmentFailedError, match=r"did not answer POST /step within 0\.05 s"):
-        await episode.answer("Action: inventory")
-    episode._server._timeout_s = 60.0
-    await episode.close()
-    assert process.call("/sessions")["open"] == []
+async def test_a_server_that_hangs_is_given_up_at_the_deadline():
+    async with serving(Fault("/step", "hang")) as (simulated, environment):
+        episode = await environment.open(0, 0)
+        episode._server._timeout_s = 0.05
+        with pytest.raises(errors.EnvironmentFailedError, match=r"did not answer POST /step within 0\.05 s"):
+            await episode.answer("Action: inventory")
+        episode._server._timeout_s = 60.0
+        await episode.close()
+    assert (simulated.created, simulated.open_sessions) == (1, ())
 
 
-@pytest.mark.slow
-async def test_an_episode_that_is_not_closed_keeps_its_score_and_says_so(start):
-    process = start("textcraft")
-    process.fails("/close", "status")
-    result = await converse(served("textcraft", process.url), 0, 0, solver)
+async def test_an_episode_that_is_not_closed_keeps_its_score_and_says_so():
+    async with serving(Fault("/close", "status")) as (_, environment):
+        result = await converse(environment, 0, 0, solver)
     assert (result.score, result.error_kind) == (1.0, None)
     assert "closing failed: EnvironmentFailedError: the AgentGym server of textcraft" in result.error
 

@@ -20,7 +20,7 @@ from headgate.core import errors
 from tests.flows.api import artifacts_of, newest_run, states_of
 
 NAME = "elastic policies on ramp"
-SHORT: dict[str, Any] = {"policies": ["predictive", "fixed"], "scale": 0.01}
+SHORT: dict[str, Any] = {"policies": ["predictive", "fixed"], "scale": 0.005}
 ALL = ["predictive", "target", "threshold", "verl", "ray-serve", "knative", "fixed"]
 
 

@@ -96,19 +96,19 @@ async def test_generated_jobs_are_evaluated_against_a_policy_server_and_shown_by
     async with PolicyServer(ScriptedPolicy()) as policy:
         site = challenge(tmp_path, policy.port)
         dry = await generate_jobs(**site, jobqueue=queue.block, dry_run=True)
-        assert (dry["jobs"], dry["added"]) == (3, None)
+        assert (dry["jobs"], dry["added"]) == (1, None)
         counts = await generate_jobs(**site, jobqueue=queue.block, output_dir=str(tmp_path / "made"))
-        assert (counts["jobs"], counts["added"], counts["skipped"], counts["unserved"]) == (3, 3, 2, 0)
-        assert len(json.loads((tmp_path / "made/jobs.json").read_text())) == 3
-        assert (await generate_jobs(**site, jobqueue=queue.block))["existing"] == 3
+        assert (counts["jobs"], counts["added"], counts["skipped"], counts["unserved"]) == (1, 1, 2, 0)
+        assert len(json.loads((tmp_path / "made/jobs.json").read_text())) == 1
+        assert (await generate_jobs(**site, jobqueue=queue.block))["existing"] == 1
         published = await artifacts_of((await newest_run(f"generate jobs from {site['submissions_dir']}")).id)
         assert published["generated-jobs"] == [
-            {"team": "robots", "task": "grid-5x5", "jobs": "3", "skipped": ""},
+            {"team": "robots", "task": "grid-5x5", "jobs": "1", "skipped": ""},
             {"team": "robots", "task": "grid-7x7", "jobs": "0", "skipped": "2 no server of the team takes the task"},
         ]
         command = [sys.executable, "-m", "headgate.cli", "jobqueue", "evaluate"]
         drained = await _drain(queue, store, workers=1, command=command)
-    assert (drained["done"], drained["dead"], drained["stored"]) == (3, 0, 3)
+    assert (drained["done"], drained["dead"], drained["stored"]) == (1, 0, 1)
     rows = await _stored(store)
     assert set(rows["model"]) == {"robots@main"}
     assert all("server robots/0" in why for why in rows["why"])
@@ -117,7 +117,7 @@ async def test_generated_jobs_are_evaluated_against_a_policy_server_and_shown_by
     assert await asyncio.to_thread(main, ["summary", "--store", str(store), "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert [(pair["model"], pair["environment"], pair["samples"]) for pair in summary] == [
-        ("robots@main", "grid-5x5", 3)
+        ("robots@main", "grid-5x5", 1)
     ]
     written = ["report", "--store", str(store), "--output", str(tmp_path / "report.html")]
     assert await asyncio.to_thread(main, written) == 0

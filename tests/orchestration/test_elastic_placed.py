@@ -26,7 +26,6 @@ from headgate.orchestration.elastic.workers import placed_engines
 from headgate.placement import PlacedWork, Placement, PreemptionRules, amounts, connect
 from headgate.simulation.engines import serve_engine
 from tests.cli.conftest import Said
-from tests.own_ray import own_ray
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # the first test of a file starts Ray
 
@@ -45,11 +44,9 @@ CONFIG = ElasticConfig(
 
 
 @pytest.fixture(scope="module")
-def gpus() -> Iterator[None]:
-    """A tuned Ray with two logical GPUs, whose ledger has the roles of a training in their order."""
-    from headgate.placement.cluster.tuning import TUNED
-
-    with own_ray(4, num_gpus=2, namespace="headgate", _system_config=dict(TUNED)), connect() as placement:
+def gpus(ray_cluster: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The two logical GPUs of the shared Ray, with a ledger that has the roles of a training in their order."""
+    with connect(journal=tmp_path_factory.mktemp("ledger") / "journal.sqlite") as placement:
         placement.set_rules(
             PreemptionRules(
                 label_rules={"role": {"train": ("reward", "rollout"), "reward": ("rollout",)}},

@@ -1,7 +1,5 @@
 """The deployments that Headgate comes with."""
 
-# ruff: noqa: ASYNC221 - a test has nothing else to run meanwhile
-
 from __future__ import annotations
 
 import os
@@ -88,13 +86,7 @@ def test_the_documentation_lists_the_same_deployments() -> None:
 
 @pytest.mark.timeout(400)
 async def test_one_command_deploys_everything_without_a_question(prefect: object) -> None:
-    everything = [sys.executable, "-m", "prefect", "deploy", "--all"]
-    one_again = [sys.executable, "-m", "prefect", "deploy", "--name", "affine-sat"]
-    environ = prefect.environ() | {"PREFECT_API_SSL_CERT_FILE": os.environ["SSL_CERT_FILE"]}  # type: ignore[attr-defined]
-    given = {"cwd": ROOT, "env": environ, "stdin": subprocess.DEVNULL}
-    for command in (everything, one_again):
-        done = subprocess.run(command, **given, capture_output=True, text=True, timeout=180, check=False)
-        assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-3_000:]
+    _deploy(prefect, "--all")
     async with get_client() as client:
         for name in checked_deployments(FILE):
             found = await client.read_deployment_by_name(name)
@@ -106,6 +98,24 @@ async def test_one_command_deploys_everything_without_a_question(prefect: object
                 await client.update_deployment_schedule(found.id, schedule.id, active=False)
         assert await _pending_runs(client, "sample-environment/affine-sat", 3) == ["PENDING", "PENDING", "CANCELLED"]
         assert await _pending_runs(client, "report/report", 2) == ["PENDING", "SCHEDULED"], "it waits for its turn"
+
+
+@pytest.mark.long  # the command is that which deploys everything, above
+async def test_one_deployment_is_deployed_again_without_a_question(prefect: object) -> None:
+    for _ in range(2):
+        _deploy(prefect, "--name", "affine-sat")
+    async with get_client() as client:
+        found = await client.read_deployment_by_name("sample-environment/affine-sat")
+        for schedule in found.schedules:  # or its runs come up in the tests that follow
+            await client.update_deployment_schedule(found.id, schedule.id, active=False)
+
+
+def _deploy(server: object, *words: str) -> None:
+    environ = server.environ() | {"PREFECT_API_SSL_CERT_FILE": os.environ["SSL_CERT_FILE"]}  # type: ignore[attr-defined]
+    command = [sys.executable, "-m", "prefect", "deploy", *words]
+    given = {"cwd": ROOT, "env": environ, "stdin": subprocess.DEVNULL}
+    done = subprocess.run(command, **given, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-3_000:]
 
 
 async def _pending_runs(client: PrefectClient, deployment: str, count: int) -> list[str]:

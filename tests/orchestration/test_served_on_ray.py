@@ -20,7 +20,6 @@ from headgate.run.served_pool import ServingRules
 from headgate.run.status import RunResult
 from headgate.sampling import Roster, RosterSource
 from headgate.storage import open_store
-from tests.own_ray import own_ray
 from tests.run.test_served_models import Questions, Told, scores, tiny, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # the first test of a file starts Ray
@@ -29,11 +28,9 @@ ON_RAY = Settings(engine_hosts="ray")
 
 
 @pytest.fixture(scope="module")
-def gpu() -> Iterator[None]:
-    """A tuned Ray with one logical GPU, whose ledger lets training take the place of engines."""
-    from headgate.placement.cluster.tuning import TUNED
-
-    with own_ray(4, num_gpus=1, namespace="headgate", _system_config=dict(TUNED)), connect() as placement:
+def gpus(ray_cluster: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The two logical GPUs of the shared Ray, with a ledger that lets training take the place of engines."""
+    with connect(journal=tmp_path_factory.mktemp("ledger") / "journal.sqlite") as placement:
         rules = PreemptionRules(
             label_rules={"role": {"train": ("rollout",)}}, cancel_timeout_s=5.0, budget_share=1.0, pair_interval_s=0.0
         )
@@ -43,7 +40,7 @@ def gpu() -> Iterator[None]:
 
 
 class Training:
-    """Takes the GPU until it is completed."""
+    """Takes both GPUs until it is completed."""
 
 
 @asynccontextmanager
@@ -74,7 +71,7 @@ class One:
     """A roster of one model. Implements `RosterSource`."""
 
     def __init__(self, folder: Path) -> None:
-        self.model = tiny("policy", folder, gpus=1)
+        self.model = tiny("policy", folder, gpus=2)
 
     async def load(self) -> Roster:
         return Roster((self.model,))
@@ -84,8 +81,8 @@ def has(told: Told, kind: type[events.Event], holds: Callable[[events.Event], bo
     return any(isinstance(event, kind) and holds(event) for event in told.events)
 
 
-async def test_a_training_takes_the_gpu_and_the_samples_of_the_model_go_on_when_it_has_ended(
-    gpu: None, tmp_path: Path
+async def test_a_training_takes_the_gpus_and_the_samples_of_the_model_go_on_when_it_has_ended(
+    gpus: None, tmp_path: Path
 ) -> None:
     told, hold = Told(), tmp_path / "hold"
     hold.touch()
@@ -93,7 +90,7 @@ async def test_a_training_takes_the_gpu_and_the_samples_of_the_model_go_on_when_
         await until(lambda: has(told, events.TaskStarted))
         with await asyncio.to_thread(connect) as placement:
             pool = placement.pool("main")
-            training = {"resources": amounts(gpu=1), "priority": 9, "labels": {"role": "train"}, "method": None}
+            training = {"resources": amounts(gpu=2), "priority": 9, "labels": {"role": "train"}, "method": None}
             work = pool.submit(Training, **training)
             await asyncio.to_thread(work.wait_running, 60)
             await until(lambda: has(told, events.TaskDeferred))
@@ -103,14 +100,14 @@ async def test_a_training_takes_the_gpu_and_the_samples_of_the_model_go_on_when_
             result = await run
     assert scores(result) == {"policy@main": (6, 0)}
     assert (result.samples, result.open_tasks, dict(result.given_up)) == (6, 0, {})
-    assert (tmp_path / "gpus").read_text() == "0\n0\n"
+    assert (tmp_path / "gpus").read_text() == "0,1\n0,1\n"
     with await asyncio.to_thread(connect) as placement:
         assert [view for view in placement.requests("main") if not view.stage.has_ended] == []
 
 
 @pytest.mark.long
-async def test_what_an_engine_stands_behind_is_named(gpu: None, tmp_path: Path) -> None:
-    first, second = tiny("first", gpus=1, least=1), tiny("second", gpus=1, least=1)
+async def test_what_an_engine_stands_behind_is_named(gpus: None, tmp_path: Path) -> None:
+    first, second = tiny("first", gpus=2, least=1), tiny("second", gpus=2, least=1)
     async with engine_hosts(ON_RAY) as hosts:
         assert hosts is not None
         from headgate.core import SystemClock
@@ -129,7 +126,7 @@ async def test_what_an_engine_stands_behind_is_named(gpu: None, tmp_path: Path) 
             await until(lambda: engines.is_ready(second.key))
 
 
-async def test_more_gpus_than_any_node_has_are_refused_in_a_sentence(gpu: None) -> None:
+async def test_more_gpus_than_any_node_has_are_refused_in_a_sentence(gpus: None) -> None:
     many = tiny("many", gpus=3)
     assert many.serve is not None
     async with engine_hosts(ON_RAY) as hosts:

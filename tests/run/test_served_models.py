@@ -268,6 +268,7 @@ async def test_an_engine_that_does_not_start_is_told_in_its_own_words_and_tried_
 
 
 @pytest.mark.slow
+@pytest.mark.long  # `tests/models/test_local_model.py` asks the small model, `tests/elastic/engines` serve from weights
 @pytest.mark.skipif(not is_local_model_installed(), reason="needs the extra `model`")
 async def test_a_small_model_is_served_by_llama_cpp_and_answers() -> None:
     launch = Launch("llama.cpp", str(weights_path()), "small", slots=1)

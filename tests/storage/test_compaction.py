@@ -18,7 +18,7 @@ from headgate.storage.objects import ObjectStore, manifest_key
 from headgate.storage.schema import ADDED, frame_of
 from headgate.storage.store import open_objects
 from tests.storage.crashes import DyingObjects, Killed
-from tests.storage.places import IN_BOTH
+from tests.storage.places import IN_A_BUCKET_AT_LENGTH, IN_BOTH
 from tests.storage.samples import DAY, START, many, sample
 
 NOW = START + 40 * DAY
@@ -205,7 +205,7 @@ async def test_readers_beside_compactions_always_see_every_row_once(tmp_path: Pa
     assert len((await store.visible()).parts) == 2
 
 
-@IN_BOTH
+@IN_A_BUCKET_AT_LENGTH
 async def test_replaced_parts_go_only_after_the_grace_period(store: SampleStore, objects: ObjectStore) -> None:
     await _fill(store)
     written = max(found.modified_at for found in objects.listing("samples/"))
@@ -337,7 +337,7 @@ async def test_a_round_with_few_merges_is_followed_by_others(store: SampleStore)
     assert await _sequences(store) == list(range(24))
 
 
-@IN_BOTH
+@IN_A_BUCKET_AT_LENGTH
 async def test_parts_of_earlier_versions_are_read_queried_and_merged_with_new_ones(
     store: SampleStore, objects: ObjectStore
 ) -> None:

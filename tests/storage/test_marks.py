@@ -15,7 +15,7 @@ from headgate.core.audit import audit_entries
 from headgate.storage import Chosen, CompactionPolicy, Invalidation, SampleStore, export_samples, import_samples
 from headgate.storage.mark_log import MANY, MARKS
 from headgate.storage.objects import FolderObjects, ObjectStore
-from tests.storage.places import IN_BOTH
+from tests.storage.places import IN_A_BUCKET_AT_LENGTH
 from tests.storage.samples import START, many
 
 BAD = Invalidation(Chosen(models=frozenset({"org/a"}), until=START + 10), "the prompt was cut")
@@ -43,7 +43,7 @@ async def _counts(store: SampleStore) -> list[int]:
     ]
 
 
-@IN_BOTH
+@IN_A_BUCKET_AT_LENGTH
 async def test_invalidated_samples_count_nowhere_and_count_again_after_an_undo(
     store: SampleStore, objects: ObjectStore
 ) -> None:
@@ -101,7 +101,7 @@ async def test_what_is_sampled_again_stays_invalid(folder_store: SampleStore) ->
     assert set(await _counts(folder_store)) == {10}
 
 
-@IN_BOTH
+@IN_A_BUCKET_AT_LENGTH
 async def test_marks_outlive_compaction_and_are_merged_when_they_are_many(
     store: SampleStore, objects: ObjectStore
 ) -> None:

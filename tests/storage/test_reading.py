@@ -10,7 +10,7 @@ from headgate.core import errors
 from headgate.storage import SampleStore
 from headgate.storage.manifest import manifest_of
 from headgate.storage.objects import ObjectStore
-from tests.storage.places import IN_BOTH
+from tests.storage.places import IN_A_BUCKET_AT_LENGTH, IN_BOTH
 from tests.storage.samples import DAY, START, many, sample
 
 
@@ -111,7 +111,7 @@ async def test_foreign_objects_beside_the_manifests_are_ignored(store: SampleSto
     assert (found.frame.height, found.problems) == (18, ())
 
 
-@IN_BOTH
+@IN_A_BUCKET_AT_LENGTH
 async def test_verify_reads_everything_and_finds_what_is_wrong(store: SampleStore, objects: ObjectStore) -> None:
     await _filled(store)
     found = await store.verify()

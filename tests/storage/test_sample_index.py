@@ -21,7 +21,7 @@ from headgate.storage import (
     TextSearch,
 )
 from headgate.storage.objects import FolderObjects
-from tests.storage.places import IN_BOTH
+from tests.storage.places import IN_A_BUCKET_AT_LENGTH
 from tests.storage.samples import DAY, START, sample
 
 KINDS = (None, None, "bad_answer", "provider_timeout")
@@ -98,7 +98,7 @@ async def test_every_filter_in_every_order_gives_each_sample_once(tmp_path: Path
             assert rows == sorted(rows, key=key), (chosen, order)
 
 
-@IN_BOTH
+@IN_A_BUCKET_AT_LENGTH
 async def test_the_index_follows_what_is_stored_merged_and_deleted(store: SampleStore) -> None:
     samples = _samples()
     index = await store.indexed(SampleIndex())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import tarfile
@@ -21,6 +20,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from headgate.cli import main
 from headgate.placement.service.journal import Journal as PlacementJournal
 from headgate.storage import Journal
 
@@ -36,30 +36,23 @@ def written(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _headgate(folder: Path, *words: str, **environ: str) -> str:
-    done = subprocess.run(
-        [*PROGRAM, *words],
-        cwd=folder,
-        env=os.environ | environ,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.mark.slow
-async def test_a_killed_campaign_of_an_earlier_version_goes_on(written: Path, roster_file: Path) -> None:
+async def test_a_killed_campaign_of_an_earlier_version_goes_on(
+    written: Path, roster_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     journal = Journal(written / "journal", "main")
     assert (journal.open_count(), journal.spool_count()) == (294, 111)
     journal.close()
     options = ("--store", "samples", "--journal", "journal", "--environment", "affine:sat,affine:ded")
     run = ("run", "--roster", str(roster_file), "--campaign", "main", *options, "--duration", "2")
-    await asyncio.to_thread(_headgate, written, *run)  # the baselines answer in this process
+    # The baselines answer in this process.
+    command = asyncio.to_thread(subprocess.run, [*PROGRAM, *run], cwd=written, capture_output=True, text=True)
+    done = await asyncio.wait_for(command, 100)
+    assert done.returncode == 0, done.stderr
     sql = "select model, environment, sequence from stored"
-    stored = json.loads(_headgate(written, "query", sql, "--store", "samples", "--json"))
+    capsys.readouterr()
+    assert await asyncio.to_thread(main, ["query", sql, "--store", str(written / "samples"), "--json"]) == 0
+    stored = json.loads(capsys.readouterr().out)
     numbers: dict[tuple[str, str], list[int]] = {}
     for row in stored:
         numbers.setdefault((row["model"], row["environment"]), []).append(row["sequence"])
@@ -79,10 +72,10 @@ async def test_a_killed_campaign_of_an_earlier_version_goes_on(written: Path, ro
 
 
 @contextmanager
-def _queue(folder: Path, **environ: str) -> Iterator[str]:
+def _queue(folder: Path) -> Iterator[str]:
     """Serve the queue, and give its address."""
     command = [*PROGRAM, "jobqueue", "serve", "--port", "0"]
-    with subprocess.Popen(command, cwd=folder, env=os.environ | environ, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             said = process.stdout.readline()
@@ -93,16 +86,16 @@ def _queue(folder: Path, **environ: str) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_a_job_queue_and_tokens_of_an_earlier_version_go_on(written: Path) -> None:
-    environ = {
-        "HEADGATE_JOBQUEUE_DATABASE": "sqlite:///queue/queue.db",
-        "HEADGATE_JOBQUEUE_TOKEN": (written / "admin.token").read_text(),
-    }
-    with _queue(written, **environ) as url:
-        environ["HEADGATE_JOBQUEUE_URL"] = url
-        _headgate(written, "jobqueue", "withdraw", "south.long", **environ)
-        _headgate(written, "jobqueue", "work", "--run-commands", "--stop-when-empty", **environ)
-        jobs = _get(f"{url}/v1/jobs", environ["HEADGATE_JOBQUEUE_TOKEN"])
+def test_a_job_queue_and_tokens_of_an_earlier_version_go_on(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = (written / "admin.token").read_text()
+    monkeypatch.chdir(written)
+    monkeypatch.setenv("HEADGATE_JOBQUEUE_DATABASE", "sqlite:///queue/queue.db")
+    monkeypatch.setenv("HEADGATE_JOBQUEUE_TOKEN", token)
+    with _queue(written) as url:
+        monkeypatch.setenv("HEADGATE_JOBQUEUE_URL", url)
+        assert main(["jobqueue", "withdraw", "south.long"]) == 0
+        assert main(["jobqueue", "work", "--run-commands", "--stop-when-empty"]) == 0
+        jobs = _get(f"{url}/v1/jobs", token)
         states = {job["id"]: job["state"] for job in jobs}
         assert states == {f"north.{n}": "done" for n in range(1, 7) if n != 3} | {
             f"south.{n}": "done" for n in range(1, 5)

@@ -89,8 +89,9 @@ async def test_an_engine_sleeps_in_its_process_by_its_own_api_until_another_need
         assert not engine._process.is_up
 
 
+# That each program sleeps and wakes by its own API is held above.
 @pytest.mark.slow
-@pytest.mark.parametrize("program", ["vllm", "sglang"])
+@pytest.mark.parametrize("program", ["vllm", pytest.param("sglang", marks=pytest.mark.long)])
 async def test_a_kept_engine_loads_the_next_weights_in_place(program: str, programs: Path) -> None:
     machine = Machine(gpus=["3"], keeps_engines=True)
     for step in ("step_1", "step_2"):

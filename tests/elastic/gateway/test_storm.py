@@ -88,6 +88,7 @@ async def come_and_go(
 
 
 @pytest.mark.slow
+@pytest.mark.long  # `test_over_http.py` kills an engine with requests in flight
 async def test_a_storm_of_requests_is_answered_although_workers_come_and_go_and_one_is_killed() -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "headgate.cli", "elastic", "fake-engine", "--port", "0", *FLAGS, stdout=PIPE

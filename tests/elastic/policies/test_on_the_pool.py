@@ -36,6 +36,7 @@ def test_a_step_to_four_workers_is_served_by_four_within_two_starts(policy: str,
     assert starts_until_served(policy, start_s=start_s) <= 2
 
 
+@pytest.mark.long  # steps, pauses and constant loads hold the policies, above and below
 @pytest.mark.slow
 def test_the_ramp_costs_little_and_waits_little_with_the_usual_settings() -> None:
     load = ramp()

@@ -17,10 +17,11 @@ from headgate.jobqueue import Store
 from headgate.jobqueue.stores import open_store
 from headgate.jobqueue.stores.sqlite import MemoryStore
 from headgate_bench.postgres import PrivatePostgres
+from tests.examples import examples
 from tests.jobqueue.ledger.legacy_machine import MixedLedgerMachine
 from tests.jobqueue.ledger.machine import FRESH
 
-RUNS = int(os.environ.get("HEADGATE_LEDGER_RUNS", "40"))
+RUNS = int(os.environ.get("HEADGATE_LEDGER_RUNS", "0")) or examples(80)
 STEPS = int(os.environ.get("HEADGATE_LEDGER_STEPS", "50"))
 LONG = pytest.mark.timeout(120 + RUNS * STEPS / 10)
 

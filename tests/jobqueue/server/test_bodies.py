@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,17 +21,17 @@ LEASE = {"lease_id": "0" * 32, "epoch": 1}
 
 
 @pytest.mark.parametrize(
-    "body",
+    "body",  # a function: each process that collects the tests would make all of them
     [
-        {f"{number:x}": 0 for number in range(200_000)},
-        {"jobs": [{f"{number:x}": 0 for number in range(50_000)}] * 4},
-        {"jobs": [[]] * 500_000},
-        {"jobs": [{"id": "1", "team": "", "task": "t"}] * 20_000},
-        {"jobs": [{**JOB, "payload": {"x": "y" * 300_000}}] * 20},
+        lambda: {f"{number:x}": 0 for number in range(200_000)},
+        lambda: {"jobs": [{f"{number:x}": 0 for number in range(50_000)}] * 4},
+        lambda: {"jobs": [[]] * 500_000},
+        lambda: {"jobs": [{"id": "1", "team": "", "task": "t"}] * 20_000},
+        lambda: {"jobs": [{**JOB, "payload": {"x": "y" * 300_000}}] * 20},
     ],
 )
-async def test_of_many_flaws_ten_are_told(queue: Queue, body: dict[str, Any]) -> None:
-    answer = await queue.post("/v1/jobs", body)
+async def test_of_many_flaws_ten_are_told(queue: Queue, body: Callable[[], dict[str, Any]]) -> None:
+    answer = await queue.post("/v1/jobs", body())
     assert (answer.status_code, len(answer.json()["errors"])) == (422, 10)
     assert len(answer.content) < 10_000
 

@@ -106,7 +106,7 @@ def _message(path: bytes, body: object) -> bytes:
 
 @pytest.mark.slow
 async def test_many_workers_can_wait_at_once(live: RunningServer) -> None:
-    wanted = 500
+    wanted = 200
     connections = [await _opened(live) for _ in range(wanted + 1)]
     (reader, writer), *waiting = connections
     for number, (_, one) in enumerate(waiting):
