@@ -15,7 +15,7 @@ def test_every_scenario_has_a_tiny_form() -> None:
     assert set(TINY) == set(EASY) == set(HARD) == set(scenario_names())
 
 
-LONG = ("console", "day", "hostile", "limit", "placement", "prefect", "scaleout", "store")
+LONG = ("console", "day", "hostile", "placement", "prefect", "scaleout")
 """Scenarios whose servers, days and processes take seconds at least; what they measure has tests of its own."""
 
 
