@@ -182,7 +182,7 @@ class Interval:
     """Where the true mean lies in 95 % of such cases.
 
     Attributes:
-        method: `wilson` where every score is 0 or 1, or all are equal; `t` else; `none` for fewer than two, then [0, 1].
+        method: `wilson` where every score is 0 or 1, or all are equal; `t` else; `none` and [0, 1] for fewer than two.
     """
 
     low: float
