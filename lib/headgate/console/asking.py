@@ -37,7 +37,7 @@ class RunSource(Source):
         super().__init__("run", monitor.address, self._status)
         self.monitor = monitor
         self.run = run
-        self._place = place
+        self.place = place
 
     async def _status(self) -> Asked:
         try:
@@ -53,15 +53,15 @@ class RunSource(Source):
     def _ending(self) -> str:
         """Return who drained the run that answered last, or that it left its journal; empty if neither is known."""
         campaign = str(self.said.get("campaign", ""))
-        if self._place is None or not campaign or not Journal.is_there(self._place, campaign):
+        if self.place is None or not campaign or not Journal.is_there(self.place, campaign):
             return ""
         ended_by, started_at = "", self.said.get("started_at", math.inf)
         with suppress(HeadgateError, OSError):  # such as a disk that can only be read
-            if isinstance(
-                self._place, Path
-            ):  # elsewhere one that was just killed is there, and one that was not is not
-                ended_by = "" if self.address in {run.address for run in served_runs(self._place)} else LEFT
-            with closing(Journal(self._place, campaign)) as journal, journal.told():
+            if isinstance(self.place, Path):  # in a database, one that was just killed is not told from one that left
+                # By its port: it may be asked by another name than it goes by in the journal.
+                there = {(run.campaign, run.address.rpartition(":")[2]) for run in served_runs(self.place)}
+                ended_by = "" if (campaign, self.address.rpartition(":")[2]) in there else LEFT
+            with closing(Journal(self.place, campaign)) as journal, journal.told():
                 orders = [one for one in journal.controls.latest() if one.what == "drain"]
             ended_by = next((told(one) for one in orders if one.at >= started_at), ended_by)
         return ended_by

@@ -135,8 +135,8 @@ class Source:
 
     @property
     def wait_s(self) -> float:
-        """How long until it is due to be asked; 0 or less when it is."""
-        return self._next_at - time.monotonic()
+        """How long until it is due to be asked; 0 or less when it is; what has left and is gone never is."""
+        return math.inf if self.left is not None and self.is_gone else self._next_at - time.monotonic()
 
     async def poll(self, *, now: bool = False) -> bool:
         """Ask it, unless it was asked of late and not `now`; return whether it was asked."""
@@ -152,8 +152,7 @@ class Source:
                 self.seen_at, self.down_since, self.problem, self.is_gone = time.time(), None, "", False
                 self.history.add(self.seen_at, figures)
             self.is_late = False
-            wait_s = min(max(EVERY_S, (CALL_S + rows * ROW_S) / SHARE), RAREST_S)
-            self._next_at = math.inf if self.left is not None and self.is_gone else time.monotonic() + wait_s
+            self._next_at = time.monotonic() + min(max(EVERY_S, (CALL_S + rows * ROW_S) / SHARE), RAREST_S)
             return True
 
     def _went_down(self, error: Exception) -> None:
@@ -280,7 +279,8 @@ class Sources:
                 for source in idle:
                     if source.wait_s <= 0:
                         group.create_task(self._asked(source), name=f"poll {source.address}")
-                await asyncio.sleep(max(0.05, min((source.wait_s for source in idle), default=EVERY_S)))
+                # Those that are being asked, or are found meanwhile, are due again before long.
+                await asyncio.sleep(max(0.05, min([EVERY_S, *(source.wait_s for source in idle)])))
 
     async def _asked(self, source: Source, *, now: bool = False) -> None:
         has_asked = await source.poll(now=now)
