@@ -47,7 +47,7 @@ class RunSource(Source):
                 self.ended_by = await asyncio.to_thread(self._ending) or self.left or ""
             raise
         said.setdefault("controls", None)  # nothing steers it
-        rows = sum(len(said.get(name, ())) for name in ("pairs", "models", "requests"))
+        rows = sum(len(said[name]) for name in ("pairs", "models", "requests"))
         return said, _figures_of_run(said), rows
 
     def _ending(self) -> str:
@@ -180,16 +180,14 @@ async def answered(client: httpx.AsyncClient, path: str, body: object = None) ->
 
 def _figures_of_run(said: dict[str, Any]) -> dict[str, float | None]:
     """Return the figures of a campaign whose history is kept."""
-    figures: dict[str, float | None] = {}
-    if "workers" in said and "queue" in said:
-        figures = {
-            "samples per minute": said["workers"]["finished_last_minute"],
-            "workers busy": said["workers"]["active"],
-            "queue": said["queue"]["size"],
-            "spooled": said["spooled"],
-            "lag": max((pair["lag_s"] for pair in said["pairs"]), default=0.0),
-        }
-    for key in said.get("requests", ()):
+    figures: dict[str, float | None] = {
+        "samples per minute": said["workers"]["finished_last_minute"],
+        "workers busy": said["workers"]["active"],
+        "queue": said["queue"]["size"],
+        "spooled": said["spooled"],
+        "lag": max((pair["lag_s"] for pair in said["pairs"]), default=0.0),
+    }
+    for key in said["requests"]:
         name = key_of(key)
         for what in _KEPT:
             figures[f"{name} {what}"] = key.get(what)

@@ -175,6 +175,7 @@ class Sources:
     Attributes:
         all: in the order in which they were named or found.
         revision: grows with every answer; what was made of the same revision is the same.
+        viewers: how many look at a page now.
         is_closing: nobody is to wait for changes any more.
     """
 
@@ -182,7 +183,7 @@ class Sources:
         self.all = tuple(sources)
         self.revision = 1
         self.is_closing = False
-        self._viewers = 0
+        self.viewers = 0
         self._wanted = asyncio.Event()
         self._changed = asyncio.Condition()
 
@@ -204,11 +205,6 @@ class Sources:
         async with source.asking:
             return
 
-    @property
-    def viewers(self) -> int:
-        """How many look at a page now."""
-        return self._viewers
-
     @asynccontextmanager
     async def polled(self) -> AsyncIterator[None]:
         """Poll the sources for as long as the context is open, while somebody watches."""
@@ -222,13 +218,13 @@ class Sources:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Have the sources polled for as long as the context is open."""
-        self._viewers += 1
+        self.viewers += 1
         self._wanted.set()
         try:
             yield
         finally:
-            self._viewers -= 1
-            if not self._viewers:
+            self.viewers -= 1
+            if not self.viewers:
                 asyncio.get_running_loop().call_later(LINGER_S, self._rest)
 
     async def fresh(self) -> None:
@@ -268,7 +264,7 @@ class Sources:
             self._changed.notify_all()
 
     def _rest(self) -> None:
-        if not self._viewers:
+        if not self.viewers:
             self._wanted.clear()
 
     async def _poll(self) -> None:
