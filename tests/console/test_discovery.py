@@ -19,9 +19,10 @@ import pytest
 from headgate.cli.console import console
 from headgate.config import Settings
 from headgate.console import serve_console
+from headgate.console.asking import LEFT, RunSource
 from headgate.console.discovery import KEPT_S, JournalSource, address_to_ask
 from headgate.console.findings import found_in
-from headgate.console.sources import Sources
+from headgate.console.sources import Asked, Source, Sources
 from headgate.core import Model, Secret
 from headgate.core.errors import InvalidInputError
 from headgate.core.events import MonitorStarted
@@ -206,13 +207,14 @@ ADDRESSES = {
     "127.0.0.1:9": "no http://HOST:PORT",
     "http://w\u00f6rker:9": "no http://HOST:PORT",
     "http://:9": "no http://HOST:PORT",
+    "http://.:9": "no http://HOST:PORT",
 }
 
 
 def test_an_address_of_a_journal_is_asked_only_where_the_token_may_go() -> None:
     for address, expected in ADDRESSES.items():
         try:
-            asked = address_to_ask(said(address, HERE), ("node-*.internal", "10.0.*.*", "w*"), HERE)
+            asked = address_to_ask(said(address, HERE), ("node-*.internal", "10.0.*.*", "w*", ""), HERE)
         except InvalidInputError as error:
             asked = str(error)
         assert expected in asked, address
@@ -319,6 +321,95 @@ async def test_a_run_that_ended_is_forgotten_after_a_shift(tmp_path: Path, told:
     assert sources.of("run") == []
 
 
+@pytest.mark.parametrize("is_same", [False, True])
+async def test_two_journals_may_name_one_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_same: bool
+) -> None:
+    sources, status, both = Sources(), worlds.large_status(2, 2), (tmp_path / "one", tmp_path / "two")
+    told: dict[Path, dict[ServedRun, bool]] = {place: {} for place in both}
+    monkeypatch.setattr("headgate.console.discovery.served_runs", lambda place: dict(told[place]))
+    one, two = (JournalSource(place, settings(tmp_path), sources) for place in both)
+    async with serve_monitor(lambda: status, new_registry(), port=0) as server:
+        first = said(server.address, campaign="nightly")
+        second = first if is_same else said(server.address, campaign="daily", at=first.started_at + 1)
+        told[both[0]], told[both[1]] = {first: True}, {second: True}
+        for _ in range(2):
+            await asyncio.gather(one.poll(now=True), two.poll(now=True))
+            assert (one.problem, two.problem) == ("", "")
+        (run,) = sources.of("run")
+        assert isinstance(run, RunSource)
+        assert run.run == second
+    for journal in (one, two):
+        await journal.close()
+    assert sources.all == ()
+
+
+async def test_a_run_whose_lease_had_run_out_is_asked_again(tmp_path: Path, told: dict[ServedRun, bool]) -> None:
+    sources, status = Sources(), worlds.large_status(2, 2)
+    journal = JournalSource(settings(tmp_path).journal, settings(tmp_path), sources)  # type: ignore[arg-type]
+    async with serve_monitor(lambda: status, new_registry(), port=0, run_id="r-1") as server:
+        run, address = said(server.address, campaign=status.campaign), server.port
+        told[run] = True
+        await journal.poll(now=True)
+        (source,) = sources.of("run")
+        await source.poll()
+    told[run] = False
+    await journal.poll(now=True)
+    await source.poll(now=True)
+    assert (source.is_gone, source.wait_s) == (True, math.inf)
+    told[run] = True
+    async with serve_monitor(lambda: status, new_registry(), port=address, run_id="r-1"):
+        await journal.poll(now=True)
+        assert source.wait_s < math.inf
+        await source.poll(now=True)
+        assert (source.is_up, source.is_gone, source.ended_by) == (True, False, "")
+    await journal.close()
+
+
+async def test_a_slow_journal_is_asked_on_while_only_runs_that_ended_are_known() -> None:
+    ended, asked, again = Source("run", "http://there", gone), [0], asyncio.Event()
+
+    async def slow() -> Asked:
+        asked[0] += 1
+        if asked[0] > 1:
+            again.set()
+        await asyncio.sleep(0.2)
+        return {}, {}, 0
+
+    ended.seen_at, ended.left, ended.is_gone = 1.0, "", True
+    sources = Sources([ended, Source("journal", "there", slow)])
+    async with asyncio.timeout(20), sources.polled():
+        with sources.watched():
+            await again.wait()
+
+
+async def gone() -> Asked:
+    raise httpx.ConnectError("refused")
+
+
+@pytest.mark.parametrize(("is_killed", "ended_by"), [(True, ""), (False, LEFT)])
+async def test_a_run_that_was_killed_is_told_by_its_journal_whatever_name_it_goes_by_there(
+    tmp_path: Path, is_killed: bool, ended_by: str
+) -> None:
+    made, sources, status = settings(tmp_path), Sources(), worlds.large_status(2, 2)
+    assert isinstance(made.journal, Path)
+    found = JournalSource(made.journal, made, sources)
+    journal = Journal(made.journal, status.campaign)
+    async with serve_monitor(lambda: status, new_registry(), port=0, run_id="r-1") as server:
+        journal.announce(said(f"http://{gethostname()}:{server.port}", campaign=status.campaign))
+        await found.poll()
+        (run,) = sources.of("run")
+        await run.poll()
+        assert run.is_up
+    if is_killed:
+        journal._db.holders._lock.give_back()  # type: ignore[attr-defined]
+    else:
+        journal.close()
+    await run.poll(now=True)
+    assert (run.is_gone, run.ended_by) == (True, ended_by)
+    await found.close()
+
+
 def test_the_command_looks_into_the_journals_it_is_given_or_into_that_of_its_settings(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -344,7 +435,7 @@ def test_the_command_looks_into_the_journals_it_is_given_or_into_that_of_its_set
 
 
 def test_a_console_beside_a_run_is_given_the_password_of_its_journal() -> None:
-    address = PostgresAddress("postgresql://ops:p%40ss@db.example:5433/headgate?sslmode=require")
+    address = PostgresAddress("postgresql://ops:p%40s%20s@db.example:5433/headgate?sslmode=require")
     given = PostgresAddress(address.url())
     assert (str(given), given.parameters()) == (str(address), address.parameters())
-    assert given.parameters()["password"] == "p@ss"
+    assert given.parameters()["password"] == "p@s s"

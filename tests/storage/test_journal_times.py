@@ -110,7 +110,7 @@ def test_a_journal_is_not_repaired_under_a_process_that_goes_by_the_other_clock(
         spool(ahead, 1, now=NOW + 2 * DAY_S)
         with pytest.raises(errors.ClockDisagreesError, match="another process"):
             other.reconcile(NOW, {})
-        assert other.latest_time() == NOW + 2 * DAY_S
+        assert other.times.latest() == NOW + 2 * DAY_S
         ahead.close()
         assert other.reconcile(NOW, {})[1]
 

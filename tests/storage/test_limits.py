@@ -72,8 +72,8 @@ def test_a_limit_per_minute_is_shared_by_those_who_come_and_left_to_those_who_st
     first, second, third = three
     assert rate(first, None, None) is None
     assert rate(first, None, 60_000) == LimitShare(60_000, 1)
-    assert second.learnt_rates(NOW) == {KEY[:2]: RateLimits(tokens_per_minute=60_000)}
-    assert not second.learnt_rates(NOW + DAY_S + 60)
+    assert second.limits.rates(NOW) == {KEY[:2]: RateLimits(tokens_per_minute=60_000)}
+    assert not second.limits.rates(NOW + DAY_S + 60)
     assert rate(second, None, None) == LimitShare(30_000, 2)
     assert rate(second, 30_000, 36_000) == LimitShare(33_000, 2), "6 000 more of 60 000 in all"
     first.close()

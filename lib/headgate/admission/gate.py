@@ -152,7 +152,7 @@ class RequestAdmission:
                     self._carry_out()
                 await waker
             except BaseException:
-                self._give_up(answer)
+                self._change(controller.cancel, answer)
                 raise
             if answer.lease is not None:
                 return answer.lease
@@ -288,9 +288,6 @@ class RequestAdmission:
 
     # Inside.
 
-    def _give_up(self, ticket: Ticket) -> None:
-        self._change(self._controller.cancel, ticket)
-
     def _change(self, what: Callable[[Unpack[Ts], float], object], *of: *Ts) -> None:
         """Have the controller take a change now, and carry out what follows from it."""
         with self._lock:
@@ -349,7 +346,7 @@ class RequestAdmission:
                 waker.get_loop().call_soon_threadsafe(_complete, waker)
             except RuntimeError:
                 # Its loop is closed: nobody will ever ask for the answer.
-                self._give_up(ticket)
+                self._change(self._controller.cancel, ticket)
 
     def _tell(self, change: PressureChanged) -> None:
         for listener in list(self._listeners):

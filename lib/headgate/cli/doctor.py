@@ -101,7 +101,7 @@ async def _journal(settings: Settings) -> str:
     try:
         journal.check()
         now = time.time()
-        require_agreement(now, max(journal.latest_time() or 0.0, now), f"what it wrote last into {journal.place}")
+        require_agreement(now, max(journal.times.latest() or 0.0, now), f"what it wrote last into {journal.place}")
         return f"{journal.place}: {journal.open_count()} tasks open, {journal.spool_count()} samples spooled"
     finally:
         journal.close()

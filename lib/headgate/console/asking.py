@@ -37,7 +37,7 @@ class RunSource(Source):
         super().__init__("run", monitor.address, self._status)
         self.monitor = monitor
         self.run = run
-        self._place = place
+        self.place = place
 
     async def _status(self) -> Asked:
         try:
@@ -47,21 +47,21 @@ class RunSource(Source):
                 self.ended_by = await asyncio.to_thread(self._ending) or self.left or ""
             raise
         said.setdefault("controls", None)  # nothing steers it
-        rows = sum(len(said.get(name, ())) for name in ("pairs", "models", "requests"))
+        rows = sum(len(said[name]) for name in ("pairs", "models", "requests"))
         return said, _figures_of_run(said), rows
 
     def _ending(self) -> str:
         """Return who drained the run that answered last, or that it left its journal; empty if neither is known."""
         campaign = str(self.said.get("campaign", ""))
-        if self._place is None or not campaign or not Journal.is_there(self._place, campaign):
+        if self.place is None or not campaign or not Journal.is_there(self.place, campaign):
             return ""
         ended_by, started_at = "", self.said.get("started_at", math.inf)
         with suppress(HeadgateError, OSError):  # such as a disk that can only be read
-            if isinstance(
-                self._place, Path
-            ):  # elsewhere one that was just killed is there, and one that was not is not
-                ended_by = "" if self.address in {run.address for run in served_runs(self._place)} else LEFT
-            with closing(Journal(self._place, campaign)) as journal, journal.told():
+            if isinstance(self.place, Path):  # in a database, one that was just killed is not told from one that left
+                # By its port: it may be asked by another name than it goes by in the journal.
+                there = {(run.campaign, run.address.rpartition(":")[2]) for run in served_runs(self.place)}
+                ended_by = "" if (campaign, self.address.rpartition(":")[2]) in there else LEFT
+            with closing(Journal(self.place, campaign)) as journal, journal.told():
                 orders = [one for one in journal.controls.latest() if one.what == "drain"]
             ended_by = next((told(one) for one in orders if one.at >= started_at), ended_by)
         return ended_by
@@ -180,16 +180,14 @@ async def answered(client: httpx.AsyncClient, path: str, body: object = None) ->
 
 def _figures_of_run(said: dict[str, Any]) -> dict[str, float | None]:
     """Return the figures of a campaign whose history is kept."""
-    figures: dict[str, float | None] = {}
-    if "workers" in said and "queue" in said:
-        figures = {
-            "samples per minute": said["workers"]["finished_last_minute"],
-            "workers busy": said["workers"]["active"],
-            "queue": said["queue"]["size"],
-            "spooled": said["spooled"],
-            "lag": max((pair["lag_s"] for pair in said["pairs"]), default=0.0),
-        }
-    for key in said.get("requests", ()):
+    figures: dict[str, float | None] = {
+        "samples per minute": said["workers"]["finished_last_minute"],
+        "workers busy": said["workers"]["active"],
+        "queue": said["queue"]["size"],
+        "spooled": said["spooled"],
+        "lag": max((pair["lag_s"] for pair in said["pairs"]), default=0.0),
+    }
+    for key in said["requests"]:
         name = key_of(key)
         for what in _KEPT:
             figures[f"{name} {what}"] = key.get(what)

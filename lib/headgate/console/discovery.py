@@ -24,7 +24,7 @@ MOST_RUNS: Final = 200
 KEPT_S: Final = 12 * 3_600.0
 """A run that has ended is shown for a shift, unless its campaign runs again before."""
 
-_ADDRESS: Final = re.compile(r"(https?)://(\[[0-9a-f:.]+\]|[a-z0-9._-]+):([0-9]{1,5})/?")
+_ADDRESS: Final = re.compile(r"(https?)://(\[[0-9a-f:.]+\]|[a-z0-9_-][a-z0-9._-]*):([0-9]{1,5})/?")
 
 
 def address_to_ask(run: ServedRun, hosts: Sequence[str], here: str) -> str:
@@ -60,51 +60,58 @@ class JournalSource(Source):
         self._settings = settings
         self._hosts = (*settings.console_hosts, settings.monitor_host, settings.monitor_advertised_host)
         self._sources = sources
-        self._found: dict[ServedRun, RunSource] = {}
+
+    def _found(self) -> dict[ServedRun, RunSource]:
+        runs = [source for source in self._sources.of("run") if isinstance(source, RunSource)]
+        return {source.run: source for source in runs if source.run is not None and source.place is self._place}
 
     async def _state(self) -> Asked:
         told = await asyncio.to_thread(served_runs, self._place)
         live = sorted((run for run, is_alive in told.items() if is_alive), key=lambda run: -run.started_at)[:MOST_RUNS]
-        refused = []
+        found, refused = self._found(), []
         for run in live:
+            source = found.pop(run, None)
             try:
-                await self._watch(run, address_to_ask(run, self._hosts, gethostname()))
+                if source is None:
+                    await self._watch(run, address_to_ask(run, self._hosts, gethostname()))
+                elif source.left is not None:  # a database that was away took it for dead
+                    source.left, source.ended_by = None, ""
             except InvalidInputError as error:
                 refused.append({"campaign": run.campaign, "address": run.address, "why": error.message})
-        for run in set(self._found) - set(live):
-            await self._follow_end(run, live, has_died=run in told)
+        for run, source in found.items():
+            await self._follow_end(run, source, live, has_died=run in told)
         return {"runs": len(live), "refused": refused}, {}, len(told)
 
     async def _watch(self, run: ServedRun, address: str) -> None:
         """Have a live run be watched, in place of an earlier one that had its address."""
-        if run not in self._found:
-            known = self._sources.get("run", address)
-            if isinstance(known, RunSource):
-                if known.run is None or known.run.started_at > run.started_at:
-                    return  # the operator named it, or a later one has its address
-                await self._forget(known.run)
-            monitor = await asyncio.to_thread(MonitorClient, self._settings, address, run.run_id)  # reads certificates
-            self._found[run] = RunSource(monitor, self._place, run)
-            self._sources.add(self._found[run])
-        self._found[run].left = None
+        known = self._sources.get("run", address)
+        if isinstance(known, RunSource) and (known.run is None or known.run.started_at >= run.started_at):
+            return  # the operator named it, or it or a later one is found in another journal
+        monitor = await asyncio.to_thread(MonitorClient, self._settings, address, run.run_id)  # reads certificates
+        if self._sources.get("run", address) is not known:
+            await monitor.close()  # another journal has found one meanwhile
+            return
+        self._sources.add(RunSource(monitor, self._place, run))
+        if isinstance(known, RunSource):
+            await self._forget(known)
 
-    async def _follow_end(self, run: ServedRun, live: Sequence[ServedRun], *, has_died: bool) -> None:
+    async def _follow_end(
+        self, run: ServedRun, source: RunSource, live: Sequence[ServedRun], *, has_died: bool
+    ) -> None:
         """Say of a run that lives no more how it ended, and forget it in time."""
-        source = self._found[run]
         ended_at = source.down_since or time.time()
         if source.left is None:
             source.left = "" if has_died else LEFT
             source.ended_by = source.ended_by or source.left
         is_old = source.seen_at is None or time.time() - ended_at > KEPT_S
         if is_old or any(one.campaign == run.campaign and one.started_at > ended_at for one in live):
-            await self._forget(run)
+            await self._forget(source)
 
-    async def _forget(self, run: ServedRun) -> None:
-        source = self._found.pop(run)
+    async def _forget(self, source: RunSource) -> None:
         await self._sources.remove(source)
         await source.monitor.close()
 
     async def close(self) -> None:
         """Let go of the runs."""
-        for run in list(self._found):
-            await self._forget(run)
+        for source in self._found().values():
+            await self._forget(source)

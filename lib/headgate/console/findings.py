@@ -112,11 +112,9 @@ def _silent(source: Source) -> Finding:
 
 
 def _run(source: Source, said: Document) -> Iterator[Finding]:
-    name = said.get("campaign", "")
-    if said.get("state") == "draining":
+    name = said["campaign"]
+    if said["state"] == "draining":
         yield Finding("draining", "warn", f"{name} is draining", "it ends what it began and takes on nothing new")
-    if "models" not in said:
-        return  # a run with an end, such as one with a judge
     yield from _paused(source, said)
     yield from _late(source, said)
     yield from _endpoints(source, said)

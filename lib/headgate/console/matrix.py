@@ -108,7 +108,7 @@ def _values(tables: Tables, sources: Sources, query: QueryParams) -> dict[str, A
     shown = _sorted(_chosen(rows, query), query.get("sort", ""))
     return {
         "run": run,
-        "runs": [source for source in sources.of("run") if "models" in source.said or not source.is_up],
+        "runs": sources.of("run"),
         "rows": page_of(shown, query, ROWS),
         "columns": columns,
         "environments": len(environments),

@@ -135,8 +135,8 @@ class Source:
 
     @property
     def wait_s(self) -> float:
-        """How long until it is due to be asked; 0 or less when it is."""
-        return self._next_at - time.monotonic()
+        """How long until it is due to be asked; 0 or less when it is; what has left and is gone never is."""
+        return math.inf if self.left is not None and self.is_gone else self._next_at - time.monotonic()
 
     async def poll(self, *, now: bool = False) -> bool:
         """Ask it, unless it was asked of late and not `now`; return whether it was asked."""
@@ -152,8 +152,7 @@ class Source:
                 self.seen_at, self.down_since, self.problem, self.is_gone = time.time(), None, "", False
                 self.history.add(self.seen_at, figures)
             self.is_late = False
-            wait_s = min(max(EVERY_S, (CALL_S + rows * ROW_S) / SHARE), RAREST_S)
-            self._next_at = math.inf if self.left is not None and self.is_gone else time.monotonic() + wait_s
+            self._next_at = time.monotonic() + min(max(EVERY_S, (CALL_S + rows * ROW_S) / SHARE), RAREST_S)
             return True
 
     def _went_down(self, error: Exception) -> None:
@@ -176,6 +175,7 @@ class Sources:
     Attributes:
         all: in the order in which they were named or found.
         revision: grows with every answer; what was made of the same revision is the same.
+        viewers: how many look at a page now.
         is_closing: nobody is to wait for changes any more.
     """
 
@@ -183,7 +183,7 @@ class Sources:
         self.all = tuple(sources)
         self.revision = 1
         self.is_closing = False
-        self._viewers = 0
+        self.viewers = 0
         self._wanted = asyncio.Event()
         self._changed = asyncio.Condition()
 
@@ -205,11 +205,6 @@ class Sources:
         async with source.asking:
             return
 
-    @property
-    def viewers(self) -> int:
-        """How many look at a page now."""
-        return self._viewers
-
     @asynccontextmanager
     async def polled(self) -> AsyncIterator[None]:
         """Poll the sources for as long as the context is open, while somebody watches."""
@@ -223,13 +218,13 @@ class Sources:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Have the sources polled for as long as the context is open."""
-        self._viewers += 1
+        self.viewers += 1
         self._wanted.set()
         try:
             yield
         finally:
-            self._viewers -= 1
-            if not self._viewers:
+            self.viewers -= 1
+            if not self.viewers:
                 asyncio.get_running_loop().call_later(LINGER_S, self._rest)
 
     async def fresh(self) -> None:
@@ -269,7 +264,7 @@ class Sources:
             self._changed.notify_all()
 
     def _rest(self) -> None:
-        if not self._viewers:
+        if not self.viewers:
             self._wanted.clear()
 
     async def _poll(self) -> None:
@@ -280,7 +275,8 @@ class Sources:
                 for source in idle:
                     if source.wait_s <= 0:
                         group.create_task(self._asked(source), name=f"poll {source.address}")
-                await asyncio.sleep(max(0.05, min((source.wait_s for source in idle), default=EVERY_S)))
+                # Those that are being asked, or are found meanwhile, are due again before long.
+                await asyncio.sleep(max(0.05, min([EVERY_S, *(source.wait_s for source in idle)])))
 
     async def _asked(self, source: Source, *, now: bool = False) -> None:
         has_asked = await source.poll(now=now)

@@ -8,7 +8,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 from headgate.core import Secret, redacted
 from headgate.core.errors import InvalidInputError, JournalError, MissingExtraError
@@ -69,7 +69,7 @@ class PostgresAddress:
 
     def url(self) -> str:
         """Return a URL of it with its password: for another process."""
-        return f"postgresql:///?{urlencode(self.parameters())}"
+        return f"postgresql:///?{urlencode(self.parameters(), quote_via=quote)}"
 
     def __str__(self) -> str:
         host = self._parameters.get("host") or "localhost"

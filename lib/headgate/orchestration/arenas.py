@@ -12,8 +12,6 @@ from blocks import PublishedReport, ReportStore, loaded_block
 from blocks import SampleStore as SampleStoreBlock
 from headgate import reports
 from headgate.config import Settings
-from headgate.core.status import CampaignStatus
-from headgate.orchestration.artifacts import RunArtifacts
 from headgate.orchestration.campaign_task import concluded, run_in_phases
 from headgate.orchestration.inputs import (
     SamplingOrder,
@@ -26,7 +24,7 @@ from headgate.orchestration.inputs import (
 from headgate.orchestration.pages import places_of, publish_board
 from headgate.orchestration.phases import in_phase
 from headgate.orchestration.run_state import require_server_clock
-from headgate.orchestration.sampling_run import progress_sentence
+from headgate.orchestration.sampling_run import campaign_artifacts
 from headgate.run.arena import ARENA_FOLDER, ArenaRequest, ArenaResult, run_arena
 from headgate.storage import SampleStore
 
@@ -57,12 +55,7 @@ async def run_arena_order(
     request = ArenaRequest(tuple(models), instances, comparisons, await rubric_block(rubric))
     published_in = await report_store_for(sampling.reports)
     subject = f"arena-{settings.campaign}"
-    artifacts = RunArtifacts[CampaignStatus](
-        subject,
-        sentence=progress_sentence,
-        share=lambda status: status.share,
-        done=lambda status: status.samples,
-    )
+    artifacts = campaign_artifacts(subject)
 
     async def arena(settings: Settings, **given: Any) -> ArenaResult:
         kept = await _comparison_store(sampling.store)

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-from headgate.core.status import CampaignStatus, JudgedPair
-from headgate.orchestration.artifacts import RunArtifacts, markdown_table, publish
+from headgate.core.status import JudgedPair
+from headgate.orchestration.artifacts import markdown_table, publish
 from headgate.orchestration.campaign_task import concluded, run_in_phases
 from headgate.orchestration.inputs import SamplingOrder, judge_for, rubric_block, settings_of, with_judge
 from headgate.orchestration.pages import MAX_ROWS
 from headgate.orchestration.phases import in_phase
 from headgate.orchestration.run_state import artifact_key, require_server_clock
-from headgate.orchestration.sampling_run import progress_sentence, result_sentence
+from headgate.orchestration.sampling_run import campaign_artifacts, result_sentence
 from headgate.run import RunResult, run_judged
 from headgate.statistics import Agreement
 
@@ -88,13 +88,7 @@ async def run_judging(
     settings = settings_of(with_judge(sampling, judge_model, judgements))
     judging = await judge_for(judge, settings)
     subject = f"judge-{settings.campaign}"
-    artifacts = RunArtifacts[CampaignStatus](
-        subject,
-        sentence=progress_sentence,
-        share=lambda status: status.share,
-        done=lambda status: status.samples,
-        rows=lambda status: judged_rows(status.judged),
-    )
+    artifacts = campaign_artifacts(subject, rows=lambda status: judged_rows(status.judged))
     campaign = partial(
         run_judged, instances=instances, judge=judging, on_status=artifacts.note, rubric=await rubric_block(rubric)
     )

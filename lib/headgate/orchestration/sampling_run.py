@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 from headgate.core.status import CampaignStatus, ModelStatus, PairStatus
-from headgate.orchestration.artifacts import RunArtifacts
+from headgate.orchestration.artifacts import Rows, RunArtifacts
 from headgate.orchestration.campaign_task import concluded, run_in_phases
 from headgate.orchestration.inputs import SamplingOrder, cluster_for, judge_for, settings_of, with_queue
 from headgate.orchestration.pages import MAX_ROWS
@@ -86,6 +87,8 @@ def result_sentence(result: RunResult) -> str:
 
 
 Share = Callable[[CampaignStatus], float]
+
+SHARE_OF_DUE: Final[Share] = attrgetter("share")
 """How much of a run is done, from 0 to 1."""
 
 
@@ -112,7 +115,14 @@ async def run_evaluation(order: SamplingOrder, instances: int) -> Any:
     Raises:
         HeadgateError: if something that was given cannot be used; nothing was started then.
     """
-    return await _run(order, f"evaluate-{order.campaign}", lambda status: status.share, instances=instances)
+    return await _run(order, f"evaluate-{order.campaign}", SHARE_OF_DUE, instances=instances)
+
+
+def campaign_artifacts(
+    subject: str, *, share: Share | None = SHARE_OF_DUE, rows: Callable[[CampaignStatus], Rows] | None = None
+) -> RunArtifacts[CampaignStatus]:
+    """Return the artifacts of a flow run that is a campaign; see `RunArtifacts`."""
+    return RunArtifacts(subject, sentence=progress_sentence, share=share, done=lambda status: status.samples, rows=rows)
 
 
 async def _run(order: SamplingOrder, subject: str, share: Share | None, **length: Any) -> Any:
@@ -120,13 +130,7 @@ async def _run(order: SamplingOrder, subject: str, share: Share | None, **length
     settings = await with_queue(settings_of(order), order.jobqueue)
     judge = await judge_for(order.judge, settings) if order.judge else None
     sampled_environments(settings, judge)
-    artifacts = RunArtifacts(
-        subject,
-        sentence=progress_sentence,
-        share=share,
-        done=lambda status: status.samples,
-        rows=score_rows,
-    )
+    artifacts = campaign_artifacts(subject, share=share, rows=score_rows)
     cluster = await cluster_for(order.cluster, settings)
     campaign = partial(run_campaign, judge=judge, cluster=cluster, on_status=artifacts.note, **length)
     with artifacts.heeded() as stop:

@@ -104,9 +104,7 @@ def _rows(scored: pl.DataFrame, order: Sequence[str]) -> pl.DataFrame:
 def ranking_lines(report: RankingReport) -> list[str]:
     """Return how many pairs are ranked, each of at most 45 in a line, and what more samples would decide."""
     pairs = len(report.pairs)
-    lines = [
-        f"{pairs - report.open} of {pairs} pairs of models are ranked, with 95 % confidence in all of them together"
-    ]
+    lines = [f"{pairs - report.open} of {pairs} pairs of models are ranked, {_CONFIDENCE}"]
     decided = [pair for pair in report.pairs if pair.verdict != "open"]
     lines += _shown(decided)
     if report.open:

@@ -95,8 +95,9 @@ def _spacing(rates: Sequence[float]) -> str:
 def model_status(sampler: ModelSampler, parts: Parts, now: float) -> ModelStatus:
     """Return what a model is like: its pause, its counts, its budgets."""
     model, pause, dispatcher = sampler.model, sampler.pause, parts.dispatcher
-    is_paused = pause.is_paused(now)
-    stop = parts.requests.budgets.stop_of(model.key) if parts.requests is not None else None
+    is_paused, requests = pause.is_paused(now), parts.requests
+    budgets, engines = (None, None) if requests is None else (requests.budgets, requests.engines)
+    stop = None if budgets is None else budgets.stop_of(model.key)
     reason, until, since = None, None, None
     if is_paused:
         reason, until, since = f"service errors (pause {pause.level})", pause.paused_until, pause.since
@@ -124,10 +125,8 @@ def model_status(sampler: ModelSampler, parts: Parts, now: float) -> ModelStatus
         last_error_at=sampler.last_error[0] if sampler.last_error else pause.began_at if is_paused else None,
         in_flight=dispatcher.in_flight(model.key),
         queued=dispatcher.queued(model.key),
-        budgets=parts.requests.budgets.status(model.key) if parts.requests is not None else (),
-        engines=None
-        if parts.requests is None or parts.requests.engines is None
-        else parts.requests.engines.status(model.key),
+        budgets=() if budgets is None else budgets.status(model.key),
+        engines=None if engines is None else engines.status(model.key),
     )
 
 

@@ -33,7 +33,6 @@ from headgate.core import (
     task_id_of,
 )
 from headgate.core.errors import JournalError
-from headgate.core.rates import RateLimits
 from headgate.durable.databases import PostgresAddress
 from headgate.storage.controls import ControlBook, ControlChange, ControlOrder
 from headgate.storage.journal_database import (
@@ -115,10 +114,10 @@ class Journal:
             self._db = SqliteJournal(place, campaign, self.holder, fsync=fsync)
         self._pairs = PairBook(self._db)
         self._spool = Spool(self._db, self.holder)
-        self._times = JournalTimes(self._db)
-        self._limits = LimitBook(self._db, self.holder)
+        self.times = JournalTimes(self._db)
+        self.limits = LimitBook(self._db, self.holder)
         self.controls = ControlBook(self._db)
-        self._spending = SpendingBook(self._db, self.holder, self._times)
+        self._spending = SpendingBook(self._db, self.holder, self.times)
         self.batches = RequestBatches(self._db, self.holder, self._transaction, self._spending)
         self._is_open = True
 
@@ -315,13 +314,9 @@ class Journal:
         """
         with self._transaction():
             self._refresh()
-            found = self._times.reconcile(now, due_s)
+            found = self.times.reconcile(now, due_s)
             self._pairs.forget()
         return found
-
-    def latest_time(self) -> float | None:
-        """Return the latest time at which something happened; None when nothing has."""
-        return self._times.latest()
 
     def restore(
         self,
@@ -354,7 +349,7 @@ class Journal:
         """Return sequence numbers, due times, the counts of the last 24 h, and pauses."""
         since = int((now - DAY_S) // 60)
         with self._transaction():
-            if (oldest := self._times.oldest_kept(now)) is not None:
+            if (oldest := self.times.oldest_kept(now)) is not None:
                 self._db.run("forget_counts", {"minute": oldest})
         counts: dict[tuple[str, str], list[tuple[float, int]]] = {}
         for model, environment, minute, samples in self._db.run("counts_since", {"minute": since}):
@@ -409,14 +404,10 @@ class Journal:
 
     def share_limits(self, reports: Mapping[LimitKey, LimitReport], now: float) -> dict[LimitKey, LimitShare]:
         """Tell what was learnt of providers' limits; return what may be taken for each of which anything is known."""
-        if not any(each.limit or each.is_rated for each in reports.values()) and self._limits.is_empty():
+        if not any(each.limit or each.is_rated for each in reports.values()) and self.limits.is_empty():
             return {}
         with self._transaction():
-            return self._limits.share(reports, now)
-
-    def learnt_rates(self, now: float) -> dict[tuple[str, ...], RateLimits]:
-        """Return the limits per minute that processes of the journal have learnt, by provider and model."""
-        return self._limits.rates(now)
+            return self.limits.share(reports, now)
 
     def pauses(self) -> dict[str, tuple[int, float]]:
         """Return (level, paused until) by model, whichever process paused it."""
@@ -458,7 +449,7 @@ class Journal:
             self._db.run("abandon_samples", {"holder": self.holder})
             self.batches.abandon(self.holder)
             self._spending.leave()
-            self._limits.leave()
+            self.limits.leave()
         self._db.close()
 
     # Inside.

@@ -306,7 +306,7 @@ def announced(address: PostgresAddress) -> list[tuple[bool, str]]:
     """
     sql = _statements()
     try:
-        with postgres.connected(address, "headgate, looking for runs", {}) as db:
+        with postgres.connected(address, "headgate, looking for runs", {"statement_timeout": "10000"}) as db:
             schemas = [schema.encode() for (schema,) in db.execute(sql["schemas_that_say"])]
             each = b" UNION ALL ".join(sql["said_in"].replace(b"SCHEMA", schema) for schema in schemas)
             return db.execute(each).fetchall() if each else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -42,9 +43,10 @@ def served_runs(place: JournalPlace) -> dict[ServedRun, bool]:
     """
     found: dict[ServedRun, bool] = {}
     for is_alive, said in _announced(place):
-        with suppress(ValueError):  # another version's, or half written: the next look finds it
+        with suppress(ValueError, RecursionError):  # another version's, or half written: the next look finds it
             match json.loads(said):
-                case [str(), str(), str(), str(), float()] as told:
+                case [str(), str(), str(), str(), float(at)] as told if math.isfinite(at):
+                    "".join(told[:4]).encode()  # no page could show half of a character
                     found[ServedRun(*told)] = is_alive
     return found
 

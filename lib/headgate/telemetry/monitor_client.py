@@ -79,7 +79,7 @@ class MonitorClient:
             InvalidInputError: if something else answers, or nothing at an address that was given.
         """
         try:
-            answer = await self._get("/status/summary")
+            answer = await self._asked("GET", "/status/summary")
         except httpx.HTTPError as error:
             if self._is_named:
                 raise InvalidInputError(
@@ -97,7 +97,7 @@ class MonitorClient:
 
     async def task(self, task_id: str) -> dict[str, Any] | None:
         """Return what the campaign says of a task, None when it does not know it."""
-        answer = await self._get(f"/status/tasks/{task_id}")
+        answer = await self._asked("GET", f"/status/tasks/{task_id}")
         if answer.status_code == httpx.codes.NOT_FOUND:
             return None
         found: dict[str, Any] = self._checked(answer)["task"]
@@ -110,8 +110,8 @@ class MonitorClient:
             InvalidInputError: if there is none.
             NotFoundError: if there is no such model.
         """
-        answer = await self._get("/status/tasks", {"model": model, "environment": environment, "limit": "1"})
-        if not (tasks := self._checked(answer)["tasks"]):
+        query = {"model": model, "environment": environment, "limit": "1"}
+        if not (tasks := (await self.document("/status/tasks", query))["tasks"]):
             await self.document(f"/status/models/{quote(model, safe='/')}")
             raise InvalidInputError(
                 f"campaign {campaign} has no open task of {model} in {environment}",
@@ -127,7 +127,7 @@ class MonitorClient:
             UnauthorizedError: if the token is missing or wrong.
             NotFoundError: if there is no such thing.
         """
-        return self._checked(await self._get(path, query))
+        return self._checked(await self._asked("GET", path, params=query))
 
     async def steer(self, order: Mapping[str, Any], *, dry_run: bool = False, operator: str = "") -> dict[str, Any]:
         """Steer the campaign; return what was done, or with `dry_run` what would be.
@@ -146,12 +146,10 @@ class MonitorClient:
         headers = {"Content-Type": "application/json"} | ({"X-Headgate-Operator": operator} if operator else {})
         # A value that is no number is refused there, with a sentence; httpx would raise.
         body = json.dumps({**order, "dry_run": dry_run})
-        return self._checked(self._let_in(await self._client.post("/controls", content=body, headers=headers)))
+        return self._checked(await self._asked("POST", "/controls", content=body, headers=headers))
 
-    async def _get(self, path: str, query: dict[str, str] | None = None) -> httpx.Response:
-        return self._let_in(await self._client.get(path, params=query))
-
-    def _let_in(self, answer: httpx.Response) -> httpx.Response:
+    async def _asked(self, method: str, path: str, **further: Any) -> httpx.Response:
+        answer = await self._client.request(method, path, **further)
         if answer.status_code == httpx.codes.UNAUTHORIZED:
             raise UnauthorizedError(
                 f"the campaign at {self.address} asks for a token",

@@ -24,7 +24,9 @@ from headgate.telemetry.stream import EventStream, Handler, Recorded
 Series = dict[tuple[str, ...], float]
 """The values of a metric by its labels."""
 
-_VALUES: Final[Mapping[str, tuple[Callable[[RequestStatus], float], Callable[[float, float], float]]]] = {
+_Gauge = tuple[Callable[[Any], float], Callable[[float, float], float]]
+
+_VALUES: Final[Mapping[str, _Gauge]] = {
     "headgate_request_limit": (lambda r: r.limit, float.__add__),
     "headgate_request_cap": (lambda r: r.cap, float.__add__),
     "headgate_requests_in_flight": (lambda r: r.in_flight, float.__add__),
@@ -34,25 +36,7 @@ _VALUES: Final[Mapping[str, tuple[Callable[[RequestStatus], float], Callable[[fl
 }
 """Metric -> its value, and how the values of the endpoints above the cap are put together."""
 
-
-def _request_values(requests: Sequence[RequestStatus], label_cap: int) -> dict[str, Series]:
-    """Return the gauges of request keys.
-
-    The endpoints that get labels of their own are the first ones in the status, whose order does not change while the
-    roster stays the same: no series changes its meaning between two scrapes.
-    """
-    found: dict[str, Series] = {name: {} for name in _VALUES}
-    for position, request in enumerate(requests):
-        is_own = position < label_cap
-        labels = (request.provider, request.model, request.domain) if is_own else (OTHER_MODELS,) * 3
-        for name, (value_of, joined) in _VALUES.items():
-            value = float(value_of(request))
-            before = found[name].get(labels)
-            found[name][labels] = value if before is None else joined(before, value)
-    return found
-
-
-_RATES: Final[Mapping[str, tuple[Callable[[RateStatus], float], Callable[[float, float], float]]]] = {
+_RATES: Final[Mapping[str, _Gauge]] = {
     "headgate_rate_limit": (lambda r: r.limit, float.__add__),
     "headgate_rate_left": (lambda r: r.left, float.__add__),
     "headgate_rate_share": (lambda r: r.share, min),
@@ -60,14 +44,25 @@ _RATES: Final[Mapping[str, tuple[Callable[[RateStatus], float], Callable[[float,
 """The same of limits per minute, each of which holds for many endpoints."""
 
 
-def _rate_values(requests: Sequence[RequestStatus], label_cap: int) -> dict[str, Series]:
-    found: dict[str, Series] = {name: {} for name in _RATES}
+def _request_values(requests: Sequence[RequestStatus], label_cap: int) -> dict[str, Series]:
+    """Return the gauges of request keys, and of the limits per minute that hold for them.
+
+    The endpoints that get labels of their own are the first ones in the status, whose order does not change while the
+    roster stays the same: no series changes its meaning between two scrapes.
+    """
+    found: dict[str, Series] = {name: {} for name in (*_VALUES, *_RATES)}
+
+    def put(gauges: Mapping[str, _Gauge], labels: tuple[str, ...], one: RequestStatus | RateStatus) -> None:
+        for name, (value_of, joined) in gauges.items():
+            value, before = float(value_of(one)), found[name].get(labels)
+            found[name][labels] = value if before is None else joined(before, value)
+
+    for position, request in enumerate(requests):
+        labels = (request.provider, request.model, request.domain)
+        put(_VALUES, labels if position < label_cap else (OTHER_MODELS,) * 3, request)
     rates = {(rate.scope, rate.unit): rate for request in requests for rate in request.rates}
     for position, (own, rate) in enumerate(rates.items()):
-        labels = own if position < label_cap else (OTHER_MODELS, rate.unit)
-        for name, (value_of, joined) in _RATES.items():
-            value, before = float(value_of(rate)), found[name].get(labels)
-            found[name][labels] = value if before is None else joined(before, value)
+        put(_RATES, own if position < label_cap else (OTHER_MODELS, rate.unit), rate)
     return found
 
 
@@ -331,13 +326,10 @@ class StatusCollector(_Gauges):
 
 
 class RequestCollector(_Gauges):
-    """The gauges of a run's requests, for runs that have no `CampaignStatus`."""
+    """The gauges of requests, for what has no `CampaignStatus`."""
 
     def __init__(self, requests: Callable[[], Sequence[RequestStatus]]) -> None:
-        super().__init__(
-            (*_VALUES, *_RATES),
-            lambda: _request_values(found := requests(), LABEL_CAP) | _rate_values(found, LABEL_CAP),
-        )
+        super().__init__((*_VALUES, *_RATES), lambda: _request_values(requests(), LABEL_CAP))
 
 
 def register_losses(registry: CollectorRegistry, stream: EventStream) -> None:
@@ -397,6 +389,5 @@ def _status_values(
         "headgate_lag_seconds": lag,
         "headgate_tasks_in_flight": running,
         **_request_values(status.requests, endpoint_label_cap),
-        **_rate_values(status.requests, endpoint_label_cap),
         **_budget_values(status.models, model_label_cap),
     }
