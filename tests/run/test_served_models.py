@@ -172,7 +172,7 @@ async def test_why_and_models_and_metrics_tell_what_the_samples_of_a_model_wait_
         assert waits is not None
         assert (waits["state"], waits["gate"]) == ("queued", "engine")
         assert waits["reason"] == "its engine stands in line behind first@main-1"
-        metrics = (await monitor._get("/metrics")).text
+        metrics = (await monitor._asked("GET", "/metrics")).text
         assert 'headgate_elastic_workers{pool="first@main",state="active"} 1.0' in metrics
         stand = {
             each["model"]: each["engines"]["state"] for each in (await monitor.document("/status/models"))["models"]
