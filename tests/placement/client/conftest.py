@@ -20,7 +20,13 @@ def placement(ray_cluster: object, tmp_path_factory: pytest.TempPathFactory) -> 
     journal: Path = tmp_path_factory.mktemp("placement") / "journal.sqlite"
     placement = connect(journal=journal, settings=LedgerSettings(driver_lease_s=4.0, idle_group_s=1.0))
     placement.set_rules(
-        PreemptionRules(min_runtime_s=0.0, budget_share=1.0, budget_interval_s=0.0, pair_interval_s=0.0)
+        PreemptionRules(
+            min_runtime_s=0.0,
+            budget_share=1.0,
+            budget_interval_s=0.0,
+            pair_interval_s=0.0,
+            cancel_timeout_s=10.0,  # a victim on a busy machine is not killed before its state is saved
+        )
     )
     yield placement
     placement.shutdown()
