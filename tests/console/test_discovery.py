@@ -22,6 +22,7 @@ from headgate.console import serve_console
 from headgate.console.asking import LEFT, RunSource
 from headgate.console.discovery import KEPT_S, JournalSource, address_to_ask
 from headgate.console.findings import found_in
+from headgate.console.matrix import Tables
 from headgate.console.sources import Asked, Source, Sources
 from headgate.core import Model, Secret
 from headgate.core.errors import InvalidInputError
@@ -31,7 +32,7 @@ from headgate.models import serve
 from headgate.run import run_campaign
 from headgate.sampling import StaticRoster
 from headgate.storage import Journal, ServedRun
-from headgate.telemetry import new_registry, serve_monitor
+from headgate.telemetry import MonitorClient, new_registry, serve_monitor
 from tests.console import worlds
 from tests.console.conftest import settings
 
@@ -128,6 +129,62 @@ async def test_runs_of_one_journal_are_found_watched_steered_and_seen_to_end(tmp
         assert '<span class="chip bad">' not in text
         again, _ = await stack.enter_async_context(running(daily, base_url))
         await viewer.until(quote(again), "3 of 3 parts answer")
+
+
+async def test_flow_runs_of_one_campaign_are_told_apart_by_what_they_sample(tmp_path: Path) -> None:
+    equations = campaign(tmp_path, "main")
+    tables = campaign(tmp_path, "main", environments=("headgate:tables",))
+    async with AsyncExitStack() as stack:
+        base_url = (await stack.enter_async_context(serve())).base_url
+        viewer = await stack.enter_async_context(looking(equations))
+        first, _ = await stack.enter_async_context(running(equations, base_url))
+        second, _ = await stack.enter_async_context(running(tables, base_url))
+        of_each = (
+            f"main: affine:abd at {first.removeprefix('http://')}",
+            f"main: headgate:tables at {second.removeprefix('http://')}",
+        )
+        now = await viewer.until(*of_each, "<br>main: affine:abd</td>", "<br>main: headgate:tables</td>")
+        assert "3 of 3 parts answer" in now
+        assert of_each[1] in await viewer.text(f"/steer?run={quote(second)}")
+        # Their models and environments are one table, in which each environment is steered where it is sampled.
+        table = await viewer.text(f"/matrix?run={quote(first)}")
+        assert "1–1 of 1" in table
+        assert '<select name="run">' not in table
+        for run, name in ((first, "affine:abd"), (second, "headgate:tables")):
+            assert f"/steer?run={quote(run)}&environment={quote(name)}" in table
+
+
+def test_what_two_processes_say_of_one_pair_is_added() -> None:
+    def said(environment: str, *, done: int, scored: int, lag_s: float, paused: str | None) -> RunSource:
+        pair = {
+            "model": "m", "environment": environment, "due": 10, "done": done, "scored": scored,
+            "errors": done - scored, "score_sum": scored / 2, "rate_per_day": 24.0, "lag_s": lag_s, "mean_score": 0.5,
+        }  # fmt: skip
+        model = {
+            "model": "m", "is_paused": paused is not None, "pause_reason": paused, "errors_1h": 1, "in_flight": 2,
+            "queued": 3,
+        }  # fmt: skip
+        run = RunSource(MonitorClient(Settings(), "http://127.0.0.1:1"))
+        run.said = {"models": [model], "pairs": [pair], "controls": None}
+        return run
+
+    runs = [
+        said("a", done=5, scored=4, lag_s=3.0, paused=None),
+        said("a", done=4, scored=2, lag_s=9.0, paused="service errors in a row"),
+        said("b", done=1, scored=0, lag_s=0.0, paused=None),
+    ]
+    (row,) = Tables().rows(runs)
+    both = row.cells["a"].pair
+    assert [both[name] for name in ("due", "done", "scored", "errors", "mean_score", "lag_s")] == [
+        20,
+        9,
+        6,
+        3,
+        0.5,
+        9.0,
+    ]
+    assert (row.model["pause_reason"], row.model["errors_1h"], row.model["queued"]) == ("service errors in a row", 3, 9)
+    assert sorted(row.cells) == ["a", "b"]
 
 
 @asynccontextmanager

@@ -30,7 +30,8 @@ _KEPT: Final = ("limit", "in_flight", "waiters", "answered", "rate_limited")
 class RunSource(Source):
     """A campaign, by its monitoring API; of one that has ended, the journals at `place` say whether it was killed.
 
-    `run` is what one of them says of it, where it was found there.
+    `run` is what one of them says of it, where it was found there. `environments` names what it samples, as far as
+    there is room: the flow runs of one campaign are told apart by it.
     """
 
     def __init__(self, monitor: MonitorClient, place: JournalPlace | None = None, run: ServedRun | None = None) -> None:
@@ -38,6 +39,12 @@ class RunSource(Source):
         self.monitor = monitor
         self.run = run
         self.place = place
+        self.environments = ""
+
+    @property
+    def campaign(self) -> tuple[str, str]:
+        """Name and place of its campaign, which other runs may have too."""
+        return self.name, str(self.place)
 
     async def _status(self) -> Asked:
         try:
@@ -48,6 +55,8 @@ class RunSource(Source):
             raise
         said.setdefault("controls", None)  # nothing steers it
         rows = sum(len(said[name]) for name in ("pairs", "models", "requests"))
+        names = sorted({str(pair["environment"]) for pair in said["pairs"]})
+        self.environments = ", ".join(names if len(names) <= 3 else [*names[:2], f"{len(names) - 2} more"])
         return said, _figures_of_run(said), rows
 
     def _ending(self) -> str:

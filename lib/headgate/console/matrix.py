@@ -1,4 +1,4 @@
-"""Models × environments: how far each pair is, how late, how well, and what is paused."""
+"""Models × environments: how far each pair of a campaign is, how late, how well, and what is paused."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 from fastapi import FastAPI
 from starlette.datastructures import QueryParams
 
+from headgate.console.asking import RunSource
 from headgate.console.findings import LATE_S
 from headgate.console.listing import page_of
 from headgate.console.sources import Source, Sources
@@ -46,10 +47,12 @@ class Cell:
 
     Attributes:
         pair: as the campaign told it.
+        run: address of a run that samples it.
         paused: why an operator has paused it; empty where nobody has.
     """
 
     pair: Mapping[str, Any]
+    run: str
     paused: str = ""
 
     @property
@@ -72,10 +75,12 @@ class Row:
 
     Attributes:
         model: as the campaign told it.
+        run: address of a run that samples it.
         cells: by environment.
     """
 
     model: Mapping[str, Any]
+    run: str
     cells: dict[str, Cell] = field(default_factory=dict)
 
     def sum(self, name: str) -> float:
@@ -101,14 +106,16 @@ def add_routes(app: FastAPI, console: Console) -> None:
 
 def _values(tables: Tables, sources: Sources, query: QueryParams) -> dict[str, Any]:
     run = run_of(sources, query)
-    rows = tables.rows(run) if run is not None else []
-    environments = sorted({name for row in rows for name in row.cells})
+    runs = _of_campaign(run, sources.of("run"))
+    rows = tables.rows(runs)
+    run_by_environment = {name: cell.run for row in rows for name, cell in row.cells.items()}
+    environments = sorted(run_by_environment)
     wanted = query.get("environment", "").lower()
     columns = page_of([name for name in environments if wanted in name.lower()], query, COLUMNS, name="columns")
     shown = _sorted(_chosen(rows, query), query.get("sort", ""))
     return {
-        "run": run,
-        "runs": sources.of("run"),
+        "run": runs[0] if runs else None,
+        "run_by_environment": run_by_environment,
         "rows": page_of(shown, query, ROWS),
         "columns": columns,
         "environments": len(environments),
@@ -119,41 +126,72 @@ def _values(tables: Tables, sources: Sources, query: QueryParams) -> dict[str, A
 
 
 def run_of(sources: Sources, query: QueryParams) -> Source | None:
-    """Return the campaign that an address names, else the first that answers, else the first."""
+    """Return the run that an address names, else the first that answers, else the first."""
     runs = sources.of("run")
     named = sources.get("run", query.get("run", ""))
     return named or next((source for source in runs if source.is_up), runs[0] if runs else None)
 
 
+def _of_campaign(run: Source | None, all_runs: Sequence[Source]) -> Sequence[Source]:
+    """Return the runs of the same campaign that answer, as each flow run samples its own environments; else the run."""
+    if not isinstance(run, RunSource):
+        return []
+    return [one for one in all_runs if isinstance(one, RunSource) and one.campaign == run.campaign and one.is_up] or [
+        run
+    ]
+
+
 class Tables:
-    """The rows of every campaign, made once for each revision of what it said. Owned by the screen."""
+    """The rows of every campaign, made once for each revision of what its runs said. Owned by the screen."""
 
     def __init__(self) -> None:
-        self._made: WeakKeyDictionary[Source, tuple[float | None, list[Row]]] = WeakKeyDictionary()
+        self._made: WeakKeyDictionary[Source, tuple[object, list[Row]]] = WeakKeyDictionary()
 
-    def rows(self, run: Source) -> list[Row]:
-        """Return the models of a campaign with their pairs."""
-        seen_at, rows = self._made.get(run, (None, []))
-        if seen_at is None or seen_at != run.seen_at:
-            rows = _rows(run.said)
-            self._made[run] = run.seen_at, rows
+    def rows(self, runs: Sequence[Source]) -> list[Row]:
+        """Return the models of a campaign with their pairs, of all its runs."""
+        if not runs:
+            return []
+        made_of = [(id(run), run.seen_at) for run in runs]
+        before, rows = self._made.get(runs[0], (None, []))
+        if before != made_of:
+            rows = _rows(runs)
+            self._made[runs[0]] = made_of, rows
         return rows
 
 
-def _rows(said: Mapping[str, Any]) -> list[Row]:
-    rows = {model["model"]: Row(model) for model in said.get("models", ())}
-    held: dict[tuple[str | None, str | None], str] = {
-        (control["model"], control["environment"]): control["reason"] or f"by {control['by']}"
-        for control in (said.get("controls") or {}).get("controls", ())
-        if control["what"] == "paused" and control["value"]
-    }
-    for pair in said.get("pairs", ()):
-        row = rows.get(pair["model"])
-        if row is not None:
-            model, environment = pair["model"], pair["environment"]
-            subjects = ((model, environment), (None, environment), (None, None)) if held else ()
-            row.cells[environment] = Cell(pair, next((held[one] for one in subjects if one in held), ""))
+def _rows(runs: Sequence[Source]) -> list[Row]:
+    rows: dict[str, Row] = {}
+    for run in runs:
+        said = run.said
+        for model in said.get("models", ()):
+            known = rows.setdefault(model["model"], Row({}, run.address))
+            known.model = _together(known.model, model, adds=("errors_1h", "in_flight", "queued"))
+        held: dict[tuple[str | None, str | None], str] = {
+            (control["model"], control["environment"]): control["reason"] or f"by {control['by']}"
+            for control in (said.get("controls") or {}).get("controls", ())
+            if control["what"] == "paused" and control["value"]
+        }
+        for pair in said.get("pairs", ()):
+            row = rows.get(pair["model"])
+            if row is not None:
+                model, environment = pair["model"], pair["environment"]
+                subjects = ((model, environment), (None, environment), (None, None)) if held else ()
+                paused = next((held[one] for one in subjects if one in held), "")
+                known_pair = row.cells[environment].pair if environment in row.cells else {}
+                both = _together(known_pair, pair, adds=("due", "done", "scored", "errors", "score_sum"))
+                row.cells[environment] = Cell(both, run.address, paused)
     return list(rows.values())
+
+
+def _together(known: Mapping[str, Any], said: Mapping[str, Any], *, adds: Sequence[str]) -> Mapping[str, Any]:
+    """Return what two runs say of one model, or of one pair."""
+    if not known:
+        return said
+    both = {**said, **(known if known.get("is_paused") else {}), **{name: known[name] + said[name] for name in adds}}
+    if "lag_s" in said:
+        both["lag_s"] = max(known["lag_s"], said["lag_s"])
+        both["mean_score"] = both["score_sum"] / both["scored"] if both["scored"] else None
+    return both
 
 
 def _chosen(rows: Iterable[Row], query: QueryParams) -> list[Row]:
