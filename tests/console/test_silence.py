@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from headgate.cli import main
 from headgate.cli.console import console_beside
 from headgate.console import serve_console
 from headgate.console.access import Access
@@ -28,6 +29,7 @@ from headgate.console.serving import opened_sources
 from headgate.console.sources import RAREST_S, Asked, Source, Sources
 from headgate.core.errors import InvalidInputError, InvalidSettingError
 from headgate.durable import locks
+from headgate.jobqueue.server import ServerSettings, running_server
 from headgate.net.listener import bound
 from headgate.placement.service.journal import Journal, JournalError, read_journal
 from headgate.storage import ControlOrder
@@ -286,3 +288,27 @@ def test_a_part_whose_address_is_none_is_refused(tmp_path: Path, portal: Blockin
 
     with pytest.raises(InvalidInputError, match=r"must be http://HOST:PORT .* \(got '127\.0\.0\.1:9'\)"):
         portal.call(opened)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"), [("", "the request carries no token"), ("hgq_wrong", "not a token of the job queue")]
+)
+def test_a_part_that_asks_for_a_token_is_not_said_to_be_down(
+    tmp_path: Path, portal: BlockingPortal, capsys: pytest.CaptureFixture[str], given: str, says: str
+) -> None:
+    database = f"sqlite:///{tmp_path}/queue.db"
+    assert main(["jobqueue", "token", "create", "operator", "--scopes", "admin", "--database", database]) == 0
+    capsys.readouterr()
+
+    async def find() -> Finding:
+        async with (
+            running_server(ServerSettings(database=database, port=0)) as server,
+            opened_sources(settings(tmp_path, jobqueue_token=given), jobqueues=[server.url]) as sources,
+        ):
+            await sources.fresh()
+            (finding,) = found_in(sources.of("jobqueue")[0])
+            return finding
+
+    finding = portal.call(find)
+    assert says in finding.holds
+    assert finding.todo.startswith("Start the console with a token of it: the setting jobqueue_token")

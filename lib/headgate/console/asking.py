@@ -14,7 +14,7 @@ from typing import Any, Final
 import httpx
 
 from headgate.console.sources import Asked, Source
-from headgate.core.errors import HeadgateError, UnauthorizedError
+from headgate.core.errors import ForbiddenError, HeadgateError, UnauthorizedError
 from headgate.placement import read_journal
 from headgate.storage import Journal, JournalPlace, ServedRun, served_runs, told
 from headgate.telemetry import MonitorClient
@@ -24,6 +24,8 @@ LEFT: Final = "it left its journal; its log says how it ended"
 _MOST_DEAD: Final = 100
 _MOST_GROUPS: Final = 300
 _MOST_SPELLS: Final = 60
+_REFUSALS: Final = {401: UnauthorizedError, 403: ForbiddenError}
+_WITH_A_TOKEN: Final = "Start the console with a token of it: the setting jobqueue_token, or HEADGATE_ELASTIC_TOKEN."
 _KEPT: Final = ("limit", "in_flight", "waiters", "answered", "rate_limited")
 
 
@@ -182,9 +184,10 @@ async def answered(client: httpx.AsyncClient, path: str, body: object = None) ->
     document = document if isinstance(document, dict) else {}
     if answer.is_success and document:
         return document
-    said = str(document.get("detail") or f"HTTP {answer.status_code}")
-    kind = UnauthorizedError if answer.status_code == httpx.codes.UNAUTHORIZED else HeadgateError
-    raise kind(f"{client.base_url} answered: {said}", next_step=str(document.get("next_step") or ""))
+    said = f"{client.base_url} answered: {document.get('detail') or f'HTTP {answer.status_code}'}"
+    if (kind := _REFUSALS.get(answer.status_code)) is not None:
+        raise kind(said, next_step=_WITH_A_TOKEN)
+    raise HeadgateError(said, next_step=str(document.get("next_step") or ""))
 
 
 def _figures_of_run(said: dict[str, Any]) -> dict[str, float | None]:

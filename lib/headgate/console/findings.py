@@ -98,7 +98,9 @@ def _silent(source: Source) -> Finding:
             source.down_since,
         )
     todo = "Start it, or correct the address that the console was given."
-    if source.kind == "placement":
+    if source.todo:
+        todo = source.todo
+    elif source.kind == "placement":
         todo = "Start it with `headgate placement up` and this --journal: it takes up its work."
     elif source.seen_at is not None and not source.is_gone:
         todo = "It did answer: look at its log, its process and its machine."

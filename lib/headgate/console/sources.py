@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import httpx
 
-from headgate.core.errors import HeadgateError
+from headgate.core.errors import ForbiddenError, HeadgateError, UnauthorizedError
 
 MOST_POINTS: Final = 1_800
 """An hour at one point every two seconds."""
@@ -93,6 +93,7 @@ class Source:
         seen_at: when that was (wall time); None before the first answer.
         down_since: when it first did not answer; None while it does.
         problem: why it does not.
+        todo: what helps, where that is known.
         is_gone: nothing listens at its address, and something did before: it has ended.
         left: how it left the journal in which it was found, empty where it died; None while it is there.
         ended_by: who drained one that is gone, and why, or that it ended in order; empty where neither is known.
@@ -108,7 +109,7 @@ class Source:
         self.said: dict[str, Any] = {}
         self.seen_at: float | None = None
         self.down_since: float | None = None
-        self.problem = ""
+        self.problem = self.todo = ""
         self.is_gone = False
         self.left: str | None = None
         self.ended_by = ""
@@ -158,6 +159,7 @@ class Source:
     def _went_down(self, error: Exception) -> None:
         self.down_since = self.down_since or time.time()
         self.is_gone = self.seen_at is not None and (self.left is not None or isinstance(error, httpx.ConnectError))
+        self.todo = error.next_step if isinstance(error, UnauthorizedError | ForbiddenError) else ""
         if isinstance(error, HeadgateError):
             self.problem = error.message
         elif isinstance(error, httpx.TimeoutException):
