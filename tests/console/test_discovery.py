@@ -138,7 +138,7 @@ async def test_flow_runs_of_one_campaign_are_told_apart_by_what_they_sample(tmp_
         base_url = (await stack.enter_async_context(serve())).base_url
         viewer = await stack.enter_async_context(looking(equations))
         first, _ = await stack.enter_async_context(running(equations, base_url))
-        second, _ = await stack.enter_async_context(running(tables, base_url))
+        second, stop = await stack.enter_async_context(running(tables, base_url))
         of_each = (
             f"main: affine:abd at {first.removeprefix('http://')}",
             f"main: headgate:tables at {second.removeprefix('http://')}",
@@ -152,6 +152,14 @@ async def test_flow_runs_of_one_campaign_are_told_apart_by_what_they_sample(tmp_
         assert '<select name="run">' not in table
         for run, name in ((first, "affine:abd"), (second, "headgate:tables")):
             assert f"/steer?run={quote(run)}&environment={quote(name)}" in table
+
+        # Both say that the campaign is paused, which is one thing; that one of its windows has ended is none.
+        await viewer.steer(run=first, verb="pause", reason="new disks", sure="yes")
+        await viewer.until("1 thing needs attention", "main is paused")
+        await viewer.steer(run=first, verb="resume", sure="yes")
+        await viewer.until("Nothing is wrong")
+        stop.set()
+        await viewer.until("Nothing is wrong", '<span class="chip warn">ended</span>')
 
 
 def test_what_two_processes_say_of_one_pair_is_added() -> None:

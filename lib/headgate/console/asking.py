@@ -25,7 +25,7 @@ _MOST_DEAD: Final = 100
 _MOST_GROUPS: Final = 300
 _MOST_SPELLS: Final = 60
 _REFUSALS: Final = {401: UnauthorizedError, 403: ForbiddenError}
-_WITH_A_TOKEN: Final = "Start the console with a token of it: the setting jobqueue_token, or HEADGATE_ELASTIC_TOKEN."
+_ON_TOKENS: Final = "Start the console with a token of it: the setting jobqueue_token, or HEADGATE_ELASTIC_TOKEN."
 _KEPT: Final = ("limit", "in_flight", "waiters", "answered", "rate_limited")
 
 
@@ -186,7 +186,7 @@ async def answered(client: httpx.AsyncClient, path: str, body: object = None) ->
         return document
     said = f"{client.base_url} answered: {document.get('detail') or f'HTTP {answer.status_code}'}"
     if (kind := _REFUSALS.get(answer.status_code)) is not None:
-        raise kind(said, next_step=_WITH_A_TOKEN)
+        raise kind(said, next_step=_ON_TOKENS)
     raise HeadgateError(said, next_step=str(document.get("next_step") or ""))
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import quote
 
-from headgate.console.asking import key_of
+from headgate.console.asking import RunSource, key_of
 from headgate.console.sources import RAREST_S, Source, Sources
 from headgate.telemetry import counted, duration
 
@@ -63,12 +63,19 @@ class Findings:
     def now(self, now: float) -> list[Finding]:
         """Return what is wrong, the worst and oldest first; `now` is wall time."""
         if self._revision != self._sources.revision:
-            found = [one for source in self._sources.all for one in found_in(source)]
+            found = list({(one.title, one.holds): one for one in self._all()}.values())
             self._since = {one.key: one.since or self._since.get(one.key, now) for one in found}
             found = [replace(one, since=self._since[one.key]) for one in found]
             self._found = sorted(found, key=lambda one: (_RANK[one.severity], one.since))
             self._revision = self._sources.revision
         return self._found
+
+    def _all(self) -> Iterator[Finding]:
+        """Yield what is wrong. That a run has ended in order while others of its campaign go on is nothing wrong."""
+        live = {source.campaign for source in self._sources.of("run") if source.is_up and isinstance(source, RunSource)}
+        for source in self._sources.all:
+            if not (isinstance(source, RunSource) and source.is_over and source.campaign in live):
+                yield from found_in(source)
 
 
 def found_in(source: Source) -> Iterator[Finding]:
