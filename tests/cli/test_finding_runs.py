@@ -155,7 +155,7 @@ def test_a_campaign_that_does_not_run_there_is_told_with_those_that_do(headgate:
         said = headgate(*words, "--campaign", "nightyl", *two.options)
         assert (said.status, two.paused()) == (2, {"nightly": 0, "daily": 0})
         assert f"campaign nightyl has no run in journal {two.options[1]} that can be asked" in said.err
-        assert "and no journal there; did you mean 'nightly'?" in said.err
+        assert "and no journal there" in said.err
     unknown = headgate("why", "t-" + "0" * 24, *two.options)
     assert unknown.status == 2
     assert "not in the journal of daily" in unknown.err
@@ -171,7 +171,7 @@ def test_a_run_of_another_journal_is_not_asked_whatever_its_port(headgate: Comma
     Journal(tmp_path / ".headgate" / "journal", "nightly").close()
     said = headgate("pause", "--campaign", "nightly", *there)
     assert said.status == 0
-    assert "that can be asked: written to journal " in said.out
+    assert "that can be asked; written to journal " in said.out
     assert two.paused() == {"nightly": 0, "daily": 0}
 
 
@@ -199,7 +199,7 @@ def test_the_token_goes_where_the_consoles_goes(headgate: Command, tmp_path: Pat
             journal.announce(ServedRun("main", "r-1", address, "elsewhere", time.time()))
             said = headgate("pause", *asked, "--set", f"monitor_token={TOKEN}")
             assert said.status == 0
-            assert f"campaign main runs at {address} and is not asked (it listens on loopback of elsewhere" in said.out
+            assert f"campaign main runs at {address} and is not asked: it listens on loopback of elsewhere" in said.out
             assert "written to journal" in said.out
             shown = headgate("controls", *asked, "--json")
             assert [one["what"] for one in shown.document["controls"]] == ["paused"]

@@ -142,7 +142,7 @@ def test_what_is_written_to_the_journal_of_a_run_that_is_not_asked_acts_within_m
     monkeypatch.setattr("headgate.storage.journal_runs.gethostname", lambda: "elsewhere")
     said = headgate("pause", "-e", ENVIRONMENT, *unheard)
     assert said.out.splitlines()[0] == f"paused environment {ENVIRONMENT}"
-    assert f"campaign main runs at {running.address} and is not asked (it listens on loopback of " in said.out
+    assert f"campaign main runs at {running.address} and is not asked: it listens on loopback of " in said.out
     assert "written to journal " in said.out
 
     def paused() -> list[str]:

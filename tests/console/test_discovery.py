@@ -30,7 +30,7 @@ from headgate.durable.databases import PostgresAddress
 from headgate.models import serve
 from headgate.run import run_campaign
 from headgate.sampling import StaticRoster
-from headgate.storage import Journal, ServedRun, ServedRuns, address_to_ask
+from headgate.storage import Journal, ServedRun, address_to_ask
 from headgate.telemetry import new_registry, serve_monitor
 from tests.console import worlds
 from tests.console.conftest import settings
@@ -279,7 +279,7 @@ class Steered:
 def told(monkeypatch: pytest.MonkeyPatch) -> dict[ServedRun, bool]:
     """What a journal says of runs."""
     said: dict[ServedRun, bool] = {}
-    monkeypatch.setattr("headgate.console.discovery.served_runs", lambda _: ServedRuns(dict(said), {}))
+    monkeypatch.setattr("headgate.console.discovery.served_runs", lambda _: (dict(said), {}))
     return said
 
 
@@ -341,7 +341,7 @@ async def test_two_journals_may_name_one_address(
 ) -> None:
     sources, status, both = Sources(), worlds.large_status(2, 2), (tmp_path / "one", tmp_path / "two")
     told: dict[Path, dict[ServedRun, bool]] = {place: {} for place in both}
-    monkeypatch.setattr("headgate.console.discovery.served_runs", lambda place: ServedRuns(dict(told[place]), {}))
+    monkeypatch.setattr("headgate.console.discovery.served_runs", lambda place: (dict(told[place]), {}))
     one, two = (JournalSource(place, settings(tmp_path), sources) for place in both)
     async with serve_monitor(lambda: status, new_registry(), port=0) as server:
         first = said(server.address, campaign="nightly")

@@ -5,52 +5,36 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from headgate.cli.output import say
 from headgate.config import LoadedSettings, Settings
-from headgate.core.errors import HeadgateError, InvalidInputError, JournalError, UnauthorizedError, did_you_mean
-from headgate.storage import Journal, ServedRun, runs_to_ask, served_runs
+from headgate.core.errors import HeadgateError, InvalidInputError, JournalError, UnauthorizedError
+from headgate.storage import Journal, runs_to_ask, served_runs
 from headgate.telemetry import MonitorClient
 
 
-class LiveRun(NamedTuple):
-    """A run that answers."""
-
-    campaign: str
-    monitor: MonitorClient
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LiveRuns:
     """What runs of the campaigns that a command may mean.
 
     Attributes:
         settings: of the command.
         is_named: one campaign was named, by its name or by its address.
-        answering: newest first.
-        silent: runs that live and do not answer, or may not be asked, and why.
-        unreadable: files in which others may say that they run, and why they cannot be read.
-        others: campaigns of the journal that run and are not meant.
+        answering: clients of the runs that answer, newest first, by campaign.
+        silent: of those that do not, or may not be asked, a sentence each, by campaign.
+        hidden: sentences on files in which further runs may be named, and which cannot be read.
     """
 
     settings: Settings
-    is_named: bool
-    answering: list[LiveRun]
-    silent: dict[ServedRun, str]
-    unreadable: dict[Path, str]
-    others: list[str]
-
-    def of(self, campaign: str) -> list[LiveRun]:
-        """Return the runs of a campaign that answer."""
-        return [run for run in self.answering if run.campaign == campaign]
+    is_named: bool = True
+    answering: dict[str, list[MonitorClient]] = field(default_factory=dict)
+    silent: dict[str, list[str]] = field(default_factory=dict)
+    hidden: list[str] = field(default_factory=list)
 
     def campaigns(self) -> list[str]:
         """Return the campaigns that run, or else the one that the settings name."""
-        found = {run.campaign for run in self.answering} | {run.campaign for run in self.silent}
-        return sorted(found) or [self.settings.campaign]
+        return sorted({*self.answering, *self.silent}) or [self.settings.campaign]
 
     def steered(self) -> str:
         """Return the one campaign that a change is for.
@@ -59,8 +43,7 @@ class LiveRuns:
             InvalidInputError: none was named, and several may be meant.
         """
         campaigns, own, place = self.campaigns(), self.settings.campaign, self.settings.journal
-        said = [f"{campaign} runs" for campaign in campaigns]
-        said += [] if self.is_named else [f"{path} cannot be read" for path in self.unreadable]
+        said = [f"{campaign} runs" for campaign in campaigns] + ([] if self.is_named else self.hidden)
         if not self.is_named and own not in campaigns and Journal.is_there(place, own):
             said.append(f"{own} is at rest")
         if len(said) > 1:
@@ -72,23 +55,13 @@ class LiveRuns:
 
     def why_not(self, campaign: str) -> str:
         """Return why no run of a campaign is asked, as the first words of a sentence."""
-        if silent := [run for run in self.silent if run.campaign == campaign]:
-            return f"campaign {campaign} runs at {silent[0].address} and is not asked ({self.silent[silent[0]]})"
-        return f"campaign {campaign} has no run in journal {self.settings.journal} that can be asked"
+        nothing = f"campaign {campaign} has no run in journal {self.settings.journal} that can be asked"
+        return self.silent.get(campaign, [nothing])[0]
 
     def tell_silent(self) -> None:
         """Say on stderr of which runs nothing is shown, and why."""
-        for run, why in self.silent.items():
-            say(f"campaign {run.campaign} runs at {run.address} and is not asked: {why}", stderr=True)
-        for path, why in self.unreadable.items():
-            say(f"{path} cannot be read: {why}", stderr=True)
-
-    def no_journal(self, campaign: str) -> InvalidInputError:
-        """Return the refusal of a campaign that neither answers nor has a journal."""
-        return InvalidInputError(
-            f"{self.why_not(campaign)}, and no journal there{did_you_mean(campaign, self.others)}",
-            next_step="Check --campaign and --journal, or give --url; a run can be asked with --enable-monitoring.",
-        )
+        for sentence in (*(one for of_campaign in self.silent.values() for one in of_campaign), *self.hidden):
+            say(sentence, stderr=True)
 
 
 @asynccontextmanager
@@ -101,33 +74,40 @@ async def live_runs(loaded: LoadedSettings, url: str | None) -> AsyncIterator[Li
 
     Raises:
         InvalidInputError: no campaign answers at `url`.
-        UnauthorizedError: all that answer ask for another token.
+        UnauthorizedError: no run takes the token.
         JournalError: the journal cannot be looked into.
     """
-    settings = loaded.settings
+    settings, is_named = loaded.settings, url is not None or loaded.origins["campaign"] != "default"
+    found = LiveRuns(settings, is_named)
     async with AsyncExitStack() as stack:
         if url is not None:
             monitor = await stack.enter_async_context(MonitorClient(settings, url))
-            yield LiveRuns(settings, True, [LiveRun(await monitor.campaign(), monitor)], {}, {}, [])
+            found.answering[await monitor.campaign()] = [monitor]
+            yield found
             return
-        is_named = loaded.origins["campaign"] != "default"
         try:
-            told = await asyncio.to_thread(served_runs, settings.journal)
+            told, unreadable = await asyncio.to_thread(served_runs, settings.journal)
         except OSError as error:
             raise JournalError(f"journal {settings.journal} cannot be looked into: {error}") from error
-        meant = {run: lives for run, lives in told.runs.items() if not is_named or run.campaign == settings.campaign}
+        found.hidden += [f"{path} cannot be read: {why}" for path, why in unreadable.items()]
+        meant = {run: lives for run, lives in told.items() if not is_named or run.campaign == settings.campaign}
         asked, silent = runs_to_ask(meant, settings)
-        monitors = {run: MonitorClient(settings, address, run.run_id) for run, address in asked.items()}
-        for monitor in monitors.values():
+        monitors = [MonitorClient(settings, address, run.run_id) for run, address in asked.items()]
+        for monitor in monitors:
             await stack.enter_async_context(monitor)
-        problems = dict(zip(monitors, await asyncio.gather(*map(_problem, monitors.values())), strict=True))
-        answering = [LiveRun(run.campaign, monitor) for run, monitor in monitors.items() if problems[run] is None]
-        for run, problem in problems.items():
-            if isinstance(problem, UnauthorizedError) and not answering:
-                raise problem
-            silent |= {run: problem.message} if problem else {}
-        others = sorted({run.campaign for run, lives in told.runs.items() if lives and run not in meant})
-        yield LiveRuns(settings, is_named, answering, silent, told.unreadable, others)
+        problems = await asyncio.gather(*map(_problem, monitors))
+        for run, monitor, problem in zip(asked, monitors, problems, strict=True):
+            if problem is None:
+                found.answering.setdefault(run.campaign, []).append(monitor)
+            else:
+                silent[run] = problem.message
+        refused = [problem for problem in problems if isinstance(problem, UnauthorizedError)]
+        if refused and not found.answering:
+            raise refused[0]
+        for run, why in silent.items():
+            sentence = f"campaign {run.campaign} runs at {run.address} and is not asked: {why}"
+            found.silent.setdefault(run.campaign, []).append(sentence)
+        yield found
 
 
 async def _problem(monitor: MonitorClient) -> HeadgateError | None:

@@ -139,10 +139,10 @@ async def _told(loaded: LoadedSettings, url: str | None) -> dict[str, dict[str, 
     try:
         async with live_runs(loaded, url) as runs:
             runs.tell_silent()
-            for run in runs.answering:
-                of_campaign = said.setdefault(run.campaign, {})
-                for one in (await run.monitor.document("/status/models"))["models"]:
-                    known = of_campaign.setdefault(f"{one['model']}@{one['revision']}", one)
+            for campaign, monitors in runs.answering.items():
+                said[campaign] = {}
+                for one in chain(*[(await monitor.document("/status/models"))["models"] for monitor in monitors]):
+                    known = said[campaign].setdefault(f"{one['model']}@{one['revision']}", one)
                     known["engines"] = known.get("engines") or one.get("engines")  # of several runs, one may have them
     except (HeadgateError, httpx.HTTPError) as error:
         if url is not None:

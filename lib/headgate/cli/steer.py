@@ -110,9 +110,8 @@ def controls(choices: RunChoices | None = None, *, as_json: AsJson = False) -> i
 
 async def _controls(runs: LiveRuns, campaign: str) -> dict[str, Any]:
     about = {"campaign": campaign}
-    if answering := runs.of(campaign):
-        monitor = answering[0].monitor
-        return await monitor.document("/controls") | about | {"asked": monitor.address}
+    if answering := runs.answering.get(campaign):
+        return await answering[0].document("/controls") | about | {"asked": answering[0].address}
     document, place = _in_journal(runs, campaign, controls_at_rest)
     return document | about | {"asked": place}
 
@@ -127,8 +126,8 @@ async def _steered(order: Order, told: dict[str, Any]) -> tuple[dict[str, Any], 
     """Return the answer to an order, and who was told: a run of the campaign, or its journal, which all read."""
     async with live_runs(order.load(), order.url) as runs:
         campaign = runs.steered()
-        if answering := runs.of(campaign):
-            monitor = answering[0].monitor  # it writes the change into the journal, which the others obey
+        if answering := runs.answering.get(campaign):
+            monitor = answering[0]  # it writes the change into the journal, which the others obey
             try:
                 answer = await monitor.steer(told, dry_run=order.dry_run)
             except httpx.HTTPError as error:
@@ -147,7 +146,7 @@ async def _steered(order: Order, told: dict[str, Any]) -> tuple[dict[str, Any], 
 
     answer, place = _in_journal(runs, campaign, at_rest)
     done = f"nothing is written to {place}" if order.dry_run else f"written to {place}, which every run of it obeys"
-    return answer | {"campaign": campaign}, f"{runs.why_not(campaign)}: {done}"
+    return answer | {"campaign": campaign}, f"{runs.why_not(campaign)}; {done}"
 
 
 async def _roster(settings: Settings) -> Collection[Any]:
@@ -164,7 +163,10 @@ def _in_journal(runs: LiveRuns, campaign: str, asked: Callable[[Journal], T]) ->
         InvalidInputError: if there is none.
     """
     if not Journal.is_there(runs.settings.journal, campaign):
-        raise runs.no_journal(campaign)
+        raise InvalidInputError(
+            f"{runs.why_not(campaign)}, and no journal there",
+            next_step="Check --campaign and --journal, or give --url; a run can be asked with --enable-monitoring.",
+        )
     with closing(Journal(runs.settings.journal, campaign)) as journal, journal.told():
         return asked(journal), f"journal {journal.place}"
 

@@ -8,14 +8,13 @@ import time
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from cyclopts import Parameter
 
-from headgate.cli.live_runs import LiveRun, LiveRuns, live_runs
+from headgate.cli.live_runs import LiveRuns, live_runs
 from headgate.cli.options import JournalChoices, RunUrl
-from headgate.cli.output import AsJson, tell
+from headgate.cli.output import AsJson, tell, utc_time
 from headgate.config import LoadedSettings, Settings
 from headgate.core import task_id_of
 from headgate.core.errors import InvalidInputError, NotFoundError, StoreError
@@ -88,10 +87,7 @@ def _lines_of(answer: Answer, now: float) -> list[str]:
 
 
 def _until(until: float | None, now: float) -> str:
-    if until is None:
-        return ""
-    at = datetime.fromtimestamp(until, UTC).strftime("%H:%M:%S UTC")
-    return f", until {at} (in {max(0.0, until - now):,.0f} s)"
+    return "" if until is None else f", until {utc_time(until)} (in {max(0.0, until - now):,.0f} s)"
 
 
 async def _answers(
@@ -117,40 +113,39 @@ async def _answers(
 async def _answer(
     runs: LiveRuns, campaign: str, task: str, environment: str | None, sequence: int | None, stage: str
 ) -> Answer:
-    model, answering = task if "@" in task else f"{task}@main", runs.of(campaign)
+    model, answering = task if "@" in task else f"{task}@main", runs.answering.get(campaign, ())
     if environment is None:
         task_id = task
     elif sequence is not None:
         task_id = task_id_of(model, environment, sequence, stage, campaign)
     elif answering:
         try:
-            task_id = await _next_task(answering, model, environment)
+            task_id = await _next_task(answering, model, environment, campaign)
         except InvalidInputError:
-            monitor = answering[0].monitor
-            if (paused := await _paused(monitor, model, environment)) is None:
+            if (paused := await _paused(answering[0], model, environment)) is None:
                 raise
             name = f"the next task of {model} in {environment}"
-            return Answer(campaign, name, "not due", "paused", paused, None, 0, monitor.address)
+            return Answer(campaign, name, "not due", "paused", paused, None, 0, answering[0].address)
     else:
         raise InvalidInputError(
             f"{runs.why_not(campaign)}, so the next task of a model and environment is not known",
             next_step="Give the task's number as a third word, start the campaign with --enable-monitoring, or "
             "give the --url of its monitoring API.",
         )
-    for run in answering:
-        if (said := await run.monitor.task(task_id)) is not None:
+    for monitor in answering:
+        if (said := await monitor.task(task_id)) is not None:
             said = {name: said.get(name) for name in Answer.__slots__}
-            return Answer(**said | {"ahead": said["ahead"] or 0, "asked": run.monitor.address, "campaign": campaign})
+            return Answer(**said | {"ahead": said["ahead"] or 0, "asked": monitor.address, "campaign": campaign})
     return await _at_rest(runs.settings, campaign, task_id, (model, environment) if environment else (None, None))
 
 
-async def _next_task(answering: Sequence[LiveRun], model: str, environment: str) -> str:
+async def _next_task(answering: Sequence[MonitorClient], model: str, environment: str, campaign: str) -> str:
     """Return the id of the open task of a pair that runs next, in the first of these runs that has one."""
     *others, last = answering
-    for run in others:
+    for monitor in others:
         with suppress(InvalidInputError, NotFoundError):
-            return await run.monitor.next_task(model, environment, run.campaign)
-    return await last.monitor.next_task(model, environment, last.campaign)
+            return await monitor.next_task(model, environment, campaign)
+    return await last.next_task(model, environment, campaign)
 
 
 async def _paused(monitor: MonitorClient, model: str, environment: str) -> str | None:
@@ -200,10 +195,4 @@ async def _stored(settings: Settings, task_id: str) -> str | None:
     score, success, error_kind, finished_at, does_count = rows[0]
     outcome = f"error {error_kind}" if error_kind else f"score {score:g}, {'a success' if success else 'no success'}"
     invalid = "" if does_count else "; it was invalidated and counts no longer"
-    return f"its sample is in the store: {outcome}, finished {_shown(finished_at)}{invalid}"
-
-
-def _shown(at: Any) -> str:
-    if isinstance(at, int | float):
-        return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    return str(at)
+    return f"its sample is in the store: {outcome}, finished {utc_time(finished_at)}{invalid}"

@@ -61,7 +61,7 @@ class RunSource(Source):
                 return ""
             if isinstance(self.place, Path):  # in a database, one that was just killed is not told from one that left
                 # By its port: it may be asked by another name than it goes by in the journal.
-                there = {(run.campaign, run.address.rpartition(":")[2]) for run in served_runs(self.place).runs}
+                there = {(run.campaign, run.address.rpartition(":")[2]) for run in served_runs(self.place)[0]}
                 ended_by = "" if (campaign, self.address.rpartition(":")[2]) in there else LEFT
             with closing(Journal(self.place, campaign)) as journal, journal.told():
                 orders = [one for one in journal.controls.latest() if one.what == "drain"]

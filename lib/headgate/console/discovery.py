@@ -31,8 +31,8 @@ class JournalSource(Source):
         return {source.run: source for source in runs if source.run is not None and source.place is self._place}
 
     async def _state(self) -> Asked:
-        told = await asyncio.to_thread(served_runs, self._place)
-        asked, refused = runs_to_ask(told.runs, self._settings)
+        told, unreadable = await asyncio.to_thread(served_runs, self._place)
+        asked, refused = runs_to_ask(told, self._settings)
         found = self._found()
         for run, address in asked.items():
             source = found.pop(run, None)
@@ -42,10 +42,10 @@ class JournalSource(Source):
                 source.left, source.ended_by = None, ""
         live = [*asked, *refused]
         for run, source in found.items():
-            await self._follow_end(run, source, live, has_died=run in told.runs)
+            await self._follow_end(run, source, live, has_died=run in told)
         shown = [{"campaign": run.campaign, "address": run.address, "why": why} for run, why in refused.items()]
-        unreadable = {str(path): why for path, why in told.unreadable.items()}
-        return {"runs": len(live), "refused": shown, "unreadable": unreadable}, {}, len(told.runs)
+        hidden = {str(path): why for path, why in unreadable.items()}
+        return {"runs": len(live), "refused": shown, "unreadable": hidden}, {}, len(told)
 
     async def _watch(self, run: ServedRun, address: str) -> None:
         """Have a live run be watched, in place of an earlier one that had its address."""

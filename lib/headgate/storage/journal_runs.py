@@ -43,34 +43,24 @@ class ServedRun(NamedTuple):
     started_at: float
 
 
-class ServedRuns(NamedTuple):
-    """What is said in all journals at a place.
-
-    Attributes:
-        runs: each run that says where it is asked, and whether it lives: one that died is there until another process
-            buries it.
-        unreadable: what of a folder cannot be read, and why; runs may say something there.
-    """
-
-    runs: dict[ServedRun, bool]
-    unreadable: dict[Path, str]
-
-
-def served_runs(place: JournalPlace) -> ServedRuns:
+def served_runs(place: JournalPlace) -> tuple[dict[ServedRun, bool], dict[Path, str]]:
     """Return the runs that say where they are asked, of all campaigns whose journals are at a place; none is opened.
+
+    For each it says whether it lives: one that died is there until another process buries it. Then, what of a folder
+    cannot be read, and why; runs may say something there.
 
     Raises:
         JournalError: if the database does not answer.
         OSError: if the folder itself cannot be read.
     """
-    found = ServedRuns({}, {})
-    for is_alive, said in _announced(place, found.unreadable):
+    found, unreadable = dict[ServedRun, bool](), dict[Path, str]()
+    for is_alive, said in _announced(place, unreadable):
         with suppress(ValueError, RecursionError):  # another version's, or half written: the next look finds it
             match json.loads(said):
                 case [str(), str(), str(), str(), float(at)] as told if math.isfinite(at):
                     "".join(told[:4]).encode()  # no page could show half of a character
-                    found.runs[ServedRun(*told)] = is_alive
-    return found
+                    found[ServedRun(*told)] = is_alive
+    return found, unreadable
 
 
 def address_to_ask(run: ServedRun, hosts: Sequence[str], here: str) -> str:
