@@ -220,6 +220,11 @@ def test_a_holder_that_cannot_be_read_is_told_and_hides_no_run(headgate: Command
         assert (refused.status, one.paused()) == (2, {"nightly": 0})
         assert headgate("pause", "--campaign", "nightly", *one.options).status == 0
         assert one.paused() == {"nightly": 1}
+    assert "campaign main has no run in journal " in headgate("pause", *one.options).err
+    Journal(tmp_path / "journal", "main").close()
+    assert f"{holders / 'h-0'} cannot be read: Too many levels of symbolic links, main is at rest" in " ".join(
+        headgate("pause", *one.options).err.split()
+    )
 
 
 @pytest.mark.slow

@@ -42,16 +42,17 @@ class LiveRuns:
         Raises:
             InvalidInputError: none was named, and several may be meant.
         """
-        campaigns, own, place = self.campaigns(), self.settings.campaign, self.settings.journal
-        said = [f"{campaign} runs" for campaign in campaigns] + ([] if self.is_named else self.hidden)
-        if not self.is_named and own not in campaigns and Journal.is_there(place, own):
+        own, place = self.settings.campaign, self.settings.journal
+        running = {*self.answering, *self.silent}
+        said = [] if self.is_named else [*(f"{campaign} runs" for campaign in sorted(running)), *self.hidden]
+        if said and own not in running and Journal.is_there(place, own):
             said.append(f"{own} is at rest")
         if len(said) > 1:
             raise InvalidInputError(
                 f"several campaigns of journal {place} may be meant: {', '.join(said)}",
                 next_step="Name one with --campaign; nothing was changed.",
             )
-        return campaigns[0]
+        return self.campaigns()[0]
 
     def why_not(self, campaign: str) -> str:
         """Return why no run of a campaign is asked, as the first words of a sentence."""
