@@ -26,6 +26,7 @@ from tests.cli.conftest import Command
 
 ENVIRONMENT = "affine:sat-hard"
 TOKEN = "monitor-token"
+SIGNED = {"Authorization": f"Bearer {TOKEN}"}
 TWO = ("nightly", "daily")
 
 
@@ -38,8 +39,7 @@ class Runs:
     port: int
 
     def asked(self, campaign: str, path: str) -> Any:
-        headers = {"Authorization": f"Bearer {TOKEN}"}
-        return httpx.get(self.addresses[campaign] + path, headers=headers, trust_env=False).json()
+        return httpx.get(self.addresses[campaign] + path, headers=SIGNED, trust_env=False).json()
 
     def paused(self) -> dict[str, int]:
         return {campaign: len(self.asked(campaign, "/controls")["controls"]) for campaign in self.addresses}
@@ -242,3 +242,13 @@ def test_looking_for_a_campaign_in_a_database_makes_nothing_there(
     with psycopg.connect(postgres_url) as database:
         schemas = database.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'headgate%'").fetchall()
     assert schemas == [("headgate_journal_nightly",)]
+
+
+def test_a_run_that_is_another_campaign_than_its_journal_says_is_not_steered(headgate: Command, tmp_path: Path) -> None:
+    with running(tmp_path, "nightly") as one, contextlib.closing(Journal(tmp_path / "journal", "daily")) as daily:
+        run_id = httpx.get(f"{one.addresses['nightly']}/status/health", headers=SIGNED, trust_env=False).json()
+        address = one.addresses["nightly"]
+        daily.announce(ServedRun("daily", run_id["health"]["run_id"], address, socket.gethostname(), time.time()))
+        said = headgate("pause", "--campaign", "daily", *one.options)
+        assert f"campaign daily runs at {address} and is not asked: campaign nightly answers there" in said.out
+        assert (said.status, one.paused()) == (0, {"nightly": 0})

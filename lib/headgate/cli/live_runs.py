@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from headgate.cli.output import say
 from headgate.config import LoadedSettings, Settings
 from headgate.core.errors import HeadgateError, InvalidInputError, JournalError, UnauthorizedError
-from headgate.storage import Journal, runs_to_ask, served_runs
+from headgate.storage import Journal, ServedRun, runs_to_ask, served_runs
 from headgate.telemetry import MonitorClient
 
 
@@ -21,20 +21,22 @@ class LiveRuns:
     Attributes:
         settings: of the command.
         is_named: one campaign was named, by its name or by its address.
+        running: the campaigns that run.
         answering: clients of the runs that answer, newest first, by campaign.
         silent: of those that do not, or may not be asked, a sentence each, by campaign.
         hidden: sentences on files in which further runs may be named, and which cannot be read.
     """
 
     settings: Settings
-    is_named: bool = True
+    is_named: bool
+    running: list[str] = field(default_factory=list)
     answering: dict[str, list[MonitorClient]] = field(default_factory=dict)
     silent: dict[str, list[str]] = field(default_factory=dict)
     hidden: list[str] = field(default_factory=list)
 
     def campaigns(self) -> list[str]:
         """Return the campaigns that run, or else the one that the settings name."""
-        return sorted({*self.answering, *self.silent}) or [self.settings.campaign]
+        return self.running or [self.settings.campaign]
 
     def steered(self) -> str:
         """Return the one campaign that a change is for.
@@ -43,9 +45,8 @@ class LiveRuns:
             InvalidInputError: none was named, and several may be meant.
         """
         own, place = self.settings.campaign, self.settings.journal
-        running = {*self.answering, *self.silent}
-        said = [] if self.is_named else [*(f"{campaign} runs" for campaign in sorted(running)), *self.hidden]
-        if said and own not in running and Journal.is_there(place, own):
+        said = [] if self.is_named else [*(f"{campaign} runs" for campaign in self.running), *self.hidden]
+        if said and own not in self.running and Journal.is_there(place, own):
             said.append(f"{own} is at rest")
         if len(said) > 1:
             raise InvalidInputError(
@@ -83,7 +84,8 @@ async def live_runs(loaded: LoadedSettings, url: str | None) -> AsyncIterator[Li
     async with AsyncExitStack() as stack:
         if url is not None:
             monitor = await stack.enter_async_context(MonitorClient(settings, url))
-            found.answering[await monitor.campaign()] = [monitor]
+            found.running = [await monitor.campaign()]
+            found.answering[found.running[0]] = [monitor]
             yield found
             return
         try:
@@ -92,11 +94,12 @@ async def live_runs(loaded: LoadedSettings, url: str | None) -> AsyncIterator[Li
             raise JournalError(f"journal {settings.journal} cannot be looked into: {error}") from error
         found.hidden += [f"{path} cannot be read: {why}" for path, why in unreadable.items()]
         meant = {run: lives for run, lives in told.items() if not is_named or run.campaign == settings.campaign}
+        found.running = sorted({run.campaign for run, lives in meant.items() if lives})
         asked, silent = runs_to_ask(meant, settings)
         monitors = [MonitorClient(settings, address, run.run_id) for run, address in asked.items()]
         for monitor in monitors:
             await stack.enter_async_context(monitor)
-        problems = await asyncio.gather(*map(_problem, monitors))
+        problems = await asyncio.gather(*map(_problem, asked, monitors))
         for run, monitor, problem in zip(asked, monitors, problems, strict=True):
             if problem is None:
                 found.answering.setdefault(run.campaign, []).append(monitor)
@@ -111,10 +114,10 @@ async def live_runs(loaded: LoadedSettings, url: str | None) -> AsyncIterator[Li
         yield found
 
 
-async def _problem(monitor: MonitorClient) -> HeadgateError | None:
+async def _problem(run: ServedRun, monitor: MonitorClient) -> HeadgateError | None:
     """Return why a run does not answer, None where it does."""
     try:
-        await monitor.campaign()
+        answers = await monitor.campaign()
     except HeadgateError as error:
         return error
-    return None
+    return None if answers == run.campaign else InvalidInputError(f"campaign {answers} answers there")
