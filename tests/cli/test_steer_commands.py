@@ -101,9 +101,9 @@ def test_a_running_campaign_is_paused_changed_and_resumed(headgate: Command, run
     until(lambda: running.samples() > 0)
     tried = headgate("pause", "--model", "m", "--dry-run", *to)
     assert tried.out.startswith("would pause model m@main: ")
-    assert tried.out.splitlines()[-1] == f"asked: {running.address}"
+    assert tried.out.splitlines()[-1] == f"asked: campaign main at {running.address}"
     said = headgate("pause", "--model", "m", "--reason", "a bad endpoint", *to)
-    assert (said.status, said.out.splitlines()[-1]) == (0, f"told: {running.address}")
+    assert (said.status, said.out.splitlines()[-1]) == (0, f"told: campaign main at {running.address}")
     assert said.out.startswith("paused model m@main: ")
     until(running.rests)
     before = running.samples()
@@ -114,8 +114,7 @@ def test_a_running_campaign_is_paused_changed_and_resumed(headgate: Command, run
         "models",
         "--set",
         f"roster={running.options[3][7:]}",
-        "--set",
-        f"monitor_port={running.address.rpartition(':')[2]}",
+        *to,
     )
     assert "paused" in listed.out
     assert running.samples() == before
@@ -132,17 +131,19 @@ def test_a_running_campaign_is_paused_changed_and_resumed(headgate: Command, run
     undone = headgate("undo", "3", *to)
     assert undone.out.startswith(f"undid change 3: rate of environment {ENVIRONMENT} is default again")
     shown = headgate("controls", *to)
-    assert shown.out.startswith(f"0 controls in force, of {running.address}\n")
+    assert shown.out.startswith(f"0 controls in force, of campaign main at {running.address}\n")
     assert "resume model m@main" in shown.out
 
 
 def test_what_is_written_to_the_journal_of_a_run_that_is_not_asked_acts_within_moments(
-    headgate: Command, running: Running
+    headgate: Command, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unheard = (*running.options, "--set", "monitor_port=9")
+    unheard = running.options
+    monkeypatch.setattr("headgate.storage.journal_runs.gethostname", lambda: "elsewhere")
     said = headgate("pause", "-e", ENVIRONMENT, *unheard)
     assert said.out.splitlines()[0] == f"paused environment {ENVIRONMENT}"
-    assert "no campaign answers at http://127.0.0.1:9: written to journal " in said.out
+    assert f"campaign main runs at {running.address} and is not asked: it listens on loopback of " in said.out
+    assert "written to journal " in said.out
 
     def paused() -> list[str]:
         controls = httpx.get(f"{running.address}/controls", trust_env=False).json()["controls"]
@@ -166,25 +167,24 @@ def test_what_is_written_to_the_journal_of_a_run_that_is_not_asked_acts_within_m
     ids=str,
 )
 def test_a_running_campaign_and_a_journal_refuse_the_same(
-    headgate: Command, running: Running, words: tuple[str, ...], status: int, said: str
+    headgate: Command,
+    running: Running,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    status: int,
+    said: str,
 ) -> None:
-    for to in (("--url", running.address), (*running.options, "--set", "monitor_port=9")):
+    for to in (("--url", running.address), running.options):
+        monkeypatch.setattr("headgate.storage.journal_runs.gethostname", lambda: "elsewhere")
         answer = headgate(*words, *to)
         assert (answer.status, said in " ".join(answer.err.split())) == (status, True), answer.err
 
 
-def test_another_campaign_is_not_steered_by_accident(headgate: Command, running: Running) -> None:
-    port = running.address.rpartition(":")[2]
-    said = headgate("drain", "--campaign", "other", "--set", f"monitor_port={port}")
-    assert said.status == 2
-    assert "campaign 'main' answers at" in said.err
-
-
 def test_without_a_run_the_journal_is_told_and_the_next_run_obeys(headgate: Command, roster: Path) -> None:
-    nobody = ("--set", "monitor_port=9", "--set", f"roster={roster}")
+    nobody = ("--set", f"roster={roster}")
     said = headgate("pause", *nobody)
     assert said.status == 2
-    assert "neither answers nor has a journal in" in said.err
+    assert "campaign main has no run in journal .headgate/journal that can be asked, and no journal there" in said.err
     Journal(Path(".headgate/journal"), "main").close()
     assert headgate("pause", "--model", "alpha", "--reason", "later", *nobody).status == 0
     tried = headgate("withdraw", "--dry-run", *nobody)
@@ -206,7 +206,7 @@ def test_models_tells_what_a_running_campaign_leaves_of_a_budget_that_was_set(
     headgate: Command, running: Running
 ) -> None:
     to, limit = ("--url", running.address), 50_000_000
-    asked = (*running.options[2:], "--set", f"monitor_port={running.address.rpartition(':')[2]}")
+    asked = running.options
     assert "left of 24 h" not in headgate("models", *asked).out
     headgate("set", "budget", str(limit), "--model", "m", *to)
     done = running.samples()

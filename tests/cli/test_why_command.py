@@ -175,13 +175,13 @@ def test_words_that_name_no_task_are_refused(headgate: Command) -> None:
 
 
 def test_without_a_campaign_the_number_of_a_task_has_to_be_given(headgate: Command) -> None:
-    said = headgate("why", "m", ENVIRONMENT, "--set", "monitor_port=9")
+    said = headgate("why", "m", ENVIRONMENT)
     assert said.status == 2
     assert "Give the task's number" in said.err
 
 
 def test_asking_makes_no_journal(headgate: Command, tmp_path: Path) -> None:
-    said = headgate("why", "m", ENVIRONMENT, "0", "--set", "monitor_port=9")
+    said = headgate("why", "m", ENVIRONMENT, "0")
     assert said.status == 2
     assert "not in the journal of main" in said.err
     assert not (tmp_path / ".headgate" / "journal").exists()
@@ -197,7 +197,7 @@ def test_what_a_campaign_left_open_is_in_the_journal(headgate: Command, tmp_path
     task = sample_task(
         campaign="main", model="m@main", environment=ENVIRONMENT, sequence=0, data_length=50, due_at=100.0
     )
-    asked = ("--journal", "journal", "--set", "monitor_port=9", "--json")
+    asked = ("--journal", "journal", "--json")
     answer = headgate("why", task.task_id, *asked).document
     assert (answer["state"], answer["gate"], answer["asked"]) == ("open", "no_campaign", "journal")
     assert headgate("why", "m", ENVIRONMENT, "0", *asked).document["task_id"] == task.task_id
@@ -213,6 +213,6 @@ def test_a_stored_sample_is_found_in_the_store(headgate: Command, tmp_path: Path
     store = open_store(str(tmp_path / "samples"))
     asyncio.run(store.put_batch("b-1", [stored]))
     store.close()
-    answer = headgate("why", "m", ENVIRONMENT, "4", "--store", "samples", "--set", "monitor_port=9", "--json").document
+    answer = headgate("why", "m", ENVIRONMENT, "4", "--store", "samples", "--json").document
     assert (answer["state"], answer["asked"]) == ("stored", "store")
     assert "score 0.75, a success" in answer["reason"]

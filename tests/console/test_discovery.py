@@ -20,7 +20,7 @@ from headgate.cli.console import console
 from headgate.config import Settings
 from headgate.console import serve_console
 from headgate.console.asking import LEFT, RunSource
-from headgate.console.discovery import KEPT_S, JournalSource, address_to_ask
+from headgate.console.discovery import KEPT_S, JournalSource
 from headgate.console.findings import found_in
 from headgate.console.matrix import Tables
 from headgate.console.sources import Asked, Source, Sources
@@ -31,7 +31,7 @@ from headgate.durable.databases import PostgresAddress
 from headgate.models import serve
 from headgate.run import run_campaign
 from headgate.sampling import StaticRoster
-from headgate.storage import Journal, ServedRun
+from headgate.storage import Journal, ServedRun, address_to_ask
 from headgate.telemetry import MonitorClient, new_registry, serve_monitor
 from tests.console import worlds
 from tests.console.conftest import settings
@@ -289,6 +289,20 @@ def test_an_address_of_a_journal_is_asked_only_where_the_token_may_go() -> None:
             address_to_ask(said(address, "other"), (), HERE)
 
 
+async def test_a_holder_that_cannot_be_read_is_shown_beside_the_runs_of_its_folder(
+    tmp_path: Path, journal: Journal
+) -> None:
+    made, status = settings(tmp_path, monitor_token=TOKEN), worlds.large_status(2, 2)
+    (holder := tmp_path / "journal" / "main" / "holders" / "h-0").symlink_to(holder)
+    async with (
+        serve_monitor(lambda: status, new_registry(), port=0, token=Secret(TOKEN), run_id="r-1") as server,
+        looking(made) as viewer,
+    ):
+        journal.announce(said(server.address))
+        text = await viewer.until("2 of 2 parts answer", f"{holder} cannot be read")
+        assert "Too many levels of symbolic links" in text
+
+
 async def test_what_is_meant_for_a_run_that_has_ended_reaches_no_other_one(tmp_path: Path, journal: Journal) -> None:
     made = settings(tmp_path, monitor_token=TOKEN)
     status = worlds.large_status(2, 2)
@@ -330,7 +344,7 @@ class Steered:
 def told(monkeypatch: pytest.MonkeyPatch) -> dict[ServedRun, bool]:
     """What a journal says of runs."""
     said: dict[ServedRun, bool] = {}
-    monkeypatch.setattr("headgate.console.discovery.served_runs", lambda _: dict(said))
+    monkeypatch.setattr("headgate.console.discovery.served_runs", lambda _: (dict(said), {}))
     return said
 
 
@@ -392,7 +406,7 @@ async def test_two_journals_may_name_one_address(
 ) -> None:
     sources, status, both = Sources(), worlds.large_status(2, 2), (tmp_path / "one", tmp_path / "two")
     told: dict[Path, dict[ServedRun, bool]] = {place: {} for place in both}
-    monkeypatch.setattr("headgate.console.discovery.served_runs", lambda place: dict(told[place]))
+    monkeypatch.setattr("headgate.console.discovery.served_runs", lambda place: (dict(told[place]), {}))
     one, two = (JournalSource(place, settings(tmp_path), sources) for place in both)
     async with serve_monitor(lambda: status, new_registry(), port=0) as server:
         first = said(server.address, campaign="nightly")

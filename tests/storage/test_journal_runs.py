@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from headgate.core.errors import JournalError
 from headgate.durable.databases import PostgresAddress
 from headgate.durable.locks import lock_of
 from headgate.storage import Journal, JournalPlace, ServedRun, served_runs
@@ -33,22 +34,22 @@ def killed(journal: Journal, place: JournalPlace) -> None:
 
 
 def test_runs_of_all_campaigns_are_found_while_they_live(place: JournalPlace) -> None:
-    assert served_runs(place) == {}
+    assert served_runs(place)[0] == {}
     with closing(Journal(place, "main")) as main, closing(Journal(place, "odd name/2")) as other:
-        assert served_runs(place) == {}  # they serve nothing
+        assert served_runs(place)[0] == {}  # they serve nothing
         main.announce(RUN)
         other.announce(OTHER)
-        assert served_runs(place) == {RUN: True, OTHER: True}
+        assert served_runs(place)[0] == {RUN: True, OTHER: True}
         main.announce(moved := RUN._replace(address="http://w:1"))
-        assert served_runs(place) == {moved: True, OTHER: True}
-    assert served_runs(place) == {}
+        assert served_runs(place)[0] == {moved: True, OTHER: True}
+    assert served_runs(place)[0] == {}
 
 
 def test_a_run_that_was_killed_is_told_from_one_that_closed_its_journal(place: JournalPlace) -> None:
     journal = Journal(place, "main")
     journal.announce(RUN)
     killed(journal, place)
-    assert served_runs(place) == {RUN: False}
+    assert served_runs(place)[0] == {RUN: False}
 
 
 @pytest.mark.slow
@@ -58,9 +59,9 @@ def test_a_holder_that_was_thought_dead_says_it_again_when_it_is_back(postgres_p
         with psycopg.connect(**postgres_place.parameters()) as database:
             database.execute("DELETE FROM headgate_journal_main.holders")
             database.execute("UPDATE headgate_journal_main.turn SET buried = buried + 1")
-        assert served_runs(postgres_place) == {}
+        assert served_runs(postgres_place)[0] == {}
         journal.history(RUN.started_at)  # any transaction
-        assert set(served_runs(postgres_place)) == {RUN}
+        assert set(served_runs(postgres_place)[0]) == {RUN}
 
 
 @pytest.mark.slow
@@ -70,10 +71,10 @@ def test_a_journal_of_an_earlier_version_has_no_runs_and_is_upgraded_when_it_is_
     Journal(postgres_place, "main").close()
     with psycopg.connect(**postgres_place.parameters()) as database:
         database.execute("ALTER TABLE headgate_journal_main.holders DROP COLUMN said")
-    assert served_runs(postgres_place) == {}
+    assert served_runs(postgres_place)[0] == {}
     with closing(Journal(postgres_place, "main")) as journal:
         journal.announce(RUN)
-        assert set(served_runs(postgres_place)) == {RUN}
+        assert set(served_runs(postgres_place)[0]) == {RUN}
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,7 @@ def test_a_journal_of_an_earlier_version_has_no_runs_and_is_upgraded_when_it_is_
 def test_what_no_run_says_is_passed_over(tmp_path: Path, said: Callable[[str], Any]) -> None:
     with closing(Journal(tmp_path, "main")) as journal:
         journal._db.holders.announce(said(json.dumps(RUN)))
-        assert served_runs(tmp_path) == {}
+        assert served_runs(tmp_path)[0] == {}
 
 
 def test_runs_are_found_in_a_folder_that_can_only_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +109,7 @@ def test_runs_are_found_in_a_folder_that_can_only_be_read(tmp_path: Path, monkey
         journal.announce(RUN)
         with monkeypatch.context() as patch:
             patch.setattr(os, "open", read_only)
-            assert set(served_runs(tmp_path)) == {RUN}
+            assert set(served_runs(tmp_path)[0]) == {RUN}
 
 
 def test_what_is_said_anew_leaves_nothing_of_what_was_said_before(tmp_path: Path) -> None:
@@ -116,3 +117,29 @@ def test_what_is_said_anew_leaves_nothing_of_what_was_said_before(tmp_path: Path
         for said in ("a long sentence", "short", ""):
             journal._db.holders.announce(said)
             assert lock_of(tmp_path / "main" / "holders" / journal.holder) == (True, said)
+
+
+def test_beside_what_cannot_be_read_of_a_folder_its_runs_are_found(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path, "main")) as journal, closing(Journal(tmp_path, "other")):
+        journal.announce(RUN)
+        (loop := tmp_path / "main" / "holders" / "h-0").symlink_to(loop)
+        (folder := tmp_path / "third" / "holders").mkdir(parents=True)
+        (inner := folder / "h-1").mkdir()
+        (tmp_path / "fourth").mkdir()
+        ((tmp_path / "fourth") / "holders").symlink_to(tmp_path / "fourth" / "holders")
+        (tmp_path / "no journal").write_text("x")
+        found, unreadable = served_runs(tmp_path)
+    assert found == {RUN: True}
+    assert set(unreadable) == {loop, inner, tmp_path / "fourth" / "holders"}
+    assert "directory" in unreadable[inner]
+
+
+@pytest.mark.slow
+def test_a_journal_in_a_database_is_there_once_it_was_opened(postgres_url: str) -> None:
+    place = PostgresAddress(postgres_url)
+    assert not Journal.is_there(place, "main")
+    Journal(place, "main").close()
+    assert Journal.is_there(place, "main")
+    assert not Journal.is_there(place, "other")
+    with pytest.raises(JournalError, match="cannot be read"):
+        Journal.is_there(PostgresAddress("postgresql://127.0.0.1:9/none"), "main")

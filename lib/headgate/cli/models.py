@@ -13,19 +13,19 @@ from typing import Any, Final
 import httpx
 
 from headgate import reports
-from headgate.cli.options import PricedRosterChoices
-from headgate.cli.output import AsJson, counted, print_json, print_table
-from headgate.config import Settings
+from headgate.cli.live_runs import live_runs
+from headgate.cli.options import ModelChoices
+from headgate.cli.output import AsJson, counted, print_json, print_table, say
+from headgate.config import LoadedSettings, Settings
 from headgate.core import NO_SPENDING, Model, Price, Spending
 from headgate.core.errors import HeadgateError
 from headgate.core.status import EngineStatus
 from headgate.sampling import read_prices, roster_source
 from headgate.storage import Journal
-from headgate.telemetry import MonitorClient
 
 _COLUMNS: Final = (
     *("uid", "name", "revision", "served as", "endpoint", "has key", "weight", "parallel"),
-    *("lane", "price", "batch price", "budgets", "engines", "paused"),
+    *("lane", "price", "batch price", "budgets", "engines", "paused", "campaign"),
 )
 _WHERE_SET: Final = _COLUMNS.index("lane")
 """From here on, columns stand in the table only where a model has something in them."""
@@ -34,31 +34,40 @@ _UNITS: Final = {"daily_tokens": "tokens", "daily_requests": "requests", "daily_
 """Budget -> what it counts, in the order of `Spending`; costs and prices are in millionths there."""
 
 
-def models(choices: PricedRosterChoices | None = None, *, as_json: AsJson = False) -> int:
+def models(choices: ModelChoices | None = None, *, as_json: AsJson = False) -> int:
     """Check the roster and list its models, with lanes, prices and budgets where they are set. Keys are never shown.
 
     Prices are per million tokens, of prompt and completion. What is left of a budget is what a campaign with
     --enable-monitoring tells while it runs, else what its journal says. While one runs, it also shows which models are
     paused and why, and the state of the engines of those served from weights: asleep, waiting, starting, awake, or
-    failed and why.
+    failed and why. Where several campaigns of the journal run, it shows the models of each, unless one is named.
     """
-    settings = (choices or PricedRosterChoices()).load().settings
+    choices = choices or ModelChoices()
+    loaded = choices.load()
+    settings = loaded.settings
     roster = asyncio.run(roster_source(settings.roster).load())
     prices = read_prices(settings.prices)
     if settings.daily_cost is not None or any(model.budget.daily_cost is not None for model in roster.models):
         from headgate.run import refuse_unpriced  # noqa: PLC0415 - most rosters have no need of what it imports
 
         refuse_unpriced(roster.models, settings, prices)
-    told = asyncio.run(_told(settings))
-    left = _budgets(roster.models, settings, told)
+    said = asyncio.run(_told(loaded, choices.url))
+    known = set(chain.from_iterable(said.values()))
+    said[""] = {model.key: {} for model in roster.models if model.key not in known}
+    left = {
+        campaign: _budgets([m for m in roster.models if m.key in told], settings, told if campaign else {})
+        for campaign, told in said.items()
+    }
     lanes = ", ".join(f"{name}={lane}" for name, lane in settings.lanes.items())
     rows: list[list[Any]] = [
         [
             *(m.uid, m.name, m.revision, m.request_name, m.endpoint, "yes" if m.api_key else "no", m.weight),
-            *(m.max_parallel, m.lane or lanes, *_by_lane(prices.of(m)), left[m.key]),
-            *(_engines(m, told), told.get(m.key, {}).get("pause_reason") or ""),
+            *(m.max_parallel, m.lane or lanes, *_by_lane(prices.of(m)), left[campaign][m.key]),
+            *(_engines(m, told), told[m.key].get("pause_reason") or "", campaign),
         ]
         for m in roster.models
+        for campaign, told in said.items()
+        if m.key in told
     ]
     if as_json:
         print_json([dict(zip((c.replace(" ", "_") for c in _COLUMNS), row, strict=True)) for row in rows])
@@ -70,7 +79,7 @@ def models(choices: PricedRosterChoices | None = None, *, as_json: AsJson = Fals
     titles = {"price": "price in/out", "batch price": "in batches", "budgets": "left of 24 h"}
     named, cells = [titles.get(_COLUMNS[at], _COLUMNS[at]) for at in shown], [[row[at] for at in shown] for row in rows]
     spare = ("in batches", "weight", "has key", "served as", "parallel", "uid", "revision")
-    print_table(counted(len(rows), "model"), named, cells, right=(0, 6, 7), spare=spare)
+    print_table(counted(len(roster.models), "model"), named, cells, right=(0, 6, 7), spare=spare)
     return 0
 
 
@@ -124,13 +133,19 @@ def _engines(model: Model, told: Mapping[str, dict[str, Any]]) -> str:
     return reports.engines_said(EngineStatus(**engines)) if engines else "no campaign runs them"
 
 
-async def _told(settings: Settings) -> Mapping[str, dict[str, Any]]:
-    """Return what a running campaign tells of models, by their keys; nothing where none answers."""
-    async with MonitorClient(settings) as monitor:
-        try:
-            if await monitor.campaign() is None:
-                return {}
-            told = (await monitor.document("/status/models"))["models"]
-            return {f"{one['model']}@{one['revision']}": one for one in told}
-        except (HeadgateError, httpx.HTTPError):
-            return {}
+async def _told(loaded: LoadedSettings, url: str | None) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return by campaign what its runs tell of models, by their keys; of one that is not answered, stderr says why."""
+    said: dict[str, dict[str, dict[str, Any]]] = {}
+    try:
+        async with live_runs(loaded, url) as runs:
+            runs.tell_silent()
+            for campaign, monitors in runs.answering.items():
+                said[campaign] = {}
+                for one in chain(*[(await monitor.document("/status/models"))["models"] for monitor in monitors]):
+                    known = said[campaign].setdefault(f"{one['model']}@{one['revision']}", one)
+                    known["engines"] = known.get("engines") or one.get("engines")  # of several runs, one may have them
+    except (HeadgateError, httpx.HTTPError) as error:
+        if url is not None:
+            raise
+        say(f"runs are not asked: {error}", stderr=True)
+    return said

@@ -43,6 +43,10 @@ _CampaignName = Annotated[
 _Journal = Annotated[str | None, Parameter(help="Folder of the journal, or its postgresql:// address.")]
 _Prices = Annotated[str | None, Parameter(help="YAML or JSON file of prices by model and lane.")]
 
+RunUrl = Annotated[
+    str | None, Parameter(help="Monitoring API of a run; by default those of the runs that the journal tells of.")
+]
+
 _JudgeModel = Annotated[str | None, Parameter(help="Name of the model that judges.")]
 
 _JudgeUrl = Annotated[str | None, Parameter(help="Base URL of the judge's endpoint, up to /v1.")]
@@ -146,13 +150,6 @@ class RosterChoices(SettingChoices):
 
 
 @options
-class PricedRosterChoices(RosterChoices):
-    """For commands that check what models are given."""
-
-    prices: _Prices = None
-
-
-@options
 class StoreChoices(SettingChoices):
     """For commands that read stored samples."""
 
@@ -244,15 +241,21 @@ class JournalChoices(NamedStoreChoices):
 
 @options
 class RunChoices(SettingChoices):
-    """For commands that steer a campaign: by its monitoring API, or in its journal."""
+    """For commands that ask or steer campaigns: by the monitoring API of their runs, or in their journals."""
 
     takes_campaign_name: ClassVar[bool] = True
 
     campaign: _CampaignName = None
     journal: _Journal = None
-    url: Annotated[
-        str | None, Parameter(help="Monitoring API of the campaign; by default the one that the settings name.")
-    ] = None
+    url: RunUrl = None
+
+
+@options
+class ModelChoices(RunChoices):
+    """For commands that check what models are given, and what runs have of it."""
+
+    roster: _Roster = None
+    prices: _Prices = None
 
 
 @options

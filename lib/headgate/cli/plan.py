@@ -120,9 +120,10 @@ async def _plan(
 
 def _learnt(settings: Settings) -> Mapping[tuple[str, ...], RateLimits]:
     """Return the limits per minute that the journal has from processes of a day, by provider and model."""
-    if storage.Journal.is_there(settings.journal, settings.campaign):
-        with suppress(JournalError), closing(storage.Journal(settings.journal, settings.campaign)) as journal:
-            return journal.limits.rates(time.time())
+    with suppress(JournalError):
+        if storage.Journal.is_there(settings.journal, settings.campaign):
+            with closing(storage.Journal(settings.journal, settings.campaign)) as journal:
+                return journal.limits.rates(time.time())
     return {}
 
 

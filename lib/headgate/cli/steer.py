@@ -11,15 +11,15 @@ from typing import Annotated, Any, TypeVar
 import httpx
 from cyclopts import Parameter
 
+from headgate.cli.live_runs import LiveRuns, live_runs
 from headgate.cli.options import Order, RunChoices
-from headgate.cli.output import AsJson, counted, tell, utc_time
+from headgate.cli.output import AsJson, counted, print_json, say, tell, utc_time
 from headgate.config import Settings
 from headgate.core.audit import process_user
 from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.environments import registry_of
 from headgate.run import controls_at_rest, roster_of, steer_at_rest
 from headgate.storage import Journal
-from headgate.telemetry import MonitorClient
 
 T = TypeVar("T")
 
@@ -87,20 +87,33 @@ def undo(
 def controls(choices: RunChoices | None = None, *, as_json: AsJson = False) -> int:
     """Show what is paused or set, and the latest changes: by whom, when and why."""
     choices = choices or RunChoices()
-    settings = choices.load().settings
 
-    async def asked() -> tuple[dict[str, Any], str]:
-        async with MonitorClient(settings, choices.url) as monitor:
-            if await _answers(monitor, settings, choices.url):
-                return await monitor.document("/controls"), monitor.address
-        return _in_journal(settings, controls_at_rest)
+    async def asked() -> list[dict[str, Any]]:
+        async with live_runs(choices.load(), choices.url) as runs:
+            runs.tell_silent()
+            return [await _controls(runs, campaign) for campaign in runs.campaigns()]
 
-    document, place = asyncio.run(asked())
-    lines = [f"{counted(len(document['controls']), 'control')} in force, of {place}"]
-    lines += [f"{control['revision']:>6}  {control['says']}" for control in document["controls"]]
-    lines.append("latest changes:" if document["log"] else "nothing was changed yet")
-    lines += [f"{one['revision']:>6}  {utc_time(one['at'])}  {one['says']}" for one in document["log"]]
-    return tell(document, *lines, as_json=as_json)
+    documents = asyncio.run(asked())
+    if as_json:
+        print_json(documents[0] if len(documents) == 1 else documents)
+        return 0
+    for document in documents:
+        place = f"campaign {document['campaign']} at {document['asked']}"
+        say(f"{counted(len(document['controls']), 'control')} in force, of {place}")
+        for control in document["controls"]:
+            say(f"{control['revision']:>6}  {control['says']}")
+        say("latest changes:" if document["log"] else "nothing was changed yet")
+        for one in document["log"]:
+            say(f"{one['revision']:>6}  {utc_time(one['at'])}  {one['says']}")
+    return 0
+
+
+async def _controls(runs: LiveRuns, campaign: str) -> dict[str, Any]:
+    about = {"campaign": campaign}
+    if answering := runs.answering.get(campaign):
+        return await answering[0].document("/controls") | about | {"asked": answering[0].address}
+    document, place = _in_journal(runs, campaign, controls_at_rest)
+    return document | about | {"asked": place}
 
 
 def _ordered(verb: str, order: Order | None, **about: Any) -> int:
@@ -110,44 +123,30 @@ def _ordered(verb: str, order: Order | None, **about: Any) -> int:
 
 
 async def _steered(order: Order, told: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """Return the answer to an order, and who was told: the running campaign, or its journal."""
-    settings = order.load().settings
-    async with MonitorClient(settings, order.url) as monitor:
-        if await _answers(monitor, settings, order.url):
+    """Return the answer to an order, and who was told: a run of the campaign, or its journal, which all read."""
+    async with live_runs(order.load(), order.url) as runs:
+        campaign = runs.steered()
+        if answering := runs.answering.get(campaign):
+            monitor = answering[0]  # it writes the change into the journal, which the others obey
             try:
-                place = f"{'asked' if order.dry_run else 'told'}: {monitor.address}"
-                return await monitor.steer(told, dry_run=order.dry_run), place
+                answer = await monitor.steer(told, dry_run=order.dry_run)
             except httpx.HTTPError as error:
                 raise HeadgateError(
-                    f"the campaign at {monitor.address} went away before it answered ({type(error).__name__})",
+                    f"the run at {monitor.address} went away before it answered ({type(error).__name__})",
                     next_step="`headgate controls` says whether it has heard it.",
                 ) from None
-        address = monitor.address
-    models = {model.key for model in await _roster(settings)}
-    environments = registry_of(settings).names()
+            place = f"{'asked' if order.dry_run else 'told'}: campaign {campaign} at {monitor.address}"
+            return answer | {"campaign": campaign}, place
+        models = {model.key for model in await _roster(runs.settings)}
+        environments = registry_of(runs.settings).names()
 
     def at_rest(journal: Journal) -> dict[str, Any]:
         known = {"models": models, "environments": environments}
         return steer_at_rest(journal, told, **known, by=process_user(), now=time.time(), dry_run=order.dry_run)
 
-    answer, place = _in_journal(settings, at_rest)
+    answer, place = _in_journal(runs, campaign, at_rest)
     done = f"nothing is written to {place}" if order.dry_run else f"written to {place}, which every run of it obeys"
-    return answer, f"no campaign answers at {address}: {done}"
-
-
-async def _answers(monitor: MonitorClient, settings: Settings, url: str | None) -> bool:
-    """Return whether the campaign that is meant answers.
-
-    Raises:
-        InvalidInputError: if another one does, which was not named by its address.
-    """
-    running = await monitor.campaign()
-    if running is not None and url is None and running != settings.campaign:
-        raise InvalidInputError(
-            f"campaign {running!r} answers at {monitor.address}, not {settings.campaign!r}",
-            next_step=f"Name it with --campaign {running}, or give the other's --url.",
-        )
-    return running is not None
+    return answer | {"campaign": campaign}, f"{runs.why_not(campaign)}; {done}"
 
 
 async def _roster(settings: Settings) -> Collection[Any]:
@@ -157,18 +156,18 @@ async def _roster(settings: Settings) -> Collection[Any]:
         return ()  # those that the journal knows were sampled before
 
 
-def _in_journal(settings: Settings, asked: Callable[[Journal], T]) -> tuple[T, str]:
-    """Return what a journal says, and where it is.
+def _in_journal(runs: LiveRuns, campaign: str, asked: Callable[[Journal], T]) -> tuple[T, str]:
+    """Return what the journal of a campaign says, and where it is.
 
     Raises:
         InvalidInputError: if there is none.
     """
-    if not Journal.is_there(settings.journal, settings.campaign):
+    if not Journal.is_there(runs.settings.journal, campaign):
         raise InvalidInputError(
-            f"campaign {settings.campaign!r} neither answers nor has a journal in {settings.journal}",
-            next_step="Check --campaign, --journal and --url; `headgate run` serves the API with --enable-monitoring.",
+            f"{runs.why_not(campaign)}, and no journal there",
+            next_step="Check --campaign and --journal, or give --url; a run can be asked with --enable-monitoring.",
         )
-    with closing(Journal(settings.journal, settings.campaign)) as journal, journal.told():
+    with closing(Journal(runs.settings.journal, campaign)) as journal, journal.told():
         return asked(journal), f"journal {journal.place}"
 
 

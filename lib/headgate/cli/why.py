@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from contextlib import closing
+from collections.abc import Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from cyclopts import Parameter
 
-from headgate.cli.options import JournalChoices
-from headgate.cli.output import AsJson, tell
-from headgate.config import Settings
+from headgate.cli.live_runs import LiveRuns, live_runs
+from headgate.cli.options import JournalChoices, RunUrl
+from headgate.cli.output import AsJson, tell, utc_time
+from headgate.config import LoadedSettings, Settings
 from headgate.core import task_id_of
-from headgate.core.errors import InvalidInputError, StoreError
+from headgate.core.errors import InvalidInputError, NotFoundError, StoreError
 from headgate.storage import Journal, TaskState, control_words, sample_store
 from headgate.telemetry import MonitorClient
 
@@ -33,8 +34,9 @@ _JOURNALED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Where a task is and what holds it; `asked` is who said so: an address, `journal` or `store`."""
+    """Where a task of a campaign is and what holds it; `asked` is who said so: an address, `journal` or `store`."""
 
+    campaign: str
     task_id: str
     state: str
     gate: str
@@ -53,72 +55,97 @@ def why(
     choices: JournalChoices | None = None,
     *,
     stage: Annotated[str, Parameter(help="Stage of the task.")] = "sample",
-    url: Annotated[
-        str | None, Parameter(help="Monitoring API of the campaign; by default the one that the settings name.")
-    ] = None,
+    url: RunUrl = None,
     as_json: AsJson = False,
 ) -> int:
     """Say which gate holds a task, why, and until when.
 
-    Asks the running campaign's monitoring API; if none answers, reads the journal and the store.
+    Asks the runs that the journal tells of, of all its campaigns unless one is named; where none answers, reads the
+    journal and the store. Of several campaigns that have the task, --json prints a list.
     """
     if environment is None and not _TASK_ID.match(task):
         raise InvalidInputError(
             f"{task!r} is no task's id (t- and 24 hex digits)",
             next_step="Give an id from the log or the file of events, or MODEL ENVIRONMENT [NUMBER].",
         )
-    settings = (choices or JournalChoices()).load().settings
-    answer = asyncio.run(_answer(settings, url, task, environment, sequence, stage))
-    return tell(asdict(answer), *lines_of(answer, time.time()), as_json=as_json)
+    loaded, about = (choices or JournalChoices()).load(), (task, environment, sequence, stage)
+    answers = asyncio.run(_answers(loaded, url, *about))
+    documents = [asdict(answer) for answer in answers]
+    lines = [line for answer in answers for line in _lines_of(answer, time.time())]
+    return tell(documents[0] if len(documents) == 1 else documents, *lines, as_json=as_json)
 
 
-def lines_of(answer: Answer, now: float) -> list[str]:
+def _lines_of(answer: Answer, now: float) -> list[str]:
     """Return an answer as a person reads it."""
     lines = [f"{answer.task_id} is {answer.state}: {answer.reason}"]
     if answer.gate != "none":
         lines.append(f"gate: {answer.gate}{_until(answer.until, now)}")
     if answer.ahead:
         lines.append(f"{answer.ahead} tasks of its group go first")
-    lines.append(f"asked: {answer.asked}")
+    lines.append(f"asked: {answer.asked}, campaign {answer.campaign}")
     return lines
 
 
 def _until(until: float | None, now: float) -> str:
-    if until is None:
-        return ""
-    at = datetime.fromtimestamp(until, UTC).strftime("%H:%M:%S UTC")
-    return f", until {at} (in {max(0.0, until - now):,.0f} s)"
+    return "" if until is None else f", until {utc_time(until)} (in {max(0.0, until - now):,.0f} s)"
+
+
+async def _answers(
+    loaded: LoadedSettings, url: str | None, task: str, environment: str | None, sequence: int | None, stage: str
+) -> list[Answer]:
+    """Return what each campaign that is meant answers; one that does not know the task counts where none does."""
+    found, refused = list[Answer](), list[InvalidInputError | NotFoundError]()
+    async with live_runs(loaded, url) as runs:
+        runs.tell_silent()
+        for campaign in runs.campaigns():
+            try:
+                found.append(await _answer(runs, campaign, task, environment, sequence, stage))
+            except (InvalidInputError, NotFoundError) as error:
+                refused.append(error)
+    if not found and len(refused) == 1:
+        raise refused[0]
+    if not found:
+        raise InvalidInputError("; ".join(error.message for error in refused), next_step=refused[0].next_step)
+    # An id is of one campaign; from the store, each has the same answer.
+    return found if environment is not None else sorted(found, key=lambda answer: answer.asked == "store")[:1]
 
 
 async def _answer(
-    settings: Settings, address: str | None, task: str, environment: str | None, sequence: int | None, stage: str
+    runs: LiveRuns, campaign: str, task: str, environment: str | None, sequence: int | None, stage: str
 ) -> Answer:
-    model = task if "@" in task else f"{task}@main"
-    async with MonitorClient(settings, address) as monitor:
-        running = await monitor.campaign()
-        campaign = running or settings.campaign
-        if environment is None:
-            task_id = task
-        elif sequence is not None:
-            task_id = task_id_of(model, environment, sequence, stage, campaign)
-        elif running is not None:
-            try:
-                task_id = await monitor.next_task(model, environment, campaign)
-            except InvalidInputError:
-                if (paused := await _paused(monitor, model, environment)) is None:
-                    raise
-                name = f"the next task of {model} in {environment}"
-                return Answer(name, "not due", "paused", paused, None, 0, monitor.address)
-        else:
-            raise InvalidInputError(
-                "no campaign answers, so the next task of a model and environment is not known",
-                next_step="Give the task's number as a third word, start the campaign with --enable-monitoring, or "
-                "give the --url of its monitoring API.",
-            )
-        if running is not None and (found := await monitor.task(task_id)) is not None:
-            said = {name: found.get(name) for name in Answer.__slots__}
-            return Answer(**said | {"ahead": said["ahead"] or 0, "asked": monitor.address})
-    return await _at_rest(settings, campaign, task_id, (model, environment) if environment else (None, None))
+    model, answering = task if "@" in task else f"{task}@main", runs.answering.get(campaign, ())
+    if environment is None:
+        task_id = task
+    elif sequence is not None:
+        task_id = task_id_of(model, environment, sequence, stage, campaign)
+    elif answering:
+        try:
+            task_id = await _next_task(answering, model, environment, campaign)
+        except InvalidInputError:
+            if (paused := await _paused(answering[0], model, environment)) is None:
+                raise
+            name = f"the next task of {model} in {environment}"
+            return Answer(campaign, name, "not due", "paused", paused, None, 0, answering[0].address)
+    else:
+        raise InvalidInputError(
+            f"{runs.why_not(campaign)}, so the next task of a model and environment is not known",
+            next_step="Give the task's number as a third word, start the campaign with --enable-monitoring, or "
+            "give the --url of its monitoring API.",
+        )
+    for monitor in answering:
+        if (said := await monitor.task(task_id)) is not None:
+            said = {name: said.get(name) for name in Answer.__slots__}
+            return Answer(**said | {"ahead": said["ahead"] or 0, "asked": monitor.address, "campaign": campaign})
+    return await _at_rest(runs.settings, campaign, task_id, (model, environment) if environment else (None, None))
+
+
+async def _next_task(answering: Sequence[MonitorClient], model: str, environment: str, campaign: str) -> str:
+    """Return the id of the open task of a pair that runs next, in the first of these runs that has one."""
+    *others, last = answering
+    for monitor in others:
+        with suppress(InvalidInputError, NotFoundError):
+            return await monitor.next_task(model, environment, campaign)
+    return await last.next_task(model, environment, campaign)
 
 
 async def _paused(monitor: MonitorClient, model: str, environment: str) -> str | None:
@@ -135,10 +162,10 @@ async def _at_rest(settings: Settings, campaign: str, task_id: str, pair: tuple[
     state, paused = _journaled(settings, campaign, task_id, pair)
     if state is not TaskState.UNKNOWN:
         reason = f"{_JOURNALED[state]}; {paused}" if paused else _JOURNALED[state]
-        return Answer(task_id, str(state), "no_campaign", reason, None, 0, "journal")
+        return Answer(campaign, task_id, str(state), "no_campaign", reason, None, 0, "journal")
     stored = await _stored(settings, task_id)
     if stored is not None:
-        return Answer(task_id, "stored", "none", stored, None, 0, "store")
+        return Answer(campaign, task_id, "stored", "none", stored, None, 0, "store")
     raise InvalidInputError(
         f"task {task_id} is in no running campaign, not in the journal of {campaign}, and not in the store",
         next_step="Check --url, --campaign, --journal and --store; ids depend on the campaign's name.",
@@ -168,10 +195,4 @@ async def _stored(settings: Settings, task_id: str) -> str | None:
     score, success, error_kind, finished_at, does_count = rows[0]
     outcome = f"error {error_kind}" if error_kind else f"score {score:g}, {'a success' if success else 'no success'}"
     invalid = "" if does_count else "; it was invalidated and counts no longer"
-    return f"its sample is in the store: {outcome}, finished {_shown(finished_at)}{invalid}"
-
-
-def _shown(at: Any) -> str:
-    if isinstance(at, int | float):
-        return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    return str(at)
+    return f"its sample is in the store: {outcome}, finished {utc_time(finished_at)}{invalid}"

@@ -214,8 +214,8 @@ class Settings(
         "",
         max_length=120,
         pattern=r"^[A-Za-z0-9._:-]*$",
-        description="Host by which the console calls the monitoring API: runs write it in their journal. Empty: "
-        "`monitor_host`, or the name of the machine where that is 0.0.0.0 or ::.",
+        description="Host by which console and commands call the monitoring API: runs write it in their journal. "
+        "Empty: `monitor_host`, or the name of the machine where that is 0.0.0.0 or ::.",
     )
     monitor_token: SecretStr = Field(SecretStr(""), description="Bearer token of the monitoring API.")
     monitor_tokens: str = Field(
@@ -229,8 +229,8 @@ class Settings(
     console_port: int = Field(8770, ge=0, le=65_535, description="Port of the console; 0 takes a free one.")
     console_hosts: Annotated[tuple[str, ...], Names] = Field(
         (),
-        description="Hosts beside this machine, such as node-*.internal,10.0.*.*, that the console may ask with "
-        "`monitor_token` where a journal says that a run is there. `*` is any characters but dots and colons.",
+        description="Hosts beside this machine, such as node-*.internal,10.0.*.*, that console and commands may ask "
+        "with `monitor_token` where a journal says that a run is there. `*` is any characters but dots and colons.",
     )
     console_token: SecretStr = Field(
         SecretStr(""),

@@ -64,13 +64,15 @@ class RunSource(Source):
     def _ending(self) -> str:
         """Return who drained the run that answered last, or that it left its journal; empty if neither is known."""
         campaign = str(self.said.get("campaign", ""))
-        if self.place is None or not campaign or not Journal.is_there(self.place, campaign):
+        if self.place is None or not campaign:
             return ""
         ended_by, started_at = "", self.said.get("started_at", math.inf)
         with suppress(HeadgateError, OSError):  # such as a disk that can only be read
+            if not Journal.is_there(self.place, campaign):
+                return ""
             if isinstance(self.place, Path):  # in a database, one that was just killed is not told from one that left
                 # By its port: it may be asked by another name than it goes by in the journal.
-                there = {(run.campaign, run.address.rpartition(":")[2]) for run in served_runs(self.place)}
+                there = {(run.campaign, run.address.rpartition(":")[2]) for run in served_runs(self.place)[0]}
                 ended_by = "" if (campaign, self.address.rpartition(":")[2]) in there else LEFT
             with closing(Journal(self.place, campaign)) as journal, journal.told():
                 orders = [one for one in journal.controls.latest() if one.what == "drain"]

@@ -273,6 +273,9 @@ def _journal(_: Source, said: Document) -> Iterator[Finding]:
     for run in said["refused"]:
         title, holds = f"Campaign {run['campaign']} runs and is not watched", f"{run['address']}: {run['why']}"
         yield Finding(f"refused {run['address']}", "warn", title, holds, "Name its host if it may see the token.")
+    for path, why in said["unreadable"].items():
+        todo = "Let the console read it: a run of that campaign may be hidden."
+        yield Finding(f"unreadable {path}", "warn", f"{path} cannot be read", why, todo)
 
 
 def _queue(_: Source, said: Document) -> Iterator[Finding]:

@@ -23,7 +23,8 @@ from .exchange.imports import import_samples as import_samples
 from .selection import Chosen as Chosen, require_named as require_named
 from .journal import Journal as Journal, JournalHistory as JournalHistory, TaskState as TaskState
 from .journal_database import JournalPlace as JournalPlace
-from .journal_runs import ServedRun as ServedRun, served_runs as served_runs
+from .journal_runs import ServedRun as ServedRun, address_to_ask as address_to_ask
+from .journal_runs import runs_to_ask as runs_to_ask, served_runs as served_runs
 from .journal_database import JOURNAL_AWAY as JOURNAL_AWAY, JOURNAL_REFUSED as JOURNAL_REFUSED
 from .limits import LimitKey as LimitKey, LimitReport as LimitReport
 from .manifest import Problem as Problem

@@ -123,8 +123,16 @@ class Journal:
 
     @staticmethod
     def is_there(place: JournalPlace, campaign: str) -> bool:
-        """Return whether the campaign may have a journal at `place`; opening it would make one."""
-        return isinstance(place, PostgresAddress) or (place / plain_name(campaign)).is_dir()
+        """Return whether the campaign has a journal at `place`; opening it would make one.
+
+        Raises:
+            JournalError: if the database does not answer.
+        """
+        if isinstance(place, PostgresAddress):
+            from headgate.storage.journal_postgres import has_schema  # noqa: PLC0415 - of an optional extra
+
+            return has_schema(place, campaign)
+        return (place / plain_name(campaign)).is_dir()
 
     @property
     def place(self) -> str:

@@ -24,6 +24,7 @@ _SESSION: Final = {
     "lock_timeout": "30000",
     "idle_in_transaction_session_timeout": "20000",
 }
+_HAS_SCHEMA: Final = b"SELECT 1 FROM pg_namespace WHERE nspname = %s"
 _LONGEST_NAME: Final = 63
 _AGAIN_S: Final = 0.5
 _AWAY: Final = (
@@ -86,7 +87,7 @@ class PostgresJournal(JournalDatabase):
             db = self._connection()
             require_agreement(time.time(), self.value("clock"), f"the database of {self.place}")
             self.run("prepare_alone")
-            if not db.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (self._schema,)).fetchone():
+            if not db.execute(_HAS_SCHEMA, (self._schema,)).fetchone():
                 db.execute(f'CREATE SCHEMA "{self._schema}"'.encode())
             prepare(self, campaign)
             self.run("prepared")
@@ -305,11 +306,27 @@ def announced(address: PostgresAddress) -> list[tuple[bool, str]]:
         DatabaseAwayError: if the database does not answer.
     """
     sql = _statements()
+    with _looking(address) as db:
+        schemas = [schema.encode() for (schema,) in db.execute(sql["schemas_that_say"])]
+        each = b" UNION ALL ".join(sql["said_in"].replace(b"SCHEMA", schema) for schema in schemas)
+        return db.execute(each).fetchall() if each else []
+
+
+def has_schema(address: PostgresAddress, campaign: str) -> bool:
+    """Return whether a database has a journal of a campaign.
+
+    Raises:
+        DatabaseAwayError: if the database does not answer.
+    """
+    with _looking(address) as db:
+        return db.execute(_HAS_SCHEMA, (schema_of(campaign),)).fetchone() is not None
+
+
+@contextlib.contextmanager
+def _looking(address: PostgresAddress) -> Iterator[Connection]:
     try:
         with postgres.connected(address, "headgate, looking for runs", {"statement_timeout": "10000"}) as db:
-            schemas = [schema.encode() for (schema,) in db.execute(sql["schemas_that_say"])]
-            each = b" UNION ALL ".join(sql["said_in"].replace(b"SCHEMA", schema) for schema in schemas)
-            return db.execute(each).fetchall() if each else []
+            yield db
     except psycopg.Error as error:
         raise DatabaseAwayError(f"journal {address} cannot be read: {_words(error)}") from error
 

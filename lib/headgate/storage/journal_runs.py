@@ -1,17 +1,28 @@
-"""Which runs of a journal serve a monitoring API, and where: each says so among the holders of its journal."""
+"""Which runs of a journal serve a monitoring API, and where, as each says there; and which of them may be asked."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
-from contextlib import suppress
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from socket import gethostname
+from typing import Final, NamedTuple
 
+from headgate.config import Settings
+from headgate.core.addresses import ip_address_of, is_metadata_host
+from headgate.core.errors import InvalidInputError
 from headgate.durable.databases import PostgresAddress
 from headgate.durable.locks import lock_of
+from headgate.net.hosts import advertised_name, is_loopback
 from headgate.storage.journal_database import JournalPlace
+
+MOST_RUNS: Final = 200
+"""Of one journal; the console asks each every few seconds."""
+
+_ADDRESS: Final = re.compile(r"(https?)://(\[[0-9a-f:.]+\]|[a-z0-9_-][a-z0-9._-]*):([0-9]{1,5})/?")
 
 
 class ServedRun(NamedTuple):
@@ -32,29 +43,88 @@ class ServedRun(NamedTuple):
     started_at: float
 
 
-def served_runs(place: JournalPlace) -> dict[ServedRun, bool]:
-    """Return each run that says where it is asked, of all campaigns whose journals are at a place; none is opened.
+def served_runs(place: JournalPlace) -> tuple[dict[ServedRun, bool], dict[Path, str]]:
+    """Return the runs that say where they are asked, of all campaigns whose journals are at a place; none is opened.
 
-    For each it says whether it lives: one that died is there until another process buries it.
+    For each it says whether it lives: one that died is there until another process buries it. Then, what of a folder
+    cannot be read, and why; runs may say something there.
 
     Raises:
         JournalError: if the database does not answer.
-        OSError: if a folder cannot be read.
+        OSError: if the folder itself cannot be read.
     """
-    found: dict[ServedRun, bool] = {}
-    for is_alive, said in _announced(place):
+    found, unreadable = dict[ServedRun, bool](), dict[Path, str]()
+    for is_alive, said in _announced(place, unreadable):
         with suppress(ValueError, RecursionError):  # another version's, or half written: the next look finds it
             match json.loads(said):
                 case [str(), str(), str(), str(), float(at)] as told if math.isfinite(at):
                     "".join(told[:4]).encode()  # no page could show half of a character
                     found[ServedRun(*told)] = is_alive
-    return found
+    return found, unreadable
 
 
-def _announced(place: JournalPlace) -> Iterable[tuple[bool, str]]:
+def address_to_ask(run: ServedRun, hosts: Sequence[str], here: str) -> str:
+    """Return the URL at which a run is asked, with `monitor_token`.
+
+    Whoever can write a journal could otherwise have that token sent anywhere. It goes to loopback, for runs of this
+    machine, which is called `here`, and to `hosts`; never to an address where clouds hand out credentials.
+
+    Raises:
+        InvalidInputError: it is none of these.
+    """
+    found = _ADDRESS.fullmatch(run.address.lower())
+    host = found[2].strip("[]").rstrip(".") if found is not None else ""
+    host = str(ip_address_of(host) or host)
+    if found is None or not 0 < int(found[3]) < 65_536 or is_metadata_host(host):
+        raise InvalidInputError("it is no http://HOST:PORT that a run can have")
+    if is_loopback(host):
+        if run.machine != here:
+            raise InvalidInputError(f"it listens on loopback of {run.machine}; start it with monitor_host")
+    elif not any(re.fullmatch("[^.:]*".join(map(re.escape, one.lower().split("*"))), host) for one in hosts):
+        if run.machine != here or host not in {here.lower(), advertised_name()}:
+            raise InvalidInputError(f"console_hosts does not name {host}")
+        host = "127.0.0.1"  # a name server may say anything of this machine's name
+    return f"{found[1]}://{f'[{host}]' if ':' in host else host}:{found[3]}"
+
+
+def runs_to_ask(
+    told: Mapping[ServedRun, bool], settings: Settings
+) -> tuple[dict[ServedRun, str], dict[ServedRun, str]]:
+    """Return where each run that lives is asked, newest first, and of those that may not be asked why.
+
+    Args:
+        told: the runs of a journal, and whether each lives; see `served_runs`.
+        settings: name the hosts that may see `monitor_token`: `console_hosts`, and those of the monitoring API.
+    """
+    hosts = (*settings.console_hosts, settings.monitor_host, settings.monitor_advertised_host)
+    asked, refused = dict[ServedRun, str](), dict[ServedRun, str]()
+    live = (run for run, is_alive in told.items() if is_alive)
+    for run in sorted(live, key=lambda run: -run.started_at)[:MOST_RUNS]:
+        try:
+            asked[run] = address_to_ask(run, hosts, gethostname())
+        except InvalidInputError as error:
+            refused[run] = error.message
+    return asked, refused
+
+
+def _announced(place: JournalPlace, unreadable: dict[Path, str]) -> Iterator[tuple[bool, str]]:
     if isinstance(place, PostgresAddress):
         from headgate.storage.journal_postgres import announced  # noqa: PLC0415 - of an optional extra
 
-        return announced(place)
-    campaigns = place.iterdir() if place.is_dir() else ()
-    return (lock_of(holder) for campaign in campaigns for holder in Path(campaign, "holders").glob("*"))
+        yield from announced(place)
+        return
+    for folder in [campaign / "holders" for campaign in place.iterdir()] if place.is_dir() else ():
+        with _unreadable_in(unreadable, folder):
+            for holder in sorted(folder.iterdir()):
+                with _unreadable_in(unreadable, holder):
+                    yield lock_of(holder)
+
+
+@contextmanager
+def _unreadable_in(unreadable: dict[Path, str], path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):  # no journal, or nobody has it open
+        pass
+    except OSError as error:
+        unreadable[path] = error.strerror or type(error).__name__

@@ -21,7 +21,7 @@ from .monitor import (
     monitor_app as monitor_app,
     serve_monitor as serve_monitor,
 )
-from .monitor_client import MonitorClient as MonitorClient, monitor_address as monitor_address
+from .monitor_client import MonitorClient as MonitorClient
 from .otel import OtelSink as OtelSink, has_collector as has_collector, otel_sink as otel_sink
 from .perfetto import convert_events as convert_events
 from .prometheus import (

@@ -27,7 +27,6 @@ RUN_HEADER: Final = "X-Headgate-Run"
 """Names the run that a request is meant for."""
 
 _TIMEOUT_S: Final = 5.0
-_EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses to ask, not to listen on
 _REFUSALS: Final[dict[str, type[HeadgateError]]] = {
     kind.code: kind
     for kind in (
@@ -41,19 +40,18 @@ _REFUSALS: Final[dict[str, type[HeadgateError]]] = {
 class MonitorClient:
     """A client of one campaign's monitoring API; an async context manager. `address` is its URL, `run_id` the run's."""
 
-    def __init__(self, settings: Settings, address: str | None = None, run_id: str = "") -> None:
+    def __init__(self, settings: Settings, address: str, run_id: str = "") -> None:
         """Prepare to ask.
 
         Args:
-            settings: name host, port and token of the monitoring API.
-            address: in place of host and port; then not answering is an error.
+            settings: hold the token of the monitoring API.
+            address: its URL.
             run_id: only this run is to answer.
 
         Raises:
             InvalidInputError: the address is none.
         """
-        self._is_named = address is not None
-        self.address = (address or monitor_address(settings)).rstrip("/")
+        self.address = address.rstrip("/")
         token = settings.monitor_token.get_secret_value()
         self._client = client_of(self.address, token, timeout_s=_TIMEOUT_S)
         self.run_id = run_id
@@ -71,23 +69,22 @@ class MonitorClient:
         """End its connections; legal twice."""
         await self._client.aclose()
 
-    async def campaign(self) -> str | None:
-        """Return the name of the campaign that runs there, None when nothing answers.
+    async def campaign(self) -> str:
+        """Return the name of the campaign that runs there.
 
         Raises:
             UnauthorizedError: if the token is missing or wrong.
-            InvalidInputError: if something else answers, or nothing at an address that was given.
+            InvalidInputError: if nothing answers, or something else.
+            MisdirectedError: if another run does.
         """
         try:
             answer = await self._asked("GET", "/status/summary")
         except httpx.HTTPError as error:
-            if self._is_named:
-                raise InvalidInputError(
-                    f"no campaign answers at {self.address} ({type(error).__name__})",
-                    next_step="Start it with --enable-monitoring, or leave --url out to ask the journal.",
-                ) from None
-            return None
-        document = _json(answer)
+            raise InvalidInputError(
+                f"no campaign answers at {self.address} ({type(error).__name__})",
+                next_step="Start it with --enable-monitoring, or leave --url out to ask the journal.",
+            ) from None
+        document = self._checked(answer) if answer.status_code == httpx.codes.MISDIRECTED_REQUEST else _json(answer)
         if answer.status_code != httpx.codes.OK or not isinstance(document.get("campaign"), str):
             raise InvalidInputError(
                 f"what answers at {self.address} is no campaign (HTTP {answer.status_code})",
@@ -167,12 +164,6 @@ class MonitorClient:
             f"the campaign at {self.address} could not answer (HTTP {answer.status_code})",
             next_step="Its log says why.",
         )
-
-
-def monitor_address(settings: Settings) -> str:
-    """Return the URL of the monitoring API that the settings name."""
-    host = _EVERYWHERE.get(settings.monitor_host, settings.monitor_host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{settings.monitor_port}"
 
 
 def _json(answer: httpx.Response) -> dict[str, Any]:

@@ -1,0 +1,123 @@
+"""Which runs a command asks or steers: the one at an address that was given, else those that a journal tells of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+
+from headgate.cli.output import say
+from headgate.config import LoadedSettings, Settings
+from headgate.core.errors import HeadgateError, InvalidInputError, JournalError, UnauthorizedError
+from headgate.storage import Journal, ServedRun, runs_to_ask, served_runs
+from headgate.telemetry import MonitorClient
+
+
+@dataclass(slots=True)
+class LiveRuns:
+    """What runs of the campaigns that a command may mean.
+
+    Attributes:
+        settings: of the command.
+        is_named: one campaign was named, by its name or by its address.
+        running: the campaigns that run.
+        answering: clients of the runs that answer, newest first, by campaign.
+        silent: of those that do not, or may not be asked, a sentence each, by campaign.
+        hidden: sentences on files in which further runs may be named, and which cannot be read.
+    """
+
+    settings: Settings
+    is_named: bool
+    running: list[str] = field(default_factory=list)
+    answering: dict[str, list[MonitorClient]] = field(default_factory=dict)
+    silent: dict[str, list[str]] = field(default_factory=dict)
+    hidden: list[str] = field(default_factory=list)
+
+    def campaigns(self) -> list[str]:
+        """Return the campaigns that run, or else the one that the settings name."""
+        return self.running or [self.settings.campaign]
+
+    def steered(self) -> str:
+        """Return the one campaign that a change is for.
+
+        Raises:
+            InvalidInputError: none was named, and several may be meant.
+        """
+        own, place = self.settings.campaign, self.settings.journal
+        said = [] if self.is_named else [*(f"{campaign} runs" for campaign in self.running), *self.hidden]
+        if said and own not in self.running and Journal.is_there(place, own):
+            said.append(f"{own} is at rest")
+        if len(said) > 1:
+            raise InvalidInputError(
+                f"several campaigns of journal {place} may be meant: {', '.join(said)}",
+                next_step="Name one with --campaign; nothing was changed.",
+            )
+        return self.campaigns()[0]
+
+    def why_not(self, campaign: str) -> str:
+        """Return why no run of a campaign is asked, as the first words of a sentence."""
+        nothing = f"campaign {campaign} has no run in journal {self.settings.journal} that can be asked"
+        return self.silent.get(campaign, [nothing])[0]
+
+    def tell_silent(self) -> None:
+        """Say on stderr of which runs nothing is shown, and why."""
+        for sentence in (*(one for of_campaign in self.silent.values() for one in of_campaign), *self.hidden):
+            say(sentence, stderr=True)
+
+
+@asynccontextmanager
+async def live_runs(loaded: LoadedSettings, url: str | None) -> AsyncIterator[LiveRuns]:
+    """Give the runs that a command may mean: of the campaign that was named, of all in the journal where none was.
+
+    Args:
+        loaded: name the journal and perhaps the campaign, and hold the token, which goes where the console's goes.
+        url: asks the run there in place of those of the journal.
+
+    Raises:
+        InvalidInputError: no campaign answers at `url`.
+        UnauthorizedError: no run takes the token.
+        JournalError: the journal cannot be looked into.
+    """
+    settings, is_named = loaded.settings, url is not None or loaded.origins["campaign"] != "default"
+    found = LiveRuns(settings, is_named)
+    async with AsyncExitStack() as stack:
+        if url is not None:
+            monitor = await stack.enter_async_context(MonitorClient(settings, url))
+            found.running = [await monitor.campaign()]
+            found.answering[found.running[0]] = [monitor]
+            yield found
+            return
+        try:
+            told, unreadable = await asyncio.to_thread(served_runs, settings.journal)
+        except OSError as error:
+            raise JournalError(f"journal {settings.journal} cannot be looked into: {error}") from error
+        found.hidden += [f"{path} cannot be read: {why}" for path, why in unreadable.items()]
+        meant = {run: lives for run, lives in told.items() if not is_named or run.campaign == settings.campaign}
+        found.running = sorted({run.campaign for run, lives in meant.items() if lives})
+        asked, silent = runs_to_ask(meant, settings)
+        monitors = [MonitorClient(settings, address, run.run_id) for run, address in asked.items()]
+        for monitor in monitors:
+            await stack.enter_async_context(monitor)
+        problems = await asyncio.gather(*map(_problem, asked, monitors))
+        for run, monitor, problem in zip(asked, monitors, problems, strict=True):
+            if problem is None:
+                found.answering.setdefault(run.campaign, []).append(monitor)
+            else:
+                silent[run] = problem.message
+        refused = [problem for problem in problems if isinstance(problem, UnauthorizedError)]
+        if refused and not found.answering:
+            raise refused[0]
+        for run, why in silent.items():
+            sentence = f"campaign {run.campaign} runs at {run.address} and is not asked: {why}"
+            found.silent.setdefault(run.campaign, []).append(sentence)
+        yield found
+
+
+async def _problem(run: ServedRun, monitor: MonitorClient) -> HeadgateError | None:
+    """Return why a run does not answer, None where it does."""
+    try:
+        answers = await monitor.campaign()
+    except HeadgateError as error:
+        return error
+    return None if answers == run.campaign else InvalidInputError(f"campaign {answers} answers there")
