@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
@@ -276,30 +277,12 @@ class Completions:
         group = _printable(http.headers.get(GROUP_HEADER) or caller.name or wanted.user)
         request_id = next(self._ids)
         outgoing = Outgoing(request_id, http.path, body, _passed_on(http.headers))
-        lease = await self._admission.enter(model, group, request_id)
-        outcome = FAILED
-        try:
-            answer = await self._passed(http, outgoing, wanted, group)
-            outcome = SUCCESS
-        except (asyncio.CancelledError, ConnectionResetError):
-            outcome = WITHDRAWN
-            raise
-        finally:
-            self._admission.leave(lease, outcome)
-        return answer
-
-    async def _passed(
-        self, http: web.Request, outgoing: Outgoing, wanted: ModelRequest, group: str
-    ) -> web.StreamResponse:
-        """Return the answer of an engine; of a stream, once all of it was sent."""
-        async with self._service.request(
-            outgoing, tokens=wanted.tokens, prefixes=wanted.prefixes, group=group
-        ) as answer:
-            headers = {**answer.headers, REQUEST_ID_HEADER: outgoing.request_id}
+        async with self._sent(outgoing, wanted, model, group) as answer:
+            sent = {**answer.headers, REQUEST_ID_HEADER: request_id}
             if answer.content_type.startswith(_EVENTS):
-                return await _streamed(http, answer, headers)
-            headers["Content-Type"] = answer.content_type
-            return web.Response(body=await _whole(answer), status=answer.status, headers=headers)
+                return await _streamed(http, answer, sent)
+            sent["Content-Type"] = answer.content_type
+            return web.Response(body=await _whole(answer), status=answer.status, headers=sent)
 
     async def answered(self, group: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
         """Answer a chat of a batch, in the name of its owner; an error is the body that a client would get."""
@@ -308,23 +291,29 @@ class Completions:
             model, request_id = self._known(wanted.model), next(self._ids)
             if self.is_draining:
                 raise PoolClosedError(f"The gateway of the pool {self._service.name} stops")
-            lease = await self._admission.enter(model, group, request_id)
-            outcome = FAILED
-            try:
-                outgoing = Outgoing(request_id, CHAT, body, dict(headers))
-                async with self._service.request(
-                    outgoing, tokens=wanted.tokens, prefixes=wanted.prefixes, group=group
-                ) as answer:
-                    found = answer.status, await _whole(answer)
-                outcome = SUCCESS
-            except asyncio.CancelledError:
-                outcome = WITHDRAWN
-                raise
-            finally:
-                self._admission.leave(lease, outcome)
+            async with self._sent(Outgoing(request_id, CHAT, body, dict(headers)), wanted, model, group) as answer:
+                return answer.status, await _whole(answer)
         except HeadgateError as error:
             return error.http_status, openai_body(error)
-        return found
+
+    @asynccontextmanager
+    async def _sent(
+        self, outgoing: Outgoing, wanted: ModelRequest, model: str, group: str
+    ) -> AsyncIterator[EngineAnswer]:
+        """Give an engine's answer to a request once it is let in; the admission is told how it ended."""
+        lease = await self._admission.enter(model, group, outgoing.request_id)
+        outcome = FAILED
+        try:
+            async with self._service.request(
+                outgoing, tokens=wanted.tokens, prefixes=wanted.prefixes, group=group
+            ) as answer:
+                yield answer
+            outcome = SUCCESS
+        except (asyncio.CancelledError, ConnectionResetError):
+            outcome = WITHDRAWN
+            raise
+        finally:
+            self._admission.leave(lease, outcome)
 
     async def _body(self, http: web.Request) -> bytes:
         try:
