@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Final
 
 from headgate.config import Settings, value_for
 from headgate.core import DAY_S, NO_SPENDING, ChatReply, Clock, Model, ModelBudget, Prices, Sample, Spending
+from headgate.core.clock import utc_text
 from headgate.core.errors import InvalidRosterError
 from headgate.core.events import DailyBudgetFreed, DailyBudgetSpent, Emit, PriceMissing, UsageMissing
 from headgate.core.status import BudgetStatus
@@ -30,8 +30,7 @@ def used_up(alias: str, exhausted: Exhausted) -> str:
     )
     if exhausted.until is None:
         return used
-    at = datetime.fromtimestamp(exhausted.until, UTC)
-    return f"{used}, goes on at {at:%Y-%m-%d %H:%M} UTC"
+    return f"{used}, goes on at {utc_text(exhausted.until)}"
 
 
 def too_large(alias: str, exhausted: Exhausted) -> str:
