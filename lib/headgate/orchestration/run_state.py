@@ -7,7 +7,7 @@ import logging
 import re
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, Final
@@ -53,6 +53,12 @@ def run_logger() -> logging.Logger | logging.LoggerAdapter[Any]:
         return get_run_logger()
     except MissingContextError:
         return get_logger("headgate_runs")
+
+
+def tell_problems(problems: Iterable[object]) -> None:
+    """Log what was left out of a store."""
+    for problem in problems:
+        run_logger().warning("left out of the store: %s", problem)
 
 
 async def require_server_clock() -> None:

@@ -228,8 +228,8 @@ class Completions:
         self._started_at = clock.wall()
         self._ids = map((secrets.token_hex(4) + "{:012x}").format, itertools.count(1))
         self._in_flight = 0
-        self._is_empty = asyncio.Event()
-        self._is_empty.set()
+        self.is_empty = asyncio.Event()  # no request is in flight
+        self.is_empty.set()
         self.is_draining = False
 
     def add_to(self, app: web.Application) -> None:
@@ -238,10 +238,6 @@ class Completions:
         app.router.add_post(COMPLETIONS, self._complete)
         app.router.add_get("/v1/models", self._list)
         app.router.add_get("/v1/models/{model:.+}", self._show)
-
-    async def emptied(self) -> None:
-        """Return when no request is in flight."""
-        await self._is_empty.wait()
 
     async def _list(self, http: web.Request) -> web.Response:
         await self._callers.caller(http.headers)
@@ -257,7 +253,7 @@ class Completions:
 
     async def _complete(self, http: web.Request) -> web.StreamResponse:
         self._in_flight += 1
-        self._is_empty.clear()
+        self.is_empty.clear()
         try:
             return await self._answered(http)
         except ConnectionResetError:
@@ -265,7 +261,7 @@ class Completions:
         finally:
             self._in_flight -= 1
             if not self._in_flight:
-                self._is_empty.set()
+                self.is_empty.set()
 
     async def _answered(self, http: web.Request) -> web.StreamResponse:
         caller = await self._callers.caller(http.headers)

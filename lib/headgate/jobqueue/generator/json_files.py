@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from slugify import slugify
 
 from headgate.core import redacted
+from headgate.core.errors import some_of
 from headgate.durable.files import write_whole
 from headgate.jobqueue.errors import InvalidJobError
 from headgate.jobqueue.names import NAME_CHARS
@@ -70,9 +71,8 @@ class Problems:
         if count == 1:
             raise InvalidJobError(f"{self.source}: {self.lines[0]}", next_step=next_step)
         # On one line, as the command line and logs show it; rules hold commas and semicolons, so each has a number.
-        listed = " ".join(f"({number}) {line}" for number, line in enumerate(self.lines[:_SHOWN_PROBLEMS], start=1))
-        more = f" and {count - _SHOWN_PROBLEMS} more" if count > _SHOWN_PROBLEMS else ""
-        raise InvalidJobError(f"{self.source}: {count} problems: {listed}{more}", next_step=next_step)
+        listed = some_of([f"({number}) {line}" for number, line in enumerate(self.lines, 1)], _SHOWN_PROBLEMS, " ")
+        raise InvalidJobError(f"{self.source}: {count} problems: {listed}", next_step=next_step)
 
     def _add_validation(self, place: tuple[object, ...], problem: Any) -> None:
         kind = problem["type"]

@@ -37,7 +37,7 @@ class Reconciler:
         self._steps = steps
         self._executor = executor
         self._orphans: dict[str, int] = {}
-        self._soon = asyncio.Event()
+        self.soon = asyncio.Event()  # something in the cluster has failed: it is looked at now
         self._looking: asyncio.Task[None] | None = None
         self._removing: asyncio.Task[None] | None = None
 
@@ -80,10 +80,6 @@ class Reconciler:
         self._steps.do(act)
         self._looking = asyncio.get_running_loop().create_task(self._look_on())
 
-    def soon(self) -> None:
-        """Have the cluster looked at now: something in it has failed."""
-        self._soon.set()
-
     async def look_at_nodes(self) -> None:
         """Tell the ledger which nodes there are now, if they are others than it knows."""
         nodes = await self._executor.nodes(ours(self._steps.ledger))
@@ -100,8 +96,8 @@ class Reconciler:
     async def _look_on(self) -> None:
         turn = 0
         while True:
-            await until_set(self._soon, LOOK_S)
-            self._soon.clear()
+            await until_set(self.soon, LOOK_S)
+            self.soon.clear()
             turn += 1
             try:
                 await self.look_at_nodes()

@@ -85,7 +85,7 @@ class Supervisor:
             nodes = await self._executor.create_group(command)
         except Exception as error:  # noqa: BLE001 - reported to the ledger, which tries again later
             why = _told(error, f"group {group_id} was not made")
-            self._reconciler.soon()
+            self._reconciler.soon.set()
             self._steps.do(lambda ledger, now: ledger.group_failed(group_id, epoch, why, now))
         else:
             self._steps.do(lambda ledger, now: ledger.group_created(group_id, epoch, nodes, now))
@@ -190,7 +190,7 @@ class Supervisor:
             raise  # the service ends
         except Exception as error:  # noqa: BLE001 - the cluster does not answer: looked at again soon
             _told(error, "the nodes could not be read")
-            self._reconciler.soon()
+            self._reconciler.soon.set()
 
     async def check_group(self, group_id: str) -> None:
         """Tell the ledger when a group has vanished from the cluster."""
