@@ -22,6 +22,7 @@ from prefect.logging.handlers import PrefectConsoleHandler
 from prefect.states import Cancelled, Completed
 
 from headgate.core import require_agreement
+from headgate.core.tasks import beside
 from headgate.orchestration.slots.service import server_time
 from headgate.orchestration.stop_request import StopRequest
 
@@ -104,12 +105,8 @@ async def heeding(stop: StopRequest) -> AsyncIterator[None]:
             await asyncio.sleep(_HEED_EVERY_S)
             await heed_state(stop)
 
-    task = asyncio.create_task(heed())
-    try:
+    async with beside(heed()):
         yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
 
 
 async def ended(stop: StopRequest, message: str, data: Mapping[str, Any]) -> State[Any]:

@@ -9,6 +9,7 @@ from typing import Final
 
 from headgate.core import until_set
 from headgate.core.errors import JournalError
+from headgate.core.tasks import cancelled
 from headgate.placement.amounts import NOTHING, Amounts
 from headgate.placement.ledger import PlacementLedger
 from headgate.placement.pool import GroupState
@@ -88,10 +89,7 @@ class Reconciler:
 
     async def close(self) -> None:
         """End; legal twice."""
-        tasks = [task for task in (self._looking, self._removing) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(*(task for task in (self._looking, self._removing) if task is not None))
 
     async def _look_on(self) -> None:
         turn = 0

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 from headgate.core import Clock
 from headgate.core.errors import JournalError
+from headgate.core.tasks import cancelled
 from headgate.placement.outbox import Command, CreateGroup, RemoveGroup, StartWork, StopWork
 from headgate.placement.service.journal import Writes
 from headgate.placement.service.protocol import Executor, GroupFailedError, Running, Stopped
@@ -63,10 +64,7 @@ class Supervisor:
 
     async def close(self) -> None:
         """Let go of everything; work goes on in the cluster."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(*self._tasks)
 
     def _go(self, carrying: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(carrying)
