@@ -6,6 +6,7 @@ from . import (
     events as events,
     rates as rates,
     status as status,
+    tasks as tasks,
 )
 from .price import LanePrice as LanePrice, Price as Price, Prices as Prices
 from .metrics import Metric as Metric
@@ -18,8 +19,10 @@ from .clock import (
     Clock as Clock,
     SystemClock as SystemClock,
     credible as credible,
+    iso_text as iso_text,
     require_agreement as require_agreement,
     until_set as until_set,
+    utc_text as utc_text,
 )
 from .decoding import check_msgpack as check_msgpack, json_value as json_value
 from .extras import missing_extra as missing_extra, names_by_stub as names_by_stub

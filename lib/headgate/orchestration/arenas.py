@@ -12,7 +12,7 @@ from blocks import PublishedReport, ReportStore, loaded_block
 from blocks import SampleStore as SampleStoreBlock
 from headgate import reports
 from headgate.config import Settings
-from headgate.core.clock import utc_text
+from headgate.core import utc_text
 from headgate.orchestration.campaign_task import concluded, run_in_phases
 from headgate.orchestration.inputs import (
     SamplingOrder,

@@ -13,7 +13,7 @@ from prefect.states import Completed
 
 from blocks import PublishedReport
 from headgate import reports
-from headgate.core.clock import utc_text
+from headgate.core import utc_text
 from headgate.orchestration.inputs import SamplingOrder, report_store_for, settings_of, store_for
 from headgate.orchestration.pages import places_of, publish_board
 from headgate.orchestration.phases import in_phase

@@ -12,7 +12,7 @@ from typing import Any, Final
 from prefect.states import Completed
 
 from blocks import PublishedReport
-from headgate.core.clock import utc_text
+from headgate.core import utc_text
 from headgate.orchestration.artifacts import publish
 from headgate.orchestration.inputs import SamplingOrder, report_store_for, settings_of, store_for
 from headgate.orchestration.pages import figures_markdown, places_of, publish_page, write_report

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from headgate.core.clock import utc_text
+from headgate.core import utc_text
 from headgate.reports.svg import inline_svg
 from headgate.statistics import MIN_COMMON_TASKS
 from headgate.telemetry import safe_text

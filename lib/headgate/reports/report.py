@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 from markupsafe import Markup
 
-from headgate.core import ErrorKind, Sample, errors
-from headgate.core.clock import utc_text
+from headgate.core import ErrorKind, Sample, errors, utc_text
 from headgate.reports.compared import DEFINITIONS, Compared, count, interval, moment, percent, score, seconds, template
 from headgate.reports.costs import COST_COLUMNS
 from headgate.reports.figures import activity_figure, errors_figure, latency_figure, samples_figure, scores_figure

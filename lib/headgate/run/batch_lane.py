@@ -14,8 +14,19 @@ from typing import Any, Final, TypeVar
 import orjson
 
 from headgate.config import Settings, value_for
-from headgate.core import DAY_S, ChatError, ChatReply, Clock, ErrorKind, Message, Model, Spending, Task, until_set
-from headgate.core.clock import utc_text
+from headgate.core import (
+    DAY_S,
+    ChatError,
+    ChatReply,
+    Clock,
+    ErrorKind,
+    Message,
+    Model,
+    Spending,
+    Task,
+    until_set,
+    utc_text,
+)
 from headgate.core.events import BatchEnded, BatchSubmitted, Emit
 from headgate.core.status import RequestBatchStatus
 from headgate.environments import Environment

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from headgate.core.clock import utc_text
+from headgate.core import utc_text
 from headgate.core.errors import ControlChangedError, InvalidInputError, NotFoundError
 from headgate.storage.journal_database import JournalDatabase
 

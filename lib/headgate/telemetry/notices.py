@@ -20,8 +20,7 @@ from typing import Any, Final, Protocol
 import httpx
 import orjson
 
-from headgate.core import DAY_S, Secret, events, masked, new_run_id, redacted
-from headgate.core.clock import utc_text
+from headgate.core import DAY_S, Secret, events, masked, new_run_id, redacted, utc_text
 from headgate.telemetry.backlog import Backlog
 from headgate.telemetry.fields import event_fields, safe_text
 from headgate.telemetry.stream import Handler, Recorded

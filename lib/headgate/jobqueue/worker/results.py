@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 import headgate
-from headgate.core import Clock, SystemClock
-from headgate.core.clock import iso_text
+from headgate.core import Clock, SystemClock, iso_text
 from headgate.core.errors import InvalidInputError
 from headgate.durable.files import flush_folder, linked, written_beside
 from headgate.durable.locks import folder_locked

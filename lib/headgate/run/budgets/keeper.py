@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from headgate.config import Settings, value_for
-from headgate.core import DAY_S, NO_SPENDING, ChatReply, Clock, Model, ModelBudget, Prices, Sample, Spending
-from headgate.core.clock import utc_text
+from headgate.core import DAY_S, NO_SPENDING, ChatReply, Clock, Model, ModelBudget, Prices, Sample, Spending, utc_text
 from headgate.core.errors import InvalidRosterError
 from headgate.core.events import DailyBudgetFreed, DailyBudgetSpent, Emit, PriceMissing, UsageMissing
 from headgate.core.status import BudgetStatus

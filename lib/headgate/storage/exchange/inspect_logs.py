@@ -44,8 +44,7 @@ from inspect_ai.model import (
 )
 from inspect_ai.scorer import Score, value_to_float
 
-from headgate.core import Sample, checked_name, errors, redacted, task_id_of
-from headgate.core.clock import iso_text
+from headgate.core import Sample, checked_name, errors, iso_text, redacted, task_id_of
 from headgate.statistics import clustered_mean
 from headgate.storage.exchange.formats import Words, conversation_of, is_one_log, kind_of_error, messages_of
 from headgate.storage.exchange.windows import Plan, Window
