@@ -324,7 +324,7 @@ _INTERRUPTED: Final = 130
 _QUERY: Final = "select model, environment, avg(score), count(*) from samples group by all order by all"
 
 
-async def run_demo(choices: DemoChoices, console: Console | None = None) -> int:
+async def run_demo(choices: DemoChoices) -> int:
     """Run the demo and return its exit status: 0 when it reached its goal, 130 when it was interrupted.
 
     Whatever ends it, no process, lock or sample is left behind.
@@ -332,7 +332,7 @@ async def run_demo(choices: DemoChoices, console: Console | None = None) -> int:
     Raises:
         HeadgateError: if a part of it cannot be started, or a flow run failed.
     """
-    console = console or Console()
+    console = Console()
     with cancelled_by_signals():
         try:
             return await _Demo(choices, console).run()
