@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from headgate.console.asking import RunSource, key_of
 from headgate.console.sources import RAREST_S, Source, Sources
+from headgate.core.errors import some_of
 from headgate.telemetry import counted, duration
 
 LATE_S: Final = 900.0
@@ -340,10 +341,7 @@ def _placement(_: Source, said: Document) -> Iterator[Finding]:
 
 
 def _named(names: Iterable[str]) -> str:
-    """Return names in a sentence; of many, the first few."""
-    every: Sequence[str] = list(names)
-    shown = ", ".join(every[:MOST_NAMED])
-    return shown if len(every) <= MOST_NAMED else f"{shown} and {len(every) - MOST_NAMED:,} more"
+    return some_of(list(names), MOST_NAMED)
 
 
 _LOOKS: Final = {"run": _run, "journal": _journal, "jobqueue": _queue, "elastic": _pool, "placement": _placement}

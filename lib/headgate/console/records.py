@@ -18,6 +18,7 @@ from fastapi import HTTPException, Request
 
 from headgate.config import Settings
 from headgate.core.errors import HeadgateError, InvalidInputError
+from headgate.core.tasks import cancelled, first_ended
 from headgate.storage import MOST_FOUND, SampleFilter, SampleIndex, SampleStore, TextSearch, sample_store
 
 _log = logging.getLogger("headgate.console")
@@ -219,10 +220,7 @@ class Records:
 
     async def close(self) -> None:
         """End what is being read and let go of the store."""
-        tasks = [*self._tasks.values(), *self._working, *([self._reading] if self._reading else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(*self._tasks.values(), *self._working, *([self._reading] if self._reading else []))
         if self._opened is not None:
             self._opened.close()
 
@@ -274,15 +272,11 @@ async def opened_records(settings: Settings) -> AsyncIterator[Records]:
 
 async def while_connected(request: Request, awaited: Awaitable[T]) -> T:
     """Return what is awaited; it is cancelled as soon as whoever asked has left."""
-    task, left = asyncio.ensure_future(awaited), asyncio.create_task(_left(request))
-    try:
-        await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        raise HTTPException(499, "whoever asked has left")
-    finally:
-        task.cancel()
-        left.cancel()
+    async with first_ended(awaited, _left(request)) as (task, _):
+        if not task.done():
+            raise HTTPException(499, "whoever asked has left")
+        result: T = task.result()
+        return result
 
 
 async def _left(request: Request) -> None:

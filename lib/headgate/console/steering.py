@@ -16,7 +16,7 @@ from headgate.console.access import Form, Steering, Viewer, form_of
 from headgate.console.asking import ElasticSource, QueueSource, RunSource, answered
 from headgate.console.sources import Source
 from headgate.core.audit import record_change
-from headgate.core.errors import ControlChangedError, HeadgateError, InvalidInputError, NotFoundError
+from headgate.core.errors import ControlChangedError, HeadgateError, InvalidInputError, NotFoundError, some_of
 
 if TYPE_CHECKING:
     from headgate.console.app import Console
@@ -178,7 +178,7 @@ _Call = tuple[str, object]
 def _calls(source: Source, verb: str, targets: Sequence[str], form: Form) -> tuple[str, list[_Call]]:
     """Return what would happen, in a sentence, and what is to be sent for it."""
     reason = {"reason": form.get("reason", "") or "by an operator"}
-    named = ", ".join(targets[:5]) + (f" and {len(targets) - 5:,} more" if len(targets) > 5 else "")
+    named = some_of(targets, 5)
     if not targets and verb != "scale":
         raise InvalidInputError("nothing is chosen", next_step="Choose what is meant, then press again.")
     match source, verb:

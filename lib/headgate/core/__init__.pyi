@@ -6,6 +6,7 @@ from . import (
     events as events,
     rates as rates,
     status as status,
+    tasks as tasks,
 )
 from .price import LanePrice as LanePrice, Price as Price, Prices as Prices
 from .metrics import Metric as Metric
@@ -18,8 +19,10 @@ from .clock import (
     Clock as Clock,
     SystemClock as SystemClock,
     credible as credible,
+    iso_text as iso_text,
     require_agreement as require_agreement,
     until_set as until_set,
+    utc_text as utc_text,
 )
 from .decoding import check_msgpack as check_msgpack, json_value as json_value
 from .extras import missing_extra as missing_extra, names_by_stub as names_by_stub
@@ -41,6 +44,7 @@ from .record import record as record
 from .sample import ErrorKind as ErrorKind, Sample as Sample, Task as Task, sample_task as sample_task
 from .serving import ENGINE_PRIORITY as ENGINE_PRIORITY, Launch as Launch, Program as Program, Serving as Serving
 from .secrets import Secret as Secret, masked as masked, redacted as redacted, secrets_known as secrets_known
+from .timers import TimerHeap as TimerHeap
 from .ids import MAX_NAME_CHARS as MAX_NAME_CHARS
 from .ids import MOST_PRIORITY as MOST_PRIORITY
 from .ids import checked_text as checked_text

@@ -28,7 +28,7 @@ def credible(at: float, now: float, *, ahead_s: float = CLOCK_TOLERANCE_S) -> fl
 def require_agreement(now: float, other: float, owner: str) -> None:
     """Raise `ClockDisagreesError` if this machine's clock says `now` when that of `owner` says `other`."""
     if abs(now - other) > CLOCK_TOLERANCE_S:
-        mine, others = (f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC" for at in (now, other))
+        mine, others = (utc_text(at, seconds=True) for at in (now, other))
         raise ClockDisagreesError(
             f"this machine's clock says {mine}, {owner} says {others}; they may differ by {CLOCK_TOLERANCE_S:g} s"
         )
@@ -67,6 +67,16 @@ async def until_set(event: asyncio.Event, within_s: float | None) -> bool:
         async with asyncio.timeout(within_s):
             return await event.wait()
     return False
+
+
+def utc_text(at: float, *, seconds: bool = False) -> str:
+    """Return a wall time as messages show it, such as `2026-01-31 06:00 UTC`."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC" if seconds else "%Y-%m-%d %H:%M UTC")
+
+
+def iso_text(at: float) -> str:
+    """Return a wall time as files have it: ISO 8601 with milliseconds, in UTC."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
 
 
 _AGO: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d|w)")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 
@@ -287,6 +287,12 @@ class BlocksEventLoopError(HeadgateError, RuntimeError):
 def nearest_name(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """Return the known name that is most like `name`; None where none is like it (`cutoff` as difflib's)."""
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
+
+
+def some_of(names: Sequence[str], most: int, separator: str = ", ") -> str:
+    """Return the first names as a sentence lists them, and how many more there are."""
+    more = len(names) - most
+    return separator.join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def did_you_mean(name: str, known: Iterable[str], *, otherwise: str = "", cutoff: float = 0.6) -> str:

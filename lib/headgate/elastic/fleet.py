@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Iterator
 from typing import Final
 
-from headgate.core import events
+from headgate.core import TimerHeap, events
 from headgate.elastic.demand import Meter
 from headgate.elastic.errors import UnknownWorkerError
 from headgate.elastic.outbox import LetGo, Outbox, Read, Sleep, Wake
@@ -33,38 +32,6 @@ MANY_FAILURES: Final = 5
 """So many failures in a row and each further one are followed by the longest pause."""
 
 
-class Agenda:
-    """At most one time per name; the newest counts. Owned by one pool."""
-
-    def __init__(self) -> None:
-        self._times: dict[str, float] = {}
-        self._heap: list[tuple[float, str]] = []
-
-    def set(self, name: str, at: float) -> None:
-        """Have a name come up at a time, and at no other."""
-        if math.isinf(at):
-            self._times.pop(name, None)
-        elif self._times.get(name) != at:
-            self._times[name] = at
-            heapq.heappush(self._heap, (at, name))
-
-    def next_at(self) -> float:
-        """Return the next time at which a name comes up; infinity when none does."""
-        heap = self._heap
-        while heap and self._times.get(heap[0][1]) != heap[0][0]:
-            heapq.heappop(heap)
-        return heap[0][0] if heap else math.inf
-
-    def take_due(self, now: float) -> list[str]:
-        """Return the names that come up by now; they come up no more until they are set again."""
-        due = []
-        while self.next_at() <= now:
-            _, name = heapq.heappop(self._heap)
-            del self._times[name]
-            due.append(name)
-        return due
-
-
 class Fleet:
     """All workers of a pool. Owned by one pool.
 
@@ -80,7 +47,7 @@ class Fleet:
         self.workers: dict[str, Worker] = {}
         self.active: dict[str, Worker] = {}
         self.open: dict[str, Worker] = {}
-        self.agenda = Agenda()
+        self.agenda = TimerHeap()
         self._config = config
         self._meter = meter
         self._outbox = outbox

@@ -278,7 +278,7 @@ class ElasticPool:
 
     def decide(self, now: float) -> list[Command]:
         """Return what is to be done, in order."""
-        for worker_id in self._fleet.agenda.take_due(now):
+        for worker_id in self._fleet.agenda.pop_due(now):
             self._health.due(self._fleet.workers[worker_id], now)
         self._requests.expire(now)
         self._requests.send(now)
@@ -289,7 +289,8 @@ class ElasticPool:
 
     def next_at(self) -> float | None:
         """Return when `decide` is to be called if nothing happens before; None when never."""
-        at = min(self._fleet.agenda.next_at(), self._requests.expires_at(), self._scale_at())
+        looked_at = self._fleet.agenda.next_at()
+        at = min(math.inf if looked_at is None else looked_at, self._requests.expires_at(), self._scale_at())
         return None if at == math.inf else at
 
     def take_events(self) -> list[Event]:

@@ -112,11 +112,8 @@ class _Run:
     costs: list[int | None] = field(default_factory=list)
     lane: str = "now"
 
-    def scored(self, score: Score) -> EpisodeResult:
+    def scored(self, score: Score | None) -> EpisodeResult:
         return self._result(score, None, None)
-
-    def for_judge(self, questions: tuple[tuple[Message, ...], ...]) -> EpisodeResult:
-        return replace(self._result(None, None, None), questions=questions)
 
     def bad_answer(self, reason: str, kind: ErrorKind = ErrorKind.BAD_ANSWER) -> EpisodeResult:
         return self._result(Score(0.0, success=False, why=reason), kind, reason)
@@ -249,7 +246,7 @@ async def _outcome(environment: Environment, index: int, seed: int, run: _Run) -
         async with asyncio.timeout(run.spec.timeout_s) as deadline:
             run.episode = await _guarded(partial(environment.open, index, seed))
             end = await _exchanged(run.episode, run)
-            return run.scored(end) if isinstance(end, Score) else run.for_judge(end.questions)
+            return run.scored(end) if isinstance(end, Score) else replace(run.scored(None), questions=end.questions)
     except TimeoutError:
         if not deadline.expired():
             raise

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate.config import Settings, value_for
-from headgate.core.errors import EnvironmentFailedError, HeadgateError, UnknownEnvironmentError
+from headgate.core.errors import EnvironmentFailedError, HeadgateError, UnknownEnvironmentError, some_of
 from headgate.environments.agentgym.served import served_environments
 from headgate.environments.apart import ApartLimits
 from headgate.environments.protocol import Environment, EnvironmentSpec, Episode
@@ -91,9 +91,9 @@ def _is_pattern(name: str) -> bool:
 
 def _nothing(pattern: str, siblings: Sequence[str], registry: Registry) -> UnknownEnvironmentError:
     there = siblings or [*registry.names(), *(f"{one.prefix}:*" for one in registry.collections())]
-    shown = ", ".join(there[:_SHOWN]) + (f" and {len(there) - _SHOWN} more" if len(there) > _SHOWN else "")
     return UnknownEnvironmentError(
-        f"no environment matches {pattern!r}", next_step=f"There are {shown}; `headgate environments` lists all."
+        f"no environment matches {pattern!r}",
+        next_step=f"There are {some_of(there, _SHOWN)}; `headgate environments` lists all.",
     )
 
 

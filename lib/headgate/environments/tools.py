@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from headgate.core.errors import did_you_mean
+from headgate.core.errors import did_you_mean, some_of
 from headgate.environments.answers import without_thinking
 from headgate.environments.sandbox import SANDBOX, Limits, Sandbox
 
@@ -171,8 +171,7 @@ def tool_response(text: str) -> str:
 
 def _told(error: ValidationError) -> str:
     told = [f"{'.'.join(map(str, one['loc'])) or 'they'}: {one['msg']}" for one in error.errors()]
-    more = f" and {len(told) - _SHOWN_PROBLEMS} more" if len(told) > _SHOWN_PROBLEMS else ""
-    return "; ".join(told[:_SHOWN_PROBLEMS]) + more
+    return some_of(told, _SHOWN_PROBLEMS, "; ")
 
 
 STEP: Final = Limits(wall_s=10.0, cpu_s=5, memory_bytes=256 * 1024 * 1024, output_bytes=100_000)

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable
 from typing import Final
 
-from headgate.jobqueue.deadlines import Deadlines
+from headgate.core import TimerHeap
 from headgate.jobqueue.job import Job, JobState, Lane, Place
 from headgate.jobqueue.outcomes import (
     ClaimRequest,
@@ -63,7 +63,7 @@ class Claims:
         self._working_set = working_set
         self._servers = servers
         self._new_lease_id = new_lease_id
-        self._deadlines: Deadlines[str] = Deadlines()
+        self._deadlines = TimerHeap()
         self._by_worker: dict[str, set[str]] = {}
         self._by_request: dict[str, set[str]] = {}
         self._told_again: set[str] = set()
@@ -169,7 +169,7 @@ class Claims:
     def expire(self, at: Instant) -> list[Job]:
         """End the claims that were not renewed in time; return their jobs as they were then."""
         ended: list[Job] = []
-        for job_id in list(self._deadlines.due(at.now)):
+        for job_id in self._deadlines.pop_passed(at.now):
             job = self._working_set.running[job_id]
             error = f"worker {job.worker!r} sent no heartbeat for {job.lease_s:g} s"
             self._failed(job, error, Happening.EXPIRED, at)
@@ -183,7 +183,7 @@ class Claims:
 
     def next_deadline(self) -> float | None:
         """Return when the next claim ends unless it is renewed."""
-        return self._deadlines.next()
+        return self._deadlines.next_at()
 
     def of_worker(self, worker: str) -> list[Job]:
         """Return the jobs that a worker holds, by order of submission."""
@@ -288,7 +288,7 @@ class Claims:
         job_id = job.job_id
         held = self._servers.held_by(job_id)
         self._working_set.note_job(what, job, at.wall, note, resource_id=held.resource_id if held else "")
-        self._deadlines.drop(job_id)
+        self._deadlines.set(job_id, None)
         self._told_again.discard(job.lease_id)
         _discard(self._by_worker, job.worker, job_id)
         _discard(self._by_request, request_mark(job.lease_id), job_id)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 
-from headgate.jobqueue.deadlines import Deadlines
+from headgate.core import TimerHeap
 from headgate.jobqueue.errors import UnknownResourceError, WrongStateError
 from headgate.jobqueue.job import Job
 from headgate.jobqueue.matching import Loads, Waiter, WaitingLines, best
@@ -31,7 +31,7 @@ class Reservations:
         self._working_set = working_set
         self._tickets = tickets
         self._new_lease_id = new_lease_id
-        self._deadlines: Deadlines[str] = Deadlines()
+        self._deadlines = TimerHeap()
         self._held: dict[str, str] = {}
         self._first_asked: dict[str, float] = {}
         self._told_again: set[str] = set()
@@ -97,7 +97,7 @@ class Reservations:
     def free(self, resource: Resource, at: Instant, what: Happening = Happening.RELEASED, note: str = "") -> None:
         """End the running reservation of a server."""
         self._working_set.note_resource(what, resource, at.wall, note)
-        self._deadlines.drop(resource.resource_id)
+        self._deadlines.set(resource.resource_id, None)
         self._told_again.discard(resource.resource_id)
         del self._held[resource.job_id]
         self._first_asked.pop(resource.job_id, None)
@@ -123,7 +123,7 @@ class Reservations:
 
     def expire(self, at: Instant) -> None:
         """End the reservations that were not renewed in time."""
-        for resource_id in list(self._deadlines.due(at.now)):
+        for resource_id in self._deadlines.pop_passed(at.now):
             resource = self._working_set.resources[resource_id]
             note = f"not renewed for {resource.lease_s:g} s"
             self.free(resource, at, Happening.RESERVATION_EXPIRED, note)
@@ -135,7 +135,7 @@ class Reservations:
 
     def next_deadline(self) -> float | None:
         """Return when the next reservation ends unless it is renewed."""
-        return self._deadlines.next()
+        return self._deadlines.next_at()
 
     def settle(self, at: Instant) -> list[Settled]:
         """Give freed servers to those who wait longest; return what became of those who waited."""

@@ -4,53 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from headgate.core import Message
 from headgate.models.faults import log_normal
 from headgate.models.wire import TASK_HEADER, TASK_HEADER_OPTION, TaskReference
+from headgate.net.event_loop import LoopThread
 
-T = TypeVar("T")
-
-_JOIN_S = 5.0
-
-
-class BackgroundLoop:
-    """Runs coroutines in one daemon thread. Open it with `with`; leaving cancels what still runs.
-
-    All of its work shares one loop, so that objects bound to a loop (locks, subprocesses) stay usable between calls.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name=name, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        loop, stop = self._started.result()
-        loop.call_soon_threadsafe(stop.set)
-        # Work that computes without an await cannot be cancelled; the thread is a daemon and ends with the process.
-        self._thread.join(_JOIN_S)
-
-    async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Return what `work()` returns; a cancellation of the caller reaches it."""
-        loop, _ = self._started.result()
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), loop))
-
-    async def _serve(self) -> None:
-        stop = asyncio.Event()
-        self._started.set_result((asyncio.get_running_loop(), stop))
-        await stop.wait()
+_STOP_S: Final = 5.0
 
 
 if TYPE_CHECKING:
@@ -110,14 +76,13 @@ class BaselineAgents:
 
     def __init__(self, find_environment: Callable[[str], Environment] = installed_environment) -> None:
         self._find_environment = find_environment
-        self._background = BackgroundLoop("headgate-baselines")
+        self._loop = LoopThread("headgate-baselines")  # one: what is bound to it (locks, subprocesses) stays usable
 
     def __enter__(self) -> Self:
-        self._background.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._background.__exit__()
+        self._loop.stop(_STOP_S)
 
     async def reply(self, kind: BaselineKind, task: TaskReference, conversation: Sequence[Message]) -> str:
         """Return what the baseline says; the same task and turn give the same answer.
@@ -131,7 +96,7 @@ class BaselineAgents:
             environment = self._find_environment(task.environment)
             return await environment.baseline(kind, task.index, task.seed, conversation, rng)
 
-        return await self._background.run(work)
+        return await asyncio.wrap_future(self._loop.start(work()))
 
 
 def listed_baselines() -> dict[str, str]:

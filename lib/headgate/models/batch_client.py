@@ -25,7 +25,8 @@ _ENDED: Final = frozenset({"completed", "failed", "expired", "cancelled"})
 _DOCUMENT_BYTES: Final = 2**20
 _LISTED: Final = 100
 _MOST_PAGES: Final = 20
-_LINE_SPARE_BYTES: Final = 64 * 1024
+_ERROR_BYTES: Final = 64 * 1024
+_LINE_BYTES: Final = 16 * 1024 * 1024 + _ERROR_BYTES
 _RESULT_BYTES: Final = 2**30
 _PATIENCE_S: Final = 600.0
 """For the upload of a file, and for the reading of one."""
@@ -93,13 +94,10 @@ def batch_line(model: Model, custom_id: str, messages: Sequence[Message], task: 
 class BatchClient:
     """Implements `BatchSender` over HTTP, on the connections of a `ChatClient`."""
 
-    def __init__(
-        self, connections: Connections, clock: Clock, *, deadline_s: float = 120.0, max_reply_bytes: int = 8 * 2**20
-    ) -> None:
+    def __init__(self, connections: Connections, clock: Clock, *, deadline_s: float = 120.0) -> None:
         self._connections = connections
         self._clock = clock
         self._deadline_s = deadline_s
-        self._line_bytes = 2 * max_reply_bytes + _LINE_SPARE_BYTES
 
     async def upload(self, model: Model, key: str, data: bytes) -> str:
         """Return the id of a file of requests."""
@@ -146,7 +144,7 @@ class BatchClient:
             async with self._answered(
                 "GET", model, f"files/{quote(file_id, safe='')}/content", _PATIENCE_S
             ) as response:
-                async for line in _lines(response, self._line_bytes):
+                async for line in _lines(response, _LINE_BYTES):
                     found = _result(line)
                     if found is not None:
                         yield found
@@ -186,7 +184,7 @@ class BatchClient:
             ):
                 was_answered = True
                 if not 200 <= response.status < 300:
-                    body = await read_up_to(response, _LINE_SPARE_BYTES)
+                    body = await read_up_to(response, _ERROR_BYTES)
                     raise failure_of_status(response.status, body, response.headers, self._clock.wall())
                 yield response
                 return

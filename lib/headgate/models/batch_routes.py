@@ -17,6 +17,7 @@ import orjson
 from aiohttp import web
 
 from headgate.core import Clock, json_value
+from headgate.core.tasks import cancelled
 from headgate.models.wire import TASK_HEADER, error_body
 
 TASK_METADATA: Final = "headgate_task"
@@ -166,10 +167,7 @@ class BatchRoutes:
         try:
             yield
         finally:
-            works = [batch.work for batch in self._batches.values() if batch.work is not None]
-            for work in works:
-                work.cancel()
-            await asyncio.gather(*works, return_exceptions=True)
+            await cancelled(*(batch.work for batch in self._batches.values() if batch.work is not None))
 
     def _told(
         self, handler: Callable[[web.Request, str], Awaitable[web.Response]]

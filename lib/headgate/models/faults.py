@@ -233,7 +233,8 @@ class FaultSchedule:
     def _verdict(self, model: str, key: str, number: int, now: float) -> Verdict:
         after_s, elapsed_s = 0.0, now - self._first_at[model]
         for position, rule in enumerate(self._plan.rules):
-            if not rule.concerns(model, elapsed_s) or not self._strikes(position, rule, model, number):
+            strikes = rule.probability >= 1 or self._draw(position, model, number, "strikes") < rule.probability
+            if not (strikes and rule.concerns(model, elapsed_s)):
                 continue
             match rule:
                 case Slow():
@@ -249,9 +250,6 @@ class FaultSchedule:
                 case _:
                     pass
         return Answer(after_s)
-
-    def _strikes(self, position: int, rule: Rule, model: str, number: int) -> bool:
-        return rule.probability >= 1 or self._draw(position, model, number, "strikes") < rule.probability
 
     def _draw(self, position: int, model: str, number: int, what: str) -> float:
         return unit_hash(str(self._plan.seed), str(position), model, str(number), what)

@@ -1,17 +1,22 @@
-"""The event loop of a process that serves or samples: uvloop, where it is installed."""
+"""Event loops: that of a process that serves or samples, and one in a thread, for programs that know no asyncio."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+import os
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, InvalidStateError
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+_STOP_S: Final = 30.0
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Return what `main` returns, on an event loop of its own; as `asyncio.run`, and a tenth faster."""
+    """Return what `main` returns, on an event loop of its own; as `asyncio.run`, and a tenth faster with uvloop."""
     factory = None
     with contextlib.suppress(ImportError):
         import uvloop  # noqa: PLC0415 - not on Windows
@@ -19,3 +24,74 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
         return runner.run(main)
+
+
+class LoopThread:
+    """An event loop in a daemon thread, from the first work to `stop`. Threads may share it.
+
+    It ends, too, when nobody has it any more. After a fork it is in the parent only. Work is cancelled as asyncio
+    does it, once, so that it can still await what its end needs; a portal of anyio cancels every such await, too.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.pid = os.getpid()
+        self._changing = threading.Lock()  # whether there is a thread
+        self._thread: threading.Thread | None = None
+        self._runner = asyncio.Runner()
+        self._end: Callable[[], object] = lambda: None
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what a coroutine returns on the loop; whoever is interrupted meanwhile cancels it."""
+        outcome: Future[T] = Future()  # made before the work begins, so that an interrupt at any moment can cancel it
+        try:
+            self.start(_settle(outcome, work))
+            return outcome.result()
+        except BaseException:
+            outcome.cancel()
+            raise
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin a coroutine on the loop."""
+        with self._changing:
+            if self._thread is None:
+                self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+                loop = self._runner.get_loop()
+                self._thread = threading.Thread(target=_serve, args=(self._runner,), name=self.name, daemon=True)
+                self._thread.start()
+                self._end = weakref.finalize(self, loop.call_soon_threadsafe, loop.stop)
+            return asyncio.run_coroutine_threadsafe(work, self._runner.get_loop())
+
+    def stop(self, within_s: float = _STOP_S) -> None:
+        """Cancel what still runs and end the thread; legal twice. Work that comes later begins another.
+
+        Work that computes without an await cannot be cancelled; after `within_s` it is left to end with the process.
+        """
+        with self._changing:
+            thread, self._thread = self._thread, None
+            self._end()
+        if thread is not None:
+            thread.join(within_s)
+
+
+async def _settle(outcome: Future[T], work: Coroutine[Any, Any, T]) -> None:
+    """Do the work of a future that another thread may cancel, even before the work begins."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    outcome.add_done_callback(lambda _: loop.call_soon_threadsafe(task.cancel))
+    try:
+        result = await work
+    except asyncio.CancelledError:
+        outcome.cancel()
+        raise
+    except BaseException as error:  # noqa: BLE001 - the thread that waits raises it
+        with contextlib.suppress(InvalidStateError):  # cancelled just now: nobody waits for it
+            outcome.set_exception(error)
+    else:
+        with contextlib.suppress(InvalidStateError):
+            outcome.set_result(result)
+
+
+def _serve(runner: asyncio.Runner) -> None:
+    with runner:
+        runner.get_loop().run_forever()

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from blocks import PublishedReport, ReportStore, loaded_block
 from blocks import SampleStore as SampleStoreBlock
 from headgate import reports
 from headgate.config import Settings
+from headgate.core import utc_text
 from headgate.orchestration.campaign_task import concluded, run_in_phases
 from headgate.orchestration.inputs import (
     SamplingOrder,
@@ -100,8 +101,7 @@ async def _comparison_store(block: str) -> SampleStore | None:
 
 
 async def _published(board: reports.ArenaBoard, pages: ReportStore, title: str, sentence: str) -> PublishedReport:
-    moment = datetime.now(UTC)
-    view = reports.arena_view(board, title=title, period=f"{sentence}. {moment:%Y-%m-%d %H:%M} UTC")
+    view = reports.arena_view(board, title=title, period=f"{sentence}. {utc_text(time.time())}")
     return await publish_board(
         "arena",
         pages,
@@ -109,7 +109,6 @@ async def _published(board: reports.ArenaBoard, pages: ReportStore, title: str, 
         document=reports.arena_document(board),
         rows=reports.rating_rows(board),
         sentence=sentence,
-        moment=moment,
     )
 
 

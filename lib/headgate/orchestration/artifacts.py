@@ -22,6 +22,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactUpdate
 
 from headgate.core import until_set
+from headgate.core.tasks import beside
 from headgate.orchestration.run_state import (
     API_ERRORS,
     artifact_key,
@@ -192,14 +193,11 @@ class RunArtifacts(Generic[T]):
     @asynccontextmanager
     async def published(self) -> AsyncIterator[None]:
         """Publish while the context lasts; of an error in groups of one each, it raises the error alone."""
-        publisher = asyncio.create_task(self._follow())
         try:
-            yield
+            async with beside(self._follow()):
+                yield
         except ExceptionGroup as group:
             raise sole_error(group) from group
-        finally:
-            publisher.cancel()
-            await asyncio.wait([publisher])
 
     async def finish(self, last: T, sentence: str, *, is_whole: bool = False) -> None:
         """Publish the last status under a sentence on the whole run; `is_whole` when it did all it was to do."""

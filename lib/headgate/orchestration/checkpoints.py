@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -57,7 +56,6 @@ async def run_following(
             document=reports.curve_document(curve),
             rows=reports.curve_rows(curve),
             sentence=sentence,
-            moment=datetime.now(UTC),
         )
         await in_phase(f"publish {point.model}", board, asset=pages.url, what="reports")
         _emit(name, point)

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
@@ -14,10 +13,11 @@ from prefect.states import Completed
 
 from blocks import PublishedReport
 from headgate import reports
+from headgate.core import utc_text
 from headgate.orchestration.inputs import SamplingOrder, report_store_for, settings_of, store_for
 from headgate.orchestration.pages import places_of, publish_board
 from headgate.orchestration.phases import in_phase
-from headgate.orchestration.run_state import run_logger
+from headgate.orchestration.run_state import run_logger, tell_problems
 
 _HOUR_S: Final = 3_600.0
 
@@ -51,13 +51,11 @@ async def run_leaderboard(
     )
     with closing(opened):
         scan = await in_phase("read samples", reading)
-    for problem in scan.problems:
-        run_logger().warning("left out of the store: %s", problem)
+    tell_problems(scan.problems)
     ranked = partial(reports.build_leaderboard, against=against, ks=tuple(dict.fromkeys(ks)), missing=missing)
     board = await in_phase("compare models", lambda: asyncio.to_thread(ranked, scan.frame))
-    moment = datetime.fromtimestamp(now, UTC)
     reach = "all samples" if hours is None else f"samples of the last {hours:g} hours"
-    period = f"{reach} before {moment:%Y-%m-%d %H:%M} UTC"
+    period = f"{reach} before {utc_text(now)}"
     sentence = leaderboard_sentence(board)
     view = reports.leaderboard_view(board, title=title, period=period)
     board_of = partial(
@@ -68,7 +66,7 @@ async def run_leaderboard(
         document=reports.leaderboard_document(board),
         rows=reports.standing_rows(board),
         sentence=sentence,
-        moment=moment,
+        at=now,
     )
     published = await in_phase("publish", board_of, asset=pages.url, what="reports")
     run_logger().info("%s: %s", title, sentence)

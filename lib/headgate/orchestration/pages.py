@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -24,10 +25,10 @@ MAX_FIGURE_BYTES: Final = 100_000
 
 
 async def write_report(
-    store: ReportStore, files: Mapping[str, str | bytes], kind: str = "", moment: datetime | None = None
+    store: ReportStore, files: Mapping[str, str | bytes], kind: str = "", at: float | None = None
 ) -> PublishedReport:
-    """Write the files of a report under its kind and the time, and return where they are."""
-    name = f"{moment or datetime.now(UTC):%Y-%m-%dT%H-%M-%SZ}"
+    """Write the files of a report under its kind and the time, `at` or now, and return where they are."""
+    name = f"{datetime.fromtimestamp(time.time() if at is None else at, UTC):%Y-%m-%dT%H-%M-%SZ}"
     return await store.write(f"{kind}-{name}" if kind else name, files)
 
 
@@ -47,12 +48,12 @@ async def publish_board(
     document: Mapping[str, Any],
     rows: Rows,
     sentence: str,
-    moment: datetime,
+    at: float | None = None,
 ) -> PublishedReport:
     """Write a table of models as `kind.html` and `kind.json`, publish it as artifacts, and return its places."""
     page, figures = await asyncio.to_thread(lambda: (view.page(), view.figures()))
     content = orjson.dumps(document, option=orjson.OPT_INDENT_2)
-    published = await write_report(store, {f"{kind}.html": page, f"{kind}.json": content}, kind, moment)
+    published = await write_report(store, {f"{kind}.html": page, f"{kind}.json": content}, kind, at)
     await publish(f"{kind}-models", rows[:MAX_ROWS], sentence)
     await publish(kind, view.markdown(), sentence)
     if figures:

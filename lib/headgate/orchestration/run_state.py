@@ -7,7 +7,7 @@ import logging
 import re
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, Final
@@ -22,6 +22,7 @@ from prefect.logging.handlers import PrefectConsoleHandler
 from prefect.states import Cancelled, Completed
 
 from headgate.core import require_agreement
+from headgate.core.tasks import beside
 from headgate.orchestration.slots.service import server_time
 from headgate.orchestration.stop_request import StopRequest
 
@@ -53,6 +54,12 @@ def run_logger() -> logging.Logger | logging.LoggerAdapter[Any]:
         return get_run_logger()
     except MissingContextError:
         return get_logger("headgate_runs")
+
+
+def tell_problems(problems: Iterable[object]) -> None:
+    """Log what was left out of a store."""
+    for problem in problems:
+        run_logger().warning("left out of the store: %s", problem)
 
 
 async def require_server_clock() -> None:
@@ -98,12 +105,8 @@ async def heeding(stop: StopRequest) -> AsyncIterator[None]:
             await asyncio.sleep(_HEED_EVERY_S)
             await heed_state(stop)
 
-    task = asyncio.create_task(heed())
-    try:
+    async with beside(heed()):
         yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
 
 
 async def ended(stop: StopRequest, message: str, data: Mapping[str, Any]) -> State[Any]:

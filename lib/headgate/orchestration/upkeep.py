@@ -6,20 +6,20 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
 from prefect.states import Completed
 
 from blocks import PublishedReport
+from headgate.core import utc_text
 from headgate.orchestration.artifacts import publish
 from headgate.orchestration.inputs import SamplingOrder, report_store_for, settings_of, store_for
 from headgate.orchestration.pages import figures_markdown, places_of, publish_page, write_report
 from headgate.orchestration.phases import in_phase
-from headgate.orchestration.run_state import run_logger
+from headgate.orchestration.run_state import run_logger, tell_problems
 from headgate.reports import MissingRule, Report, build_report
-from headgate.storage import CompactionPolicy, Problem, SampleStore
+from headgate.storage import CompactionPolicy, SampleStore
 
 _HOUR_S: Final = 3_600.0
 _PAGE: Final = "report.html"
@@ -43,17 +43,16 @@ async def run_report(
     reading = partial(opened.scan, environments=environments or None, since=now - hours * _HOUR_S)
     with closing(opened):
         scan = await in_phase("read samples", reading)
-    _tell(scan.problems)
+    tell_problems(scan.problems)
     rows = scan.frame.drop(_NOT_REPORTED, strict=False)
-    moment = datetime.fromtimestamp(now, UTC)
-    period = f"the last {hours:g} hours before {moment:%Y-%m-%d %H:%M} UTC"
+    period = f"the last {hours:g} hours before {utc_text(now)}"
     building = partial(
         build_report, title=title, period=period, settings={"store": opened.url}, with_png=False, missing=missing
     )
     made = await in_phase("build report", lambda: asyncio.to_thread(building, rows))
 
     async def publishing() -> PublishedReport:
-        written = await write_report(published_in, {_PAGE: made.html, "report.md": made.markdown}, moment=moment)
+        written = await write_report(published_in, {_PAGE: made.html, "report.md": made.markdown}, at=now)
         await _publish(made, written, title)
         return written
 
@@ -96,7 +95,7 @@ async def run_compaction(*, store: str, rounds: int) -> Any:
     with closing(opened):
         merged, made = await in_phase("compact", lambda: _compacted(opened, rounds, policy))
         swept = await in_phase("sweep", lambda: opened.sweep(time.time()))
-    _tell(swept.problems)
+    tell_problems(swept.problems)
     done = {
         "parts_merged": merged,
         "parts_made": made,
@@ -114,13 +113,8 @@ async def _compacted(store: SampleStore, rounds: int, policy: CompactionPolicy) 
     merged = made = 0
     for _ in range(rounds):
         done = await store.compact(time.time(), policy)
-        _tell(done.problems)
+        tell_problems(done.problems)
         if done.batch_id is None and done.was_first:
             break
         merged, made = merged + done.parts_before, made + done.parts_after
     return merged, made
-
-
-def _tell(problems: Iterable[Problem]) -> None:
-    for problem in problems:
-        run_logger().warning("left out of the store: %s", problem)

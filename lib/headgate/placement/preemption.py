@@ -173,7 +173,8 @@ class Preemption:
         by_rule: dict[str, list[str]] = {}
         for among, stoppable in self._never:
             first = among[0].occupancy
-            kept_by = kept(self.waiting.request, first, self._pool_of(first), self.budgets.rules, shorter=False)
+            pool = self.holdings.pools[first.request.pool]
+            kept_by = kept(self.waiting.request, first, pool, self.budgets.rules, shorter=False)
             for each in among:
                 if each in stoppable:
                     continue
@@ -274,9 +275,6 @@ class Preemption:
             held = self.budgets.allows(victim_pool, [running], wanted.request_id, self._running(victim_pool), self.now)
             self.is_personal |= held is not None and held.rule == "pair_interval"
         return held
-
-    def _pool_of(self, victim: Occupancy) -> Pool:
-        return self.holdings.pools[victim.request.pool]
 
     def _running(self, pool: Pool) -> Iterator[Occupancy]:
         return (self.holdings.requests[each] for each in self.holdings.placed.get(pool.name, ()))

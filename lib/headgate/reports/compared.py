@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from headgate.core import utc_text
 from headgate.reports.svg import inline_svg
 from headgate.statistics import MIN_COMMON_TASKS
 from headgate.telemetry import safe_text
@@ -98,7 +98,7 @@ def count(value: int | None) -> str:
 
 def moment(at: float | None) -> str:
     """Return a time since the epoch as UTC."""
-    return "–" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return "–" if at is None else utc_text(at)
 
 
 def template(name: str, package: str = "headgate.reports") -> Template:

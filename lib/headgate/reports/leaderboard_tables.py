@@ -13,6 +13,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from headgate.core.errors import some_of
 from headgate.reports.compared import DRAWN, RANKING, Compared, count, interval, percent, score
 from headgate.reports.costs import money
 from headgate.reports.leaderboard import Cell, Leaderboard, MissingRule, NoAnswers, Standing
@@ -44,6 +45,8 @@ _COUNTED_AS: Final[Mapping[MissingRule, str]] = {
     "zero": "A missing score counts as 0 everywhere.",
     "exclude": "Missing scores are left out everywhere: a model that fails where it is unsure ranks higher by it.",
 }
+
+_listed: Final = partial(some_of, most=_NAMED)
 
 
 def leaderboard_notes(board: Leaderboard, *, of_differences: bool = True) -> tuple[str, ...]:
@@ -91,7 +94,7 @@ def _missing(board: Leaderboard) -> Iterator[str]:
         ]
         yield (
             "† Missing scores could change this rank. With every missing score 0, or every one 1, the mean would be: "
-            f"{_listed(told, '; ')}."
+            f"{_listed(told, separator='; ')}."
         )
     if board.unscored:
         told = [f"{model} ({count(samples)})" for model, samples in board.unscored.items()]
@@ -124,11 +127,6 @@ def _same(told: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Yield each sentence once, after the names of all of whom it is said."""
     for sentence, said in groupby(sorted(told, key=lambda one: one[1]), key=lambda one: one[1]):
         yield f"* {_listed([name for name, _ in said])}: {sentence}"
-
-
-def _listed(names: Sequence[str], separator: str = ", ") -> str:
-    more = len(names) - _NAMED
-    return separator.join(names[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def standing_rows(board: Leaderboard) -> list[dict[str, str]]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 from markupsafe import Markup
 
-from headgate.core import ErrorKind, Sample, errors
+from headgate.core import ErrorKind, Sample, errors, utc_text
 from headgate.reports.compared import DEFINITIONS, Compared, count, interval, moment, percent, score, seconds, template
 from headgate.reports.costs import COST_COLUMNS
 from headgate.reports.figures import activity_figure, errors_figure, latency_figure, samples_figure, scores_figure
@@ -88,7 +87,7 @@ def served_notes(samples: pl.DataFrame) -> tuple[str, ...]:
     spans = named.group_by("model", "by").agg(pl.col("finished_at").min(), pl.len()).sort("model", "finished_at", "by")
     told: dict[str, list[str]] = {}
     for model, name, since, number in spans.iter_rows():
-        when = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        when = utc_text(since)
         told.setdefault(model, []).append(f"{safe_text(name, limit_chars=100)} since {when} (samples: {number:,})")
     return tuple(
         f"The endpoint of {model} changed; answered by {', '.join(names[-MOST_SERVED:])}."

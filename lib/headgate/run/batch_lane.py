@@ -9,13 +9,24 @@ import uuid
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, fields
-from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 import orjson
 
 from headgate.config import Settings, value_for
-from headgate.core import DAY_S, ChatError, ChatReply, Clock, ErrorKind, Message, Model, Spending, Task, until_set
+from headgate.core import (
+    DAY_S,
+    ChatError,
+    ChatReply,
+    Clock,
+    ErrorKind,
+    Message,
+    Model,
+    Spending,
+    Task,
+    until_set,
+    utc_text,
+)
 from headgate.core.events import BatchEnded, BatchSubmitted, Emit
 from headgate.core.status import RequestBatchStatus
 from headgate.environments import Environment
@@ -235,10 +246,10 @@ class BatchLane:
         if request is None or request.stage != "open":
             return ""
         if (group := request.group) is not None:
-            at = _moment(group.since + self._settings.lane_batch_wait_s)
+            at = utc_text(group.since + self._settings.lane_batch_wait_s)
             return f"its request waits for {len(group.requests)} to make a batch, submitted at {at} at the latest"
         batch = self._batches[request.batch]
-        since = f"since {_moment(batch.record.made_at)}, {batch.done} of {batch.record.requests} done"
+        since = f"since {utc_text(batch.record.made_at)}, {batch.done} of {batch.record.requests} done"
         return f"in batch {batch.record.batch_id or batch.record.key} {since}"
 
     def status(self) -> tuple[RequestBatchStatus, ...]:
@@ -559,7 +570,3 @@ def _reply_of(text: str, wait_s: float) -> ChatReply | None:
         return None
     known = {each.name for each in fields(ChatReply)}
     return ChatReply(**{name: value for name, value in found.items() if name in known} | {"wait_s": wait_s})
-
-
-def _moment(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from headgate.core import ErrorKind
+from headgate.core import ErrorKind, TimerHeap
 from headgate.core.events import ModelGivenUp
 from headgate.run.parts import Parts
 from headgate.run.rows import health_of
 from headgate.run.settlement import Settling
-from headgate.sampling import TimerHeap
 
 
 class Health:

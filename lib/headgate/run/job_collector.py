@@ -27,7 +27,7 @@ from headgate.run.job_samples import (
 from headgate.run.outside_workers import Executor
 from headgate.run.rows import Row
 from headgate.sampling import Demand, Roster
-from headgate.statistics import MeanEstimate, independent_mean
+from headgate.statistics import MeanEstimate, mean_of_sums
 from headgate.storage import SampleStore
 
 if TYPE_CHECKING:
@@ -76,10 +76,7 @@ class ScoreTally:
         """The mean with its 95 % interval, None before the first score."""
         if not self.scored:
             return None
-        mean = self.total / self.scored
-        spread = max(0.0, self.squares - self.total * mean)
-        variance = spread / (self.scored - 1) if self.scored > 1 else 0.0
-        return independent_mean(self.scored, mean, variance, is_binary=self.is_binary)
+        return mean_of_sums(self.scored, self.total, self.squares, is_binary=self.is_binary)
 
 
 class JobCollector(Executor):

@@ -11,6 +11,7 @@ from headgate.config import Settings
 from headgate.core import Clock
 from headgate.core.errors import StoreError
 from headgate.core.events import Event, RowsQuarantined, StoreFailed
+from headgate.core.tasks import first_ended
 from headgate.durable.locks import temporary_folder
 from headgate.jobqueue import JobState
 from headgate.jobqueue.wire_servers import LaneOut
@@ -252,16 +253,9 @@ class _Drain:
 
 async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T | None:
     """Return what `work` gives, or None, with it cancelled, as soon as `stop` is set."""
-    working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
-        return None
-    finally:
-        working.cancel()
-        stopping.cancel()
-        await asyncio.gather(working, stopping, return_exceptions=True)
+    async with first_ended(work, stop.wait()) as (working, _):
+        result: _T | None = working.result() if working.done() else None
+        return result
 
 
 def progress_of(collector: JobCollector, stored: int, quarantined: int) -> QueueProgress:

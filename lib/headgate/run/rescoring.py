@@ -163,7 +163,7 @@ async def rescore(
         if judge is not None and not dry_run:
             clock = SystemClock()
             requests, chats = await stack.enter_async_context(asking(settings, clock))
-            requests.budgets.own_only(judge.key)
+            requests.budgets.own_only.add(judge.key)
             requests.register(judge)
             if judge.budget.daily_tokens is not None:
                 thread = JournalThread(Journal(settings.journal, settings.campaign))

@@ -358,7 +358,7 @@ class Run:
             if requests.engines is not None:
                 requests.engines.due, requests.engines.hopeless = self._due, self._engines_fail
             if judging is not None:
-                requests.budgets.own_only(judging.judge.key)
+                requests.budgets.own_only.add(judging.judge.key)
                 requests.register(judging.judge)
             requests.watch(self._pressed)
         rates = self.plan.rates() if self.plan.provider is None else {}

@@ -40,4 +40,4 @@ from .roster import (
     roster_source as roster_source,
 )
 from .roster_entries import LaunchForm as LaunchForm
-from .window import TimerHeap as TimerHeap, SlidingCount as SlidingCount
+from .window import SlidingCount as SlidingCount

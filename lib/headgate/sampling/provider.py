@@ -10,12 +10,11 @@ from typing import Annotated, Final, Protocol
 import httpx
 from pydantic import AliasChoices, BaseModel, Field, TypeAdapter, ValidationError
 
-from headgate.core import Model, Task
+from headgate.core import Model, Task, TimerHeap
 from headgate.core.errors import HeadgateError
 from headgate.core.events import Event
 from headgate.sampling.roster import read_up_to_limit
 from headgate.sampling.sampler import Demand, ModelSampler
-from headgate.sampling.window import TimerHeap
 
 
 @dataclass(slots=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
 from typing import Final
+
+from headgate.core import TimerHeap
 
 USELESS: Final = frozenset({"cooldown", "breaker_open", "no_slots", "shutdown", "daily_budget", "engine"})
 """Reasons under which a request would only wait: a worker given to such a task is a worker lost."""
@@ -57,7 +58,7 @@ class PressureBoard:
         self.rules = rules
         self.lanes: dict[str, Pressed] = {}
         """The pressed lanes; to be read."""
-        self._ends: list[tuple[float, str]] = []
+        self._ends = TimerHeap()
         self.pass_overs = 0
 
     def get(self, lane: str) -> Pressed | None:
@@ -66,6 +67,7 @@ class PressureBoard:
 
     def put(self, lane: str, reason: str | None, until: float | None) -> None:
         """Note that a lane is pressed, or no longer. What it was passed over so far stays counted."""
+        self._ends.set(lane, until if reason is not None else None)
         if reason is None:
             self.lanes.pop(lane, None)
             return
@@ -74,26 +76,16 @@ class PressureBoard:
             self.lanes[lane] = Pressed(reason, until, reason in self.rules.closing)
         else:
             pressed.reason, pressed.until, pressed.is_useless = reason, until, reason in self.rules.closing
-        if until is not None:
-            heapq.heappush(self._ends, (until, lane))
 
     def next_end(self) -> float | None:
         """Return when the next pressure ends by itself."""
-        while self._ends:
-            until, lane = self._ends[0]
-            pressed = self.lanes.get(lane)
-            if pressed is not None and pressed.until == until:
-                return until
-            heapq.heappop(self._ends)
-        return None
+        return self._ends.next_at()
 
     def end_due(self, now: float) -> list[str]:
         """End the pressures that are over; return their lanes."""
-        ended = []
-        while (until := self.next_end()) is not None and until <= now:
-            lane = heapq.heappop(self._ends)[1]
+        ended = self._ends.pop_due(now)
+        for lane in ended:
             del self.lanes[lane]
-            ended.append(lane)
         return ended
 
     def may_pass_over(self, lane: str, now: float) -> bool:

@@ -11,12 +11,14 @@ from .bradley_terry import (
 from .change import ScoreChange as ScoreChange, ScoreDrop as ScoreDrop
 from .means import (
     MeanEstimate as MeanEstimate,
+    Method as Method,
     TooFewSamples as TooFewSamples,
     majority_at_k as majority_at_k,
     clustered_mean as clustered_mean,
     independent_mean as independent_mean,
     mean_by_task as mean_by_task,
     mean_of_means as mean_of_means,
+    mean_of_sums as mean_of_sums,
     pass_at_k as pass_at_k,
     t_point as t_point,
     two_sided_p as two_sided_p,
@@ -28,4 +30,4 @@ from .paired import (
     task_pairs as task_pairs,
 )
 from .ranking import PairDecision as PairDecision, PairwiseRanking as PairwiseRanking, Verdict as Verdict
-from .means import NO_SPREAD as NO_SPREAD, student_limits as student_limits, wilson_limits as wilson_limits
+from .means import NO_SPREAD as NO_SPREAD, wilson_limits as wilson_limits

@@ -226,6 +226,13 @@ def independent_mean(n: int, mean: float, variance: float, *, is_binary: bool) -
     return MeanEstimate(n, n, mean, *student_limits(n, mean, variance), "t")
 
 
+def mean_of_sums(n: int, total: float, squares: float, *, is_binary: bool) -> MeanEstimate:
+    """Return the estimate of `n` >= 1 independent scores of which their sum and that of their squares are known."""
+    mean = total / n
+    variance = max(0.0, squares - total * mean) / (n - 1) if n > 1 else 0.0
+    return independent_mean(n, mean, variance, is_binary=is_binary)
+
+
 def mean_of_means(parts: Sequence[MeanEstimate]) -> MeanEstimate:
     """Return the plain mean of >= 1 independent estimates, each counting the same.
 

@@ -196,7 +196,7 @@ class PairwiseRanking:
             if not self._is_endless:
                 self._decide()
         if self._is_endless:
-            self._decide_endless()
+            self._decided_at(self._family, ~self._dropped)
 
     @property
     def _is_open(self) -> NDArray[np.bool_]:
@@ -376,9 +376,6 @@ class PairwiseRanking:
         self._certainty[whole] = 1.0
         while (count := self.open_pairs) and self._decided_at(count, self._is_open):
             pass
-
-    def _decide_endless(self) -> None:
-        self._decided_at(self._family, ~self._dropped)
 
     def _decided_at(self, count: int, asked: NDArray[np.bool_]) -> bool:
         """Decide those pairs that are asked at `level` divided by `count`; return whether there are any."""

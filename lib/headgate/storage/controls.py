@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
+from headgate.core import utc_text
 from headgate.core.errors import ControlChangedError, InvalidInputError, NotFoundError
 from headgate.storage.journal_database import JournalDatabase
 
@@ -159,10 +159,10 @@ def told(change: ControlChange) -> str:
 
 def control_words(control: ControlChange) -> str:
     """Return what is in force, by whom, since when, and why."""
-    since = datetime.fromtimestamp(control.at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     of = subject_of(control.model, control.environment)
     said = f"{of} is paused" if control.what == "paused" else f"{control.what} of {of} is {value_words(control.after)}"
-    return f"{said} by {control.by} since {since}{f': {control.reason}' if control.reason else ''}"
+    because = f": {control.reason}" if control.reason else ""
+    return f"{said} by {control.by} since {utc_text(control.at, seconds=True)}{because}"
 
 
 def value_words(value: ControlValue) -> str:

@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import polars as pl
 
 from headgate.core import errors
-from headgate.statistics import NO_SPREAD, student_limits, wilson_limits
+from headgate.statistics import Method, mean_of_sums
 from headgate.storage.manifest import FORMAT, Manifest, Part, Problem, Visible, sealed, unsealed
 from headgate.storage.marks import Marks
 from headgate.storage.objects import SUMMARY_KEY, MissingObjectError, ObjectStore
@@ -179,26 +179,19 @@ _Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Where the true mean lies in 95 % of such cases.
-
-    Attributes:
-        method: `wilson` where every score is 0 or 1, or all are equal; `t` else; `none` and [0, 1] for fewer than two.
-    """
+    """Where the true mean lies in 95 % of such cases, and by what: see `MeanEstimate`."""
 
     low: float
     high: float
-    method: Literal["wilson", "t", "none"]
+    method: Method
 
 
 def interval_of(count: int, total: float, squares: float, *, is_binary: bool) -> Interval:
-    """Return the interval of the mean of `count` scores whose sum is `total` and whose squares sum to `squares`."""
+    """Return the interval of the mean of scores, by their sum and that of their squares; [0, 1] for fewer than two."""
     if count < 2:
         return Interval(0.0, 1.0, "none")
-    mean = total / count
-    variance = max(0.0, squares - total * mean) / (count - 1)
-    if is_binary or variance < NO_SPREAD:
-        return Interval(*wilson_limits(count, mean), "wilson")
-    return Interval(*student_limits(count, mean, variance), "t")
+    made = mean_of_sums(count, total, squares, is_binary=is_binary)
+    return Interval(made.low, made.high, made.method)
 
 
 @dataclass(frozen=True, slots=True)

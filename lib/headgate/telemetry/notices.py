@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 import httpx
 import orjson
 
-from headgate.core import DAY_S, Secret, events, masked, new_run_id, redacted
+from headgate.core import DAY_S, Secret, events, masked, new_run_id, redacted, utc_text
 from headgate.telemetry.backlog import Backlog
 from headgate.telemetry.fields import event_fields, safe_text
 from headgate.telemetry.stream import Handler, Recorded
@@ -251,10 +251,9 @@ def _settled(event: events.PairSettled, at: float) -> Notice:
 
 def _dropped(event: events.ScoreDropped, at: float) -> Notice:
     where = event.environment or "all environments"
-    since = time.strftime("%Y-%m-%d %H:%M", time.gmtime(event.since))
     text = (
         f"{event.model} scores {event.after:.2f} in {where}, {event.before:.2f} before "
-        f"({event.low:+.2f} to {event.high:+.2f}), since {since} UTC"
+        f"({event.low:+.2f} to {event.high:+.2f}), since {utc_text(event.since)}"
     )
     subject = f"pair/{event.model}/{event.environment}" if event.environment else f"model/{event.model}"
     # Who starts anew and finds the same drop once more tells of nothing new.

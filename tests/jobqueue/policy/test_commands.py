@@ -28,8 +28,8 @@ from headgate.jobqueue.policy import (
     PolicyUnreachableError,
     ScriptedPolicy,
     SyncPolicyClient,
-    evaluate_episode,
     load_simulation,
+    run_episode,
 )
 from headgate.jobqueue.worker import ReservedServer
 
@@ -80,7 +80,7 @@ async def test_an_evaluation_writes_its_result(
     place = tmp_path / "metrics" / "tidy_3.json"
     arguments = ["--task", "tidy", "--instance", "3", "--host", "127.0.0.1", "--port", str(server.port)]
     assert await asyncio.to_thread(run, *arguments, "--result", str(place)) == 0
-    expected = {"task": "tidy", "instance": "3", **evaluate_episode(ScriptedPolicy(), "tidy", "3")}
+    expected = {"task": "tidy", "instance": "3", **run_episode(ScriptedPolicy(), load_simulation("tidy", "3"))}
     assert json.loads(place.read_text()) == expected
     assert list(place.parent.iterdir()) == [place]
     assert "tidy 3: q_score 1.000 (success)" in capsys.readouterr().out

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from headgate.jobqueue.policy import PolicyClient, PolicyServer, ScriptedPolicy, evaluate_episode
+from headgate.jobqueue.policy import PolicyClient, PolicyServer, ScriptedPolicy, load_simulation, run_episode
 from tests.docs.pages import blocks
 
 PAGE = "docs/how-to/challenge.md"
@@ -24,7 +24,7 @@ def example(containing: str) -> dict[str, Any]:
 def test_the_result_of_the_page_is_the_result() -> None:
     shown = next(json.loads(b.code) for b in blocks("json") if b.page == PAGE and b.title == "result.json")
     task, instance = shown.pop("task"), shown.pop("instance")
-    assert shown == evaluate_episode(ScriptedPolicy(), task, instance)
+    assert shown == run_episode(ScriptedPolicy(), load_simulation(task, instance))
 
 
 async def test_the_policy_of_the_page_is_served() -> None:

@@ -23,7 +23,6 @@ from headgate.jobqueue.policy import (
     SlowPolicy,
     SyncPolicyClient,
     baseline_policy,
-    evaluate_episode,
     load_simulation,
     run_episode,
 )
@@ -109,8 +108,8 @@ def test_the_score_is_the_share_of_subgoals_in_their_order() -> None:
 
 def test_the_scripted_baseline_reaches_everything_and_the_random_one_little() -> None:
     episodes = [(f"task-{number % 10}", str(number)) for number in range(40)]
-    scripted = [evaluate_episode(ScriptedPolicy(), *episode) for episode in episodes]
-    drawn = [evaluate_episode(RandomPolicy(), *episode) for episode in episodes]
+    scripted = [run_episode(ScriptedPolicy(), load_simulation(*episode)) for episode in episodes]
+    drawn = [run_episode(RandomPolicy(), load_simulation(*episode)) for episode in episodes]
     assert all(result["success"] and result["q_score"] == 1.0 for result in scripted)
     assert statistics.mean(result["q_score"] for result in drawn) < 0.3
     assert not any(result["success"] for result in drawn)
@@ -119,13 +118,17 @@ def test_the_scripted_baseline_reaches_everything_and_the_random_one_little() ->
 @pytest.mark.parametrize("name", ["random", "scripted"])
 def test_the_same_episode_gives_the_same_result(name: str) -> None:
     policy = baseline_policy(name)
-    first = evaluate_episode(policy, "tidy", "3")
-    evaluate_episode(policy, "other", "1")
-    assert evaluate_episode(policy, "tidy", "3") == first == evaluate_episode(baseline_policy(name), "tidy", "3")
+    first = run_episode(policy, load_simulation("tidy", "3"))
+    run_episode(policy, load_simulation("other", "1"))
+    assert (
+        run_episode(policy, load_simulation("tidy", "3"))
+        == first
+        == run_episode(baseline_policy(name), load_simulation("tidy", "3"))
+    )
 
 
 def test_a_result_says_what_was_done() -> None:
-    result = evaluate_episode(RandomPolicy(), "tidy", "3", max_steps=20)
+    result = run_episode(RandomPolicy(), load_simulation("tidy", "3"), max_steps=20)
     assert result == {
         "q_score": result["q_score"],
         "success": False,
@@ -139,30 +142,17 @@ def test_a_result_says_what_was_done() -> None:
 @pytest.mark.parametrize("action", [[3], [-1], [0.5], [0, 1], [], [np.nan]], ids=str)
 def test_an_action_that_the_simulator_does_not_know_is_the_policys_failure(action: Any) -> None:
     with pytest.raises(PolicyFailedError, match="0, 1 or 2"):
-        evaluate_episode(Saying(action), "tidy", "0")
+        run_episode(Saying(action), load_simulation("tidy", "0"))
 
 
 @pytest.mark.parametrize("action", [2, [2], [[2.0]], np.float32(2)], ids=str)
 def test_an_action_may_have_any_shape_of_one_number(action: Any) -> None:
-    assert evaluate_episode(Saying(action), "tidy", "0")["steps"] == MAX_STEPS
-
-
-def test_each_step_is_told_and_may_end_the_episode() -> None:
-    told: list[int] = []
-
-    def tell(step: int) -> None:
-        told.append(step)
-        if step == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        evaluate_episode(RandomPolicy(), "tidy", "0", on_step=tell)
-    assert told == [1, 2, 3]
+    assert run_episode(Saying(action), load_simulation("tidy", "0"))["steps"] == MAX_STEPS
 
 
 def test_an_episode_needs_a_step() -> None:
     with pytest.raises(InvalidInputError, match="max_steps must be >= 1"):
-        evaluate_episode(RandomPolicy(), "tidy", "0", max_steps=0)
+        run_episode(RandomPolicy(), load_simulation("tidy", "0"), max_steps=0)
 
 
 def test_an_unknown_baseline_is_said_with_those_there_are() -> None:
@@ -175,8 +165,8 @@ def test_an_unknown_baseline_is_said_with_those_there_are() -> None:
 def test_a_slow_baseline_is_the_same_one_later() -> None:
     waited: list[float] = []
     slow = SlowPolicy(ScriptedPolicy(), 0.2, sleep=waited.append)
-    result = evaluate_episode(slow, "tidy", "2")
-    assert result == evaluate_episode(ScriptedPolicy(), "tidy", "2")
+    result = run_episode(slow, load_simulation("tidy", "2"))
+    assert result == run_episode(ScriptedPolicy(), load_simulation("tidy", "2"))
     assert waited == [0.2] * result["steps"]
     assert slow.metadata["policy"] == "baseline-scripted"
 
@@ -189,4 +179,4 @@ async def test_a_policy_behind_a_server_scores_what_it_scores_here(name: str) ->
 
     async with PolicyServer(baseline_policy(name)) as server:
         results = await asyncio.to_thread(over_the_wire, server.port)
-    assert results == [evaluate_episode(baseline_policy(name), "tidy", instance) for instance in ("0", "1")]
+    assert results == [run_episode(baseline_policy(name), load_simulation("tidy", instance)) for instance in ("0", "1")]

@@ -16,6 +16,7 @@ import orjson
 
 from headgate.core import Clock, ErrorKind, SystemClock, json_value, redacted
 from headgate.elastic.errors import EngineError, NotAnEngineError
+from headgate.elastic.worker import EngineLoad
 from headgate.models import GiveUp, RetryPolicy
 
 T = TypeVar("T")
@@ -177,10 +178,22 @@ class Reply:
         """Return the beginning of the body, without secrets."""
         return redacted(self.body[: SHOWN_CHARS * 4].decode("utf-8", "replace").strip(), limit_chars=SHOWN_CHARS)
 
+    def checked(self, *takes: int) -> Reply:
+        """Return this answer if the engine did what it was asked for, or its status is one of these; else raise it."""
+        if not self.is_ok and self.status not in takes:
+            raise self.error()
+        return self
+
     def error(self, *, is_final: bool = False) -> EngineError:
         """Return the error that this answer is."""
         said = f": {said}" if (said := self.said()) else ""
         return EngineError(f"{self.call} was answered {self.status}{said}", is_final=is_final)
+
+
+def require_idle(what: str, load: EngineLoad) -> None:
+    """Raise `EngineBusyError` for an engine that has requests."""
+    if not load.is_idle:
+        raise EngineBusyError(f"{what} is busy: {load.running} run and {load.waiting} wait")
 
 
 def broken(call: str, error: aiohttp.ClientError | OSError, *, after: str = "") -> EngineError:

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 import orjson
 
 from headgate.core import Clock, redacted
-from headgate.elastic.engines.calls import Attempts, EngineBusyError, UnansweredError
+from headgate.elastic.engines.calls import Attempts, UnansweredError, require_idle
 from headgate.elastic.engines.engine import EngineAnswer, EngineFacts, Outgoing
 from headgate.elastic.errors import EngineError, NotAnEngineError
 from headgate.elastic.settings import ElasticConfig
@@ -104,8 +104,7 @@ class RayActorEngine:
         load = await self.load()
         if load.is_asleep:
             return
-        if not load.is_idle:
-            raise EngineBusyError(f"the actor {self._name!r} is busy: {load.running} run and {load.waiting} wait")
+        require_idle(f"the actor {self._name!r}", load)
         await self._call("sleep", within_s=self._config.start_timeout)
 
     async def wake(self) -> None:

@@ -21,6 +21,7 @@ from headgate.elastic.engines.calls import (
     members,
     model_names,
     no_engine_of_its_kind,
+    require_idle,
     total,
     with_field,
 )
@@ -128,14 +129,14 @@ class SGLangEngine:
                 await self._meet()
                 if self._released.has_all(self._to_sleep):
                     return
-                await self._make_sure_it_is_idle()
+                require_idle(f"the engine at {self.name}", await self.load())
                 flushed = await self._http.post("/flush_cache")
                 if not flushed.is_ok:
                     raise EngineBusyError(f"the engine at {self.name} is busy: it does not flush its cache")
                 for tag in self._to_sleep:
                     if tag not in self._released:
                         await self._change("/release_memory_occupation", tag, is_released=True)
-                await self._make_sure_it_is_idle()
+                require_idle(f"the engine at {self.name}", await self.load())
 
     async def wake(self) -> None:
         """Take the weights and the KV cache again, wait until the engine is ready, and have it generate one token."""
@@ -160,8 +161,7 @@ class SGLangEngine:
                 once_after=MAYBE_DONE,
                 takes=_GATEWAY_TIMEOUT,
             )
-            if not reply.is_ok:
-                raise reply.error()
+            reply.checked()
             await self._warm_up()
 
     async def abort(self, request_id: str) -> None:
@@ -194,11 +194,6 @@ class SGLangEngine:
         self._to_sleep = _TO_SLEEP if info.get("enable_weights_cpu_backup", True) else _WITHOUT_BACKUP
         self._released.met(" ".join(f"{name}={info[name]}" for name in _ONE_LIFE if name in info))
         return info
-
-    async def _make_sure_it_is_idle(self) -> None:
-        load = await self.load()
-        if not load.is_idle:
-            raise EngineBusyError(f"the engine at {self.name} is busy: {load.running} run and {load.waiting} wait")
 
     async def _change(self, path: str, tag: str, *, is_released: bool) -> None:
         """Release or resume the memory of one tag; the record says that it was done from before it is asked for."""
@@ -239,9 +234,7 @@ class SGLangEngine:
 
     async def _warm_up(self) -> None:
         once = {"input_ids": [1], "sampling_params": {"max_new_tokens": 1, "temperature": 0}}
-        reply = await self._http.call("POST", "/generate", once)
-        if not reply.is_ok:
-            raise reply.error()
+        (await self._http.call("POST", "/generate", once)).checked()
         self._is_proven = True
 
     @contextmanager

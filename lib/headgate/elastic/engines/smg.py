@@ -53,9 +53,7 @@ class SmgRouter:
         wanted: dict[str, Any] = {"url": url, "health": {"drain_settle_secs": 0}}
         if api_key:
             wanted["api_key"] = api_key.reveal()
-        reply = await self._http.post(_WORKERS, wanted)
-        if not reply.is_ok and reply.status != _CONFLICT:  # it is there, or is being added
-            raise reply.error()
+        (await self._http.post(_WORKERS, wanted)).checked(_CONFLICT)  # it is there, or is being added
         await self._until(url, "ready", self._config.start_timeout)
 
     async def remove(self, url: str) -> None:
@@ -63,9 +61,7 @@ class SmgRouter:
         worker = await self._worker(url)
         if worker is None:
             return
-        reply = await self._http.call("DELETE", f"{_WORKERS}/{worker['id']}", is_admin=True)
-        if not reply.is_ok and reply.status != _NOT_FOUND:
-            raise reply.error()
+        (await self._http.call("DELETE", f"{_WORKERS}/{worker['id']}", is_admin=True)).checked(_NOT_FOUND)
         await self._until(url, None, self._config.drain_timeout)
 
     async def check(self) -> None:

@@ -10,13 +10,13 @@ from typing import Any, Final
 from headgate.elastic.engines.calls import (
     LATE,
     MAYBE_DONE,
-    EngineBusyError,
     RequestIds,
     at_most,
     document,
     metric_samples,
     model_names,
     no_engine_of_its_kind,
+    require_idle,
 )
 from headgate.elastic.engines.engine import EngineAnswer, EngineFacts, Outgoing
 from headgate.elastic.engines.http import EngineHttp
@@ -93,8 +93,7 @@ class VLLMEngine:
             load = await self.load()
             if load.is_asleep:
                 return
-            if not load.is_idle:
-                raise EngineBusyError(f"the engine at {self.name} is busy: {load.running} run and {load.waiting} wait")
+            require_idle(f"the engine at {self.name}", load)
             # `wait` instead of the default `abort`: what others send in this moment is lost by neither of us.
             await self._move("/sleep?level=1&mode=wait")
             if not await self._is_asleep():
@@ -111,12 +110,8 @@ class VLLMEngine:
                 await self._move("/wake_up")  # something else is asleep, too: others' doing
             if await self._is_asleep():
                 raise EngineError(f"the engine at {self.name} was woken, and sleeps")
-            reset = await self._http.post("/reset_prefix_cache")
-            if not reset.is_ok:
-                raise reset.error()
-            healthy = await self._http.get("/health")
-            if not healthy.is_ok:
-                raise healthy.error()
+            (await self._http.post("/reset_prefix_cache")).checked()
+            (await self._http.get("/health")).checked()
 
     async def load_weights(self, path: str) -> None:
         """Take the weights of another checkpoint of the model in place, awake and idle."""
@@ -124,8 +119,7 @@ class VLLMEngine:
             asked = {"method": "reload_weights", "kwargs": {"weights_path": path}}
             for route, body in (("/collective_rpc", asked), ("/reset_prefix_cache", None)):
                 reply = await self._http.post(route, body, within_s=self._config.start_timeout, once_after=MAYBE_DONE)
-                if not reply.is_ok:
-                    raise reply.error()
+                reply.checked()
 
     async def abort(self, request_id: str) -> None:
         """Have it let go of a request; what the request has so far is still answered."""
@@ -134,9 +128,7 @@ class VLLMEngine:
             return
         # The ids that it made of ours, for a chat and for a completion; an empty list would mean all requests.
         known = [f"chatcmpl-{used}", f"cmpl-{used}", f"cmpl-{used}-0", used]
-        reply = await self._http.post("/abort_requests", {"request_ids": known})
-        if not reply.is_ok and reply.status != _NOT_FOUND:
-            raise reply.error()
+        (await self._http.post("/abort_requests", {"request_ids": known})).checked(_NOT_FOUND)
 
     @asynccontextmanager
     async def answer(self, request: Outgoing) -> AsyncIterator[EngineAnswer]:

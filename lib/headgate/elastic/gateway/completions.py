@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
@@ -227,8 +228,8 @@ class Completions:
         self._started_at = clock.wall()
         self._ids = map((secrets.token_hex(4) + "{:012x}").format, itertools.count(1))
         self._in_flight = 0
-        self._is_empty = asyncio.Event()
-        self._is_empty.set()
+        self.is_empty = asyncio.Event()  # no request is in flight
+        self.is_empty.set()
         self.is_draining = False
 
     def add_to(self, app: web.Application) -> None:
@@ -237,10 +238,6 @@ class Completions:
         app.router.add_post(COMPLETIONS, self._complete)
         app.router.add_get("/v1/models", self._list)
         app.router.add_get("/v1/models/{model:.+}", self._show)
-
-    async def emptied(self) -> None:
-        """Return when no request is in flight."""
-        await self._is_empty.wait()
 
     async def _list(self, http: web.Request) -> web.Response:
         await self._callers.caller(http.headers)
@@ -256,7 +253,7 @@ class Completions:
 
     async def _complete(self, http: web.Request) -> web.StreamResponse:
         self._in_flight += 1
-        self._is_empty.clear()
+        self.is_empty.clear()
         try:
             return await self._answered(http)
         except ConnectionResetError:
@@ -264,7 +261,7 @@ class Completions:
         finally:
             self._in_flight -= 1
             if not self._in_flight:
-                self._is_empty.set()
+                self.is_empty.set()
 
     async def _answered(self, http: web.Request) -> web.StreamResponse:
         caller = await self._callers.caller(http.headers)
@@ -276,30 +273,12 @@ class Completions:
         group = _printable(http.headers.get(GROUP_HEADER) or caller.name or wanted.user)
         request_id = next(self._ids)
         outgoing = Outgoing(request_id, http.path, body, _passed_on(http.headers))
-        lease = await self._admission.enter(model, group, request_id)
-        outcome = FAILED
-        try:
-            answer = await self._passed(http, outgoing, wanted, group)
-            outcome = SUCCESS
-        except (asyncio.CancelledError, ConnectionResetError):
-            outcome = WITHDRAWN
-            raise
-        finally:
-            self._admission.leave(lease, outcome)
-        return answer
-
-    async def _passed(
-        self, http: web.Request, outgoing: Outgoing, wanted: ModelRequest, group: str
-    ) -> web.StreamResponse:
-        """Return the answer of an engine; of a stream, once all of it was sent."""
-        async with self._service.request(
-            outgoing, tokens=wanted.tokens, prefixes=wanted.prefixes, group=group
-        ) as answer:
-            headers = {**answer.headers, REQUEST_ID_HEADER: outgoing.request_id}
+        async with self._sent(outgoing, wanted, model, group) as answer:
+            sent = {**answer.headers, REQUEST_ID_HEADER: request_id}
             if answer.content_type.startswith(_EVENTS):
-                return await _streamed(http, answer, headers)
-            headers["Content-Type"] = answer.content_type
-            return web.Response(body=await _whole(answer), status=answer.status, headers=headers)
+                return await _streamed(http, answer, sent)
+            sent["Content-Type"] = answer.content_type
+            return web.Response(body=await _whole(answer), status=answer.status, headers=sent)
 
     async def answered(self, group: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
         """Answer a chat of a batch, in the name of its owner; an error is the body that a client would get."""
@@ -308,23 +287,29 @@ class Completions:
             model, request_id = self._known(wanted.model), next(self._ids)
             if self.is_draining:
                 raise PoolClosedError(f"The gateway of the pool {self._service.name} stops")
-            lease = await self._admission.enter(model, group, request_id)
-            outcome = FAILED
-            try:
-                outgoing = Outgoing(request_id, CHAT, body, dict(headers))
-                async with self._service.request(
-                    outgoing, tokens=wanted.tokens, prefixes=wanted.prefixes, group=group
-                ) as answer:
-                    found = answer.status, await _whole(answer)
-                outcome = SUCCESS
-            except asyncio.CancelledError:
-                outcome = WITHDRAWN
-                raise
-            finally:
-                self._admission.leave(lease, outcome)
+            async with self._sent(Outgoing(request_id, CHAT, body, dict(headers)), wanted, model, group) as answer:
+                return answer.status, await _whole(answer)
         except HeadgateError as error:
             return error.http_status, openai_body(error)
-        return found
+
+    @asynccontextmanager
+    async def _sent(
+        self, outgoing: Outgoing, wanted: ModelRequest, model: str, group: str
+    ) -> AsyncIterator[EngineAnswer]:
+        """Give an engine's answer to a request once it is let in; the admission is told how it ended."""
+        lease = await self._admission.enter(model, group, outgoing.request_id)
+        outcome = FAILED
+        try:
+            async with self._service.request(
+                outgoing, tokens=wanted.tokens, prefixes=wanted.prefixes, group=group
+            ) as answer:
+                yield answer
+            outcome = SUCCESS
+        except (asyncio.CancelledError, ConnectionResetError):
+            outcome = WITHDRAWN
+            raise
+        finally:
+            self._admission.leave(lease, outcome)
 
     async def _body(self, http: web.Request) -> bytes:
         try:

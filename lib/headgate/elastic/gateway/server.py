@@ -99,7 +99,7 @@ class Gateway:
         self._control.hurry()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.drain_s if drain_s is None else drain_s):
-                await self._completions.emptied()
+                await self._completions.is_empty.wait()
         self._admission.close("the gateway stops")
         await self._service.stop(0.0)
 

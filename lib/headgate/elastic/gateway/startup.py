@@ -13,6 +13,7 @@ from typing import Final
 
 from headgate.core.errors import HeadgateError
 from headgate.core.events import Emit
+from headgate.core.tasks import first_ended
 from headgate.elastic.engines import Engine, EngineSpec, FindActor, open_engine, same_for_all
 from headgate.elastic.errors import EngineError, InvalidElasticError
 from headgate.elastic.gateway.access import Callers
@@ -180,15 +181,6 @@ async def _until_told(opened: Opened, announce: Callable[[Gateway], None]) -> No
         announce(gateway)
         await told.acquire()
         _log.info("Stopping: what is in flight is answered first")
-        await _first(asyncio.ensure_future(gateway.drain()), asyncio.ensure_future(told.acquire()))
-
-
-async def _first(*waits: asyncio.Future[object]) -> None:
-    """Return when one of `waits` has come to its end, and end the others."""
-    try:
-        done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
-    for wait in done:
-        wait.result()
+        async with first_ended(gateway.drain(), told.acquire()) as (drained, _):
+            if drained.done():
+                drained.result()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.core import Launch, Serving
+from headgate.core.errors import some_of
 from headgate.elastic.engines import Engine, LocalEngine
 from headgate.elastic.errors import InvalidElasticError
 from headgate.elastic.service.supervisor import OnLost, WorkerLease, WorkerLeases
@@ -198,8 +199,7 @@ class Machine:
             return ""
         alike = (each for each in (*self._held.values(), *self._line) if bool(each.gpus) == bool(mine.gpus))
         place = self._line.index(mine)
-        before = [each.worker_id for each in alike if each not in self._line[place:]]
-        return f"{', '.join(before[:3])}{f' and {len(before) - 3} more' if len(before) > 3 else ''}"
+        return some_of([each.worker_id for each in alike if each not in self._line[place:]], 3)
 
 
 class _Line:

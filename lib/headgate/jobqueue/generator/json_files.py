@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from slugify import slugify
 
 from headgate.core import redacted
+from headgate.core.errors import some_of
 from headgate.durable.files import write_whole
 from headgate.jobqueue.errors import InvalidJobError
 from headgate.jobqueue.names import NAME_CHARS
@@ -58,7 +59,7 @@ class Problems:
                 self._add_validation(place, problem)
         return None
 
-    def refuse_if_any(self, next_step: str = _NEXT_STEP) -> None:
+    def refuse_if_any(self) -> None:
         """Raise what was noted.
 
         Raises:
@@ -68,11 +69,10 @@ class Problems:
             return
         count = len(self.lines)
         if count == 1:
-            raise InvalidJobError(f"{self.source}: {self.lines[0]}", next_step=next_step)
+            raise InvalidJobError(f"{self.source}: {self.lines[0]}", next_step=_NEXT_STEP)
         # On one line, as the command line and logs show it; rules hold commas and semicolons, so each has a number.
-        listed = " ".join(f"({number}) {line}" for number, line in enumerate(self.lines[:_SHOWN_PROBLEMS], start=1))
-        more = f" and {count - _SHOWN_PROBLEMS} more" if count > _SHOWN_PROBLEMS else ""
-        raise InvalidJobError(f"{self.source}: {count} problems: {listed}{more}", next_step=next_step)
+        listed = some_of([f"({number}) {line}" for number, line in enumerate(self.lines, 1)], _SHOWN_PROBLEMS, " ")
+        raise InvalidJobError(f"{self.source}: {count} problems: {listed}", next_step=_NEXT_STEP)
 
     def _add_validation(self, place: tuple[object, ...], problem: Any) -> None:
         kind = problem["type"]
@@ -121,7 +121,7 @@ MAX_FILE_BYTES: Final = 512 * 1024 * 1024
 """A million jobs fit; what is larger was not meant."""
 
 
-def read_json(path: Path, what: str, *, next_step: str | None = None) -> Any:
+def read_json(path: Path, what: str) -> Any:
     """Return the document of a file.
 
     Raises:
@@ -133,7 +133,7 @@ def read_json(path: Path, what: str, *, next_step: str | None = None) -> Any:
         data = path.read_bytes()
     except (OSError, ValueError) as error:
         said = getattr(error, "strerror", None) or str(error)
-        raise InvalidJobError(f"{what} {path} cannot be read: {said}", next_step=next_step) from None
+        raise InvalidJobError(f"{what} {path} cannot be read: {said}") from None
     return parsed_json(data, str(path))
 
 

@@ -9,7 +9,6 @@ from .client import PolicyClient as PolicyClient, SyncPolicyClient as SyncPolicy
 from .simulator import (
     MAX_STEPS as MAX_STEPS,
     EpisodeResult as EpisodeResult,
-    evaluate_episode as evaluate_episode,
     read_evaluation_task as read_evaluation_task,
     run_episode as run_episode,
     write_result as write_result,

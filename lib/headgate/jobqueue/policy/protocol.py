@@ -157,7 +157,8 @@ def _too_large(size: int, limit: int) -> str:
 def _plain(value: Any) -> Any:
     """Return what msgpack packs in place of a value that it does not know."""
     if isinstance(value, np.ndarray):
-        _check_dtype(value.dtype)
+        if _DTYPE.fullmatch(value.dtype.str) is None:
+            raise ValueError(f"arrays of dtype {value.dtype} cannot be sent")
         return {_ARRAY: True, b"data": value.tobytes(), b"dtype": value.dtype.str, b"shape": value.shape}
     if isinstance(value, np.generic):
         if value.dtype.kind not in _PLAIN or value.dtype.itemsize > 8:
@@ -199,11 +200,6 @@ def _dtype(text: object) -> np.dtype[Any]:
     if not isinstance(text, str) or _DTYPE.fullmatch(text) is None:
         raise ValueError(f"dtype {text!r:.80} is none of numbers, booleans, times, text or bytes")
     return np.dtype(text)
-
-
-def _check_dtype(dtype: np.dtype[Any]) -> None:
-    if _DTYPE.fullmatch(dtype.str) is None:
-        raise ValueError(f"arrays of dtype {dtype} cannot be sent")
 
 
 def _check_contents(data: bytes, dtype: np.dtype[Any]) -> None:

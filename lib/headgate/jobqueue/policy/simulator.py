@@ -352,30 +352,13 @@ class EpisodeResult(TypedDict):
     policy: str
 
 
-def evaluate_episode(
-    policy: Policy,
-    task: str,
-    instance: str,
-    max_steps: int = MAX_STEPS,
-    on_step: Callable[[int], None] | None = None,
-) -> EpisodeResult:
-    """Load an instance and run one episode of it; `run_episode` does the second part alone."""
-    return run_episode(policy, load_simulation(task, instance), max_steps, on_step)
-
-
-def run_episode(
-    policy: Policy,
-    simulation: GridSimulation,
-    max_steps: int = MAX_STEPS,
-    on_step: Callable[[int], None] | None = None,
-) -> EpisodeResult:
+def run_episode(policy: Policy, simulation: GridSimulation, max_steps: int = MAX_STEPS) -> EpisodeResult:
     """Run one episode of an instance that has been loaded.
 
     Args:
         policy: who acts; it is reset first.
         simulation: fresh from `load_simulation`.
         max_steps: the episode ends after so many.
-        on_step: called after each step with its number; what it raises ends the episode.
 
     Raises:
         PolicyError: when the policy or the way to it fails.
@@ -386,8 +369,6 @@ def run_episode(
     policy.reset()
     while not simulation.is_over and simulation.steps < max_steps:
         simulation.step(policy.act(simulation.observation()))
-        if on_step is not None:
-            on_step(simulation.steps)
     return EpisodeResult(
         q_score=simulation.q_score,
         success=simulation.is_over,

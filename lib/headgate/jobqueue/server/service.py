@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from starlette.requests import ClientDisconnect, Request
 
 from headgate.core import Clock, SystemClock
+from headgate.core.tasks import first_ended
 from headgate.jobqueue.errors import TokenEndedError, TooManyOpenError
 from headgate.jobqueue.server.bodies import LargeBodies
 from headgate.jobqueue.server.metrics import Metrics
@@ -49,21 +50,17 @@ class LongPolls:
             ClientDisconnect: the client is gone; `standing` was cancelled.
         """
         waiting = asyncio.ensure_future(standing)
-        gone = asyncio.ensure_future(_gone(request))
         self._waiting.add(waiting)
         if self._is_closed:
             waiting.cancel()
         try:
-            await asyncio.wait((waiting, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not waiting.done():
-                raise ClientDisconnect
-            return None if waiting.cancelled() else waiting.result()
+            # Both are ended before the request is: whoever cancels a writer's waiter must let it leave its line.
+            async with first_ended(waiting, _gone(request)):
+                if not waiting.done():
+                    raise ClientDisconnect
+                return None if waiting.cancelled() else waiting.result()
         finally:
             self._waiting.discard(waiting)
-            waiting.cancel()
-            gone.cancel()
-            # Both are ended before the request is: whoever cancels a writer's waiter must let it leave its line.
-            await asyncio.gather(waiting, gone, return_exceptions=True)
 
     def close(self) -> None:
         """Let nobody stand in line any more: those who do are answered that their turn has not come."""

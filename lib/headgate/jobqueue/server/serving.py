@@ -20,6 +20,7 @@ from headgate.core import SystemClock
 from headgate.core.audit import record_change
 from headgate.core.errors import HeadgateError
 from headgate.core.events import Emit
+from headgate.core.tasks import cancelled
 from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.generator.exchange import Imports
 from headgate.jobqueue.job import JobState
@@ -120,10 +121,8 @@ async def _working(service: Service) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        for task in background:
-            task.cancel()
         service.long_polls.close()
-        await asyncio.gather(*background, return_exceptions=True)
+        await cancelled(*background)
 
 
 def _watched(running: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final, Never
 
+from headgate.core.errors import some_of
 from headgate.jobqueue.errors import StaleLeaseError, TokenEndedError
 from headgate.jobqueue.job import Job
 from headgate.jobqueue.ledger import Ledger
@@ -135,8 +136,7 @@ def _note(call: Call, jobs: tuple[Job, ...]) -> None:
 
 def named(job_ids: list[str]) -> str:
     """Return some of the jobs for a record, and how many more there are."""
-    more = f" and {len(job_ids) - 5} more" if len(job_ids) > 5 else ""
-    return f"job {', '.join(map(repr, job_ids[:5]))}{more}"
+    return f"job {some_of(list(map(repr, job_ids)), 5)}"
 
 
 def _take_back(ledger: Ledger, jobs: tuple[Job, ...], at: Instant, reason: str) -> None:

@@ -19,7 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.core import Clock, SystemClock, redacted
+from headgate.core import SystemClock, redacted
 from headgate.core.errors import InvalidInputError
 from headgate.durable.locks import temporary_folder
 from headgate.jobqueue.errors import ResultRefusedError, StaleLeaseError
@@ -95,9 +95,9 @@ class CommandJobs:
     that a job carries may write none: its exit status and the end of its output are its result.
     """
 
-    def __init__(self, rules: CommandRules, clock: Clock | None = None) -> None:
+    def __init__(self, rules: CommandRules) -> None:
         self._rules = rules
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
 
     async def __call__(self, job: HeldJob) -> None:
         """Run the command for a job, and tell the server what came of it."""

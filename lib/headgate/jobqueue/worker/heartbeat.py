@@ -9,6 +9,7 @@ from typing import Final
 
 from headgate.core import Clock
 from headgate.core.errors import HeadgateError
+from headgate.core.tasks import first_ended
 from headgate.jobqueue.wire import RenewalOut
 from headgate.jobqueue.worker.client import JobQueueClient
 from headgate.jobqueue.worker.held_job import Failed, HeldJob, Stopped
@@ -97,11 +98,6 @@ class Heartbeat:
     async def _until(self, at: float | None, changed: asyncio.Event) -> None:
         """Return at a time, or as soon as the leases change."""
         changed.clear()
-        waiting: list[asyncio.Task[object]] = [asyncio.create_task(changed.wait())]
-        if at is not None:
-            waiting.append(asyncio.create_task(self._clock.sleep(max(0.0, at - self._clock.monotonic()))))
-        try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in waiting:
-                task.cancel()
+        until = [] if at is None else [self._clock.sleep(max(0.0, at - self._clock.monotonic()))]
+        async with first_ended(changed.wait(), *until):
+            return

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.core.errors import HeadgateError, InvalidInputError
+from headgate.core.tasks import cancelled, first_ended
 from headgate.jobqueue.errors import JobQueueError, NoServerError, NotInAJobError
 from headgate.jobqueue.reserved_server import RESOURCE_VARIABLES, ReservedServer, server_in
 from headgate.jobqueue.worker.held_job import HeldJob, Stopped
@@ -145,9 +146,7 @@ async def reservation_socket(job: HeldJob, path: Path) -> AsyncIterator[Path]:
         yield path
     finally:
         server.close()
-        for visit in visits:
-            visit.cancel()
-        await asyncio.gather(*visits, return_exceptions=True)
+        await cancelled(*visits)
 
 
 async def _talk(
@@ -157,17 +156,10 @@ async def _talk(
         question = json.loads(await reader.readline() or b"null")
         if not isinstance(question, dict):
             return
-        answering = asyncio.create_task(_answer(job, one_at_a_time, question))
-        gone = asyncio.create_task(reader.read(1))
-        try:
-            await asyncio.wait((answering, gone), return_when=asyncio.FIRST_COMPLETED)
+        async with first_ended(_answer(job, one_at_a_time, question), reader.read(1)) as (answering, _):
             if answering.done():
                 writer.write(json.dumps(answering.result()).encode() + b"\n")
                 await writer.drain()
-        finally:
-            answering.cancel()
-            gone.cancel()
-            await asyncio.gather(answering, gone, return_exceptions=True)
     except (OSError, ValueError) as error:
         _log.info("Job %s: what its command asked cannot be answered: %s", job.id, error)
     finally:

@@ -10,13 +10,12 @@ import platform
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 import headgate
-from headgate.core import Clock, SystemClock
+from headgate.core import Clock, SystemClock, iso_text
 from headgate.core.errors import InvalidInputError
 from headgate.durable.files import flush_folder, linked, written_beside
 from headgate.durable.locks import folder_locked
@@ -212,11 +211,7 @@ def provenance(job: HeldJob, versions: Mapping[str, str], clock: Clock) -> dict[
         "server": None
         if server is None
         else {"resource_id": server.resource_id, "host": server.host, "port": server.port, "epoch": server.epoch},
-        "claimed_at": None if spec.claimed_at is None else _when(spec.claimed_at),
-        "written_at": _when(clock.wall()),
+        "claimed_at": None if spec.claimed_at is None else iso_text(spec.claimed_at),
+        "written_at": iso_text(clock.wall()),
         "versions": {"headgate": headgate.__version__, "python": platform.python_version(), **versions},
     }
-
-
-def _when(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")

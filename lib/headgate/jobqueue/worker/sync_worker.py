@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Self
 
-from headgate.jobqueue.blocking import BlockingFacade, LoopThread, blocking
+from headgate.jobqueue.blocking import BlockingFacade, blocking
 from headgate.jobqueue.errors import LeaseLost
 from headgate.jobqueue.reserved_server import ReservedServer
 from headgate.jobqueue.worker.client import JobQueueClient
@@ -19,6 +19,7 @@ from headgate.jobqueue.worker.held_job import ClaimedWork, HeldJob, may_pass
 from headgate.jobqueue.worker.requests import QueueAddress
 from headgate.jobqueue.worker.results import publish
 from headgate.jobqueue.worker.worker import TERMINATED, Worker, quota_of
+from headgate.net.event_loop import LoopThread
 
 
 class Interrupts:

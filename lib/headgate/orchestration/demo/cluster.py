@@ -55,7 +55,7 @@ _UP_S: Final = 60.0
 _INTERRUPTED: Final = 130
 
 
-async def run_cluster_demo(folder: Path, console: Console | None = None) -> int:
+async def run_cluster_demo(folder: Path) -> int:
     """Run it and return its exit status: 0 when every sample that was due is stored once, 130 when interrupted.
 
     Whatever ends it, no process is left behind.
@@ -63,7 +63,7 @@ async def run_cluster_demo(folder: Path, console: Console | None = None) -> int:
     Raises:
         HeadgateError: if a part of it cannot be started, or it is not done within ten minutes.
     """
-    demo = _ClusterDemo(folder, console or Console())
+    demo = _ClusterDemo(folder)
     with cancelled_by_signals():
         try:
             async with asyncio.timeout(_LONGEST_S):
@@ -79,9 +79,9 @@ async def run_cluster_demo(folder: Path, console: Console | None = None) -> int:
 class _ClusterDemo:
     """One run of it. Implements `Sink`, for both of its campaigns."""
 
-    def __init__(self, folder: Path, console: Console) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder.absolute()
-        self._console = console
+        self._console = Console()
         self._began, self._began_at = time.time(), time.monotonic()
         self._campaign = f"cluster-{self._began:.0f}"  # samples of an earlier demo are not this one's
         self._counts: dict[str, int] = {}

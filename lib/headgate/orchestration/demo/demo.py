@@ -125,11 +125,6 @@ def faults(window_s: float) -> FaultPlan:
     )
 
 
-def endpoint_options() -> dict[str, Any]:
-    """Return the request options of the baselines."""
-    return {TASK_HEADER_OPTION: True}
-
-
 def window_parameters(
     choices: DemoChoices, environment: str, environ: Mapping[str, str] = os.environ
 ) -> dict[str, Any]:
@@ -329,7 +324,7 @@ _INTERRUPTED: Final = 130
 _QUERY: Final = "select model, environment, avg(score), count(*) from samples group by all order by all"
 
 
-async def run_demo(choices: DemoChoices, console: Console | None = None) -> int:
+async def run_demo(choices: DemoChoices) -> int:
     """Run the demo and return its exit status: 0 when it reached its goal, 130 when it was interrupted.
 
     Whatever ends it, no process, lock or sample is left behind.
@@ -337,7 +332,7 @@ async def run_demo(choices: DemoChoices, console: Console | None = None) -> int:
     Raises:
         HeadgateError: if a part of it cannot be started, or a flow run failed.
     """
-    console = console or Console()
+    console = Console()
     with cancelled_by_signals():
         try:
             return await _Demo(choices, console).run()
@@ -423,7 +418,7 @@ class _Demo:
         if self._choices.roster is not None:
             await ModelRoster(location=str(self._choices.roster.absolute())).asave(BLOCK, overwrite=True)
         elif self._choices.uses_baselines():
-            endpoint = ModelEndpoint(base_url=base_url, options=endpoint_options(), max_parallel=16)
+            endpoint = ModelEndpoint(base_url=base_url, options={TASK_HEADER_OPTION: True}, max_parallel=16)
             await endpoint.asave(BLOCK, overwrite=True)
             entries = [RosterEntry(name=name, served_name=served, endpoint=BLOCK) for name, served in MODELS.items()]
             await ModelRoster(models=entries).asave(BLOCK, overwrite=True)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from headgate.core import Serving
+from headgate.core.errors import some_of
 from headgate.elastic import ElasticConfig
 from headgate.elastic.service import EnginesAtHand
 from headgate.orchestration.elastic.forms import launched_engines
@@ -82,8 +83,7 @@ async def _ahead(placement: Placement, pool: str, workers: Sequence[str]) -> str
     requests = await asyncio.to_thread(placement.requests, pool)
     others = [view for view in requests if view.stage in _BEFORE and view.labels.get("worker") not in workers]
     others.sort(key=lambda view: -view.priority)
-    more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
-    return ", ".join(_name(view) for view in others[:_NAMED]) + more
+    return some_of([_name(view) for view in others], _NAMED)
 
 
 def _name(view: WorkView) -> str:

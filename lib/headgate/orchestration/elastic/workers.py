@@ -15,7 +15,7 @@ from typing import Any, Final
 from ray import cloudpickle
 from ray.exceptions import ActorDiedError, RayActorError
 
-from headgate.core import Clock, SystemClock
+from headgate.core import SystemClock
 from headgate.elastic import ElasticConfig, EngineError, EngineLoad, InvalidElasticError
 from headgate.elastic.engines import Engine, EngineAnswer, EngineFacts, Outgoing, RayActorEngine
 from headgate.orchestration.elastic.forms import ActorEngines, WorkerPlacement, checked_actors, checked_placement
@@ -49,7 +49,6 @@ class PlacedActorEngine:
         *,
         models: Sequence[str] = (),
         slots: int | None = None,
-        clock: Clock | None = None,
     ) -> None:
         self._name = name
         self._order = order
@@ -57,7 +56,7 @@ class PlacedActorEngine:
         self._config = config
         self._models = tuple(models)
         self._slots = slots
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._handle: Any = None
         self._actor: RayActorEngine | None = None
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from blocks import RayCluster, loaded_block
 from headgate.core.errors import HeadgateError
+from headgate.core.tasks import beside
 from headgate.orchestration.artifacts import markdown_table, publish
 from headgate.orchestration.pages import figures_markdown
 from headgate.orchestration.placement.pool_leases import PoolLeases, open_pool_leases
@@ -77,14 +78,11 @@ async def _running(
         await stop.event.wait()
         runner.cancel_all()
 
-    cancelling = asyncio.create_task(cancelled())
     runner.__enter__()
     try:
-        async with heeding(stop):
+        async with beside(cancelled()), heeding(stop):
             yield
     finally:
-        cancelling.cancel()
-        await asyncio.wait([cancelling])
         runner.cancel_all()
         await asyncio.to_thread(runner.join)
         with suppress(HeadgateError):  # a ledger that is away now keeps its costs; how the run ends does not change

@@ -172,10 +172,6 @@ class RoleFolder:
         """Return the last checkpoint of a role."""
         return _read(self.path / "states" / role)
 
-    def keep_state(self, role: str, state: bytes) -> None:
-        """Replace a role's checkpoint."""
-        write_whole({self.path / "states" / role: state})
-
 
 def prefix_of(round_number: int) -> str:
     """Return how the names of a round's batches begin."""

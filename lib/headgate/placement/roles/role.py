@@ -77,7 +77,7 @@ class Role(ABC):
     def step(self) -> bool:
         """Do the smallest piece of work, leave a checkpoint, and tell whether there is more."""
         goes_on = self._work()
-        self.folder.keep_state(self.name, as_json(self._state()))
+        write_whole({self.folder.path / "states" / self.name: as_json(self._state())})
         return goes_on
 
     @abstractmethod

@@ -9,6 +9,7 @@ from typing import Final
 
 from headgate.core import until_set
 from headgate.core.errors import JournalError
+from headgate.core.tasks import cancelled
 from headgate.placement.amounts import NOTHING, Amounts
 from headgate.placement.ledger import PlacementLedger
 from headgate.placement.pool import GroupState
@@ -37,7 +38,7 @@ class Reconciler:
         self._steps = steps
         self._executor = executor
         self._orphans: dict[str, int] = {}
-        self._soon = asyncio.Event()
+        self.soon = asyncio.Event()  # something in the cluster has failed: it is looked at now
         self._looking: asyncio.Task[None] | None = None
         self._removing: asyncio.Task[None] | None = None
 
@@ -80,10 +81,6 @@ class Reconciler:
         self._steps.do(act)
         self._looking = asyncio.get_running_loop().create_task(self._look_on())
 
-    def soon(self) -> None:
-        """Have the cluster looked at now: something in it has failed."""
-        self._soon.set()
-
     async def look_at_nodes(self) -> None:
         """Tell the ledger which nodes there are now, if they are others than it knows."""
         nodes = await self._executor.nodes(ours(self._steps.ledger))
@@ -92,16 +89,13 @@ class Reconciler:
 
     async def close(self) -> None:
         """End; legal twice."""
-        tasks = [task for task in (self._looking, self._removing) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(*(task for task in (self._looking, self._removing) if task is not None))
 
     async def _look_on(self) -> None:
         turn = 0
         while True:
-            await until_set(self._soon, LOOK_S)
-            self._soon.clear()
+            await until_set(self.soon, LOOK_S)
+            self.soon.clear()
             turn += 1
             try:
                 await self.look_at_nodes()

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 from headgate.core import Clock
 from headgate.core.errors import JournalError
+from headgate.core.tasks import cancelled
 from headgate.placement.outbox import Command, CreateGroup, RemoveGroup, StartWork, StopWork
 from headgate.placement.service.journal import Writes
 from headgate.placement.service.protocol import Executor, GroupFailedError, Running, Stopped
@@ -63,10 +64,7 @@ class Supervisor:
 
     async def close(self) -> None:
         """Let go of everything; work goes on in the cluster."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(*self._tasks)
 
     def _go(self, carrying: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(carrying)
@@ -85,7 +83,7 @@ class Supervisor:
             nodes = await self._executor.create_group(command)
         except Exception as error:  # noqa: BLE001 - reported to the ledger, which tries again later
             why = _told(error, f"group {group_id} was not made")
-            self._reconciler.soon()
+            self._reconciler.soon.set()
             self._steps.do(lambda ledger, now: ledger.group_failed(group_id, epoch, why, now))
         else:
             self._steps.do(lambda ledger, now: ledger.group_created(group_id, epoch, nodes, now))
@@ -190,7 +188,7 @@ class Supervisor:
             raise  # the service ends
         except Exception as error:  # noqa: BLE001 - the cluster does not answer: looked at again soon
             _told(error, "the nodes could not be read")
-            self._reconciler.soon()
+            self._reconciler.soon.set()
 
     async def check_group(self, group_id: str) -> None:
         """Tell the ledger when a group has vanished from the cluster."""

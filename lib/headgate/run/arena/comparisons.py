@@ -93,7 +93,7 @@ class AgainstModel:
         self._answers = answers
         self._rubric = rubric
         self._base = base
-        self._spec = EnvironmentSpec(
+        self.spec = EnvironmentSpec(
             name=comparison_environment(name, against),
             summary=f"Answers in {name} beside those of {against}",
             daily_rate=1.0,
@@ -101,11 +101,6 @@ class AgainstModel:
             reply_chars=100_000_000,
             needs_judge=True,
         )
-
-    @property
-    def spec(self) -> EnvironmentSpec:
-        """What is known of it without running it."""
-        return self._spec
 
     async def open(self, index: int, seed: int) -> _Episode:
         """Begin the comparison of both answers to task `index`."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Final
 
 from headgate.config import Settings, value_for
-from headgate.core import DAY_S, NO_SPENDING, ChatReply, Clock, Model, ModelBudget, Prices, Sample, Spending
+from headgate.core import DAY_S, NO_SPENDING, ChatReply, Clock, Model, ModelBudget, Prices, Sample, Spending, utc_text
 from headgate.core.errors import InvalidRosterError
 from headgate.core.events import DailyBudgetFreed, DailyBudgetSpent, Emit, PriceMissing, UsageMissing
 from headgate.core.status import BudgetStatus
@@ -30,8 +29,7 @@ def used_up(alias: str, exhausted: Exhausted) -> str:
     )
     if exhausted.until is None:
         return used
-    at = datetime.fromtimestamp(exhausted.until, UTC)
-    return f"{used}, goes on at {at:%Y-%m-%d %H:%M} UTC"
+    return f"{used}, goes on at {utc_text(exhausted.until)}"
 
 
 def too_large(alias: str, exhausted: Exhausted) -> str:
@@ -72,7 +70,8 @@ class Budgets:
         self._monotonic = clock.monotonic
         self._epoch_offset = clock.wall() - clock.monotonic()
         self._accounts: dict[str, Account] = {}
-        self._own_only: set[str] = set()
+        self.own_only: set[str] = set()
+        """Aliases that the settings' budgets do not hold for: a judge is no sampled model."""
         self._past: dict[str, list[PastSpending]] = {}
         self._news: dict[str, dict[float, Spending]] = {}
         self._shared: SharedBudgets | None = None
@@ -85,10 +84,6 @@ class Budgets:
         return self._monotonic() + self._epoch_offset
 
     # Models.
-
-    def own_only(self, alias: str) -> None:
-        """Let only a model's own budget hold for it, and not the settings': a judge is no sampled model."""
-        self._own_only.add(alias)
 
     def remember(self, past: Iterable[PastSpending]) -> None:
         """Know what samples of the last 24 h took, also of models yet to come; to be called before `share`."""
@@ -164,7 +159,7 @@ class Budgets:
 
     def register(self, model: Model) -> None:
         """Keep an account for a model, or take over what has changed of its budget."""
-        budget = model.budget if model.key in self._own_only else with_settings(model.budget, self._settings)
+        budget = model.budget if model.key in self.own_only else with_settings(model.budget, self._settings)
         budget = replace(budget, price=self.prices.of(model))
         account = self._accounts.get(model.key)
         if account is None:
@@ -219,7 +214,7 @@ class Budgets:
             return known
         budget, settings = account.budget, self._settings
         limits = SampleLimits(budget.sample_tokens, budget.sample_completion_tokens, budget.sample_time_s)
-        if account.alias not in self._own_only:
+        if account.alias not in self.own_only:
             limits = limits.and_also(
                 SampleLimits(
                     value_for(settings.sample_tokens, environment),

@@ -44,7 +44,7 @@ from inspect_ai.model import (
 )
 from inspect_ai.scorer import Score, value_to_float
 
-from headgate.core import Sample, checked_name, errors, redacted, task_id_of
+from headgate.core import Sample, checked_name, errors, iso_text, redacted, task_id_of
 from headgate.statistics import clustered_mean
 from headgate.storage.exchange.formats import Words, conversation_of, is_one_log, kind_of_error, messages_of
 from headgate.storage.exchange.windows import Plan, Window
@@ -109,7 +109,7 @@ def log_of(samples: Sequence[Sample], model: str, window: Window, chosen: Chosen
     spec = EvalSpec.model_validate({
         "eval_id": _digest("eval", name, *(s.task_id for s in ordered)),
         "run_id": _digest("run", *(s.task_id for s in ordered)),
-        "created": _iso(started),
+        "created": iso_text(started),
         "task": window.environment,
         "task_id": _digest("task", name, *(str(value) for value in chosen.bounds)),
         "task_display_name": window.environment,  # else inspect_ai shows what follows a slash only
@@ -123,7 +123,7 @@ def log_of(samples: Sequence[Sample], model: str, window: Window, chosen: Chosen
     log = EvalLog(
         status="success",
         eval=spec,
-        stats=EvalStats(started_at=_iso(started), completed_at=_iso(ended), model_usage={model: usage}),
+        stats=EvalStats(started_at=iso_text(started), completed_at=iso_text(ended), model_usage={model: usage}),
         samples=[sample_of(sample, epoch) for sample, epoch in zip(ordered, epochs, strict=True)],
     )
     recompute_metrics(log)
@@ -159,8 +159,8 @@ def sample_of(sample: Sample, epoch: int) -> EvalSample:
         scores={SCORER: score} if score is not None else None,
         metadata=_metadata(sample, words),
         model_usage={sample.model: usage},
-        started_at=_iso(sample.started_at),
-        completed_at=_iso(sample.finished_at),
+        started_at=iso_text(sample.started_at),
+        completed_at=iso_text(sample.finished_at),
         total_time=sample.latency_s,
         working_time=max(0.0, sample.latency_s - sample.request_wait_s),
         uuid=_digest("sample", sample.task_id),
@@ -238,10 +238,6 @@ def _file_name(log: EvalLog) -> str:
 def _digest(*parts: str) -> str:
     """Return an id of 22 letters and digits, as inspect_ai's are; equal parts give equal ids."""
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=11).hexdigest()
-
-
-def _iso(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
 
 
 _NOT_NEEDED: Final = {"store", "events", "timelines", "events_data"}

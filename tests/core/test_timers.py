@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.sampling import TimerHeap
+from headgate.core import TimerHeap
 
 keys = st.sampled_from("abcde")
 changes = st.lists(st.tuples(keys, st.one_of(st.none(), st.integers(0, 20).map(float))), max_size=60)
@@ -28,6 +28,10 @@ def test_what_is_due_comes_once_in_the_order_of_its_last_time(
     assert [plain[key] for key in due] == wanted
     assert len(set(due)) == len(due)
     assert sorted(timers.keys()) == sorted(set(plain) - set(due))
+    passed = timers.pop_passed(15.0)
+    assert {plain[key] for key in passed} == {at for key, at in plain.items() if key not in due and at < 15}
+    assert len(timers) == len(plain) - len(due) - len(passed)
+    timers.validate()
 
 
 def test_a_key_that_came_due_may_be_set_again_to_the_same_time() -> None:
@@ -51,3 +55,40 @@ def test_a_few_at_a_time_and_none_left_out() -> None:
         assert len(some) <= 256
         taken += some
     assert len(taken) == len(set(taken)) == 1_000
+
+
+def test_a_deadline_that_is_reached_has_not_passed() -> None:
+    deadlines = TimerHeap()
+    deadlines.set("a", 5.0)
+    assert deadlines.pop_passed(5.0) == []
+    assert deadlines.pop_passed(5.1) == ["a"]
+    assert deadlines.pop_passed(9.0) == []
+
+
+def test_a_deadline_moved_to_an_earlier_moment_is_met_there() -> None:
+    deadlines = TimerHeap()
+    deadlines.set("a", 50.0)
+    deadlines.set("a", 5.0)
+    assert deadlines.next_at() == 5.0
+    assert deadlines.pop_passed(6.0) == ["a"]
+    assert deadlines.next_at() is None
+
+
+def test_heartbeats_of_many_keys_leave_one_entry_each() -> None:
+    deadlines = TimerHeap()
+    for now in range(50):
+        for key in range(100):
+            deadlines.set(str(key), now + 30.0)
+    assert len(deadlines._heap) == 100
+    assert deadlines.next_at() == 79.0
+    assert len(deadlines._heap) == 100
+
+
+def test_long_deadlines_that_are_dropped_leave_nothing_behind() -> None:
+    deadlines = TimerHeap()
+    deadlines.set("soon", 10.0)
+    for key in range(10_000):
+        deadlines.set(str(key), 3_600.0)
+        deadlines.set(str(key), None)
+    assert deadlines.next_at() == 10.0
+    assert len(deadlines._heap) < 200
