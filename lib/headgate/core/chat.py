@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from headgate.core.rates import RateNote
@@ -11,7 +10,7 @@ from headgate.core.record import record
 from headgate.core.sample import ErrorKind
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Message:
     """One message of a conversation."""
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from headgate.core import Chat, ChatError, ChatReply, ErrorKind, Message, record, redacted
 from headgate.core.errors import HostLostError
@@ -24,8 +23,6 @@ ANSWER_CHARS: Final = 1_000
 
 KEPT_CHARS: Final = 2_000
 """How much of a reply that is too long to be read stays in the conversation."""
-
-T = TypeVar("T")
 
 
 @record
@@ -101,16 +98,9 @@ class _Run:
     episode: Episode | None = None
     in_chat: bool = False
     messages: list[Message] = field(default_factory=list)
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    turns: int = 0
-    attempts: int = 0
-    request_wait_s: float = 0.0
-    served: tuple[str, str] = ("", "")
-    cached_tokens: int = 0
-    reasoning_tokens: int = 0
-    costs: list[int | None] = field(default_factory=list)
-    lane: str = "now"
+    replies: list[ChatReply] = field(default_factory=list)
+    lost_attempts: int = 0
+    lost_wait_s: float = 0.0
 
     def scored(self, score: Score) -> EpisodeResult:
         return self._result(score, None, None)
@@ -125,24 +115,26 @@ class _Run:
         return self._result(None, kind, error)
 
     def _result(self, score: Score | None, kind: ErrorKind | None, error: str | None) -> EpisodeResult:
+        replies = self.replies
+        named = [reply for reply in replies if reply.served_model or reply.system_fingerprint]
         return EpisodeResult(
             score=None if score is None else float(score.value),
             success=score is not None and score.success,
             why="" if score is None else redacted(storable(score.why)) + self._locks_note(),
             error_kind=kind,
             error=None if error is None else redacted(storable(error)),
-            prompt_tokens=self.prompt_tokens,
-            completion_tokens=self.completion_tokens,
-            turns=self.turns,
-            attempts=self.attempts,
-            request_wait_s=self.request_wait_s,
+            prompt_tokens=sum([reply.prompt_tokens for reply in replies]),
+            completion_tokens=sum([reply.completion_tokens for reply in replies]),
+            turns=len(replies),
+            attempts=self.lost_attempts + sum([reply.attempts for reply in replies]),
+            request_wait_s=self.lost_wait_s + sum([reply.wait_s for reply in replies]),
             messages=tuple(self.messages),
-            served_model=self.served[0],
-            system_fingerprint=self.served[1],
-            cached_tokens=self.cached_tokens,
-            reasoning_tokens=self.reasoning_tokens,
-            cost_micro=sum_of_known(self.costs),
-            lane=self.lane,
+            served_model=named[-1].served_model if named else "",
+            system_fingerprint=named[-1].system_fingerprint if named else "",
+            cached_tokens=sum([reply.cached_tokens for reply in replies]),
+            reasoning_tokens=sum([reply.reasoning_tokens for reply in replies]),
+            cost_micro=sum_of_known([reply.cost_micro for reply in replies]),
+            lane=next((reply.lane for reply in reversed(replies) if reply.lane != "now"), "now"),
             answer=None if score is None or score.answer is None else storable(score.answer[:ANSWER_CHARS]),
         )
 
@@ -151,44 +143,30 @@ class _Run:
         return f" (sandbox without {', '.join(open_locks)})" if open_locks else ""
 
     async def ask(self) -> str:
-        """Return the model's next reply, made storable, and book what it cost."""
+        """Return the model's next reply, made storable."""
         self.in_chat = True
         try:
             reply = await self.chat(tuple(self.messages))
         except ChatError as error:
             if error.reply is not None:
-                self._book(error.reply)
+                self.replies.append(error.reply)
                 self.messages.append(Message("assistant", storable(error.reply.text[:KEPT_CHARS])))
             else:
-                self.attempts += error.attempts
-                self.request_wait_s += error.wait_s
+                self.lost_attempts += error.attempts
+                self.lost_wait_s += error.wait_s
             raise
         self.in_chat = False
-        self._book(reply)
+        self.replies.append(reply)
         if len(reply.text) > self.spec.reply_chars:
             self.messages.append(Message("assistant", storable(reply.text[:KEPT_CHARS]) + "…"))
             limit = self.spec.reply_chars
             raise _UnreadableReplyError(f"the reply has {len(reply.text)} characters, at most {limit} are read")
-        text = storable(reply.text)
+        text = reply.text if reply.text.isascii() else storable(reply.text)
         self.messages.append(Message("assistant", text))
         return text
 
-    def say(self, messages: Sequence[Message]) -> None:
-        self.messages.extend(map(_storable, messages))
-
-    def _book(self, reply: ChatReply) -> None:
-        self.turns += 1
-        self.attempts += reply.attempts
-        self.prompt_tokens += reply.prompt_tokens
-        self.completion_tokens += reply.completion_tokens
-        self.request_wait_s += reply.wait_s
-        self.cached_tokens += reply.cached_tokens
-        self.reasoning_tokens += reply.reasoning_tokens
-        self.costs.append(reply.cost_micro)
-        if reply.lane != "now":
-            self.lane = reply.lane
-        if reply.served_model or reply.system_fingerprint:
-            self.served = (reply.served_model, reply.system_fingerprint)
+    def say(self, said: Episode | Continue, name: str) -> None:
+        self.messages.extend(map(_storable, _listed(said, name)))
 
 
 async def converse(environment: Environment, index: int, seed: int, chat: Chat, *, model: str = "") -> EpisodeResult:
@@ -247,8 +225,7 @@ def checked_score(score: Score) -> Score:
 async def _outcome(environment: Environment, index: int, seed: int, run: _Run) -> EpisodeResult:
     try:
         async with asyncio.timeout(run.spec.timeout_s) as deadline:
-            run.episode = await _guarded(partial(environment.open, index, seed))
-            end = await _exchanged(run.episode, run)
+            end = await _exchanged(environment, index, seed, run)
             return run.scored(end) if isinstance(end, Score) else run.for_judge(end.questions)
     except TimeoutError:
         if not deadline.expired():
@@ -264,26 +241,30 @@ async def _outcome(environment: Environment, index: int, seed: int, run: _Run) -
         return run.unscored(error.kind, str(error))
 
 
-async def _exchanged(episode: Episode, run: _Run) -> Score | ForJudge:
-    run.say(_listed(episode, "opening"))
+async def _exchanged(environment: Environment, index: int, seed: int, run: _Run) -> Score | ForJudge:
+    """Return how an episode ends. One level of calls for all of a turn: each is gone through whenever it is woken."""
+    try:
+        run.episode = episode = await environment.open(index, seed)
+    except BaseException as error:
+        _blame(error)
+        raise
+    run.say(episode, "opening")
     for _ in range(run.spec.max_rounds):
-        answer = await _answered(episode, await run.ask())
+        reply = await run.ask()
+        try:
+            answer = await episode.answer(reply)
+        except BaseException as error:
+            _blame(error)
+            raise
         if isinstance(answer, Continue):
-            run.say(_listed(answer, "messages"))
+            run.say(answer, "messages")
         elif isinstance(answer, Score):
-            return answer
-        else:
+            return _checked(answer)
+        elif isinstance(answer, ForJudge):
             return _askable(answer, run.spec)
+        else:
+            raise _FaultError(f"it answered {type(answer).__name__}, neither Continue, Score nor ForJudge")
     raise _FaultError(f"it gave no score after max_rounds={run.spec.max_rounds} replies")
-
-
-async def _answered(episode: Episode, reply: str) -> Continue | Score | ForJudge:
-    answer = await _guarded(partial(episode.answer, reply))
-    if isinstance(answer, Score):
-        return _checked(answer)
-    if isinstance(answer, Continue | ForJudge):
-        return answer
-    raise _FaultError(f"it answered {type(answer).__name__}, neither Continue, Score nor ForJudge")
 
 
 def _askable(answer: ForJudge, spec: EnvironmentSpec) -> ForJudge:
@@ -299,6 +280,8 @@ def _askable(answer: ForJudge, spec: EnvironmentSpec) -> ForJudge:
 def _storable(message: Message) -> Message:
     if not isinstance(message, Message) or not isinstance(message.content, str):
         raise _FaultError(f"it said {message!r:.80}, not a Message with text")
+    if message.content.isascii():
+        return message
     text = storable(message.content)
     return message if text is message.content else Message(message.role, text)
 
@@ -308,26 +291,22 @@ def _listed(said: Episode | Continue | ForJudge, name: str) -> tuple[Any, ...]:
     try:
         return tuple(getattr(said, name))
     except Exception as error:
-        raise _fault_of(error) from error
-
-
-async def _guarded(call: Callable[[], Awaitable[T]]) -> T:
-    """Return what the environment's `call` gives; everything that it raises becomes its fault."""
-    try:
-        return await call()
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        raise _FaultError("it cancelled itself") from error
-    except HostLostError:
+        _blame(error)
         raise
-    except Exception as error:
-        raise _fault_of(error) from error
 
 
-def _fault_of(error: Exception) -> _FaultError:
-    return _FaultError(f"{type(error).__name__}: {error}")
+def _blame(error: BaseException) -> None:
+    """Return where the environment is not to blame for what a call of it raised.
+
+    Raises:
+        _FaultError: where it is.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        if task is None or not task.cancelling():
+            raise _FaultError("it cancelled itself") from error
+    elif isinstance(error, Exception) and not isinstance(error, HostLostError):
+        raise _FaultError(f"{type(error).__name__}: {error}") from error
 
 
 def _checked(score: Score) -> Score:
