@@ -102,45 +102,43 @@ class _Run:
     lost_attempts: int = 0
     lost_wait_s: float = 0.0
 
-    def scored(self, score: Score) -> EpisodeResult:
-        return self._result(score, None, None)
-
-    def for_judge(self, questions: tuple[tuple[Message, ...], ...]) -> EpisodeResult:
-        return replace(self._result(None, None, None), questions=questions)
-
     def bad_answer(self, reason: str, kind: ErrorKind = ErrorKind.BAD_ANSWER) -> EpisodeResult:
-        return self._result(Score(0.0, success=False, why=reason), kind, reason)
+        return self.result(Score(0.0, success=False, why=reason), kind, reason)
 
-    def unscored(self, kind: ErrorKind, error: str) -> EpisodeResult:
-        return self._result(None, kind, error)
-
-    def _result(self, score: Score | None, kind: ErrorKind | None, error: str | None) -> EpisodeResult:
-        replies = self.replies
-        named = [reply for reply in replies if reply.served_model or reply.system_fingerprint]
+    def result(self, end: Score | ForJudge | None, kind: ErrorKind | None = None, error: str = "") -> EpisodeResult:
+        score = end if isinstance(end, Score) else None
+        open_locks = SANDBOX.not_held if self.spec.runs_programs else ()
+        note = f" (sandbox without {', '.join(open_locks)})" if open_locks else ""
+        prompt = completion = cached = reasoning = 0
+        attempts, wait_s, lane, served = self.lost_attempts, self.lost_wait_s, "now", ("", "")
+        for reply in self.replies:
+            prompt, completion = prompt + reply.prompt_tokens, completion + reply.completion_tokens
+            cached, reasoning = cached + reply.cached_tokens, reasoning + reply.reasoning_tokens
+            attempts, wait_s = attempts + reply.attempts, wait_s + reply.wait_s
+            lane = reply.lane if reply.lane != "now" else lane
+            if reply.served_model or reply.system_fingerprint:
+                served = (reply.served_model, reply.system_fingerprint)
         return EpisodeResult(
             score=None if score is None else float(score.value),
             success=score is not None and score.success,
-            why="" if score is None else redacted(storable(score.why)) + self._locks_note(),
+            why="" if score is None else redacted(storable(score.why)) + note,
             error_kind=kind,
-            error=None if error is None else redacted(storable(error)),
-            prompt_tokens=sum([reply.prompt_tokens for reply in replies]),
-            completion_tokens=sum([reply.completion_tokens for reply in replies]),
-            turns=len(replies),
-            attempts=self.lost_attempts + sum([reply.attempts for reply in replies]),
-            request_wait_s=self.lost_wait_s + sum([reply.wait_s for reply in replies]),
+            error=None if kind is None else redacted(storable(error)),
+            prompt_tokens=prompt,
+            completion_tokens=completion,
+            turns=len(self.replies),
+            attempts=attempts,
+            request_wait_s=wait_s,
             messages=tuple(self.messages),
-            served_model=named[-1].served_model if named else "",
-            system_fingerprint=named[-1].system_fingerprint if named else "",
-            cached_tokens=sum([reply.cached_tokens for reply in replies]),
-            reasoning_tokens=sum([reply.reasoning_tokens for reply in replies]),
-            cost_micro=sum_of_known([reply.cost_micro for reply in replies]),
-            lane=next((reply.lane for reply in reversed(replies) if reply.lane != "now"), "now"),
+            questions=end.questions if isinstance(end, ForJudge) else (),
+            served_model=served[0],
+            system_fingerprint=served[1],
+            cached_tokens=cached,
+            reasoning_tokens=reasoning,
+            cost_micro=sum_of_known([reply.cost_micro for reply in self.replies]),
+            lane=lane,
             answer=None if score is None or score.answer is None else storable(score.answer[:ANSWER_CHARS]),
         )
-
-    def _locks_note(self) -> str:
-        open_locks = SANDBOX.not_held if self.spec.runs_programs else ()
-        return f" (sandbox without {', '.join(open_locks)})" if open_locks else ""
 
     async def ask(self) -> str:
         """Return the model's next reply, made storable."""
@@ -157,9 +155,8 @@ class _Run:
             raise
         self.in_chat = False
         self.replies.append(reply)
-        if len(reply.text) > self.spec.reply_chars:
+        if len(reply.text) > (limit := self.spec.reply_chars):
             self.messages.append(Message("assistant", storable(reply.text[:KEPT_CHARS]) + "…"))
-            limit = self.spec.reply_chars
             raise _UnreadableReplyError(f"the reply has {len(reply.text)} characters, at most {limit} are read")
         text = reply.text if reply.text.isascii() else storable(reply.text)
         self.messages.append(Message("assistant", text))
@@ -225,20 +222,19 @@ def checked_score(score: Score) -> Score:
 async def _outcome(environment: Environment, index: int, seed: int, run: _Run) -> EpisodeResult:
     try:
         async with asyncio.timeout(run.spec.timeout_s) as deadline:
-            end = await _exchanged(environment, index, seed, run)
-            return run.scored(end) if isinstance(end, Score) else run.for_judge(end.questions)
+            return run.result(await _exchanged(environment, index, seed, run))
     except TimeoutError:
         if not deadline.expired():
             raise
         return _timed_out(run)
     except _FaultError as fault:
-        return run.unscored(ErrorKind.ENVIRONMENT, str(fault))
+        return run.result(None, ErrorKind.ENVIRONMENT, str(fault))
     except _UnreadableReplyError as refused:
         return run.bad_answer(str(refused))
     except ChatError as error:
         if error.kind.is_scored:
             return run.bad_answer(str(error), error.kind)
-        return run.unscored(error.kind, str(error))
+        return run.result(None, error.kind, str(error))
 
 
 async def _exchanged(environment: Environment, index: int, seed: int, run: _Run) -> Score | ForJudge:
@@ -327,7 +323,6 @@ async def _closed(episode: Episode) -> str | None:
 
 
 def _timed_out(run: _Run) -> EpisodeResult:
+    kind, who = (ErrorKind.PROVIDER_TIMEOUT, "model") if run.in_chat else (ErrorKind.ENVIRONMENT, "environment")
     limit = f"the episode took longer than timeout_s={run.spec.timeout_s:g}"
-    if run.in_chat:
-        return run.unscored(ErrorKind.PROVIDER_TIMEOUT, f"{limit}; the model had not answered")
-    return run.unscored(ErrorKind.ENVIRONMENT, f"{limit}; the environment had not answered")
+    return run.result(None, kind, f"{limit}; the {who} had not answered")
