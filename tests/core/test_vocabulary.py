@@ -32,6 +32,13 @@ def test_a_request_names_the_model_as_its_endpoint_does() -> None:
     assert Model("acme/small", served_name="small-7b").request_name == "small-7b"
 
 
+def test_a_reply_that_is_booked_keeps_everything_that_its_endpoint_said() -> None:
+    values = {field.name: number for number, field in enumerate(dataclasses.fields(ChatReply), start=1)}
+    reply = ChatReply(**values)  # type: ignore[arg-type]
+    booked = reply.booked(0.5, 101, 102)
+    assert dataclasses.asdict(booked) == values | {"wait_s": 0.5, "attempts": 101, "cost_micro": 102}
+
+
 def test_a_bad_key_a_failing_service_and_a_refused_connection_are_service_errors_and_nothing_else() -> None:
     assert {kind for kind in ErrorKind if kind.is_service_error} == {
         ErrorKind.AUTH,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from headgate.core import Chat, ChatError, ChatReply, ErrorKind, Message, record, redacted
 from headgate.core.errors import HostLostError
@@ -24,8 +23,6 @@ ANSWER_CHARS: Final = 1_000
 
 KEPT_CHARS: Final = 2_000
 """How much of a reply that is too long to be read stays in the conversation."""
-
-T = TypeVar("T")
 
 
 @record
@@ -101,91 +98,72 @@ class _Run:
     episode: Episode | None = None
     in_chat: bool = False
     messages: list[Message] = field(default_factory=list)
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    turns: int = 0
-    attempts: int = 0
-    request_wait_s: float = 0.0
-    served: tuple[str, str] = ("", "")
-    cached_tokens: int = 0
-    reasoning_tokens: int = 0
-    costs: list[int | None] = field(default_factory=list)
-    lane: str = "now"
-
-    def scored(self, score: Score | None) -> EpisodeResult:
-        return self._result(score, None, None)
+    replies: list[ChatReply] = field(default_factory=list)
+    lost_attempts: int = 0
+    lost_wait_s: float = 0.0
 
     def bad_answer(self, reason: str, kind: ErrorKind = ErrorKind.BAD_ANSWER) -> EpisodeResult:
-        return self._result(Score(0.0, success=False, why=reason), kind, reason)
+        return self.result(Score(0.0, success=False, why=reason), kind, reason)
 
-    def unscored(self, kind: ErrorKind, error: str) -> EpisodeResult:
-        return self._result(None, kind, error)
-
-    def _result(self, score: Score | None, kind: ErrorKind | None, error: str | None) -> EpisodeResult:
+    def result(self, end: Score | ForJudge | None, kind: ErrorKind | None = None, error: str = "") -> EpisodeResult:
+        score = end if isinstance(end, Score) else None
+        open_locks = SANDBOX.not_held if self.spec.runs_programs else ()
+        note = f" (sandbox without {', '.join(open_locks)})" if open_locks else ""
+        prompt = completion = cached = reasoning = 0
+        attempts, wait_s, lane, served = self.lost_attempts, self.lost_wait_s, "now", ("", "")
+        for reply in self.replies:
+            prompt, completion = prompt + reply.prompt_tokens, completion + reply.completion_tokens
+            cached, reasoning = cached + reply.cached_tokens, reasoning + reply.reasoning_tokens
+            attempts, wait_s = attempts + reply.attempts, wait_s + reply.wait_s
+            lane = reply.lane if reply.lane != "now" else lane
+            if reply.served_model or reply.system_fingerprint:
+                served = (reply.served_model, reply.system_fingerprint)
         return EpisodeResult(
             score=None if score is None else float(score.value),
             success=score is not None and score.success,
-            why="" if score is None else redacted(storable(score.why)) + self._locks_note(),
+            why="" if score is None else redacted(storable(score.why)) + note,
             error_kind=kind,
-            error=None if error is None else redacted(storable(error)),
-            prompt_tokens=self.prompt_tokens,
-            completion_tokens=self.completion_tokens,
-            turns=self.turns,
-            attempts=self.attempts,
-            request_wait_s=self.request_wait_s,
+            error=None if kind is None else redacted(storable(error)),
+            prompt_tokens=prompt,
+            completion_tokens=completion,
+            turns=len(self.replies),
+            attempts=attempts,
+            request_wait_s=wait_s,
             messages=tuple(self.messages),
-            served_model=self.served[0],
-            system_fingerprint=self.served[1],
-            cached_tokens=self.cached_tokens,
-            reasoning_tokens=self.reasoning_tokens,
-            cost_micro=sum_of_known(self.costs),
-            lane=self.lane,
+            questions=end.questions if isinstance(end, ForJudge) else (),
+            served_model=served[0],
+            system_fingerprint=served[1],
+            cached_tokens=cached,
+            reasoning_tokens=reasoning,
+            cost_micro=sum_of_known([reply.cost_micro for reply in self.replies]),
+            lane=lane,
             answer=None if score is None or score.answer is None else storable(score.answer[:ANSWER_CHARS]),
         )
 
-    def _locks_note(self) -> str:
-        open_locks = SANDBOX.not_held if self.spec.runs_programs else ()
-        return f" (sandbox without {', '.join(open_locks)})" if open_locks else ""
-
     async def ask(self) -> str:
-        """Return the model's next reply, made storable, and book what it cost."""
+        """Return the model's next reply, made storable."""
         self.in_chat = True
         try:
             reply = await self.chat(tuple(self.messages))
         except ChatError as error:
             if error.reply is not None:
-                self._book(error.reply)
+                self.replies.append(error.reply)
                 self.messages.append(Message("assistant", storable(error.reply.text[:KEPT_CHARS])))
             else:
-                self.attempts += error.attempts
-                self.request_wait_s += error.wait_s
+                self.lost_attempts += error.attempts
+                self.lost_wait_s += error.wait_s
             raise
         self.in_chat = False
-        self._book(reply)
-        if len(reply.text) > self.spec.reply_chars:
+        self.replies.append(reply)
+        if len(reply.text) > (limit := self.spec.reply_chars):
             self.messages.append(Message("assistant", storable(reply.text[:KEPT_CHARS]) + "…"))
-            limit = self.spec.reply_chars
             raise _UnreadableReplyError(f"the reply has {len(reply.text)} characters, at most {limit} are read")
-        text = storable(reply.text)
+        text = reply.text if reply.text.isascii() else storable(reply.text)
         self.messages.append(Message("assistant", text))
         return text
 
-    def say(self, messages: Sequence[Message]) -> None:
-        self.messages.extend(map(_storable, messages))
-
-    def _book(self, reply: ChatReply) -> None:
-        self.turns += 1
-        self.attempts += reply.attempts
-        self.prompt_tokens += reply.prompt_tokens
-        self.completion_tokens += reply.completion_tokens
-        self.request_wait_s += reply.wait_s
-        self.cached_tokens += reply.cached_tokens
-        self.reasoning_tokens += reply.reasoning_tokens
-        self.costs.append(reply.cost_micro)
-        if reply.lane != "now":
-            self.lane = reply.lane
-        if reply.served_model or reply.system_fingerprint:
-            self.served = (reply.served_model, reply.system_fingerprint)
+    def say(self, said: Episode | Continue, name: str) -> None:
+        self.messages.extend(map(_storable, _listed(said, name)))
 
 
 async def converse(environment: Environment, index: int, seed: int, chat: Chat, *, model: str = "") -> EpisodeResult:
@@ -244,43 +222,45 @@ def checked_score(score: Score) -> Score:
 async def _outcome(environment: Environment, index: int, seed: int, run: _Run) -> EpisodeResult:
     try:
         async with asyncio.timeout(run.spec.timeout_s) as deadline:
-            run.episode = await _guarded(partial(environment.open, index, seed))
-            end = await _exchanged(run.episode, run)
-            return run.scored(end) if isinstance(end, Score) else replace(run.scored(None), questions=end.questions)
+            return run.result(await _exchanged(environment, index, seed, run))
     except TimeoutError:
         if not deadline.expired():
             raise
         return _timed_out(run)
     except _FaultError as fault:
-        return run.unscored(ErrorKind.ENVIRONMENT, str(fault))
+        return run.result(None, ErrorKind.ENVIRONMENT, str(fault))
     except _UnreadableReplyError as refused:
         return run.bad_answer(str(refused))
     except ChatError as error:
         if error.kind.is_scored:
             return run.bad_answer(str(error), error.kind)
-        return run.unscored(error.kind, str(error))
+        return run.result(None, error.kind, str(error))
 
 
-async def _exchanged(episode: Episode, run: _Run) -> Score | ForJudge:
-    run.say(_listed(episode, "opening"))
+async def _exchanged(environment: Environment, index: int, seed: int, run: _Run) -> Score | ForJudge:
+    """Return how an episode ends. One level of calls for all of a turn: each is gone through whenever it is woken."""
+    try:
+        run.episode = episode = await environment.open(index, seed)
+    except BaseException as error:
+        _blame(error)
+        raise
+    run.say(episode, "opening")
     for _ in range(run.spec.max_rounds):
-        answer = await _answered(episode, await run.ask())
+        reply = await run.ask()
+        try:
+            answer = await episode.answer(reply)
+        except BaseException as error:
+            _blame(error)
+            raise
         if isinstance(answer, Continue):
-            run.say(_listed(answer, "messages"))
+            run.say(answer, "messages")
         elif isinstance(answer, Score):
-            return answer
-        else:
+            return _checked(answer)
+        elif isinstance(answer, ForJudge):
             return _askable(answer, run.spec)
+        else:
+            raise _FaultError(f"it answered {type(answer).__name__}, neither Continue, Score nor ForJudge")
     raise _FaultError(f"it gave no score after max_rounds={run.spec.max_rounds} replies")
-
-
-async def _answered(episode: Episode, reply: str) -> Continue | Score | ForJudge:
-    answer = await _guarded(partial(episode.answer, reply))
-    if isinstance(answer, Score):
-        return _checked(answer)
-    if isinstance(answer, Continue | ForJudge):
-        return answer
-    raise _FaultError(f"it answered {type(answer).__name__}, neither Continue, Score nor ForJudge")
 
 
 def _askable(answer: ForJudge, spec: EnvironmentSpec) -> ForJudge:
@@ -296,6 +276,8 @@ def _askable(answer: ForJudge, spec: EnvironmentSpec) -> ForJudge:
 def _storable(message: Message) -> Message:
     if not isinstance(message, Message) or not isinstance(message.content, str):
         raise _FaultError(f"it said {message!r:.80}, not a Message with text")
+    if message.content.isascii():
+        return message
     text = storable(message.content)
     return message if text is message.content else Message(message.role, text)
 
@@ -305,26 +287,22 @@ def _listed(said: Episode | Continue | ForJudge, name: str) -> tuple[Any, ...]:
     try:
         return tuple(getattr(said, name))
     except Exception as error:
-        raise _fault_of(error) from error
-
-
-async def _guarded(call: Callable[[], Awaitable[T]]) -> T:
-    """Return what the environment's `call` gives; everything that it raises becomes its fault."""
-    try:
-        return await call()
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        raise _FaultError("it cancelled itself") from error
-    except HostLostError:
+        _blame(error)
         raise
-    except Exception as error:
-        raise _fault_of(error) from error
 
 
-def _fault_of(error: Exception) -> _FaultError:
-    return _FaultError(f"{type(error).__name__}: {error}")
+def _blame(error: BaseException) -> None:
+    """Return where the environment is not to blame for what a call of it raised.
+
+    Raises:
+        _FaultError: where it is.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        if task is None or not task.cancelling():
+            raise _FaultError("it cancelled itself") from error
+    elif isinstance(error, Exception) and not isinstance(error, HostLostError):
+        raise _FaultError(f"{type(error).__name__}: {error}") from error
 
 
 def _checked(score: Score) -> Score:
@@ -345,7 +323,6 @@ async def _closed(episode: Episode) -> str | None:
 
 
 def _timed_out(run: _Run) -> EpisodeResult:
+    kind, who = (ErrorKind.PROVIDER_TIMEOUT, "model") if run.in_chat else (ErrorKind.ENVIRONMENT, "environment")
     limit = f"the episode took longer than timeout_s={run.spec.timeout_s:g}"
-    if run.in_chat:
-        return run.unscored(ErrorKind.PROVIDER_TIMEOUT, f"{limit}; the model had not answered")
-    return run.unscored(ErrorKind.ENVIRONMENT, f"{limit}; the environment had not answered")
+    return run.result(None, kind, f"{limit}; the {who} had not answered")

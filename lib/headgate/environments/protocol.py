@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, runtime_checkable
 
-from headgate.core import Message
+from headgate.core import Message, record
 
 BaselineKind = Literal["random", "greedy", "solver"]
 
@@ -75,7 +75,7 @@ class Score:
     answer: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Continue:
     """The episode goes on: what the environment says next."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
 
@@ -127,7 +126,7 @@ class _Conversation:
             raise
         if is_rated:
             self._requests.needs.answered(self._model, self._environment, messages, reply)
-        whole = replace(reply, wait_s=watch.wait_s, attempts=watch.attempts, cost_micro=self._cost_of(reply))
+        whole = reply.booked(watch.wait_s, watch.attempts, self._cost_of(reply))
         if batched is not None and batched.keeps(self._task):
             await batched.keep(self._model, self._task, self._number, messages, whole)
         if self._budget is not None:
@@ -156,7 +155,7 @@ class _Conversation:
                 self._budget.waits(in_batch(self._task_id))
             raise
         if reply is not None:
-            reply = replace(reply, cost_micro=self._cost_of(reply))
+            reply = reply.booked(reply.wait_s, reply.attempts, self._cost_of(reply))
             if self._budget is not None:
                 self._budget.after(messages, reply, is_counted=True)
         return reply

@@ -296,9 +296,10 @@ class Stages:
             else:
                 chat = self._chats.chat(row.model, task, parts.emit, trace_id=row.trace_id)
                 environment = parts.environments[task.environment]
-                result = await self._played(
-                    row, task, converse(environment, task.index, task.seed, chat, model=task.model)
-                )
+                try:
+                    result = await converse(environment, task.index, task.seed, chat, model=task.model)
+                except HostLostError as lost:
+                    result = self._without_host(row, task, lost)
             row.latency_s = parts.now() - started_at
             result = self._explained(task, result)
         except asyncio.CancelledError:
@@ -327,20 +328,17 @@ class Stages:
         self._acceptance.note_rested(row.task.task_id)
         self._parts.emit(TaskDeferred(row.task.task_id, task.model, task.environment, later.reason, 0))
 
-    async def _played(self, row: Row, task: Task, episode: Awaitable[EpisodeResult]) -> EpisodeResult:
-        """Return the result of an episode; where its host is lost, the task waits for another one.
+    def _without_host(self, row: Row, task: Task, lost: HostLostError) -> EpisodeResult:
+        """Return the result of an episode that has lost too many hosts.
 
         Raises:
-            RetryLaterError: if its host is lost.
+            RetryLaterError: if it has not: the task waits for another one.
         """
-        try:
-            return await episode
-        except HostLostError as lost:
-            count = self._deferrals.get(task.task_id, 0) + 1
-            if count > MAX_LOSSES:
-                return failed_result(lost.message)
+        count = self._deferrals.get(task.task_id, 0) + 1
+        if count <= MAX_LOSSES:
             self._deferrals[task.task_id] = count
             self._defer(row, task, lost.message)
+        return failed_result(lost.message)
 
     def _begun(self, row: Row, task: Task) -> None:
         parts, at = self._parts, row.started_at

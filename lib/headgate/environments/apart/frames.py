@@ -147,11 +147,12 @@ def heard(pairs: Sequence[Sequence[Any]]) -> tuple[Message, ...]:
     Raises:
         TypeError: if one is no text: it came from no process of ours.
     """
-    messages = tuple([Message(role, content) for role, content in pairs])
-    for message in messages:
-        if not isinstance(message.role, str) or not isinstance(message.content, str):
+    messages = []
+    for role, content in pairs:
+        messages.append(message := Message(role, content))
+        if not isinstance(role, str) or not isinstance(content, str):
             raise TypeError(f"it said {message!r:.80}, not a Message with text")
-    return messages
+    return tuple(messages)
 
 
 def answer_frame(answer: object) -> Frame:
@@ -257,9 +258,12 @@ class Call:
     given_up_at: float | None = None
     future: Future[Frame] = field(default_factory=Future)
 
-    async def heard(self) -> Frame:
-        """Return the answer, or raise what was raised. Whoever is cancelled meanwhile cancels the call."""
-        return await asyncio.wrap_future(self.future)
+    def heard(self) -> asyncio.Future[Frame]:
+        """Return what the caller's event loop waits for."""
+        return asyncio.wrap_future(self.future)
+
+    def give_up(self) -> None:
+        """Do no more: cancelling what is waited for has cancelled the call."""
 
 
 class Calls:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
@@ -62,12 +62,19 @@ class Asked(Protocol):
     def future(self) -> Future[Frame] | asyncio.Future[Frame]:
         """Has the answer, or what was raised."""
 
-    async def heard(self) -> Frame:
-        """Return the answer, or raise what was raised. Whoever is cancelled meanwhile cancels the call."""
+    def heard(self) -> asyncio.Future[Frame]:
+        """Return what gives the answer, or raises what was raised, when it is waited for on an event loop."""
+
+    def give_up(self) -> None:
+        """Have the call be cancelled if whoever waited for its answer was."""
 
 
 class Seat(Protocol):
     """Where an episode is played: a child process, or a place in a host on another machine."""
+
+    @property
+    def blocked_by(self) -> Collection[str]:
+        """Models whose answers kept the episodes of others waiting; only theirs stay in it."""
 
     @property
     def is_gone(self) -> bool:
@@ -142,7 +149,7 @@ class HostedEnvironment:
             conversation=frames.said(conversation),
             draw=rng.getrandbits(64),
         )
-        return str((await call.heard())["reply"])
+        return str((await _answered(call))["reply"])
 
 
 class HostedGradedEnvironment(ReadsGrades, HostedEnvironment):
@@ -152,6 +159,15 @@ class HostedGradedEnvironment(ReadsGrades, HostedEnvironment):
 def hosted(spec: EnvironmentSpec, host: Seats) -> HostedEnvironment:
     """Return the environment of a spec that is played there."""
     return (HostedGradedEnvironment if spec.needs_judge else HostedEnvironment)(spec, host)
+
+
+async def _answered(call: Asked) -> Frame:
+    """Return the answer, or raise what was raised. Whoever is cancelled meanwhile cancels the call."""
+    try:
+        return await call.heard()
+    except asyncio.CancelledError:
+        call.give_up()
+        raise
 
 
 def _has_succeeded(future: Future[Frame] | asyncio.Future[Frame]) -> bool:
@@ -190,7 +206,7 @@ class HostedEpisode:
         child, call = self._host.seat(), None
         try:
             call = child.call("open", self._name, **self._task)
-            frame = await call.heard()
+            frame = await _answered(call)
             self._child, self._number, self.opening = child, call.number, frames.heard(frame["opening"])
         except BaseException:
             # Cancelled after its answer had come, and before it was heard here: the episode is open, and nobody's.
@@ -199,12 +215,9 @@ class HostedEpisode:
             self._host.leave(child, is_well=False)
             raise
         for reply, answer in self._past:
-            if await self._asked(child, reply) != answer:
+            call = child.call("answer", self._name, episode=self._number, reply=reply)
+            if frames.answer_of(await _answered(call)) != answer:
                 raise EnvironmentFailedError(f"environment {self._name!r} says otherwise when its task is played again")
-
-    async def _asked(self, child: Seat, reply: str) -> Continue | Score | ForJudge:
-        call = child.call("answer", self._name, episode=self._number, reply=reply)
-        return frames.answer_of(await call.heard())
 
     async def answer(self, reply: str) -> Continue | Score | ForJudge:
         """Return what the environment says to `reply`.
@@ -212,10 +225,15 @@ class HostedEpisode:
         Raises:
             EnvironmentFailedError: if it fails, or its process has ended, whoever's doing that was.
         """
+        call: Asked | None = None
         try:
             while True:
+                child = self._child
+                if child is None or child.is_gone or child.blocked_by:
+                    child = await self._place()
+                call = child.call("answer", self._name, episode=self._number, reply=reply)
                 try:
-                    answer = await self._asked(await self._place(), reply)
+                    answer = frames.answer_of(await call.heard())
                 except MovedError:
                     self._leave()
                     continue
@@ -223,6 +241,8 @@ class HostedEpisode:
                 return answer
         except BaseException:
             self._is_well = False
+            if call is not None:
+                call.give_up()
             raise
 
     async def _place(self) -> Seat:
@@ -251,8 +271,7 @@ class HostedEpisode:
             return
         try:
             if not child.is_gone:
-                call = child.call("close", self._name, episode=self._number)
-                await call.heard()
+                await child.call("close", self._name, episode=self._number).heard()
         except EnvironmentFailedError:
             if not child.is_gone:
                 raise

@@ -32,14 +32,14 @@ class RemoteCall:
     source: Source
     future: asyncio.Future[Frame]
 
-    async def heard(self) -> Frame:
-        """Return the answer, or raise what was raised. Whoever is cancelled meanwhile cancels the call."""
-        try:
-            return await self.future
-        except asyncio.CancelledError:
-            if self.future.cancelled() and self.do != "close":  # which is finished although nobody waits for it
-                self.host.cancel(self.number)
-            raise
+    def heard(self) -> asyncio.Future[Frame]:
+        """Return its future: a coroutine around it would be one more for each turn to go through."""
+        return self.future
+
+    def give_up(self) -> None:
+        """Have the host give it up too, if nobody waits for it any more."""
+        if self.future.cancelled():
+            self.host.cancel(self.number)
 
 
 class RemoteHost:
@@ -82,7 +82,7 @@ class RemoteHost:
     def call(self, source: Source, do: str, environment: str, **arguments: Any) -> RemoteCall:
         """Ask the host; the call's future has its answer, or what it raised."""
         call = RemoteCall(self, next(self._numbers), do, environment, source, self._loop.create_future())
-        frame = {"do": do, "call": call.number, "environment": environment, "model": MODEL.get()} | arguments
+        frame = {"do": do, "call": call.number, "environment": environment, "model": MODEL.get(), **arguments}
         if do in ("open", "baseline"):
             frame["source"] = (source.kind, source.name, source.value)
             if source not in self._told:
@@ -152,6 +152,8 @@ def _fail(future: asyncio.Future[Frame], error: HeadgateError) -> None:
 class RemoteSeat:
     """The place of one episode in a host, which it asks and whose errors it gives."""
 
+    blocked_by: Final = ()  # who blocks whom is seen, and dealt with, on the host's own machine
+
     def __init__(self, host: RemoteHost, source: Source) -> None:
         self.host = host
         self.call = partial(host.call, source)
@@ -181,8 +183,7 @@ class RemoteHosts:
 
     def remove(self, host: RemoteHost) -> None:
         """Forget a host that is gone."""
-        if host in self._hosts:
-            self._hosts.remove(host)
+        self._hosts = [one for one in self._hosts if one is not host]
 
     def moved(self, environment: HostedEnvironment) -> HostedEnvironment:
         """Return an environment whose episodes are played here."""
@@ -197,10 +198,8 @@ class RemoteHosts:
         """
         there = [host for host in self._hosts if not host.why_gone]
         fit = [host for host in there if source not in host.unfit]
-        if there and not fit:
-            raise there[0].unfit[source]
         if not fit:
-            raise HostLostError("no host of environments is there now")
+            raise there[0].unfit[source] if there else HostLostError("no host of environments is there now")
         return min(fit, key=lambda host: (host.is_retiring, host.load / host.seats))
 
 
@@ -222,7 +221,7 @@ class RemoteSeats:
         return self._hosts.chosen(self.source).call(self.source, do, environment, **arguments)
 
     def is_misplaced(self, seat: RemoteSeat) -> bool:  # noqa: ARG002 - as the processes of this machine are asked
-        """Return False: who blocks whom is seen, and dealt with, on the host's own machine."""
+        """Return False; see `RemoteSeat.blocked_by`."""
         return False
 
     def leave(self, seat: RemoteSeat, *, is_well: bool) -> None:  # noqa: ARG002 - as above

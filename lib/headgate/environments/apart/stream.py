@@ -101,9 +101,10 @@ class FrameStream(asyncio.Protocol):
 
     def send(self, data: bytes) -> None:
         """Send a packed frame after everything before it; silent when the connection has ended."""
-        self._outgoing.append(data)
-        if not self._is_flushed_later:
-            self._flush()
+        if self._is_flushed_later:
+            self._outgoing.append(data)
+        elif self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
 
     def close(self, why: str) -> None:
         """End the connection, and what was not sent yet with it; legal more than once."""
@@ -128,8 +129,9 @@ class FrameStream(asyncio.Protocol):
         try:
             while len(incoming) - at >= frames.HEADER.size and not self._why:
                 start = at + frames.HEADER.size
-                end = start + frames.length(incoming, at)
+                end = start + int.from_bytes(incoming[at:start])
                 if end > len(incoming):
+                    frames.length(incoming, at)  # one that is too long is refused before it is read
                     break
                 self._take(frames.unpacked(incoming[start:end]))
                 at, count = end, count + 1
