@@ -127,15 +127,16 @@ async def _steered(order: Order, told: dict[str, Any]) -> tuple[dict[str, Any], 
     async with live_runs(order.load(), order.url) as runs:
         campaign = runs.steered()
         if answering := runs.answering.get(campaign):
-            monitor = answering[0]  # it writes the change into the journal, which the others obey
-            try:
-                answer = await monitor.steer(told, dry_run=order.dry_run)
+            try:  # it writes the change into the journal, which the others obey
+                answer, at = await runs.first(campaign, lambda monitor: monitor.steer(told, dry_run=order.dry_run))
             except httpx.HTTPError as error:
                 raise HeadgateError(
-                    f"the run at {monitor.address} went away before it answered ({type(error).__name__})",
+                    f"a run of campaign {campaign} went away before it answered ({type(error).__name__})",
                     next_step="`headgate controls` says whether it has heard it.",
                 ) from None
-            place = f"{'asked' if order.dry_run else 'told'}: campaign {campaign} at {monitor.address}"
+            place = f"{'asked' if order.dry_run else 'told'}: campaign {campaign} at {at}"
+            if further := len(answering) - 1 + len(runs.silent.get(campaign, ())):
+                place += f"; what it is told holds for {counted(further, 'further run')} as well"
             return answer | {"campaign": campaign}, place
         models = {model.key for model in await _roster(runs.settings)}
         environments = registry_of(runs.settings).names()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Annotated, Final
 
@@ -120,7 +119,7 @@ async def _answer(
         task_id = task_id_of(model, environment, sequence, stage, campaign)
     elif answering:
         try:
-            task_id = await _next_task(answering, model, environment, campaign)
+            task_id, _ = await runs.first(campaign, lambda run: run.next_task(model, environment, campaign))
         except InvalidInputError:
             if (paused := await _paused(answering[0], model, environment)) is None:
                 raise
@@ -137,15 +136,6 @@ async def _answer(
             said = {name: said.get(name) for name in Answer.__slots__}
             return Answer(**said | {"ahead": said["ahead"] or 0, "asked": monitor.address, "campaign": campaign})
     return await _at_rest(runs.settings, campaign, task_id, (model, environment) if environment else (None, None))
-
-
-async def _next_task(answering: Sequence[MonitorClient], model: str, environment: str, campaign: str) -> str:
-    """Return the id of the open task of a pair that runs next, in the first of these runs that has one."""
-    *others, last = answering
-    for monitor in others:
-        with suppress(InvalidInputError, NotFoundError):
-            return await monitor.next_task(model, environment, campaign)
-    return await last.next_task(model, environment, campaign)
 
 
 async def _paused(monitor: MonitorClient, model: str, environment: str) -> str | None:
