@@ -250,6 +250,15 @@ def test_a_holder_that_cannot_be_read_is_told_and_hides_no_run(headgate: Command
     )
 
 
+@pytest.mark.parametrize("words", [("controls",), ("pause",), ("why", "t-" + "0" * 24)])
+def test_a_folder_of_journals_that_cannot_be_looked_into_is_told(headgate: Command, words: tuple[str, ...]) -> None:
+    longest = "/".join(["d" * 100] * 40 + ["d" * 53])  # of a campaign in it, no system takes the name
+    said = headgate(*words, "--journal", longest, "--campaign", "main")
+    assert said.status == 3
+    assert said.err.startswith("error [journal_failed] journal ddd")
+    assert "Check the folder's rights" in said.err
+
+
 @pytest.mark.slow
 def test_looking_for_a_campaign_in_a_database_makes_nothing_there(
     headgate: Command, tmp_path: Path, postgres_url: str
