@@ -17,8 +17,6 @@ from headgate.cli.output import AsJson, counted, print_json, say, tell, utc_time
 from headgate.config import Settings
 from headgate.core.audit import process_user
 from headgate.core.errors import HeadgateError, InvalidInputError
-from headgate.environments import registry_of
-from headgate.run import controls_at_rest, roster_of, steer_at_rest
 from headgate.storage import Journal
 
 ModelChoice = Annotated[str | None, Parameter(name=("--model", "-m"), help="Only this model: NAME or NAME@REVISION.")]
@@ -109,6 +107,8 @@ async def _controls(runs: LiveRuns, campaign: str) -> dict[str, Any]:
     if answering := runs.answering.get(campaign):
         document, asked = await answering[0].document("/controls"), answering[0].address
     else:
+        from headgate.run import controls_at_rest  # noqa: PLC0415 - a run that answers needs nothing of what it imports
+
         with _at_rest(runs, campaign) as journal:
             document, asked = controls_at_rest(journal), f"journal {journal.place}"
     return document | {"campaign": campaign, "asked": asked}
@@ -136,6 +136,9 @@ async def _steered(order: Order, told: dict[str, Any]) -> tuple[dict[str, Any], 
             if further := len(answering) - 1 + len(runs.silent.get(campaign, ())):
                 place += f"; what it is told holds for {counted(further, 'further run')} as well"
             return answer | {"campaign": campaign}, place
+        from headgate.environments import registry_of  # noqa: PLC0415 - as above
+        from headgate.run import steer_at_rest  # noqa: PLC0415 - as above
+
         models = {model.key for model in await _roster(runs.settings)}
         environments = registry_of(runs.settings).names()
 
@@ -148,6 +151,8 @@ async def _steered(order: Order, told: dict[str, Any]) -> tuple[dict[str, Any], 
 
 
 async def _roster(settings: Settings) -> Collection[Any]:
+    from headgate.run import roster_of  # noqa: PLC0415 - as above
+
     try:
         return (await roster_of(settings).load()).models
     except HeadgateError:
