@@ -62,7 +62,10 @@ class Seen:
 
 @contextlib.contextmanager
 def running(folder: Path, *campaigns: str, journal: Any = None) -> Iterator[Runs]:
-    """Run campaigns in a thread, whose endpoint answers nothing: each has one task in progress and two queued."""
+    """Run campaigns in a thread, whose endpoint answers nothing: each has one task in progress and two queued.
+
+    `NAME/ENVIRONMENT` is a run of a campaign that samples another environment.
+    """
     ready, stop, loop, port = threading.Event(), asyncio.Event(), asyncio.new_event_loop(), free_port()
     roster, addresses, failed = folder / "roster.yaml", {}, []
     place = journal or folder / "journal"
@@ -75,8 +78,10 @@ def running(folder: Path, *campaigns: str, journal: Any = None) -> Iterator[Runs
             )
             group = await stack.enter_async_context(asyncio.TaskGroup())
             for campaign in campaigns:
+                name, _, environment = campaign.partition("/")
                 made = Settings(
-                    campaign=campaign, roster=str(roster), environments=(ENVIRONMENT,), store=str(folder / "samples"),
+                    campaign=name, roster=str(roster), environments=(environment or ENVIRONMENT,),
+                    store=str(folder / "samples"),
                     journal=place, enable_monitoring=True, monitor_port=port, monitor_token=TOKEN, drain_timeout_s=0.0,
                 )  # fmt: skip
                 seen = Seen()
@@ -125,6 +130,24 @@ def test_of_several_campaigns_that_run_only_the_one_that_is_named_is_steered(hea
     assert two.paused() == {"nightly": 0, "daily": 1}
     assert headgate("resume", "--model", "m", "--url", two.addresses["daily"], *two.options).status == 0
     assert two.paused() == {"nightly": 0, "daily": 0}
+
+
+def test_an_order_goes_to_a_run_that_knows_what_it_is_about(headgate: Command, tmp_path: Path) -> None:
+    other = "affine:ded"
+    with running(tmp_path, "nightly", f"nightly/{other}") as runs:
+        for environment, campaign in ((ENVIRONMENT, "nightly"), (other, f"nightly/{other}")):
+            said = headgate("set", "rate", "7", "-e", environment, *runs.options)
+            place = f"campaign nightly at {runs.addresses[campaign]}; what it is told holds for 1 further run as well"
+            assert said.out == f"set rate of environment {environment} from default to 7\ntold: {place}\n"
+        unknown = headgate("set", "rate", "7", "-e", "affine:sat", *runs.options)
+        assert (unknown.status, max(runs.paused().values())) == (2, 2)
+        assert "this campaign has no environment 'affine:sat'" in unknown.err
+
+
+def test_an_address_of_another_campaign_than_is_named_is_not_steered(headgate: Command, two: Runs) -> None:
+    said = headgate("pause", "--campaign", "nightly", "--url", two.addresses["daily"], *two.options)
+    assert (said.status, set(two.paused().values())) == (2, {0})
+    assert "campaign daily answers at --url, not nightly, which --campaign names" in said.err
 
 
 def test_what_only_reads_shows_every_campaign_that_runs_by_its_name(headgate: Command, two: Runs) -> None:
@@ -225,6 +248,15 @@ def test_a_holder_that_cannot_be_read_is_told_and_hides_no_run(headgate: Command
     assert f"{holders / 'h-0'} cannot be read: Too many levels of symbolic links, main is at rest" in " ".join(
         headgate("pause", *one.options).err.split()
     )
+
+
+@pytest.mark.parametrize("words", [("controls",), ("pause",), ("why", "t-" + "0" * 24)])
+def test_a_folder_of_journals_that_cannot_be_looked_into_is_told(headgate: Command, words: tuple[str, ...]) -> None:
+    longest = "/".join(["d" * 100] * 40 + ["d" * 53])  # of a campaign in it, no system takes the name
+    said = headgate(*words, "--journal", longest, "--campaign", "main")
+    assert said.status == 3
+    assert said.err.startswith("error [journal_failed] journal ddd")
+    assert "Check the folder's rights" in said.err
 
 
 @pytest.mark.slow

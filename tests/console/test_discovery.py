@@ -145,7 +145,9 @@ async def test_flow_runs_of_one_campaign_are_told_apart_by_what_they_sample(tmp_
         )
         now = await viewer.until(*of_each, "<br>main: affine:abd</td>", "<br>main: headgate:tables</td>")
         assert "3 of 3 parts answer" in now
-        assert of_each[1] in await viewer.text(f"/steer?run={quote(second)}")
+        assert f"{of_each[1]}; 1 further run of main will obey as well" in await viewer.text(
+            f"/steer?run={quote(second)}"
+        )
         # Their models and environments are one table, in which each environment is steered where it is sampled.
         table = await viewer.text(f"/matrix?run={quote(first)}")
         assert "1–1 of 1" in table
@@ -159,7 +161,7 @@ async def test_flow_runs_of_one_campaign_are_told_apart_by_what_they_sample(tmp_
         await viewer.steer(run=first, verb="resume", sure="yes")
         await viewer.until("Nothing is wrong")
         stop.set()
-        await viewer.until("Nothing is wrong", '<span class="chip warn">ended</span>')
+        await viewer.until("Nothing is wrong", '<span class="chip warn">ended</span>', LEFT)
 
 
 def test_what_two_processes_say_of_one_pair_is_added() -> None:
@@ -351,7 +353,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> dict[ServedRun, bool]:
 @pytest.mark.parametrize(
     ("has_died", "shown"),
     [
-        (False, ("warn", "it left its journal; its log says how it ended")),
+        (False, ("warn", LEFT)),
         (True, ("bad", "nothing listens at")),
     ],
 )

@@ -52,6 +52,18 @@ def test_a_thousand_models_in_64_environments_are_filtered_sorted_and_paged(larg
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
 
 
+def test_the_names_of_runs_of_one_campaign_are_not_wider_than_a_phone(
+    serve: Serve, visits: Visits, tmp_path: Path
+) -> None:
+    runs = [serve(worlds.said(worlds.large_status(2, spots), tasks=4)) for spots in (3, 64)]
+    address = serve(serve_console(settings(tmp_path), runs=runs, port=0))
+    with visits.page(size=PHONE) as page:
+        for path in ("/", "/matrix", "/gates", "/why"):
+            page.goto(address + path)
+            page.wait_for_selector("text=62 more" if path == "/" else "form.filters")
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+
+
 def test_what_an_enemy_wrote_is_text_wherever_it_is_shown(hostile: str, visits: Visits) -> None:
     with visits.page() as page:
         for path in ("/", "/matrix", "/gates", "/why", "/why?id=t-000000000000000000000001"):

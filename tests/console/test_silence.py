@@ -22,7 +22,7 @@ from headgate.cli.console import console_beside
 from headgate.console import serve_console
 from headgate.console.access import Access
 from headgate.console.app import console_app
-from headgate.console.asking import RunSource
+from headgate.console.asking import LEFT, RunSource
 from headgate.console.findings import Finding, found_in
 from headgate.console.records import opened_records
 from headgate.console.serving import opened_sources
@@ -141,7 +141,7 @@ def test_a_run_that_ended_while_nobody_looked_is_red_only_if_it_was_killed(
         assert '<span class="chip bad">ended</span>' in page
     else:
         drained = "drain the whole run, by ops (change 2): new disks"
-        holds = drained if ending == "drained" else "it left its journal; its log says how it ended"
+        holds = drained if ending == "drained" else LEFT
         assert (finding.severity, finding.holds, finding.todo) == ("warn", holds, "")
         assert '<span class="chip warn">ended</span>' in page
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from headgate.cli.output import say
 from headgate.config import LoadedSettings, Settings
-from headgate.core.errors import HeadgateError, InvalidInputError, JournalError, UnauthorizedError
+from headgate.core.errors import HeadgateError, InvalidInputError, JournalError, NotFoundError, UnauthorizedError
 from headgate.storage import Journal, ServedRun, runs_to_ask, served_runs
 from headgate.telemetry import MonitorClient
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -42,9 +45,14 @@ class LiveRuns:
         """Return the one campaign that a change is for.
 
         Raises:
-            InvalidInputError: none was named, and several may be meant.
+            InvalidInputError: none was named, and several may be meant; or --campaign and --url name two.
         """
         own, place = self.settings.campaign, self.settings.journal
+        if self.running and own not in self.running and self.settings.origin_of("campaign") == "flag":
+            raise InvalidInputError(
+                f"campaign {self.running[0]} answers at --url, not {own}, which --campaign names",
+                next_step="Leave one of the two out; nothing was changed.",
+            )
         said = [] if self.is_named else [*(f"{campaign} runs" for campaign in self.running), *self.hidden]
         if said and own not in self.running and Journal.is_there(place, own):
             said.append(f"{own} is at rest")
@@ -54,6 +62,17 @@ class LiveRuns:
                 next_step="Name one with --campaign; nothing was changed.",
             )
         return self.campaigns()[0]
+
+    async def first(self, campaign: str, ask: Callable[[MonitorClient], Awaitable[T]]) -> tuple[T, str]:
+        """Return what the first run of a campaign that knows what is asked answers, and its address.
+
+        Each samples environments of its own. Raises what the last one does where none knows it.
+        """
+        *others, last = self.answering[campaign]
+        for monitor in others:
+            with suppress(InvalidInputError, NotFoundError):
+                return await ask(monitor), monitor.address
+        return await ask(last), last.address
 
     def why_not(self, campaign: str) -> str:
         """Return why no run of a campaign is asked, as the first words of a sentence."""

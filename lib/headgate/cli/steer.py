@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection
-from contextlib import closing
-from typing import Annotated, Any, TypeVar
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager
+from typing import Annotated, Any
 
 import httpx
 from cyclopts import Parameter
@@ -17,12 +17,7 @@ from headgate.cli.output import AsJson, counted, print_json, say, tell, utc_time
 from headgate.config import Settings
 from headgate.core.audit import process_user
 from headgate.core.errors import HeadgateError, InvalidInputError
-from headgate.environments import registry_of
-from headgate.run import controls_at_rest, roster_of, steer_at_rest
 from headgate.storage import Journal
-
-T = TypeVar("T")
-
 
 ModelChoice = Annotated[str | None, Parameter(name=("--model", "-m"), help="Only this model: NAME or NAME@REVISION.")]
 EnvironmentChoice = Annotated[str | None, Parameter(name=("--environment", "-e"), help="Only this environment.")]
@@ -109,11 +104,14 @@ def controls(choices: RunChoices | None = None, *, as_json: AsJson = False) -> i
 
 
 async def _controls(runs: LiveRuns, campaign: str) -> dict[str, Any]:
-    about = {"campaign": campaign}
     if answering := runs.answering.get(campaign):
-        return await answering[0].document("/controls") | about | {"asked": answering[0].address}
-    document, place = _in_journal(runs, campaign, controls_at_rest)
-    return document | about | {"asked": place}
+        document, asked = await answering[0].document("/controls"), answering[0].address
+    else:
+        from headgate.run import controls_at_rest  # noqa: PLC0415 - a run that answers needs nothing of what it imports
+
+        with _at_rest(runs, campaign) as journal:
+            document, asked = controls_at_rest(journal), f"journal {journal.place}"
+    return document | {"campaign": campaign, "asked": asked}
 
 
 def _ordered(verb: str, order: Order | None, **about: Any) -> int:
@@ -127,37 +125,43 @@ async def _steered(order: Order, told: dict[str, Any]) -> tuple[dict[str, Any], 
     async with live_runs(order.load(), order.url) as runs:
         campaign = runs.steered()
         if answering := runs.answering.get(campaign):
-            monitor = answering[0]  # it writes the change into the journal, which the others obey
-            try:
-                answer = await monitor.steer(told, dry_run=order.dry_run)
+            try:  # it writes the change into the journal, which the others obey
+                answer, at = await runs.first(campaign, lambda monitor: monitor.steer(told, dry_run=order.dry_run))
             except httpx.HTTPError as error:
                 raise HeadgateError(
-                    f"the run at {monitor.address} went away before it answered ({type(error).__name__})",
+                    f"a run of campaign {campaign} went away before it answered ({type(error).__name__})",
                     next_step="`headgate controls` says whether it has heard it.",
                 ) from None
-            place = f"{'asked' if order.dry_run else 'told'}: campaign {campaign} at {monitor.address}"
+            place = f"{'asked' if order.dry_run else 'told'}: campaign {campaign} at {at}"
+            if further := len(answering) - 1 + len(runs.silent.get(campaign, ())):
+                place += f"; what it is told holds for {counted(further, 'further run')} as well"
             return answer | {"campaign": campaign}, place
+        from headgate.environments import registry_of  # noqa: PLC0415 - as above
+        from headgate.run import steer_at_rest  # noqa: PLC0415 - as above
+
         models = {model.key for model in await _roster(runs.settings)}
         environments = registry_of(runs.settings).names()
 
-    def at_rest(journal: Journal) -> dict[str, Any]:
-        known = {"models": models, "environments": environments}
-        return steer_at_rest(journal, told, **known, by=process_user(), now=time.time(), dry_run=order.dry_run)
-
-    answer, place = _in_journal(runs, campaign, at_rest)
+    known = {"models": models, "environments": environments}
+    with _at_rest(runs, campaign) as journal:
+        answer = steer_at_rest(journal, told, **known, by=process_user(), now=time.time(), dry_run=order.dry_run)
+        place = f"journal {journal.place}"
     done = f"nothing is written to {place}" if order.dry_run else f"written to {place}, which every run of it obeys"
     return answer | {"campaign": campaign}, f"{runs.why_not(campaign)}; {done}"
 
 
 async def _roster(settings: Settings) -> Collection[Any]:
+    from headgate.run import roster_of  # noqa: PLC0415 - as above
+
     try:
         return (await roster_of(settings).load()).models
     except HeadgateError:
         return ()  # those that the journal knows were sampled before
 
 
-def _in_journal(runs: LiveRuns, campaign: str, asked: Callable[[Journal], T]) -> tuple[T, str]:
-    """Return what the journal of a campaign says, and where it is.
+@contextmanager
+def _at_rest(runs: LiveRuns, campaign: str) -> Iterator[Journal]:
+    """Give the journal of a campaign of which no run answers.
 
     Raises:
         InvalidInputError: if there is none.
@@ -168,7 +172,7 @@ def _in_journal(runs: LiveRuns, campaign: str, asked: Callable[[Journal], T]) ->
             next_step="Check --campaign and --journal, or give --url; a run can be asked with --enable-monitoring.",
         )
     with closing(Journal(runs.settings.journal, campaign)) as journal, journal.told():
-        return asked(journal), f"journal {journal.place}"
+        yield journal
 
 
 def _number(what: str, text: str) -> float | int | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Annotated, Final
 
@@ -19,7 +18,6 @@ from headgate.config import LoadedSettings, Settings
 from headgate.core import task_id_of
 from headgate.core.errors import InvalidInputError, NotFoundError, StoreError
 from headgate.storage import Journal, TaskState, control_words, sample_store
-from headgate.telemetry import MonitorClient
 
 _TASK_ID: Final = re.compile(r"t-[0-9a-f]{24}\Z")
 
@@ -79,15 +77,13 @@ def _lines_of(answer: Answer, now: float) -> list[str]:
     """Return an answer as a person reads it."""
     lines = [f"{answer.task_id} is {answer.state}: {answer.reason}"]
     if answer.gate != "none":
-        lines.append(f"gate: {answer.gate}{_until(answer.until, now)}")
+        until = answer.until
+        left = "" if until is None else f", until {utc_time(until)} (in {max(0.0, until - now):,.0f} s)"
+        lines.append(f"gate: {answer.gate}{left}")
     if answer.ahead:
         lines.append(f"{answer.ahead} tasks of its group go first")
     lines.append(f"asked: {answer.asked}, campaign {answer.campaign}")
     return lines
-
-
-def _until(until: float | None, now: float) -> str:
-    return "" if until is None else f", until {utc_time(until)} (in {max(0.0, until - now):,.0f} s)"
 
 
 async def _answers(
@@ -120,12 +116,15 @@ async def _answer(
         task_id = task_id_of(model, environment, sequence, stage, campaign)
     elif answering:
         try:
-            task_id = await _next_task(answering, model, environment, campaign)
+            task_id, _ = await runs.first(campaign, lambda run: run.next_task(model, environment, campaign))
         except InvalidInputError:
-            if (paused := await _paused(answering[0], model, environment)) is None:
-                raise
             name = f"the next task of {model} in {environment}"
-            return Answer(campaign, name, "not due", "paused", paused, None, 0, answering[0].address)
+            for control in (await answering[0].document("/controls"))["controls"]:
+                covers = control["model"] in {None, model} and control["environment"] in {None, environment}
+                if covers and control["what"] == "paused":
+                    says, at = str(control["says"]), answering[0].address
+                    return Answer(campaign, name, "not due", "paused", says, None, 0, at)
+            raise
     else:
         raise InvalidInputError(
             f"{runs.why_not(campaign)}, so the next task of a model and environment is not known",
@@ -137,24 +136,6 @@ async def _answer(
             said = {name: said.get(name) for name in Answer.__slots__}
             return Answer(**said | {"ahead": said["ahead"] or 0, "asked": monitor.address, "campaign": campaign})
     return await _at_rest(runs.settings, campaign, task_id, (model, environment) if environment else (None, None))
-
-
-async def _next_task(answering: Sequence[MonitorClient], model: str, environment: str, campaign: str) -> str:
-    """Return the id of the open task of a pair that runs next, in the first of these runs that has one."""
-    *others, last = answering
-    for monitor in others:
-        with suppress(InvalidInputError, NotFoundError):
-            return await monitor.next_task(model, environment, campaign)
-    return await last.next_task(model, environment, campaign)
-
-
-async def _paused(monitor: MonitorClient, model: str, environment: str) -> str | None:
-    """Return who paused a pair of which nothing is open, None where nobody did."""
-    for control in (await monitor.document("/controls"))["controls"]:
-        covers = control["model"] in {None, model} and control["environment"] in {None, environment}
-        if covers and control["what"] == "paused":
-            return str(control["says"])
-    return None
 
 
 async def _at_rest(settings: Settings, campaign: str, task_id: str, pair: tuple[str | None, str | None]) -> Answer:

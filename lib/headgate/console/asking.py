@@ -19,7 +19,7 @@ from headgate.placement import read_journal
 from headgate.storage import Journal, JournalPlace, ServedRun, served_runs, told
 from headgate.telemetry import MonitorClient
 
-LEFT: Final = "it left its journal; its log says how it ended"
+LEFT: Final = "its journal has it no more: it ended by itself, or others took over what it left; its log says which"
 
 _MOST_DEAD: Final = 100
 _MOST_GROUPS: Final = 300

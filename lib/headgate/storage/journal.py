@@ -126,13 +126,16 @@ class Journal:
         """Return whether the campaign has a journal at `place`; opening it would make one.
 
         Raises:
-            JournalError: if the database does not answer.
+            JournalError: if the database does not answer, or the folder cannot be looked into.
         """
         if isinstance(place, PostgresAddress):
             from headgate.storage.journal_postgres import has_schema  # noqa: PLC0415 - of an optional extra
 
             return has_schema(place, campaign)
-        return (place / plain_name(campaign)).is_dir()
+        try:
+            return (place / plain_name(campaign)).is_dir()
+        except OSError as error:
+            raise JournalError(f"journal {place} cannot be looked into: {error.strerror or error}") from error
 
     @property
     def place(self) -> str:
