@@ -19,9 +19,10 @@ from headgate.core.errors import InvalidInputError
 from headgate.elastic.errors import UnknownWorkerError
 from headgate.elastic.gateway.access import Callers
 from headgate.elastic.gateway.status import GatewayStatus
-from headgate.elastic.gateway.wire import FlawedError, json_answer
+from headgate.elastic.gateway.wire import json_answer
 from headgate.elastic.service import ElasticService
 from headgate.net.aiohttp_server import read_body
+from headgate.net.flaws import FlawedError, flaws_of
 from headgate.net.tokens import Scope
 
 LONGEST_WAIT_S: Final = 300.0
@@ -202,13 +203,4 @@ def _checked(model: type[B], written: Any, place: str) -> B:
     try:
         return model.model_validate(written)
     except ValidationError as error:
-        raise FlawedError(
-            [
-                {
-                    "field": ".".join((place, *map(str, flaw["loc"]))),
-                    "rule": str(flaw["msg"]),
-                    "value": f"{flaw['input']!r:.100}",
-                }
-                for flaw in error.errors(include_url=False, include_context=False)[:10]
-            ]
-        ) from None
+        raise FlawedError(flaws_of(error, place), error.error_count()) from None

@@ -10,8 +10,9 @@ import orjson
 from aiohttp import web
 
 from headgate.core import redacted
-from headgate.core.errors import HeadgateError, InvalidInputError
+from headgate.core.errors import HeadgateError
 from headgate.elastic.errors import PoolFullError
+from headgate.net.flaws import FlawedError
 from headgate.net.refusals import PROBLEM_TYPE, challenges, problem_document
 
 AGAIN_S: Final = 5.0
@@ -74,23 +75,6 @@ def problem(error: HeadgateError | HttpFailure) -> web.Response:
         error.http_status, error.message, code=error.code, next_step=error.next_step, errors=flaws
     )
     return _with_headers(json_answer(orjson.dumps(document), error.http_status, PROBLEM_TYPE), error)
-
-
-class FlawedError(InvalidInputError):
-    """Values of a call break rules.
-
-    Attributes:
-        flaws: `field`, `rule` and `value` of each.
-    """
-
-    def __init__(self, flaws: list[dict[str, str]]) -> None:
-        first = flaws[0]
-        more = f"; and {len(flaws) - 1} more" if len(flaws) > 1 else ""
-        super().__init__(
-            f"{first['field']}: {first['rule']} (got {first['value']}){more}",
-            next_step="Correct the values in `errors` and send the request again; nothing was changed.",
-        )
-        self.flaws = flaws
 
 
 def _with_headers(answer: web.Response, error: HeadgateError | HttpFailure) -> web.Response:

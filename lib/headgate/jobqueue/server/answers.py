@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import math
-import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Generic, Never, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from pydantic_core import to_json
 from starlette.responses import Response
 
-from headgate.core import redacted
-from headgate.core.errors import HeadgateError, InvalidInputError
-from headgate.jobqueue.wire import FlawOut
+from headgate.core.errors import HeadgateError
+from headgate.net.flaws import Flaw, FlawedError
 from headgate.net.refusals import PROBLEM_TYPE, challenges, problem_document
 
-MOST_FLAWS: Final = 10
-_VALUE_CHARS: Final = 100
-_RULE_CHARS: Final = 300
-_MOST_LISTED: Final = 1000
 _ALWAYS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 _NO_HEADERS: Final[Mapping[str, str]] = {}
 
@@ -60,13 +54,12 @@ def problem(
     *,
     code: str,
     next_step: str = "",
-    flaws: list[FlawOut] | None = None,
+    flaws: Sequence[Flaw] = (),
     headers: Mapping[str, str] = _NO_HEADERS,
 ) -> Answer[Never]:
     """Return a problem document, in the form of `wire.ProblemOut`."""
-    errors = [flaw.model_dump() for flaw in flaws or ()]
     return Answer(
-        to_json(problem_document(status, detail, code=code, next_step=next_step, errors=errors)), status, headers
+        to_json(problem_document(status, detail, code=code, next_step=next_step, errors=flaws)), status, headers
     )
 
 
@@ -77,7 +70,7 @@ def problem_of(error: HeadgateError) -> Answer[Never]:
         error.message,
         code=error.code,
         next_step=error.next_step,
-        flaws=error.flaws if isinstance(error, FlawedError) else None,
+        flaws=error.flaws if isinstance(error, FlawedError) else (),
         headers=headers_of(error),
     )
 
@@ -90,43 +83,3 @@ def headers_of(error: HeadgateError) -> dict[str, str]:
 def wait_headers(retry_after_s: float | None) -> dict[str, str]:
     """Return the header that says when to come again, where that can help."""
     return {} if retry_after_s is None else {"Retry-After": str(math.ceil(retry_after_s) or 1)}
-
-
-class FlawedError(InvalidInputError):
-    """What was sent breaks rules: `flaws` are the first of them, `count` is how many were found."""
-
-    next_step = "Correct the values in `errors` and send the request again; nothing was changed."
-
-    def __init__(self, flaws: list[FlawOut], count: int) -> None:
-        more = f"; and {count - 1} more" if count > 1 else ""
-        super().__init__(f"{flaws[0].field}: {flaws[0].rule}{more}")
-        self.flaws = flaws
-
-
-def flaws_of(error: ValidationError, place: str) -> list[FlawOut]:
-    """Return the first flaws that pydantic found; `place` is `body`, `query`, `path` or an entry of a body."""
-    if error.error_count() > _MOST_LISTED:  # writing all of them down, only to show ten, would take too long
-        return [FlawOut(field=place, rule=f"{error.error_count()} values break its rules", value="")]
-    found = error.errors(include_url=False, include_context=False)[:MOST_FLAWS]
-    return [
-        FlawOut(
-            field=".".join((place, *(str(part)[:_VALUE_CHARS] for part in item["loc"]))),
-            rule=str(item["msg"]).removeprefix("Value error, ")[:_RULE_CHARS],
-            value=_shown(item["input"]),
-        )
-        for item in found
-    ]
-
-
-def _shown(value: object) -> str:
-    """Return the beginning of a value; of a large one no more is written out than that."""
-    if isinstance(value, bytes):
-        text = value[:_VALUE_CHARS].decode("utf-8", "replace")
-    elif isinstance(value, dict | list) and len(value) > MOST_FLAWS:
-        text = f"{len(value)} entries"
-    elif isinstance(value, dict | list):
-        text = reprlib.repr(value)
-    else:
-        text = repr(value[:_VALUE_CHARS] if isinstance(value, str) else value)
-    text = text if len(text) <= _VALUE_CHARS else text[: _VALUE_CHARS - 1] + "…"
-    return redacted(text.encode("utf-8", "replace").decode())

@@ -18,8 +18,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from headgate.jobqueue.errors import BodyTooLargeError, TooManyOpenError
-from headgate.jobqueue.server.answers import MOST_FLAWS, FlawedError, flaws_of
-from headgate.jobqueue.wire import FlawOut
+from headgate.net.flaws import MOST_FLAWS, Flaw, FlawedError, flaw, flaws_of
 
 T = TypeVar("T")
 E = TypeVar("E")
@@ -104,7 +103,7 @@ def checked(model: type[BaseModel], raw: bytes) -> BaseModel:
     try:
         document = from_json(raw)
     except ValueError as error:
-        raise FlawedError([FlawOut(field="body", rule=f"Invalid JSON: {error}"[:200], value="")], 1) from None
+        raise FlawedError([flaw("body", f"Invalid JSON: {error}"[:200])], 1) from None
     if flaws := list(islice(_flaws(model, document, "body"), MOST_FLAWS)):
         raise FlawedError(flaws, len(flaws))
     try:
@@ -113,13 +112,13 @@ def checked(model: type[BaseModel], raw: bytes) -> BaseModel:
         raise FlawedError(flaws_of(error, "body"), error.error_count()) from None
 
 
-def _flaws(model: type[BaseModel], value: Any, place: str) -> Iterator[FlawOut]:
+def _flaws(model: type[BaseModel], value: Any, place: str) -> Iterator[Flaw]:
     """Yield unknown keys and what is wrong with the entries of lists; puts models in the place of those."""
     if not isinstance(value, dict):
         return
     if model.model_config.get("extra") == "forbid":
         for key in (key for key in value if key not in model.model_fields):
-            yield FlawOut(field=f"{place}.{key[:100]}", rule="Extra inputs are not permitted", value="")
+            yield flaw(f"{place}.{key[:100]}", "Extra inputs are not permitted")
     for name, field in model.model_fields.items():
         (entry, *_) = get_args(field.annotation) or (None,)
         entries = value.get(name)

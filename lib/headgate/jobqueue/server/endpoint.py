@@ -18,11 +18,12 @@ from starlette.types import Receive, Scope, Send
 from headgate.core.errors import HeadgateError
 from headgate.jobqueue.errors import BodyTooLargeError, BodyTooSlowError, NotJsonError
 from headgate.jobqueue.server.access import check_scope
-from headgate.jobqueue.server.answers import Answer, FlawedError, flaws_of, problem, problem_of, wait_headers
+from headgate.jobqueue.server.answers import Answer, problem, problem_of, wait_headers
 from headgate.jobqueue.server.bodies import ORDINARY_BYTES, SMALL_BYTES, checked
 from headgate.jobqueue.server.route import Call, Route, key_of
 from headgate.jobqueue.server.service import Service
 from headgate.net.authority import Caller, Refused
+from headgate.net.flaws import FlawedError, flaws_of
 
 _log = logging.getLogger("headgate.jobqueue")
 

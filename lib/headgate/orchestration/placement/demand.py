@@ -66,17 +66,7 @@ def placed(
             future = train.submit(dataset)
         ```
     """
-    given = {
-        "resources": resources,
-        "priority": priority,
-        "labels": labels,
-        "preemptible": preemptible,
-        "estimated_duration_s": estimated_duration_s,
-        "restart_s": restart_s,
-        "min_runtime_s": min_runtime_s,
-        "checkpoints": checkpoints,
-    }
-    changes = {name: value for name, value in given.items() if value is not None}
+    changes = {name: value for name, value in locals().items() if value is not None}
     token = _CHANGES.set({**_CHANGES.get({}), **changes})
     try:
         yield

@@ -253,7 +253,7 @@ class RayScheduler:
 
     # Preemption
 
-    def update_preemption_policy(self, **settings: Any) -> dict[str, Any]:
+    def update_preemption_policy(self, /, **settings: Any) -> dict[str, Any]:
         """Change rules of preemption, for the whole cluster.
 
         Args:
