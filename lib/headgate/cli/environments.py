@@ -81,7 +81,10 @@ def list_(
         print_json(
             {
                 "environments": [_document(entry, costs.get(entry.name, MeanCost())) for entry in entries],
-                "collections": [_collection_document(entry) for entry in collections],
+                "collections": [
+                    {name: getattr(entry, name) for name in ("prefix", "extra", "summary", "problem")}
+                    for entry in collections
+                ],
             }
         )
         return 0
@@ -132,10 +135,6 @@ def _print_collections(collections: Sequence[AvailableCollection]) -> None:
     rows = [(f"{entry.prefix}:…", entry.extra, entry.problem or entry.summary) for entry in collections]
     title = f"{len(rows)} collections (headgate environments --collection NAME)"
     print_table(title, ("collection", "extra", "what it holds"), rows)
-
-
-def _collection_document(entry: AvailableCollection) -> Mapping[str, Any]:
-    return {name: getattr(entry, name) for name in ("prefix", "extra", "summary", "problem")}
 
 
 @environments.command(name="try")

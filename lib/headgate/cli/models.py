@@ -74,7 +74,7 @@ def models(choices: ModelChoices | None = None, *, as_json: AsJson = False) -> i
         return 0
     for row in rows:
         row[9:11] = ["{input:g}/{output:g}".format(**price) if price else "" for price in row[9:11]]
-        row[11] = ", ".join(map(_left, row[11]))
+        row[11] = ", ".join(f"{one['left']:,.10g} of {one['limit']:,.10g} {_UNITS[one['name']]}" for one in row[11])
     shown = [at for at in range(len(_COLUMNS)) if at < _WHERE_SET or any(row[at] for row in rows)]
     titles = {"price": "price in/out", "batch price": "in batches", "budgets": "left of 24 h"}
     named, cells = [titles.get(_COLUMNS[at], _COLUMNS[at]) for at in shown], [[row[at] for at in shown] for row in rows]
@@ -120,10 +120,6 @@ def _spent(settings: Settings) -> dict[str, Spending]:
         model: reduce(Spending.plus, (spent for _, spent in answer.news), NO_SPENDING)
         for model, answer in answers.items()
     }
-
-
-def _left(budget: Mapping[str, Any]) -> str:
-    return f"{budget['left']:,.10g} of {budget['limit']:,.10g} {_UNITS[budget['name']]}"
 
 
 def _engines(model: Model, told: Mapping[str, dict[str, Any]]) -> str:

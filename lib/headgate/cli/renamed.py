@@ -13,10 +13,6 @@ class Renamed(NamedTuple):
     value: Callable[[str], str] = str
 
 
-def _hours_ago(hours: str) -> str:
-    return f"{hours}h"
-
-
 def _affine(form: str) -> str:
     return {"seed-results": "affine-results", "seed-summary": "affine-summary"}.get(form, form)
 
@@ -31,7 +27,7 @@ RENAMED: Final[Mapping[str, Mapping[str, Renamed]]] = {
     "leaderboard": {"--html": Renamed("--output")},
     "export": {"--models": Renamed("--model"), "--format": Renamed("--format", _affine)},
     "import": {"--format": Renamed("--format", _affine)},
-    "report": {"--hours": Renamed("--since", _hours_ago)},
+    "report": {"--hours": Renamed("--since", "{}h".format)},
     "why": {"--address": Renamed("--url")},
     "demo": {"--window-s": Renamed("--duration")},
     "limits audit": {"--mend": Renamed("--fix")},

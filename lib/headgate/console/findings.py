@@ -106,16 +106,16 @@ def _silent(source: Source) -> Finding:
             source.down_since,
         )
     todo = "Start it, or correct the address that the console was given."
-    if source.todo:
-        todo = source.todo
-    elif source.kind == "placement":
+    if source.kind == "placement":
         todo = "Start it with `headgate placement up` and this --journal: it takes up its work."
     elif source.seen_at is not None and not source.is_gone:
         todo = "It did answer: look at its log, its process and its machine."
     elif source.kind == "run":
         todo = "Start it with --enable-monitoring, or correct the address given by --run."
     title = f"{what} {source.name} does not answer"
-    return Finding(f"down {source.address}", "bad", title, source.problem + before, todo, source.down_since)
+    return Finding(
+        f"down {source.address}", "bad", title, source.problem + before, source.todo or todo, source.down_since
+    )
 
 
 # Campaigns.

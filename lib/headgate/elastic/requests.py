@@ -259,7 +259,7 @@ def choose(workers: Iterable[Worker], request: ElasticRequest, affinity: Affinit
     open_ = [worker for worker in workers if _has_tokens(worker, request.tokens)]
     if not open_:
         return None
-    least = min(open_, key=_load)
+    least = min(open_, key=lambda worker: (worker.tokens / worker.slots, len(worker.requests), worker.number))
     if not request.prefixes:
         return least
     worker_id = affinity.worker_of(request.prefixes)
@@ -267,10 +267,6 @@ def choose(workers: Iterable[Worker], request: ElasticRequest, affinity: Affinit
     if akin is None or len(akin.requests) > len(least.requests) + max(1, akin.slots // _EXTRA_SHARE):
         return least
     return akin
-
-
-def _load(worker: Worker) -> tuple[float, int, int]:
-    return worker.tokens / worker.slots, len(worker.requests), worker.number
 
 
 def _has_tokens(worker: Worker, tokens: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -112,12 +112,9 @@ def _reset_s(text: str | None, now: float) -> float | None:
         return None
     seconds = _number(text)
     if seconds is None:
-        seconds = sum(_durations(text)) if _DURATION.sub("", text.strip()) == "" else _moment(text, now)
+        parts = [float(number) * _SECONDS[unit] for number, unit in _DURATION.findall(text)]
+        seconds = sum(parts) if _DURATION.sub("", text.strip()) == "" else _moment(text, now)
     return None if seconds is None or not 0 <= seconds <= _LONGEST_S else seconds
-
-
-def _durations(text: str) -> Iterator[float]:
-    return (float(number) * _SECONDS[unit] for number, unit in _DURATION.findall(text))
 
 
 def _moment(text: str, now: float) -> float | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
 from contextlib import closing
 from functools import partial
 from typing import Any, Final
@@ -64,15 +63,12 @@ async def run_report(
 
 
 async def _publish(report: Report, published: PublishedReport, title: str) -> None:
-    await publish("report-scores", _shown(report.score_rows()), title)
+    scores = [{name: _cell(value) for name, value in row.items()} for row in report.score_rows()]
+    await publish("report-scores", scores, title)
     await publish("report", report.markdown, title)
     if report.figures_svg:
         await publish("report-figures", figures_markdown(report.figures_svg), title)
     await publish_page("report", _PAGE, published, title)
-
-
-def _shown(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
-    return [{name: _cell(value) for name, value in row.items()} for row in rows]
 
 
 def _cell(value: Any) -> str:

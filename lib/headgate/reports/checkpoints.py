@@ -144,7 +144,7 @@ def _row(curve: CheckpointCurve, point: CheckpointScore) -> dict[str, str]:
         "missing": percent(missing.share if missing else 1.0),
         "difference": f"{made.difference:+.3f}" if made else "–",
         "its interval": f"{made.low:+.3f} – {made.high:+.3f}" if made else "–",
-        "from": _revision(point.versus.against) if point.versus is not None else "",
+        "from": point.versus.against.partition("@")[2] or point.versus.against if point.versus is not None else "",
         "verdict": point.verdict + (", the best" if curve.best is point else ""),
     }
 
@@ -238,7 +238,3 @@ def _course(points: Sequence[CheckpointScore]) -> tuple[list[int], list[float]]:
 def _limits(points: Sequence[CheckpointScore]) -> tuple[list[float], list[float]]:
     made = [p.mean for p in points if p.mean is not None]
     return [mean.low for mean in made], [mean.high for mean in made]
-
-
-def _revision(model: str) -> str:
-    return model.partition("@")[2] or model

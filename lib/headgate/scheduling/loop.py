@@ -103,7 +103,7 @@ class DispatchLoop:
         self.completed = self.failed = self.dropped = self.retried = 0
         self._work = work
         self._now = now
-        self._is_done = is_done if is_done is not None else self._has_no_row_group
+        self._is_done = is_done or (lambda: not self.rows.open and self.rows.next is None)
         self._turned = turned
         self._model_resource = model_resource
         self._retries = Retries(retries or RetryRules())
@@ -240,9 +240,6 @@ class DispatchLoop:
                     self._trace.tell(events.QueueDrained, self.completed)
                 return
             await self._sleep(now)
-
-    def _has_no_row_group(self) -> bool:
-        return not self.rows.open and self.rows.next is None
 
     async def _sleep(self, now: float) -> None:
         """Return when something has happened, or the next known time has come."""

@@ -103,7 +103,9 @@ class StageGraph:
                 if not self._has_ended(dependency):
                     node.missing += 1
                     on.dependants.append(task.task_id)
-            lost = next((d for d in task.depends_on if self._is_lost(d)), None)
+            lost = next(
+                (d for d in task.depends_on if self._nodes[d].state in {StageState.FAILED, StageState.DROPPED}), None
+            )
             if lost is not None and task.stage not in self._tolerant:
                 node.state = StageState.DROPPED
                 self.waiting -= 1
@@ -162,9 +164,6 @@ class StageGraph:
 
     def _has_ended(self, task_id: TaskId) -> bool:
         return self._nodes[task_id].state in {StageState.DONE, StageState.FAILED, StageState.DROPPED}
-
-    def _is_lost(self, task_id: TaskId) -> bool:
-        return self._nodes[task_id].state in {StageState.FAILED, StageState.DROPPED}
 
     def _ordered(self, fresh: dict[TaskId, Task]) -> list[Task]:
         """Return fresh tasks so that each comes after what it depends on."""

@@ -297,13 +297,10 @@ class PairwiseRanking:
             self._filled[model] = filled + int(missing.argmax() if missing.any() else missing.size)
             return
         while filled < self.rows and np.isfinite(scores[filled]):
-            if filled % _BLOCK == 0 and not self._is_known(model):
+            if filled % _BLOCK == 0 and not np.array_equal(self._expected[model], self._scores[model]):
                 self._predict(model, filled, self._features)
             filled += 1
         self._filled[model] = filled
-
-    def _is_known(self, model: int) -> bool:
-        return bool(np.array_equal(self._expected[model], self._scores[model]))
 
     def _predict(self, model: int, row: int, features: Floats) -> None:
         before = features[:row]

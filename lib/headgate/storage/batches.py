@@ -100,7 +100,9 @@ def put_batch(objects: ObjectStore, batch_id: str, samples: Sequence[Sample]) ->
     """
     frame, misfits = framed(samples)
     sifted = validated(frame)
-    refused: list[tuple[Mapping[str, Any], str]] = [(_fields(sample), reason) for sample, reason in misfits]
+    refused: list[tuple[Mapping[str, Any], str]] = [
+        ({name: getattr(sample, name) for name in COLUMNS}, reason) for sample, reason in misfits
+    ]
     for row in sifted.bad.iter_rows(named=True):
         reason = row.pop("reason")
         refused.append((row, reason))
@@ -125,10 +127,6 @@ def put_batch(objects: ObjectStore, batch_id: str, samples: Sequence[Sample]) ->
         manifest.quarantine_path,
         manifest.quarantine_reason,
     )
-
-
-def _fields(sample: Sample) -> dict[str, Any]:
-    return {name: getattr(sample, name) for name in COLUMNS}
 
 
 def _quarantine_line(row: Mapping[str, Any], reason: str) -> bytes:

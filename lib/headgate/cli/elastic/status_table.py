@@ -98,7 +98,7 @@ def _workers(pool: PoolStatus, title: str) -> Table:
     told = {
         "worker": [_short(worker) for worker in pool.workers],
         "engine": [worker.kind for worker in pool.workers],
-        "state": [_state(worker) for worker in pool.workers],
+        "state": [f"{one.state} ({one.stage})" if one.stage is not None else str(one.state) for one in pool.workers],
         "for": [span(worker.since_s) for worker in pool.workers],
         "requests": [f"{worker.requests} of {worker.slots}" for worker in pool.workers],
         "in use": [f"{worker.share:.0%}" for worker in pool.workers],
@@ -112,10 +112,6 @@ def _workers(pool: PoolStatus, title: str) -> Table:
     for row, worker in zip(table.rows, pool.workers, strict=True):
         row.style = _COLOURS[worker.state]
     return table
-
-
-def _state(worker: WorkerView) -> str:
-    return f"{worker.state} ({worker.stage})" if worker.stage is not None else str(worker.state)
 
 
 def _by_engine(worker: WorkerView) -> str:

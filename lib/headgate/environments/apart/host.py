@@ -217,7 +217,11 @@ class Host:
             (child for child in self._children if not child.is_retiring and bool(child.blocked_by) == blocks),
             key=lambda c: (c.is_stalled(), c.load),
         )
-        if open_ones and (not wants_own or len(open_ones) >= self.limits.processes or _is_free(open_ones[0])):
+        if open_ones and (
+            not wants_own
+            or len(open_ones) >= self.limits.processes
+            or (open_ones[0].load == 0 and not open_ones[0].is_stalled())
+        ):
             return open_ones[0]
         if open_ones and self._monotonic() < self._not_before:
             return open_ones[0]
@@ -269,10 +273,6 @@ class Host:
     def _end(self, child: Child) -> None:
         self._children.remove(child)
         KEEPER.end(child)
-
-
-def _is_free(child: Child) -> bool:
-    return child.load == 0 and not child.is_stalled()
 
 
 _END_S: Final = 5.0

@@ -15,7 +15,6 @@ from typing import Any, Final, Self
 from uuid import UUID
 
 import polars as pl
-from prefect.client.schemas.objects import FlowRun
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -399,7 +398,12 @@ class _Demo:
         if not self._choices.uses_baselines():
             yield
             return
-        await awaited_runs(ids, lambda runs: any(_runs(run) for run in runs), START_S, every_s=_LOOK_EVERY_S)
+        await awaited_runs(
+            ids,
+            lambda runs: any(run.state and (run.state.is_running() or run.state.is_final()) for run in runs),
+            START_S,
+            every_s=_LOOK_EVERY_S,
+        )
         async with serve(faults(self._choices.window_s), port=port) as endpoint:
             self._tell(f"{len(MODELS)} baseline agents (not language models) answer at {endpoint.base_url}")
             yield
@@ -547,10 +551,6 @@ def _deployment_file() -> DeploymentFile:
             "prefect.yaml is not beside the flows", next_step="Run the demo from a checkout of Headgate."
         )
     return read_deployment_file(found)
-
-
-def _runs(run: FlowRun) -> bool:
-    return run.state is not None and (run.state.is_running() or run.state.is_final())
 
 
 def _near(path: Path) -> Path:

@@ -155,13 +155,10 @@ class SlotBroker:
                 for bank in self._banks.values():
                     bank.close()
                 deadline = self._clock.monotonic() + _CLOSE_S
-                while not self._is_closed(deadline):
+                while self._clock.monotonic() <= deadline and not all(bank.is_done for bank in self._banks.values()):
                     delay_s = self._turn(service, admission, emit, calls)
                     await self._rest(min(1.0 if delay_s is None else delay_s, 1.0))
             await self._notices.withdraw(service)
-
-    def _is_closed(self, deadline: float) -> bool:
-        return all(bank.is_done for bank in self._banks.values()) or self._clock.monotonic() > deadline
 
     async def _rest(self, delay_s: float | None) -> None:
         """Return when something happens, or after a time."""

@@ -42,7 +42,8 @@ class Inventory:
             total = of_ray(node["Resources"])
             taken = (total - free.get(node_id, NOTHING) - ours.get(node_id, NOTHING)).clipped()
             seen[node_id] = taken
-            foreign = _least(taken, self._last.get(node_id, NOTHING))
+            before = self._last.get(node_id, NOTHING)
+            foreign = of_units({name: min(units, before.get(name)) for name, units in taken.units})
             views.append(NodeView(node_id, total, foreign, dict(node["Labels"])))
         self._last = seen
         return views
@@ -60,10 +61,6 @@ def missing(wanted: Mapping[str, Amounts], free: Mapping[str, Amounts]) -> str:
         if not amounts.fits(free.get(node, NOTHING)):
             return f"node {node[:12]} has {free.get(node, NOTHING)} free of {amounts}"
     return ""
-
-
-def _least(one: Amounts, other: Amounts) -> Amounts:
-    return of_units({name: min(units, other.get(name)) for name, units in one.units})
 
 
 PREFIX: Final = "headgate-"

@@ -92,7 +92,12 @@ class Budgets:
 
     async def share(self, journal: JournalThread) -> None:
         """Take over what was spent before, and share every budget with the other processes of the journal."""
-        self._shared = SharedBudgets(journal, now=self.now, counted=self._counted, heard=self._heard)
+        self._shared = SharedBudgets(
+            journal,
+            now=self.now,
+            counted=lambda: [account for account in self._accounts.values() if account.is_counted],
+            heard=self._heard,
+        )
         for alias, answer in (await self._shared.before()).items():
             self._note(alias, answer)
         for account in self._accounts.values():
@@ -123,9 +128,6 @@ class Budgets:
             account = self._accounts[alias]
             account.daily.put_back(amount)
             self._spenders[alias] = account
-
-    def _counted(self) -> list[Account]:
-        return [account for account in self._accounts.values() if account.is_counted]
 
     def _heard(self, answers: Mapping[str, SpendingAnswer]) -> None:
         """Count what other processes spent, and have what is granted."""
