@@ -63,7 +63,8 @@ class _Forms:
 
     @classmethod
     def of(cls, secrets: set[str]) -> _Forms:
-        texts = {form for one in secrets if not _is_word(one) for form in _forms_of(one)}
+        no_words = [one for one in secrets if len(one) >= _WORD_CHARS or not (one.isalpha() or one.isdigit())]
+        texts = {form for one in no_words for form in _forms_of(one)}
         stride = min((len(text) - _PIECE_CHARS + 1 for text in texts), default=1)
         stride = min(stride, _MOST_STRIDE)
         pieces = frozenset(text[place : place + _PIECE_CHARS] for text in texts for place in range(stride))
@@ -124,10 +125,6 @@ def masked(text: str) -> str:
     for form in forms.texts:
         text = text.replace(form, _MASK)
     return text
-
-
-def _is_word(secret: str) -> bool:
-    return len(secret) < _WORD_CHARS and (secret.isalpha() or secret.isdigit())
 
 
 def _forms_of(secret: str) -> Iterator[str]:
