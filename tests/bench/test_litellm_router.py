@@ -1,4 +1,4 @@
-"""LiteLLM's real router beside the limit laws. Its own test runs where HEADGATE_LITELLM names its program."""
+"""LiteLLM's real router beside the limit laws. Its own test runs where LITELLM_COMMAND names its program."""
 
 from __future__ import annotations
 

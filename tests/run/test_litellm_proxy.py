@@ -1,4 +1,4 @@
-"""A real LiteLLM proxy that refuses, in front of the baselines. Runs where HEADGATE_LITELLM names its program."""
+"""A real LiteLLM proxy that refuses, in front of the baselines. Runs where LITELLM_COMMAND names its program."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from headgate.sampling import StaticRoster
 from headgate.storage import open_store
 from headgate.telemetry import Recorded
 
-PROGRAM = os.environ.get("HEADGATE_LITELLM", "")
+PROGRAM = os.environ.get("LITELLM_COMMAND", "")
 WINDOW_S = 20
 """In place of LiteLLM's minute: what it tells as a limit per minute is one per window, which is refused beyond."""
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(600),
-    pytest.mark.skipif(not PROGRAM, reason="HEADGATE_LITELLM names no program of LiteLLM's proxy"),
+    pytest.mark.skipif(not PROGRAM, reason="LITELLM_COMMAND names no program of LiteLLM's proxy"),
 ]
 
 KEYS = """

@@ -1,4 +1,4 @@
-"""LiteLLM's real router in front of the simulated provider, where `HEADGATE_LITELLM` names its program.
+"""LiteLLM's real router in front of the simulated provider, where `LITELLM_COMMAND` names its program.
 
 It runs under the Python of its own environment, on a simulated clock (`litellm_script`), and is no dependency of
 Headgate. Each of the requests that wait is a call of the router, with its retries as by default; a call that fails in
@@ -31,7 +31,7 @@ from headgate_bench.rated_provider import (
     RatedRecord,
 )
 
-VARIABLE: Final = "HEADGATE_LITELLM"
+VARIABLE: Final = "LITELLM_COMMAND"
 ABSENT: Final = f"not run; set {VARIABLE} to the program litellm of an environment of its own"
 
 _SCRIPT: Final = Path(__file__).with_name("litellm_script.py")
