@@ -71,6 +71,7 @@ async def test_every_flow_works_with_the_temporary_server(tmp_path: Path, baseli
         environ = kept | {
             "PREFECT_HOME": str(tmp_path / "prefect"),
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "90",
             "HEADGATE_ROSTER": "baselines",
             "HEADGATE_JUDGE_URL": baselines,
             "HEADGATE_JUDGE_MODEL": "baseline-judge",
@@ -90,5 +91,5 @@ async def test_every_flow_works_with_the_temporary_server(tmp_path: Path, baseli
     assert failed["keep-sampling"].startswith("KeyboardInterrupt"), "it samples until it is stopped"
     assert len(returned) == 14
     assert (returned["evaluate"]["scored"], returned["sample-environment"]["scored"]) == (6, 3)
-    assert returned["generate-jobs"]["added"] == 3, "two of the five have no server that serves their task"
+    assert returned["generate-jobs"]["added"] == 1, "two of the three have no server that serves their task"
     assert returned["place-roles"]["rounds"] == 1
