@@ -64,7 +64,8 @@ class Findings:
     def now(self, now: float) -> list[Finding]:
         """Return what is wrong, the worst and oldest first; `now` is wall time."""
         if self._revision != self._sources.revision:
-            found = list({(one.title, one.holds): one for one in self._all()}.values())
+            # What several runs say alike is said once, by the first of them: since when stays while others come and go.
+            found = list({(one.title, one.holds): one for one in reversed(list(self._all()))}.values())
             self._since = {one.key: one.since or self._since.get(one.key, now) for one in found}
             found = [replace(one, since=self._since[one.key]) for one in found]
             self._found = sorted(found, key=lambda one: (_RANK[one.severity], one.since))

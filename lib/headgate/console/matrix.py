@@ -136,9 +136,8 @@ def _of_campaign(run: Source | None, all_runs: Sequence[Source]) -> Sequence[Sou
     """Return the runs of the same campaign that answer, as each flow run samples its own environments; else the run."""
     if not isinstance(run, RunSource):
         return []
-    return [one for one in all_runs if isinstance(one, RunSource) and one.campaign == run.campaign and one.is_up] or [
-        run
-    ]
+    beside = [one for one in all_runs if isinstance(one, RunSource) and one.campaign == run.campaign and one.is_up]
+    return beside or [run]
 
 
 class Tables:

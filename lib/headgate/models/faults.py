@@ -233,8 +233,9 @@ class FaultSchedule:
     def _verdict(self, model: str, key: str, number: int, now: float) -> Verdict:
         after_s, elapsed_s = 0.0, now - self._first_at[model]
         for position, rule in enumerate(self._plan.rules):
-            strikes = rule.probability >= 1 or self._draw(position, model, number, "strikes") < rule.probability
-            if not (strikes and rule.concerns(model, elapsed_s)):
+            if not rule.concerns(model, elapsed_s):
+                continue
+            if rule.probability < 1 and self._draw(position, model, number, "strikes") >= rule.probability:
                 continue
             match rule:
                 case Slow():

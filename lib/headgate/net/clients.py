@@ -29,8 +29,8 @@ def client_of(address: str, token: str, *, timeout_s: float, **further: Any) -> 
             next_step="Correct the address and run the command again.",
         )
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    # To read certificates takes 30 ms of the processor, and there may be a client for each of many runs.
-    verify = httpx.create_ssl_context() if address.startswith("https://") else False
+    # Reading certificates takes long, and there may be a client for each of many runs.
+    verify = False if address.startswith("http://") else httpx.create_ssl_context()
     return httpx.AsyncClient(
         base_url=address, headers=headers, timeout=timeout_s, trust_env=False, verify=verify, **further
     )

@@ -66,7 +66,9 @@ def placed(
             future = train.submit(dataset)
         ```
     """
-    changes = {name: value for name, value in locals().items() if value is not None}
+    changes = {
+        name: value for name, value in locals().items() if value is not None
+    }  # the parameters: nothing else has a name yet
     token = _CHANGES.set({**_CHANGES.get({}), **changes})
     try:
         yield
