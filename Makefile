@@ -13,7 +13,7 @@ export NO_MKDOCS_2_WARNING := 1
 # Hundreds of processes import the same files; where their compiled form may not be kept, each would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup setup-model demo demo-cluster test test-fast test-long test-slurm chaos check docs reference bench build sbom vulnerabilities lock clean
+.PHONY: help setup setup-model demo demo-cluster test test-fast test-long test-slurm test-gpu chaos check docs reference bench build sbom vulnerabilities lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ test-long: $(READY) ## run the tests that take long, which `make test` leaves ou
 
 test-slurm: $(READY) ## run the SLURM script on a real SLURM on this machine (as root, it installs SLURM on Debian)
 	@exec bash scripts/test-slurm.sh $(ARGS)
+
+test-gpu: $(READY) ## run vLLM itself on this machine's GPU (the program `vllm` has to be on PATH)
+	@exec $(BIN)/python -m pytest -s -m gpu tests/gpu $(ARGS)
 
 chaos: $(READY) ## run the long form of the tests that kill processes (KILLS=… each, default 30)
 	@exec $(BIN)/python -m pytest tests/chaos -m "chaos or long" --kills $(KILLS) $(ARGS)

@@ -63,8 +63,8 @@ os.environ["PREFECT_SERVER_ALLOW_EPHEMERAL_MODE"] = "false"
 os.environ["DO_NOT_TRACK"] = "1"
 
 
-OWN_COMMANDS: Final = ("long", "slurm")
-"""Marks of tests that run by `make test-long` and `make test-slurm`, which ask for them by `-m`."""
+OWN_COMMANDS: Final = ("long", "slurm", "gpu")
+"""Marks of tests that run by `make test-long`, `make test-slurm` and `make test-gpu`, which ask for them by `-m`."""
 
 WITH_REAL_SERVERS: Final = ("slow", "chaos", "alone")
 """Marks of tests whose servers and processes may have to wait for the machine: one that fails runs once more, and the
@@ -101,7 +101,7 @@ def audit_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-_ALL_OF_A_FILE: Final = re.compile(r"^pytestmark = .*pytest\.mark\.(long|slurm)\b", re.MULTILINE)
+_ALL_OF_A_FILE: Final = re.compile(r"^pytestmark = .*pytest\.mark\.(long|slurm|gpu)\b", re.MULTILINE)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
