@@ -59,7 +59,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     written = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
     written.chat_template = TEMPLATE
     config = LlamaConfig(
-        vocab_size=512,
+        vocab_size=len(names),
         hidden_size=2048,
         intermediate_size=8192,
         num_hidden_layers=16,
@@ -222,7 +222,7 @@ async def test_the_next_checkpoint_is_loaded_in_place_and_sleeps_and_wakes_as_if
 
 def test_checkpoints_of_a_training_become_a_curve_by_one_engine(checkpoints: Path, tmp_path: Path) -> None:
     run = [sys.executable, "-m", "headgate.cli", "follow", str(checkpoints), "--name", "policy", "--once", "--json"]
-    run += ["--engine", "vllm", "--gpus", "1", "--instances", "12", "--environment", "affine:abd"]
+    run += ["--engine", "vllm", "--gpus", "1", "--instances", "12", "--environment", "affine:sat"]
     run += ["--option", "max_tokens=32", "--option", "temperature=0", "--output", str(tmp_path / "curve.html")]
     run += [part for name, value in OPTIONS.items() for part in ("--engine-option", f"{name}={value}")]
     begun = time.perf_counter()
@@ -249,7 +249,7 @@ models:
 def test_two_models_take_turns_on_one_gpu(checkpoints: Path, tmp_path: Path) -> None:
     models = [f"  - {{name: {name}, serve: {{weights: {checkpoints / name}}}}}" for name in CHECKPOINTS[:2]]
     (tmp_path / "roster.yaml").write_text(ROSTER + "\n".join(models) + "\n")
-    run = [sys.executable, "-m", "headgate.cli", "run", "--roster", "roster.yaml", "--environment", "affine:abd"]
+    run = [sys.executable, "-m", "headgate.cli", "run", "--roster", "roster.yaml", "--environment", "affine:sat"]
     before = memory_held()
     done = output_of([*run, "--instances", "12"], tmp_path)
     assert "samples=24" in done.stderr
