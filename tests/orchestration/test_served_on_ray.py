@@ -18,7 +18,7 @@ from headgate.run.assembly import run_source
 from headgate.run.matrix import MatrixTaskProvider
 from headgate.run.served_pool import ServingRules
 from headgate.run.status import RunResult
-from headgate.sampling import Roster, RosterSource
+from headgate.sampling import RosterSource, StaticRoster
 from headgate.storage import open_store
 from tests.run.test_served_models import Questions, Told, scores, tiny, until
 
@@ -67,16 +67,6 @@ async def running(folder: Path, roster: RosterSource, told: Told) -> AsyncIterat
                 await asyncio.gather(task, return_exceptions=True)
 
 
-class One:
-    """A roster of one model. Implements `RosterSource`."""
-
-    def __init__(self, folder: Path) -> None:
-        self.model = tiny("policy", folder, gpus=2)
-
-    async def load(self) -> Roster:
-        return Roster((self.model,))
-
-
 def has(told: Told, kind: type[events.Event], holds: Callable[[events.Event], bool] = lambda _: True) -> bool:
     return any(isinstance(event, kind) and holds(event) for event in told.events)
 
@@ -86,7 +76,7 @@ async def test_a_training_takes_the_gpus_and_the_samples_of_the_model_go_on_when
 ) -> None:
     told, hold = Told(), tmp_path / "hold"
     hold.touch()
-    async with running(tmp_path, One(tmp_path), told) as run:
+    async with running(tmp_path, StaticRoster([tiny("policy", tmp_path, gpus=2)]), told) as run:
         await until(lambda: has(told, events.TaskStarted))
         with await asyncio.to_thread(connect) as placement:
             pool = placement.pool("main")
@@ -103,6 +93,15 @@ async def test_a_training_takes_the_gpus_and_the_samples_of_the_model_go_on_when
     assert (tmp_path / "gpus").read_text() == "0,1\n0,1\n"
     with await asyncio.to_thread(connect) as placement:
         assert [view for view in placement.requests("main") if not view.stage.has_ended] == []
+
+
+async def test_an_engine_for_which_nothing_is_due_leaves_the_gpus_to_one_that_stands_in_line(
+    gpus: None, tmp_path: Path
+) -> None:
+    roster = StaticRoster([tiny(name, tmp_path, gpus=2, idle_s=600.0) for name in ("first", "second")])
+    async with running(tmp_path, roster, Told()) as run:
+        assert scores(await run) == {"first@main": (6, 0), "second@main": (6, 0)}
+    assert (tmp_path / "gpus").read_text() == "0,1\n0,1\n"
 
 
 @pytest.mark.long

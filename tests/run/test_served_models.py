@@ -160,6 +160,20 @@ async def test_a_model_of_higher_priority_takes_the_gpu_and_the_samples_of_the_o
     assert all("went before it answered" in event.reason for event in deferred)
 
 
+async def test_an_engine_for_which_nothing_is_due_leaves_at_once_where_another_waits_for_its_gpu(
+    tmp_path: Path,
+) -> None:
+    told, idle_s = Told(), 600.0
+    roster = StaticRoster([tiny(name, tmp_path, gpus=1, idle_s=idle_s) for name in ("first", "second", "third")])
+    result = await sampled(tmp_path, roster, told, engine_hosts=Machine(gpus=["7"]))
+    assert scores(result) == dict.fromkeys(("first@main", "second@main", "third@main"), (4, 0))
+    assert (tmp_path / "gpus").read_text() == "7\n7\n7\n", "each was started once"
+    left = [
+        event.reason for event in told.events if isinstance(event, events.WorkerChanged) and event.after == "draining"
+    ]
+    assert left == ["nothing is due, and others stand in line"] * 2
+
+
 async def test_why_and_models_and_metrics_tell_what_the_samples_of_a_model_wait_for(tmp_path: Path) -> None:
     told, hold = Told(), tmp_path / "hold"
     hold.touch()

@@ -65,10 +65,11 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """How many workers there should be, and why."""
+    """How many workers there should be, and why; `at_once`, also of those whose start has not paid for itself yet."""
 
     workers: int
     because: str
+    at_once: bool = False
 
 
 class Policy(Protocol):

@@ -338,7 +338,7 @@ class ElasticPool:
                 events.ScaleDecided(self._outbox.pool, bounded.workers, self._desired.workers, bounded.because)
             )
         self._desired = bounded
-        self._scaling.reach(bounded.workers, bounded.because, now)
+        self._scaling.reach(bounded, now)
         self._decided_at = now
         self._joined_then = self._requests.joined
         self._meter.forget_peak()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from headgate.core import events
-from headgate.elastic.demand import Meter
+from headgate.elastic.demand import Desired, Meter
 from headgate.elastic.fleet import Fleet
 from headgate.elastic.outbox import Outbox
 from headgate.elastic.queue import OpenRequest, RequestState
@@ -228,13 +228,13 @@ class Scaling:
         """The fewest that may be awake."""
         return min(self._config.min_workers, self.highest)
 
-    def reach(self, wanted: int, reason: str, now: float) -> None:
-        """Wake or drain until `wanted` workers are awake. What starts is not dropped, unless it waits for a lease."""
+    def reach(self, desired: Desired, now: float) -> None:
+        """Wake or drain until as many workers are awake. What starts is not dropped, unless it waits for a lease."""
         awake = [worker for worker in self._fleet.in_state(*_AWAKE) if not worker.has_to_go]
-        if len(awake) < wanted:
-            self._grow(wanted - len(awake), reason, now)
-        elif len(awake) > wanted:
-            self._shrink(awake, wanted, reason, now)
+        if len(awake) < desired.workers:
+            self._grow(desired.workers - len(awake), desired.because, now)
+        elif len(awake) > desired.workers:
+            self._shrink(awake, desired, now)
 
     def follow_pins(self, now: float) -> None:
         """Carry out what an operator decided for single workers."""
@@ -260,21 +260,19 @@ class Scaling:
         elif worker.state is WorkerState.INACTIVE:
             self._fleet.wake(worker, reason, now)
 
-    def _shrink(self, awake: list[Worker], wanted: int, reason: str, now: float) -> None:
-        surplus = len(awake) - wanted
+    def _shrink(self, awake: list[Worker], desired: Desired, now: float) -> None:
+        surplus = len(awake) - desired.workers
         for worker in awake:
             if surplus and worker.state is WorkerState.STARTING and not worker.is_leased and worker.pin is None:
-                self._fleet.forgo(worker, reason, now)
+                self._fleet.forgo(worker, desired.because, now)
                 surplus -= 1
         # Only those that are ready count here: what starts can still fail.
         ready = list(self._fleet.active.values())
-        surplus = min(surplus, len(ready) - wanted)
-        idlest = sorted(
-            (worker for worker in ready if worker.pin is not Pin.AWAKE and worker.held_until <= now),
-            key=lambda worker: (worker.tokens, len(worker.requests)),
-        )
-        for worker in idlest[: max(0, surplus)]:
-            self._drain.begin(worker, reason, now)
+        surplus = min(surplus, len(ready) - desired.workers)
+        free = [each for each in ready if each.pin is not Pin.AWAKE and (desired.at_once or each.held_until <= now)]
+        free.sort(key=lambda worker: (worker.tokens, len(worker.requests)))
+        for worker in free[: max(0, surplus)]:
+            self._drain.begin(worker, desired.because, now)
 
 
 _WITH_REQUESTS = {WorkerState.ACTIVE, WorkerState.DRAINING}

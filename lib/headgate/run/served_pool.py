@@ -12,6 +12,7 @@ from headgate.core import Clock, Serving
 from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.core.events import Emit, Event, PoolNotOpened, WorkerChanged
 from headgate.core.status import EngineStatus
+from headgate.core.tasks import beside
 from headgate.elastic import ElasticConfig, EngineError, WorkerState
 from headgate.elastic.policies import ForDue, policy_of
 from headgate.elastic.service import ElasticService, EnginesAtHand, WorkerView
@@ -22,6 +23,9 @@ HOPELESS: Final = 5
 _LONGEST_RETRIES: Final = 20
 _FETCH_S: Final = 3_600.0
 """Weights that lie elsewhere are fetched within a start."""
+
+_LINE_S: Final = 1.0
+"""So often a pool for which nothing is due looks who waits for its place."""
 
 _UP: Final = (WorkerState.ACTIVE, WorkerState.DRAINING)
 
@@ -104,6 +108,7 @@ class ServedPool:
         self._fault = ""
         self._retry_at = 0.0
         self._ahead: Callable[[], Coroutine[Any, Any, str]] | None = None
+        self._others_wait = False
         self._has_left = asyncio.Event()
         self._patience: set[asyncio.Timeout] = set()
 
@@ -179,7 +184,7 @@ class ServedPool:
 
     async def _open(self) -> None:
         config = self._rules.config(self.serving)
-        policy = ForDue(policy_of(config), lambda: self._due(self.key))
+        policy = ForDue(policy_of(config), lambda: self._due(self.key), lambda: self._others_wait)
         async with (
             self._hosts.engines(self.key, self.serving, config) as at_hand,
             ElasticService(
@@ -191,6 +196,7 @@ class ServedPool:
                 clock=self._clock,
                 emit=self._heard,
             ) as service,
+            beside(self._look_at_line(at_hand, service)),
         ):
             self.service, self._ahead, self._fault, self.failures = service, at_hand.ahead, "", 0
             try:
@@ -202,6 +208,14 @@ class ServedPool:
                 self._lose_patience()
         if not self._has_left.is_set():
             raise EngineError(at_hand.gone.result(), next_step="Its engines are placed again.")
+
+    async def _look_at_line(self, at_hand: EnginesAtHand, service: ElasticService) -> None:
+        """Have engines for which nothing is due leave where others wait for their place."""
+        while True:
+            await self._clock.sleep(_LINE_S)
+            self._others_wait = self.is_ready and not self._due(self.key) and await at_hand.others_wait()
+            if self._others_wait:
+                service.reconsider()
 
     def _heard(self, event: Event) -> None:
         self._emit(event)

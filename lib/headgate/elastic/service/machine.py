@@ -30,12 +30,14 @@ class EnginesAtHand:
         engines: for `ElasticService`.
         leases: likewise.
         ahead: says what stands before the pool's engines in line; empty where nothing does.
+        others_wait: says whether others stand in line that could have what the pool's engines hold.
         gone: done with the reason when none of them can be started here any more, and the pool has to open again.
     """
 
     engines: Sequence[Engine]
     leases: WorkerLeases
     ahead: Callable[[], Coroutine[Any, Any, str]]
+    others_wait: Callable[[], Coroutine[Any, Any, bool]]
     gone: asyncio.Future[str] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -100,7 +102,8 @@ class Machine:
         names = [f"{name}-{number}" for number in range(1, serving.most + 1)]
         engines = [self._next_engine(each, serving.launch, config) for each in names]
         try:
-            yield EnginesAtHand(engines, _Line(self, gpus, serving.priority), lambda: self._ahead_of(names))
+            line = _Line(self, gpus, serving.priority)
+            yield EnginesAtHand(engines, line, lambda: self._ahead_of(names), lambda: self._others_wait(serving))
         finally:
             self._kept += [engine for engine in engines if engine.is_kept]
 
@@ -200,6 +203,11 @@ class Machine:
         alike = (each for each in (*self._held.values(), *self._line) if bool(each.gpus) == bool(mine.gpus))
         place = self._line.index(mine)
         return some_of([each.worker_id for each in alike if each not in self._line[place:]], 3)
+
+    async def _others_wait(self, serving: Serving) -> bool:
+        # Those of a lower priority would lose the place with the next sample.
+        alike = [each for each in self._line if bool(each.gpus) == bool(serving.launch.gpus)]
+        return any(each.priority >= serving.priority for each in alike)
 
 
 class _Line:

@@ -55,6 +55,7 @@ class RayHosts:
                     placed.engines,
                     placed.leases,
                     lambda: _ahead(placement, pool, workers),
+                    lambda: _others_wait(placement, pool, workers, serving.priority),
                     asyncio.shield(asyncio.wrap_future(placement.lost)),  # whose cancellation is one pool's alone
                 )
         finally:
@@ -84,6 +85,12 @@ async def _ahead(placement: Placement, pool: str, workers: Sequence[str]) -> str
     others = [view for view in requests if view.stage in _BEFORE and view.labels.get("worker") not in workers]
     others.sort(key=lambda view: -view.priority)
     return some_of([_name(view) for view in others], _NAMED)
+
+
+async def _others_wait(placement: Placement, pool: str, workers: Sequence[str], priority: float) -> bool:
+    """Return whether others stand in a pool's line, of no lower priority: those would lose the place again."""
+    line = [view for view in await asyncio.to_thread(placement.requests, pool) if view.stage == "waiting"]
+    return any(view.priority >= priority and view.labels.get("worker") not in workers for view in line)
 
 
 def _name(view: WorkView) -> str:
