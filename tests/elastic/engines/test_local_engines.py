@@ -147,6 +147,23 @@ async def test_what_holds_the_gpus_leaves_for_a_higher_priority_and_others_wait_
     await second
 
 
+async def test_others_wait_only_where_they_would_keep_the_gpu() -> None:
+    machine = Machine(gpus=["0"], cores=1)
+    async with machine.engines("m", Serving(Launch("vllm", "w", gpus=1), priority=2.0), CONFIG) as at_hand:
+        lease = await at_hand.leases.take("m-1", unasked)
+        core = asyncio.create_task(machine.take("on a core", 0, 3.0, unasked))
+        waiting = []
+        for name, priority, is_waited_for in (("behind", 1.0, False), ("alike", 2.0, True)):
+            waiting.append(asyncio.create_task(machine.take(name, 1, priority, unasked)))
+            await asyncio.sleep(0)
+            assert await at_hand.others_wait() is is_waited_for
+        await lease.give_back()
+        await asyncio.gather(core, waiting[1])
+        assert not await at_hand.others_wait(), "who is behind by priority would lose it again"
+        machine.give_back("alike")
+        await waiting[0]
+
+
 async def test_more_gpus_than_the_machine_has_are_refused_with_the_next_step() -> None:
     with pytest.raises(InvalidElasticError, match="takes 2 GPUs, and this machine has 1") as refused:
         async with Machine(gpus=["0"]).engines("m", Serving(Launch("vllm", "w", gpus=2)), CONFIG):
