@@ -14,7 +14,7 @@ HEAVY = ("matplotlib", "pandas", "pandera", "prefect", "ray", "s3fs", "scipy", "
 """Each takes from a third of a second to several."""
 
 SMALL = {
-    ("headgate.cli.why", "headgate.cli.models"): ("headgate.run", "headgate.admission"),
+    ("headgate.cli.why", "headgate.cli.models"): ("headgate.run", "headgate.admission", "polars", "duckdb", "aiohttp"),
     tuple(f"headgate.cli.{n}" for n in ("run", "judge", "arena", "plan", "doctor", "corrections", "environments")): (
         "headgate.run.assembly",
         *("polars", "duckdb", "numpy", "fsspec", "aiohttp"),

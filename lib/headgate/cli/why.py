@@ -11,13 +11,14 @@ from typing import Annotated, Final
 
 from cyclopts import Parameter
 
+from headgate import storage  # the store comes with polars and DuckDB, which an answer from elsewhere need not wait for
 from headgate.cli.live_runs import LiveRuns, live_runs
 from headgate.cli.options import JournalChoices, RunUrl
 from headgate.cli.output import AsJson, tell, utc_time
 from headgate.config import LoadedSettings, Settings
 from headgate.core import task_id_of
 from headgate.core.errors import InvalidInputError, NotFoundError, StoreError
-from headgate.storage import Journal, TaskState, control_words, sample_store
+from headgate.storage import Journal, TaskState, control_words
 
 _TASK_ID: Final = re.compile(r"t-[0-9a-f]{24}\Z")
 
@@ -168,7 +169,7 @@ async def _stored(settings: Settings, task_id: str) -> str | None:
     counts = f"task_id in (select task_id from samples where task_id = '{task_id}')"  # noqa: S608 - hex digits
     sql = f"select score, success, error_kind, finished_at, {counts} from stored where task_id = '{task_id}'"  # noqa: S608
     try:
-        rows = (await sample_store(settings).query(sql)).rows
+        rows = (await storage.sample_store(settings).query(sql)).rows
     except StoreError:
         return None
     if not rows:
