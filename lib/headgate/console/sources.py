@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from itertools import islice
 from typing import Any, Final
 
 import httpx
@@ -51,8 +50,7 @@ class History:
 
     def latest(self, name: str, points: int = 60) -> list[float | None]:
         """Return the newest points of a series, oldest first."""
-        series = self._series.get(name, deque())
-        return list(islice(series, max(0, len(series) - points), None))
+        return self.series(name)[-points:]
 
     def validate(self) -> None:
         """Assert the invariants."""
