@@ -29,13 +29,16 @@ def killed(journal: Journal, place: JournalPlace) -> None:
     """Have the holder of a journal be gone as by a kill, and the time pass after which that is known."""
     if isinstance(journal._db, PostgresJournal):
         assert isinstance(place, PostgresAddress)
-        with psycopg.connect(**place.parameters()) as database:
-            database.execute(
-                "UPDATE headgate_journal_main.holders SET lease_s = -60 WHERE holder = %s", (journal.holder,)
-            )
+        cut_off(journal, place)
         journal._db._disconnect()
     else:
         os.close(journal._db.holders._lock._handle)  # type: ignore[attr-defined]
+
+
+def cut_off(journal: Journal, place: PostgresAddress) -> None:
+    """Have the lease of a journal's holder have run out."""
+    with psycopg.connect(**place.parameters()) as database:
+        database.execute("UPDATE headgate_journal_main.holders SET lease_s = -60 WHERE holder = %s", (journal.holder,))
 
 
 def test_runs_of_all_campaigns_are_found_while_they_live(place: JournalPlace) -> None:
@@ -86,10 +89,7 @@ def test_a_run_that_was_only_cut_off_is_told_of_as_living_when_it_is_back(postgr
     with closing(Journal(postgres_place, "main")) as journal, closing(Journal(postgres_place, "main")) as other:
         journal.announce(RUN)
         opened(journal, opening())
-        with psycopg.connect(**postgres_place.parameters()) as database:
-            database.execute(
-                "UPDATE headgate_journal_main.holders SET lease_s = -60 WHERE holder = %s", (journal.holder,)
-            )
+        cut_off(journal, postgres_place)
         assert len(other.adopt([SAT], [SMALL])) == 1
         assert served_runs(postgres_place)[0][RUN] < time.time()
         journal.history(RUN.started_at)  # any transaction

@@ -10,8 +10,12 @@
   if (here) here.parentElement.scrollLeft = here.offsetLeft + here.offsetWidth / 2 - here.parentElement.clientWidth / 2;
 
   // Changes.
+  // A page that is being left asks for no news: refused after a sign-out, it would be loaded anew instead of left.
+  let leftAt = -Infinity;
+  addEventListener("beforeunload", (event) => { leftAt = event.timeStamp; });
   function tick() {
-    if (!document.hidden) document.body.dispatchEvent(new CustomEvent("tick"));
+    const isLeaving = performance.now() - leftAt < AGAIN_MS;
+    if (!document.hidden && !isLeaving) document.body.dispatchEvent(new CustomEvent("tick"));
   }
   function say(state, words) {
     link.className = `link ${state}`;
@@ -66,7 +70,7 @@
     document.addEventListener("htmx:after:swap", heard);
     document.addEventListener("visibilitychange", seenOrNot);
     addEventListener("pagehide", () => { isLeaving = true; hush(); });
-    addEventListener("pageshow", (event) => { if (event.persisted) { isLeaving = false; seenOrNot(); } });
+    addEventListener("pageshow", (event) => { if (event.persisted) { isLeaving = false; leftAt = -Infinity; seenOrNot(); } });
   }
 
   // What is pressed, by pointer or space bar, stays what it is until that has become a click: news would make another
