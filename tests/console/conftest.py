@@ -97,6 +97,17 @@ def is_accessible(page: Page) -> list[str]:
     return [f"{one['id']}: {node['html'][:200]} {node['any'][:1]}" for one in found for node in one["nodes"][:3]]
 
 
+def rows_without_id(page: Page) -> list[str]:
+    """Return the rows and cells that news could make into others, although something in them can be pressed."""
+    found: list[str] = page.evaluate("""() => {
+        const repeated = ":is(tbody tr, li, .matrix td, .matrix thead th)";
+        const rows = [...document.querySelectorAll(`#live ${repeated}:has(a, button, input)`)];
+        const ids = rows.map((one) => one.id);
+        return rows.filter(({ id }) => !id || ids.indexOf(id) < ids.lastIndexOf(id)).map((one) => one.outerHTML);
+    }""")
+    return found
+
+
 def settings(folder: Path, **further: Any) -> Settings:
     """Return settings of a console whose store is in a folder of the test."""
     given = {"store": str(folder / "store"), "journal": str(folder / "journal"), **further}

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 import pytest
@@ -20,6 +21,9 @@ from headgate.storage.objects import FolderObjects
 from tests.console import worlds
 from tests.console.conftest import Serve, Visits, is_accessible, settings
 from tests.storage.samples import sample
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Route
 
 PAGES = ("/", "/matrix", "/gates", "/why", "/workers", "/steer?run={run}")
 ACTIONS = ("/steer", "/act")
@@ -116,6 +120,16 @@ def test_somebody_signs_in_sees_the_page_that_they_asked_for_and_signs_out(
         assert page.locator("a.more").count() == 0  # who may only look is offered nothing else
         (cookie,) = page.context.cookies()
         assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+
+        def sign_out(route: Route) -> None:
+            answer = route.fetch(max_redirects=0)
+            time.sleep(1)  # the session has ended, the page does not know it yet, and has reasons to ask for news
+            route.fulfill(response=answer)
+
+        page.route("**/sign-out", sign_out)
+        page.evaluate("""addEventListener("beforeunload", () => {
+            setInterval(() => document.dispatchEvent(new Event("visibilitychange")), 100);
+        })""")
         page.click("text=Sign out")
         page.wait_for_url("**/sign-in")
     visits.errors = [one for one in visits.errors if "401" not in one]

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import replace
 from pathlib import Path
 from socket import gethostname
 from typing import Any, ClassVar
@@ -31,10 +32,11 @@ from headgate.durable.databases import PostgresAddress
 from headgate.models import serve
 from headgate.run import run_campaign
 from headgate.sampling import StaticRoster
-from headgate.storage import Journal, ServedRun, address_to_ask
+from headgate.storage import Journal, Opening, ServedRun, address_to_ask
 from headgate.telemetry import MonitorClient, new_registry, serve_monitor
 from tests.console import worlds
 from tests.console.conftest import settings
+from tests.storage.test_journal_runs import killed
 
 TOKEN = "monitor-token"
 
@@ -77,12 +79,12 @@ class Viewer:
     async def text(self, path: str = "/") -> str:
         return html.unescape((await self.http.get(path, headers={"Accept": "text/html"})).text)
 
-    async def until(self, *said: str) -> str:
-        """Return the first page, as soon as it says all of this, before 20 seconds are over."""
+    async def until(self, *said: str, without: str = "\0") -> str:
+        """Return the first page, as soon as it says all of this and not that, before 20 seconds are over."""
         async with asyncio.timeout(20):
             while True:
                 text = await self.text()
-                if all(words in text for words in said):
+                if all(words in text for words in said) and without not in text:
                     return text
                 await asyncio.sleep(0.2)
 
@@ -162,6 +164,40 @@ async def test_flow_runs_of_one_campaign_are_told_apart_by_what_they_sample(tmp_
         await viewer.until("Nothing is wrong")
         stop.set()
         await viewer.until("Nothing is wrong", '<span class="chip warn">ended</span>', LEFT)
+
+
+async def test_a_window_that_was_killed_is_shown_as_that_after_others_took_over_what_it_left(
+    tmp_path: Path, place: str
+) -> None:
+    made, whole = settings(tmp_path, journal=place, monitor_token=TOKEN), worlds.large_status(2, 2)
+    windows = [
+        replace(whole, pairs=tuple(one for one in whole.pairs if one.environment == f"suite:0{n}")) for n in (0, 1)
+    ]
+    async with AsyncExitStack() as stack:
+        viewer = await stack.enter_async_context(looking(made))
+        lost, other = (Journal(made.journal, "main") for _ in windows)
+        stack.callback(other.close)
+        async with AsyncExitStack() as until_killed:
+            addresses = []
+            for status, journal, at in zip(windows, (lost, other), (until_killed, stack), strict=True):
+                serving = serve_monitor(lambda it=status: it, new_registry(), port=0, token=Secret(TOKEN), run_id="r-1")
+                addresses.append((await at.enter_async_context(serving)).address)
+                journal.announce(said(addresses[-1], at=time.time() - 3_600))
+            await viewer.until("3 of 3 parts answer")
+            lost.open([Opening("m", "suite:00", time.time(), 60.0, 10)])
+        killed(lost, made.journal)
+        assert len(other.adopt(["suite:00"], ["m"])) == 1
+        text = await viewer.until("Campaign main has ended", "it was killed, or its machine was lost")
+        assert '<span class="chip bad">ended</span>' in text
+        table = await viewer.text(f"/matrix?run={quote(addresses[1])}")
+        assert [f"environment=suite%3A0{n}" in table for n in (0, 1)] == [True, True]
+        assert (table.count(">lost</b>"), table.count("<td id=")) == (2, 4)
+
+        # So does a console that began to look afterwards, until the campaign runs again.
+        later = await stack.enter_async_context(looking(made))
+        await later.until("A run of campaign main was lost", f"{addresses[0]} did not leave its journal")
+        other.announce(said(addresses[1], run_id="r-1", at=time.time() + 1))
+        await later.until("2 of 2 parts answer", without="was lost")
 
 
 def test_what_two_processes_say_of_one_pair_is_added() -> None:
@@ -343,9 +379,9 @@ class Steered:
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> dict[ServedRun, bool]:
-    """What a journal says of runs."""
-    said: dict[ServedRun, bool] = {}
+def told(monkeypatch: pytest.MonkeyPatch) -> dict[ServedRun, float]:
+    """What a journal says of runs: since when each is dead."""
+    said: dict[ServedRun, float] = {}
     monkeypatch.setattr("headgate.console.discovery.served_runs", lambda _: (dict(said), {}))
     return said
 
@@ -358,37 +394,49 @@ def told(monkeypatch: pytest.MonkeyPatch) -> dict[ServedRun, bool]:
     ],
 )
 async def test_how_a_run_ended_is_told_where_it_is_known(
-    tmp_path: Path, told: dict[ServedRun, bool], has_died: bool, shown: tuple[str, str]
+    tmp_path: Path, told: dict[ServedRun, float], has_died: bool, shown: tuple[str, str]
 ) -> None:
     sources, status = Sources(), worlds.large_status(2, 2)
     journal = JournalSource(settings(tmp_path).journal, settings(tmp_path), sources)  # type: ignore[arg-type]
     sources.add(journal)
     async with serve_monitor(lambda: status, new_registry(), port=0, run_id="r-1") as server:
         run = said(server.address, campaign=status.campaign)
-        told[run] = True
+        told[run] = math.inf
         await sources.fresh()
         assert [source.name for source in sources.of("run")] == [status.campaign]
         assert sources.of("run")[0].is_up
     told.clear()
-    told |= {run: False} if has_died else {}
+    told |= {run: time.time()} if has_died else {}
     for source in [journal, *sources.of("run")]:
         await source.poll(now=True)
     (finding,) = (finding for source in sources.all for finding in found_in(source))
     assert (finding.severity, finding.holds[: len(shown[1])]) == shown
     (ended,) = sources.of("run")
     assert ended.wait_s == math.inf  # it is asked no more
-    told[said("http://127.0.0.1:9", campaign=status.campaign, run_id="r-2", at=time.time() + 1)] = True
+    later = {"campaign": status.campaign, "run_id": "r-2", "at": time.time() + 1}
+    told[said("http://127.0.0.1:9", **later)] = math.inf  # which may sample anything
     await journal.poll(now=True)
-    assert [source.address for source in sources.of("run")] == ["http://127.0.0.1:9"]
+    there = [ended.address] * has_died + ["http://127.0.0.1:9"]
+    assert [source.address for source in sources.of("run")] == there
+    others = replace(status, pairs=tuple(replace(one, environment="other:a") for one in status.pairs))
+    for samples, is_shown in ((others, has_died), (status, False)):
+        async with serve_monitor(lambda: samples, new_registry(), port=0, run_id="r-2") as server:  # noqa: B023
+            told.pop(next(one for one in told if one.run_id == "r-2"))
+            told[said(server.address, **later)] = math.inf
+            for _ in range(2):
+                await journal.poll(now=True)
+                await sources.of("run")[-1].poll(now=True)
+            await journal.poll(now=True)
+            assert (ended in sources.of("run")) is is_shown
     await journal.close()
     assert sources.all == (journal,)
 
 
-async def test_a_run_that_ended_is_forgotten_after_a_shift(tmp_path: Path, told: dict[ServedRun, bool]) -> None:
+async def test_a_run_that_ended_is_forgotten_after_a_shift(tmp_path: Path, told: dict[ServedRun, float]) -> None:
     sources, status = Sources(), worlds.large_status(2, 2)
     journal = JournalSource(settings(tmp_path).journal, settings(tmp_path), sources)  # type: ignore[arg-type]
     async with serve_monitor(lambda: status, new_registry(), port=0, run_id="r-1") as server:
-        told[said(server.address, campaign=status.campaign)] = True
+        told[said(server.address, campaign=status.campaign)] = math.inf
         await journal.poll(now=True)
         (run,) = sources.of("run")
         await run.poll()
@@ -407,13 +455,13 @@ async def test_two_journals_may_name_one_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_same: bool
 ) -> None:
     sources, status, both = Sources(), worlds.large_status(2, 2), (tmp_path / "one", tmp_path / "two")
-    told: dict[Path, dict[ServedRun, bool]] = {place: {} for place in both}
+    told: dict[Path, dict[ServedRun, float]] = {place: {} for place in both}
     monkeypatch.setattr("headgate.console.discovery.served_runs", lambda place: (dict(told[place]), {}))
     one, two = (JournalSource(place, settings(tmp_path), sources) for place in both)
     async with serve_monitor(lambda: status, new_registry(), port=0) as server:
         first = said(server.address, campaign="nightly")
         second = first if is_same else said(server.address, campaign="daily", at=first.started_at + 1)
-        told[both[0]], told[both[1]] = {first: True}, {second: True}
+        told[both[0]], told[both[1]] = {first: math.inf}, {second: math.inf}
         for _ in range(2):
             await asyncio.gather(one.poll(now=True), two.poll(now=True))
             assert (one.problem, two.problem) == ("", "")
@@ -425,20 +473,20 @@ async def test_two_journals_may_name_one_address(
     assert sources.all == ()
 
 
-async def test_a_run_whose_lease_had_run_out_is_asked_again(tmp_path: Path, told: dict[ServedRun, bool]) -> None:
+async def test_a_run_whose_lease_had_run_out_is_asked_again(tmp_path: Path, told: dict[ServedRun, float]) -> None:
     sources, status = Sources(), worlds.large_status(2, 2)
     journal = JournalSource(settings(tmp_path).journal, settings(tmp_path), sources)  # type: ignore[arg-type]
     async with serve_monitor(lambda: status, new_registry(), port=0, run_id="r-1") as server:
         run, address = said(server.address, campaign=status.campaign), server.port
-        told[run] = True
+        told[run] = math.inf
         await journal.poll(now=True)
         (source,) = sources.of("run")
         await source.poll()
-    told[run] = False
+    told[run] = time.time()
     await journal.poll(now=True)
     await source.poll(now=True)
     assert (source.is_gone, source.wait_s) == (True, math.inf)
-    told[run] = True
+    told[run] = math.inf
     async with serve_monitor(lambda: status, new_registry(), port=address, run_id="r-1"):
         await journal.poll(now=True)
         assert source.wait_s < math.inf

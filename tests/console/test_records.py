@@ -17,7 +17,7 @@ from headgate.core import Sample
 from headgate.run import Rescored, rescore
 from headgate.storage import SampleStore
 from headgate.storage.objects import FolderObjects
-from tests.console.conftest import PHONE, Serve, Visits, is_accessible, settings
+from tests.console.conftest import PHONE, Serve, Visits, is_accessible, rows_without_id, settings
 from tests.storage.samples import START, sample
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\u202e\x1b[31m\x00 & 'quotes'"
@@ -80,6 +80,7 @@ def test_every_screen_is_accessible_in_light_in_dark_and_on_a_phone(
             page.goto(console + path.format(*same))
             page.wait_for_selector("text=being computed", state="detached")
             assert is_accessible(page) == [], name
+            assert rows_without_id(page) == [], name
             page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} is too wide"
 

@@ -12,7 +12,7 @@ import pytest
 
 from headgate.console import serve_console
 from tests.console import worlds
-from tests.console.conftest import PHONE, WIDE, Serve, Visits, is_accessible
+from tests.console.conftest import PHONE, WIDE, Serve, Visits, is_accessible, rows_without_id
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -79,6 +79,7 @@ def test_every_screen_is_accessible_light_dark_and_narrow(
         for path in paths:
             page.goto(address + path)
             assert is_accessible(page) == [], path
+            assert rows_without_id(page) == [], path
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (path, size)
 
 
@@ -132,7 +133,8 @@ def test_why_says_so_when_nothing_knows_an_id(address: str, page: Page) -> None:
     assert "Nothing that answers knows t-none" in page.inner_text("#live")
 
 
-def test_a_dead_job_is_put_back_after_a_preview(address: str, page: Page) -> None:
+def test_a_dead_job_is_put_back_after_a_preview(address: str, system: worlds.System, page: Page) -> None:
+    httpx.post(f"{system.jobqueue}/v1/jobs/beta.folding.0/withdraw", json={})  # unless it is dead still
     page.goto(f"{address}/workers")
     page.check("[aria-label='Choose job beta.folding.0']")
     page.click("text=Put back")
@@ -169,6 +171,16 @@ def test_workers_shows_what_queue_and_pool_count_and_want(address: str, page: Pa
     assert "Since the start: 0 arrived, 0 served" in said
 
 
+@pytest.fixture
+def pool(system: worlds.System) -> str:
+    """Address of the pool, whose workers follow the load: an earlier try may have left one drained."""
+    root = f"{system.elastic}/elastic/v1"
+    for worker in httpx.get(f"{root}/status").json()["pool"]["workers"]:
+        httpx.post(f"{root}/workers/{quote(worker['worker_id'], safe='')}/unpin", json={}).raise_for_status()
+    return root
+
+
+@pytest.mark.usefixtures("pool")
 def test_a_worker_of_a_pool_is_drained_and_released(address: str, page: Page) -> None:
     page.goto(f"{address}/workers")
     pool = page.locator("section", has_text="Pool chat")
@@ -181,14 +193,14 @@ def test_a_worker_of_a_pool_is_drained_and_released(address: str, page: Page) ->
     page.wait_for_selector("dialog >> text=Done.")
 
 
-def test_what_is_pressed_stays_what_it_is_until_it_is_let_go(address: str, system: worlds.System, page: Page) -> None:
+def test_what_is_pressed_stays_what_it_is_until_it_is_let_go(address: str, pool: str, page: Page) -> None:
     page.goto(f"{address}/workers")
     button = page.locator("section", has_text="Pool chat").get_by_role("button", name="Drain").first
     worker = (button.get_attribute("aria-label") or "").removeprefix("Drain ")
     button.hover()
     page.mouse.down()
     with page.expect_response(lambda answer: answer.url.endswith("/workers") and "Release" in answer.text()):
-        httpx.post(f"{system.elastic}/elastic/v1/workers/{quote(worker, safe='')}/drain", json={}).raise_for_status()
+        httpx.post(f"{pool}/workers/{quote(worker, safe='')}/drain", json={}).raise_for_status()
     page.mouse.up()
     page.wait_for_selector("dialog >> text=Preview.")
     assert f"put {worker} to sleep" in page.inner_text("dialog")
@@ -198,6 +210,12 @@ def test_what_is_pressed_stays_what_it_is_until_it_is_let_go(address: str, syste
     page.wait_for_selector("dialog >> text=Done.")
 
 
+def _at_its_rates(system: worlds.System, model: str) -> None:
+    """Take back what an earlier try has changed of a model."""
+    for change in ({"verb": "resume"}, {"verb": "set", "what": "factor", "value": None}):
+        httpx.post(f"{system.run}/controls", json={"model": model, "reason": "as before", **change}).raise_for_status()
+
+
 def _steered(page: Page) -> None:
     page.click("dialog >> text=Preview")
     page.wait_for_selector("dialog >> text=Preview.")
@@ -205,7 +223,10 @@ def _steered(page: Page) -> None:
     page.wait_for_selector("dialog .message.good")
 
 
-def test_a_model_is_paused_with_a_reason_resumed_and_its_factor_undone(address: str, page: Page) -> None:
+def test_a_model_is_paused_with_a_reason_resumed_and_its_factor_undone(
+    address: str, system: worlds.System, page: Page
+) -> None:
+    _at_its_rates(system, "baseline-greedy@main")
     page.goto(f"{address}/matrix?model=greedy")
     page.click("a[aria-label='Steer baseline-greedy@main']")
     page.fill("dialog [name=reason]", "bad GPU")
@@ -241,7 +262,10 @@ def test_a_value_that_is_none_is_a_sentence(address: str, page: Page, value: str
     assert said in page.inner_text("dialog [role=alert]")
 
 
-def test_the_second_of_two_operators_is_told_what_the_first_did(address: str, visits: Visits) -> None:
+def test_the_second_of_two_operators_is_told_what_the_first_did(
+    address: str, system: worlds.System, visits: Visits
+) -> None:
+    _at_its_rates(system, "baseline-random@main")
     with visits.page() as one, visits.page() as other:
         for page, value in ((one, "0.5"), (other, "0.25")):
             page.goto(f"{address}/matrix?model=random")

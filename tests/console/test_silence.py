@@ -271,7 +271,8 @@ def quiet(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_page_that_hears_nothing_any_more_says_so_and_stops_counting(quiet: str, visits: Visits) -> None:
     with visits.page() as page:
         page.clock.install()
-        page.goto(quiet)
+        with page.expect_request_finished(lambda asked: "hx-request" in asked.headers):  # its first news
+            page.goto(quiet)
         page.wait_for_selector("#link.on")
         page.clock.fast_forward(30_000)
         assert page.locator("body.stale").count() == 0

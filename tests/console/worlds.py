@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -224,8 +224,12 @@ def hostile_status() -> CampaignStatus:
 
 
 @asynccontextmanager
-async def said(status: CampaignStatus, *, tasks: int = 0, token: str = "") -> AsyncIterator[str]:
-    """Give the address of a monitoring API that says this; tasks of it wait."""
+async def said(
+    told: CampaignStatus | Callable[[], CampaignStatus], *, tasks: int = 0, token: str = ""
+) -> AsyncIterator[str]:
+    """Give the address of a monitoring API that says this, or what the function returns then; tasks of it wait."""
+    ask = told if callable(told) else lambda: told
+    status = ask()
     waiting = [
         {
             "task_id": f"t-{number:024x}", "state": "queued", "model": status.models[0].model,
@@ -250,5 +254,5 @@ async def said(status: CampaignStatus, *, tasks: int = 0, token: str = "") -> As
         explain, lambda model, environment, limit: waiting[:limit], lambda: CapacityPlan({}, {}, {}), lambda: None
     )  # type: ignore[arg-type,return-value]
     made = Secret(token) if token else None
-    async with serve_monitor(lambda: status, new_registry(), port=0, questions=questions, token=made) as server:
+    async with serve_monitor(ask, new_registry(), port=0, questions=questions, token=made) as server:
         yield server.address

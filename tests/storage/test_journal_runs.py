@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +19,7 @@ from headgate.durable.databases import PostgresAddress
 from headgate.durable.locks import lock_of
 from headgate.storage import Journal, JournalPlace, ServedRun, served_runs
 from headgate.storage.journal_postgres import PostgresJournal
+from tests.storage.journals import SAT, SMALL, opened, opening
 
 RUN = ServedRun("main", "r-1", "http://worker-1:8765", "worker-1", 1_767_225_600.0)
 OTHER = ServedRun("odd name/2", "r-2", "http://10.0.0.7:41234", "worker-2", 1_767_225_700.0)
@@ -26,11 +29,16 @@ def killed(journal: Journal, place: JournalPlace) -> None:
     """Have the holder of a journal be gone as by a kill, and the time pass after which that is known."""
     if isinstance(journal._db, PostgresJournal):
         assert isinstance(place, PostgresAddress)
-        with psycopg.connect(**place.parameters()) as database:
-            database.execute("UPDATE headgate_journal_main.holders SET lease_s = -60")
+        cut_off(journal, place)
         journal._db._disconnect()
     else:
         os.close(journal._db.holders._lock._handle)  # type: ignore[attr-defined]
+
+
+def cut_off(journal: Journal, place: PostgresAddress) -> None:
+    """Have the lease of a journal's holder have run out."""
+    with psycopg.connect(**place.parameters()) as database:
+        database.execute("UPDATE headgate_journal_main.holders SET lease_s = -60 WHERE holder = %s", (journal.holder,))
 
 
 def test_runs_of_all_campaigns_are_found_while_they_live(place: JournalPlace) -> None:
@@ -39,9 +47,9 @@ def test_runs_of_all_campaigns_are_found_while_they_live(place: JournalPlace) ->
         assert served_runs(place)[0] == {}  # they serve nothing
         main.announce(RUN)
         other.announce(OTHER)
-        assert served_runs(place)[0] == {RUN: True, OTHER: True}
+        assert served_runs(place)[0] == {RUN: math.inf, OTHER: math.inf}
         main.announce(moved := RUN._replace(address="http://w:1"))
-        assert served_runs(place)[0] == {moved: True, OTHER: True}
+        assert served_runs(place)[0] == {moved: math.inf, OTHER: math.inf}
     assert served_runs(place)[0] == {}
 
 
@@ -49,7 +57,57 @@ def test_a_run_that_was_killed_is_told_from_one_that_closed_its_journal(place: J
     journal = Journal(place, "main")
     journal.announce(RUN)
     killed(journal, place)
-    assert served_runs(place)[0] == {RUN: False}
+    assert served_runs(place)[0][RUN] <= time.time()
+
+
+def test_a_run_that_was_killed_is_told_of_for_a_day_although_another_took_over_what_it_left(
+    place: JournalPlace,
+) -> None:
+    journal = Journal(place, "main")
+    journal.announce(RUN)
+    opened(journal, opening())
+    killed(journal, place)
+    with closing(Journal(place, "main")) as other:
+        other.announce(OTHER)
+        for _ in range(2):
+            assert len(other.adopt([SAT], [SMALL])) <= 1
+            found = served_runs(place)[0]
+            assert (set(found), found[OTHER]) == ({RUN, OTHER}, math.inf)
+            assert 0 <= time.time() - found[RUN] < 3_600
+        aged(place)
+        assert set(served_runs(place)[0]) == {OTHER}
+        opened(second := Journal(place, "main"), opening(1))
+        second.announce(later := RUN._replace(run_id="r-3"))
+        killed(second, place)
+        other.adopt([SAT], [SMALL])
+        assert set(served_runs(place)[0]) == {later, OTHER}
+    assert set(served_runs(place)[0]) == {later}
+
+
+@pytest.mark.slow
+def test_a_run_that_was_only_cut_off_is_told_of_as_living_when_it_is_back(postgres_place: PostgresAddress) -> None:
+    with closing(Journal(postgres_place, "main")) as journal, closing(Journal(postgres_place, "main")) as other:
+        journal.announce(RUN)
+        opened(journal, opening())
+        cut_off(journal, postgres_place)
+        assert len(other.adopt([SAT], [SMALL])) == 1
+        assert served_runs(postgres_place)[0][RUN] < time.time()
+        journal.history(RUN.started_at)  # any transaction
+        assert served_runs(postgres_place)[0] == {RUN: math.inf}
+
+
+def aged(place: JournalPlace) -> None:
+    """Have a day pass for what is told of the dead."""
+    if isinstance(place, PostgresAddress):
+        with psycopg.connect(**place.parameters()) as database:
+            changed = database.execute(
+                "UPDATE headgate_journal_main.meta SET value = jsonb_set(value::jsonb, '{0}', '1')::text"
+                " WHERE key LIKE 'lost %'"
+            )
+            assert changed.rowcount == 1
+    else:
+        (left,) = (place / "main" / "holders").glob("*.lost")
+        os.utime(left, (1, 1))
 
 
 @pytest.mark.slow
@@ -129,7 +187,7 @@ def test_beside_what_cannot_be_read_of_a_folder_its_runs_are_found(tmp_path: Pat
         ((tmp_path / "fourth") / "holders").symlink_to(tmp_path / "fourth" / "holders")
         (tmp_path / "no journal").write_text("x")
         found, unreadable = served_runs(tmp_path)
-    assert found == {RUN: True}
+    assert found == {RUN: math.inf}
     assert set(unreadable) == {loop, inner, tmp_path / "fourth" / "holders"}
     assert "directory" in unreadable[inner]
 

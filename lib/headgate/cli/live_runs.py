@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -112,8 +113,8 @@ async def live_runs(loaded: LoadedSettings, url: str | None) -> AsyncIterator[Li
         except OSError as error:
             raise JournalError(f"journal {settings.journal} cannot be looked into: {error}") from error
         found.hidden += [f"{path} cannot be read: {why}" for path, why in unreadable.items()]
-        meant = {run: lives for run, lives in told.items() if not is_named or run.campaign == settings.campaign}
-        found.running = sorted({run.campaign for run, lives in meant.items() if lives})
+        meant = {run: died_at for run, died_at in told.items() if not is_named or run.campaign == settings.campaign}
+        found.running = sorted({run.campaign for run, died_at in meant.items() if died_at == math.inf})
         asked, silent = runs_to_ask(meant, settings)
         monitors = [MonitorClient(settings, address, run.run_id) for run, address in asked.items()]
         for monitor in monitors:

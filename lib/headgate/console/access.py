@@ -78,11 +78,6 @@ class Access:
         self._local = Viewer("local", _EVERYTHING, secrets.token_urlsafe(24))
         self._bearer = secrets.token_urlsafe(24)
 
-    @property
-    def asks_for_token(self) -> bool:
-        """Whether anybody has to show one."""
-        return self._token is not None or self._authority is not None
-
     async def viewer(self, headers: Headers) -> Viewer:
         """Return who sent a request.
 
@@ -90,7 +85,7 @@ class Access:
             MisdirectedError: it is for another server's name, where no token is asked for.
             UnauthorizedError: it has neither a session nor a token that may read.
         """
-        if not self.asks_for_token:
+        if self._token is None and self._authority is None:
             self._names.check(headers.get("host"))
             return self._local
         if text := token_of(headers.get("authorization")):

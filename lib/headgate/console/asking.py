@@ -19,7 +19,7 @@ from headgate.placement import read_journal
 from headgate.storage import Journal, JournalPlace, ServedRun, served_runs, told
 from headgate.telemetry import MonitorClient
 
-LEFT: Final = "its journal has it no more: it ended by itself, or others took over what it left; its log says which"
+LEFT: Final = "it left its journal: it ended by itself, and its log says why"
 
 _MOST_DEAD: Final = 100
 _MOST_GROUPS: Final = 300
@@ -32,8 +32,8 @@ _KEPT: Final = ("limit", "in_flight", "waiters", "answered", "rate_limited")
 class RunSource(Source):
     """A campaign, by its monitoring API; of one that has ended, the journals at `place` say whether it was killed.
 
-    `run` is what one of them says of it, where it was found there. `environments` names what it samples, as far as
-    there is room: the flow runs of one campaign are told apart by it.
+    `run` is what one of them says of it, where it was found there. `samples` are the environments that it samples, and
+    `environments` names them, as far as there is room: the flow runs of one campaign are told apart by it.
     """
 
     def __init__(self, monitor: MonitorClient, place: JournalPlace | None = None, run: ServedRun | None = None) -> None:
@@ -42,6 +42,7 @@ class RunSource(Source):
         self.run = run
         self.place = place
         self.environments = ""
+        self.samples: frozenset[str] = frozenset()
 
     @property
     def campaign(self) -> tuple[str, str]:
@@ -57,7 +58,8 @@ class RunSource(Source):
             raise
         said.setdefault("controls", None)  # nothing steers it
         rows = sum(len(said[name]) for name in ("pairs", "models", "requests"))
-        names = sorted({str(pair["environment"]) for pair in said["pairs"]})
+        self.samples = frozenset(str(pair["environment"]) for pair in said["pairs"])
+        names = sorted(self.samples)
         self.environments = ", ".join(names if len(names) <= 3 else [*names[:2], f"{len(names) - 2} more"])
         return said, _figures_of_run(said), rows
 
@@ -107,11 +109,8 @@ class ElasticSource(Source):
         said["name"] = said["pool"]["name"]
         demand = said["pool"]["demand"]
         waiting = demand["waiting"] + said["admission"]["waiting"]
-        return (
-            said,
-            {"awake": demand["active"] + demand["starting"], "running": demand["running"], "waiting": waiting},
-            0,
-        )
+        figures = {"awake": demand["active"] + demand["starting"], "running": demand["running"], "waiting": waiting}
+        return said, figures, 0
 
 
 class PlacementSource(Source):
@@ -201,11 +200,7 @@ def _figures_of_run(said: dict[str, Any]) -> dict[str, float | None]:
         "spooled": said["spooled"],
         "lag": max((pair["lag_s"] for pair in said["pairs"]), default=0.0),
     }
-    for key in said["requests"]:
-        name = key_of(key)
-        for what in _KEPT:
-            figures[f"{name} {what}"] = key.get(what)
-    return figures
+    return figures | {f"{key_of(key)} {what}": key.get(what) for key in said["requests"] for what in _KEPT}
 
 
 def key_of(request: Mapping[str, Any]) -> str:

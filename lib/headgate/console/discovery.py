@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from typing import Final
@@ -42,10 +43,14 @@ class JournalSource(Source):
                 source.left, source.ended_by = None, ""
         live = [*asked, *refused]
         for run, source in found.items():
-            await self._follow_end(run, source, live, has_died=run in told)
+            await self._follow_end(run, source, live, told.get(run, math.inf))
+        lost = [
+            run._asdict() | {"died_at": died_at} for run, died_at in told.items()
+            if time.time() - KEPT_S < died_at < math.inf and run not in found and not _after(died_at, run, live)
+        ]  # fmt: skip
         shown = [{"campaign": run.campaign, "address": run.address, "why": why} for run, why in refused.items()]
         hidden = {str(path): why for path, why in unreadable.items()}
-        return {"runs": len(live), "refused": shown, "unreadable": hidden}, {}, len(told)
+        return {"runs": len(live), "refused": shown, "unreadable": hidden, "lost": lost}, {}, len(told)
 
     async def _watch(self, run: ServedRun, address: str) -> None:
         """Have a live run be watched, in place of an earlier one that had its address."""
@@ -60,16 +65,18 @@ class JournalSource(Source):
         if isinstance(known, RunSource):
             await self._forget(known)
 
-    async def _follow_end(
-        self, run: ServedRun, source: RunSource, live: Sequence[ServedRun], *, has_died: bool
-    ) -> None:
-        """Say of a run that lives no more how it ended, and forget it in time."""
-        ended_at = source.down_since or time.time()
+    async def _follow_end(self, run: ServedRun, source: RunSource, live: Sequence[ServedRun], died_at: float) -> None:
+        """Say of a run that lives no more how it ended, and forget it in time; one that died, once others sample it."""
+        ended_at = min(source.down_since or time.time(), died_at)
+        if source.down_since is not None:
+            source.down_since = ended_at
         if source.left is None:
-            source.left = "" if has_died else LEFT
+            source.left = LEFT if died_at == math.inf else ""
             source.ended_by = source.ended_by or source.left
-        is_old = source.seen_at is None or time.time() - ended_at > KEPT_S
-        if is_old or any(one.campaign == run.campaign and one.started_at > ended_at for one in live):
+        newer, known = _after(ended_at, run, live), self._found()
+        sampled = {name for one in newer if one in known for name in known[one].samples}
+        is_replaced = newer and (source.left or source.samples <= sampled)
+        if source.seen_at is None or time.time() - ended_at > KEPT_S or is_replaced:
             await self._forget(source)
 
     async def _forget(self, source: RunSource) -> None:
@@ -80,3 +87,8 @@ class JournalSource(Source):
         """Let go of the runs."""
         for source in self._found().values():
             await self._forget(source)
+
+
+def _after(at: float, run: ServedRun, live: Sequence[ServedRun]) -> list[ServedRun]:
+    """Return the runs of a run's campaign that began later than `at`."""
+    return [one for one in live if one.campaign == run.campaign and one.started_at > at]

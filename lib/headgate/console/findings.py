@@ -98,6 +98,7 @@ def _silent(source: Source) -> Finding:
         before = f"; it last answered {duration(unseen_s)} earlier, and nobody looked in between"
     if source.is_gone and source.kind == "run":
         was = f"; it was {state} when it last answered" if state and not before else before
+        was += "; it did not leave its journal: it was killed, or its machine was lost" if source.left == "" else ""
         return Finding(
             f"gone {source.address}",
             "warn" if source.is_over else "bad",
@@ -275,6 +276,10 @@ def _journal(_: Source, said: Document) -> Iterator[Finding]:
     for run in said["refused"]:
         title, holds = f"Campaign {run['campaign']} runs and is not watched", f"{run['address']}: {run['why']}"
         yield Finding(f"refused {run['address']}", "warn", title, holds, "Name its host if it may see the token.")
+    for run in said["lost"]:
+        title, holds = f"A run of campaign {run['campaign']} was lost", f"{run['address']} did not leave its journal"
+        yield Finding(f"lost {run['run_id']}", "bad", title, f"{holds}: it was killed, or its machine was lost",
+                      "Its log says why. The same command takes up what was open.", run["died_at"])  # fmt: skip
     for path, why in said["unreadable"].items():
         todo = "Let the console read it: a run of that campaign may be hidden."
         yield Finding(f"unreadable {path}", "warn", f"{path} cannot be read", why, todo)

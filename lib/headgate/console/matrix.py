@@ -116,6 +116,7 @@ def _values(tables: Tables, sources: Sources, query: QueryParams) -> dict[str, A
     return {
         "run": runs[0] if runs else None,
         "run_by_environment": run_by_environment,
+        "lost": {one.address for one in runs[1:] if one.is_gone},
         "rows": page_of(shown, query, ROWS),
         "columns": columns,
         "environments": len(environments),
@@ -132,12 +133,18 @@ def run_of(sources: Sources, query: QueryParams) -> Source | None:
     return named or next((source for source in runs if source.is_up), runs[0] if runs else None)
 
 
-def _of_campaign(run: Source | None, all_runs: Sequence[Source]) -> Sequence[Source]:
-    """Return the runs of the same campaign that answer, as each flow run samples its own environments; else the run."""
+def _of_campaign(run: Source | None, all_runs: Sequence[Source]) -> Sequence[RunSource]:
+    """Return the runs of its campaign that answer, then those that died and sampled what none of them does; or it."""
     if not isinstance(run, RunSource):
         return []
-    beside = [one for one in all_runs if isinstance(one, RunSource) and one.campaign == run.campaign and one.is_up]
-    return beside or [run]
+    beside = [one for one in all_runs if isinstance(one, RunSource) and one.campaign == run.campaign]
+    live = [one for one in beside if one.is_up]
+    lost = [one for one in beside if one.is_gone and not one.is_over and not one.samples <= _sampled(live)]
+    return live + lost or [run]
+
+
+def _sampled(runs: Iterable[RunSource]) -> set[str]:
+    return {name for run in runs if not run.is_gone for name in run.samples}
 
 
 class Tables:
@@ -146,11 +153,11 @@ class Tables:
     def __init__(self) -> None:
         self._made: WeakKeyDictionary[Source, tuple[object, list[Row]]] = WeakKeyDictionary()
 
-    def rows(self, runs: Sequence[Source]) -> list[Row]:
+    def rows(self, runs: Sequence[RunSource]) -> list[Row]:
         """Return the models of a campaign with their pairs, of all its runs."""
         if not runs:
             return []
-        made_of = [(id(run), run.seen_at) for run in runs]
+        made_of = [(id(run), run.seen_at, run.is_gone) for run in runs]
         before, rows = self._made.get(runs[0], (None, []))
         if before != made_of:
             rows = _rows(runs)
@@ -158,13 +165,15 @@ class Tables:
         return rows
 
 
-def _rows(runs: Sequence[Source]) -> list[Row]:
+def _rows(runs: Sequence[RunSource]) -> list[Row]:
     rows: dict[str, Row] = {}
+    sampled = _sampled(runs)
     for run in runs:
         said = run.said
         for model in said.get("models", ()):
             known = rows.setdefault(model["model"], Row({}, run.address))
-            known.model = _together(known.model, model, adds=("errors_1h", "in_flight", "queued"))
+            if not run.is_gone or not known.model:
+                known.model = _together(known.model, model, adds=("errors_1h", "in_flight", "queued"))
         held: dict[tuple[str | None, str | None], str] = {
             (control["model"], control["environment"]): control["reason"] or f"by {control['by']}"
             for control in (said.get("controls") or {}).get("controls", ())
@@ -172,7 +181,7 @@ def _rows(runs: Sequence[Source]) -> list[Row]:
         }
         for pair in said.get("pairs", ()):
             row = rows.get(pair["model"])
-            if row is not None:
+            if row is not None and (not run.is_gone or pair["environment"] not in sampled):
                 model, environment = pair["model"], pair["environment"]
                 subjects = ((model, environment), (None, environment), (None, None)) if held else ()
                 paused = next((held[one] for one in subjects if one in held), "")

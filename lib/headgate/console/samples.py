@@ -109,12 +109,11 @@ def add_routes(app: FastAPI, console: Console) -> None:
         async def found() -> tuple[Answer[SamplePage], int]:
             tasks, left = await records.search(listing.chosen)
             key = ("page", listing.chosen, listing.order, after, before, None if tasks is None else len(tasks))
-            answer = await records.answer(
-                key,
-                lambda index: index.page(
-                    listing.chosen, listing.order, after=after, before=before, size=PAGE, tasks=tasks
-                ),
-            )
+
+            def make(index: SampleIndex) -> SamplePage:
+                return index.page(listing.chosen, listing.order, after=after, before=before, size=PAGE, tasks=tasks)
+
+            answer = await records.answer(key, make)
             assert answer is not None, "it was waited for"
             return answer, left
 

@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from itertools import islice
 from typing import Any, Final
 
 import httpx
@@ -51,8 +50,7 @@ class History:
 
     def latest(self, name: str, points: int = 60) -> list[float | None]:
         """Return the newest points of a series, oldest first."""
-        series = self._series.get(name, deque())
-        return list(islice(series, max(0, len(series) - points), None))
+        return self.series(name)[-points:]
 
     def validate(self) -> None:
         """Assert the invariants."""
@@ -238,7 +236,7 @@ class Sources:
         await self._fresh(self.all)
 
     async def _fresh(self, sources: Sequence[Source]) -> None:
-        due = {asyncio.create_task(self._asked(source)): source for source in sources if source.wait_s <= 0}
+        due = {asyncio.create_task(self.ask(source)): source for source in sources if source.wait_s <= 0}
         if not due:
             return
         _, unanswered = await asyncio.wait(due, timeout=PATIENCE_S)
@@ -248,9 +246,10 @@ class Sources:
                 source.is_late = True
                 await self._tell()
 
-    async def ask_now(self, source: Source) -> None:
-        """Ask a source out of turn: something was changed there."""
-        await self._asked(source, now=True)
+    async def ask(self, source: Source, *, now: bool = False) -> None:
+        """Ask a source if it is due, or out of turn as something was changed there, and tell of what it said."""
+        if await source.poll(now=now):
+            await self._tell()
 
     async def changed(self, revision: int, within_s: float) -> int:
         """Return the revision once it is another one than `revision`, or when the time is over."""
@@ -276,14 +275,9 @@ class Sources:
                 idle = [source for source in self.all if not source.asking.locked()]
                 for source in idle:
                     if source.wait_s <= 0:
-                        group.create_task(self._asked(source), name=f"poll {source.address}")
+                        group.create_task(self.ask(source), name=f"poll {source.address}")
                 # Those that are being asked, or are found meanwhile, are due again before long.
                 await asyncio.sleep(max(0.05, min([EVERY_S, *(source.wait_s for source in idle)])))
-
-    async def _asked(self, source: Source, *, now: bool = False) -> None:
-        has_asked = await source.poll(now=now)
-        if has_asked:
-            await self._tell()
 
     async def _tell(self) -> None:
         async with self._changed:

@@ -73,7 +73,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
             return _form(console, request, run, form, error=error)
         if not is_sure:
             return _form(console, request, run, form, preview=said | {"revision": seen})
-        await console.sources.ask_now(run)
+        await console.sources.ask(run, now=True)
         return _form(console, request, run, form, did=str(said.get("did") or said))
 
     @app.post("/act")
@@ -90,7 +90,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
                 did = await _done(source, verb, targets, calls, viewer)
             except (HeadgateError, httpx.HTTPError) as failed:
                 error = failed
-            await console.sources.ask_now(source)
+            await console.sources.ask(source, now=True)
         values: dict[str, Any] = {"source": source, "verb": verb, "targets": targets, "form": form}
         return console.page(request, "act.html", would=would, did=did, error=error, **values)
 

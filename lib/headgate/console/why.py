@@ -154,9 +154,7 @@ def _chain(said: Mapping[str, Any], model: str, gate: str, reason: str, until: f
     if gate != "none" and holding not in {step.name for step in steps}:
         steps.append(Step(gate.replace("_", " ").capitalize(), reason, "shut", until, holds=True))
     for step in steps:
-        if step.name == holding:
-            step = Step(step.name, reason, "shut", until or step.until, holds=True)  # noqa: PLW2901 - the same, held
-        yield step
+        yield Step(step.name, reason, "shut", until or step.until, holds=True) if step.name == holding else step
 
 
 def _gates(said: Mapping[str, Any], model: str) -> Iterator[Step]:

@@ -16,7 +16,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from headgate.core import HolderId
+from headgate.core import DAY_S, HolderId
+
+LOST: Final = ".lost"
+LOST_S: Final = DAY_S
+"""How long a journal says of a holder that announced something that it died; its file is of when it was found dead."""
 
 _HOLDER_BYTES: Final = 1_000
 _YOUNG_S: Final = 60.0
@@ -150,13 +154,19 @@ class Holders:
         self._lock.say(said)
 
     def is_dead(self, holder: str) -> bool:
-        """Return whether a holder's process is gone: its lock can be taken, or its file is missing. Sweeps the file."""
-        is_dead = False
+        """Return whether a holder's process is gone: its lock can be taken, or its file is missing.
+
+        Its file is removed; what it has announced is kept for `LOST_S`, in a file of that name and `LOST`.
+        """
+        path, is_alive, said = self._folder / holder, True, ""
         with suppress(OSError):  # whoever cannot be told dead is alive
-            is_dead = holder != self._me and not lock_of(self._folder / holder)[0]
-        if is_dead:
-            (self._folder / holder).unlink(missing_ok=True)
-        return is_dead
+            is_alive, said = (True, "") if holder == self._me else lock_of(path)
+        if said and not is_alive and path.suffix != LOST:
+            path.touch()
+            path.rename(f"{path}{LOST}")
+        elif not is_alive and not (said and time.time() - path.stat().st_mtime < LOST_S):
+            path.unlink(missing_ok=True)
+        return not is_alive
 
     def others(self) -> bool:
         """Return whether another holder is alive."""

@@ -103,13 +103,14 @@ def put_batch(objects: ObjectStore, batch_id: str, samples: Sequence[Sample]) ->
     refused: list[tuple[Mapping[str, Any], str]] = [
         ({name: getattr(sample, name) for name in COLUMNS}, reason) for sample, reason in misfits
     ]
-    for row in sifted.bad.iter_rows(named=True):
-        reason = row.pop("reason")
-        refused.append((row, reason))
+    refused += [(row, row.pop("reason")) for row in sifted.bad.iter_rows(named=True)]
     path = None
     if refused:
         path = quarantine_key(batch_id)
-        objects.put_many([(path, b"".join(_quarantine_line(row, reason) for row, reason in refused))])
+        # The standard library's JSON and not orjson: a quarantined row may hold what JSON has no form for (NaN, half of
+        # a surrogate pair, any object), and must be kept all the same.
+        lines = (json.dumps({"reason": reason, "sample": row}, default=repr) + "\n" for row, reason in refused)
+        objects.put_many([(path, "".join(lines).encode("ascii"))])
     parts: list[Part] = []
     encoded = encoded_parts(sifted.good, batch_id)
     while some := list(islice(encoded, _PARTS_AT_ONCE)):
@@ -127,9 +128,3 @@ def put_batch(objects: ObjectStore, batch_id: str, samples: Sequence[Sample]) ->
         manifest.quarantine_path,
         manifest.quarantine_reason,
     )
-
-
-def _quarantine_line(row: Mapping[str, Any], reason: str) -> bytes:
-    # The standard library's JSON and not orjson: a quarantined row may hold what JSON has no form for (NaN, half of a
-    # surrogate pair, any object), and must be kept all the same.
-    return json.dumps({"reason": reason, "sample": row}, default=repr).encode("ascii") + b"\n"

@@ -41,10 +41,6 @@ class CompactionPolicy:
     merges_per_round: int = 256
     conversation_days: float | None = None
 
-    def is_small(self, part: Part) -> bool:
-        """True for a part of less than half the target, which is worth merging."""
-        return 2 * part.rows < self.target_rows and 2 * part.size_bytes < self.target_bytes
-
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
@@ -88,7 +84,8 @@ def plan(visible: Visible, policy: CompactionPolicy) -> list[tuple[Part, ...]]:
     """Return the groups of parts that are worth merging now."""
     small: defaultdict[tuple[str, date], list[Part]] = defaultdict(list)
     for part in visible.parts:
-        if policy.is_small(part):
+        # A part of less than half the target is worth merging.
+        if 2 * part.rows < policy.target_rows and 2 * part.size_bytes < policy.target_bytes:
             small[part.environment, part.day].append(part)
     crowded = [parts for parts in small.values() if len(parts) >= policy.min_parts]
     return [group for parts in crowded for group in _groups(parts, policy)][: policy.merges_per_round]

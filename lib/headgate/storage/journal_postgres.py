@@ -299,8 +299,8 @@ class Leases:
         return bool(self._db.value("others", {"holder": self._me}))
 
 
-def announced(address: PostgresAddress) -> list[tuple[bool, str]]:
-    """Return what the holders of all journals in a database say, each after whether its lease lasts.
+def announced(address: PostgresAddress) -> list[tuple[float, str]]:
+    """Return what the holders of all journals in a database say or said, each after when its lease ran out: infinity.
 
     Raises:
         DatabaseAwayError: if the database does not answer.

@@ -111,6 +111,7 @@ SELECT pg_xact_status(:xid::xid8);
 SELECT EXISTS (SELECT FROM holders WHERE holder = :holder AND committed = :xid);
 
 -- name: join
+WITH back AS (DELETE FROM meta WHERE key = 'lost ' || :holder)
 INSERT INTO holders (holder, machine, lease_s, said) VALUES (:holder, :machine, :lease_s, :said)
 ON CONFLICT DO NOTHING;
 
@@ -121,12 +122,20 @@ UPDATE holders SET seen_at = clock_timestamp(), said = :said WHERE holder = :hol
 DELETE FROM holders WHERE holder = :holder;
 
 -- name: bury
--- Nobody could be heard of while the server was down.
+-- Nobody could be heard of while the server was down. What the dead have announced is in `meta` for a day.
 WITH dead AS (
   DELETE FROM holders WHERE holder = :holder
     AND greatest(seen_at, pg_postmaster_start_time()) + make_interval(secs => lease_s) < clock_timestamp()
-  RETURNING 1
-), counted AS (UPDATE turn SET buried = buried + 1 WHERE EXISTS (SELECT FROM dead))
+  RETURNING extract(epoch FROM greatest(seen_at, pg_postmaster_start_time()))::float8 + lease_s AS at, said
+), counted AS (
+  UPDATE turn SET buried = buried + 1 WHERE EXISTS (SELECT FROM dead)
+), kept AS (
+  INSERT INTO meta SELECT 'lost ' || :holder, json_build_array(at, left(said, 1000))::text FROM dead WHERE said <> ''
+  ON CONFLICT (key) DO UPDATE SET value = excluded.value
+), swept AS (
+  DELETE FROM meta WHERE key <> 'lost ' || :holder AND CASE WHEN starts_with(key, 'lost ')
+    THEN (value::json ->> 0)::float8 < extract(epoch FROM clock_timestamp()) - 86400 END
+)
 SELECT EXISTS (SELECT FROM dead) OR NOT EXISTS (SELECT FROM holders WHERE holder = :holder);
 
 -- name: others
@@ -140,8 +149,10 @@ SELECT quote_ident(table_schema) FROM information_schema.columns
 WHERE table_name = 'holders' AND column_name = 'said' AND starts_with(table_schema, 'headgate_journal_');
 
 -- name: said_in
-SELECT greatest(seen_at, pg_postmaster_start_time()) + make_interval(secs => lease_s) >= clock_timestamp(), left(said, 1000)
+SELECT CASE WHEN greatest(seen_at, pg_postmaster_start_time()) + make_interval(secs => lease_s) >= clock_timestamp()
+  THEN 'Infinity' ELSE extract(epoch FROM greatest(seen_at, pg_postmaster_start_time()))::float8 + lease_s END, left(said, 1000)
 FROM SCHEMA.holders WHERE said <> ''
+UNION ALL SELECT (value::json ->> 0)::float8, value::json ->> 1 FROM SCHEMA.meta WHERE starts_with(key, 'lost ')
 
 -- name: clock
 SELECT extract(epoch FROM clock_timestamp())::float8;

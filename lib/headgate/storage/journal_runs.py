@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ from headgate.config import Settings
 from headgate.core.addresses import ip_address_of, is_metadata_host
 from headgate.core.errors import InvalidInputError
 from headgate.durable.databases import PostgresAddress
-from headgate.durable.locks import lock_of
+from headgate.durable.locks import LOST, LOST_S, lock_of
 from headgate.net.hosts import advertised_name, is_loopback
 from headgate.storage.journal_database import JournalPlace
 
@@ -43,23 +44,23 @@ class ServedRun(NamedTuple):
     started_at: float
 
 
-def served_runs(place: JournalPlace) -> tuple[dict[ServedRun, bool], dict[Path, str]]:
+def served_runs(place: JournalPlace) -> tuple[dict[ServedRun, float], dict[Path, str]]:
     """Return the runs that say where they are asked, of all campaigns whose journals are at a place; none is opened.
 
-    For each it says whether it lives: one that died is there until another process buries it. Then, what of a folder
-    cannot be read, and why; runs may say something there.
+    For each it says since when it is known to have died (wall time): infinity while it lives. One that died is told of
+    for `LOST_S`. Then, what of a folder cannot be read, and why; runs may say something there.
 
     Raises:
         JournalError: if the database does not answer.
         OSError: if the folder itself cannot be read.
     """
-    found, unreadable = dict[ServedRun, bool](), dict[Path, str]()
-    for is_alive, said in _announced(place, unreadable):
+    found, unreadable, now = dict[ServedRun, float](), dict[Path, str](), time.time()
+    for died_at, said in _announced(place, unreadable):
         with suppress(ValueError, RecursionError):  # another version's, or half written: the next look finds it
             match json.loads(said):
-                case [str(), str(), str(), str(), float(at)] as told if math.isfinite(at):
+                case [str(), str(), str(), str(), float(at)] as told if math.isfinite(at) and now - died_at < LOST_S:
                     "".join(told[:4]).encode()  # no page could show half of a character
-                    found[ServedRun(*told)] = is_alive
+                    found[ServedRun(*told)] = died_at
     return found, unreadable
 
 
@@ -88,17 +89,17 @@ def address_to_ask(run: ServedRun, hosts: Sequence[str], here: str) -> str:
 
 
 def runs_to_ask(
-    told: Mapping[ServedRun, bool], settings: Settings
+    told: Mapping[ServedRun, float], settings: Settings
 ) -> tuple[dict[ServedRun, str], dict[ServedRun, str]]:
     """Return where each run that lives is asked, newest first, and of those that may not be asked why.
 
     Args:
-        told: the runs of a journal, and whether each lives; see `served_runs`.
+        told: the runs of a journal, and since when each is dead; see `served_runs`.
         settings: name the hosts that may see `monitor_token`: `console_hosts`, and those of the monitoring API.
     """
     hosts = (*settings.console_hosts, settings.monitor_host, settings.monitor_advertised_host)
     asked, refused = dict[ServedRun, str](), dict[ServedRun, str]()
-    live = (run for run, is_alive in told.items() if is_alive)
+    live = (run for run, died_at in told.items() if died_at == math.inf)
     for run in sorted(live, key=lambda run: -run.started_at)[:MOST_RUNS]:
         try:
             asked[run] = address_to_ask(run, hosts, gethostname())
@@ -107,7 +108,7 @@ def runs_to_ask(
     return asked, refused
 
 
-def _announced(place: JournalPlace, unreadable: dict[Path, str]) -> Iterator[tuple[bool, str]]:
+def _announced(place: JournalPlace, unreadable: dict[Path, str]) -> Iterator[tuple[float, str]]:
     if isinstance(place, PostgresAddress):
         from headgate.storage.journal_postgres import announced  # noqa: PLC0415 - of an optional extra
 
@@ -117,7 +118,9 @@ def _announced(place: JournalPlace, unreadable: dict[Path, str]) -> Iterator[tup
         with _unreadable_in(unreadable, folder):
             for holder in sorted(folder.iterdir()):
                 with _unreadable_in(unreadable, holder):
-                    yield lock_of(holder)
+                    is_held, said = lock_of(holder)
+                    died_at = holder.stat().st_mtime if holder.suffix == LOST else time.time()
+                    yield math.inf if is_held else died_at, said
 
 
 @contextmanager

@@ -239,15 +239,10 @@ def validated(frame: pl.DataFrame) -> Validated:
         with config_context(validation_enabled=True, validation_depth=ValidationDepth.SCHEMA_AND_DATA):
             checks.validate(frame, lazy=True)
     except SchemaErrors:
-        return _sifted(frame)
+        reasons = pl.concat_str([rule.reason for rule in RULES], separator="; ", ignore_nulls=True)
+        marked, is_bad = frame.with_columns(reason=reasons), pl.col("reason").str.len_bytes() > 0
+        return Validated(marked.filter(~is_bad).drop("reason"), marked.filter(is_bad))
     return Validated(frame, frame.clear().with_columns(reason=pl.lit(None, dtype=pl.String)))
-
-
-def _sifted(frame: pl.DataFrame) -> Validated:
-    reasons = pl.concat_str([rule.reason for rule in RULES], separator="; ", ignore_nulls=True)
-    marked = frame.with_columns(reason=reasons)
-    is_bad = pl.col("reason").str.len_bytes() > 0
-    return Validated(marked.filter(~is_bad).drop("reason"), marked.filter(is_bad))
 
 
 def _difference(schema: pl.Schema) -> str:

@@ -12,7 +12,7 @@ import polars as pl
 
 from headgate.core import errors
 from headgate.statistics import Method, mean_of_sums
-from headgate.storage.manifest import FORMAT, Manifest, Part, Problem, Visible, sealed, unsealed
+from headgate.storage.manifest import FORMAT, Part, Problem, Visible, sealed, unsealed
 from headgate.storage.marks import Marks
 from headgate.storage.objects import SUMMARY_KEY, MissingObjectError, ObjectStore
 from headgate.storage.query import read_parts
@@ -410,7 +410,11 @@ class SummaryLedger:
     def _caught_up(self, before: Counted, visible: Visible, now: float) -> Counted:
         if before.marks != visible.marks.version:
             before = _NOTHING  # nobody knows by heart what the samples that are marked had counted
-        included = {one for one, manifest in visible.manifests.items() if _is_counted(manifest, before.manifests)}
+        counted = before.manifests  # a compaction of manifests that all were is, too
+        included = {
+            one for one, manifest in visible.manifests.items()
+            if manifest.batch_id in counted or (manifest.merges and counted.issuperset(manifest.merges))
+        }  # fmt: skip
         fresh = [manifest for one, manifest in visible.manifests.items() if one not in included]
         owners = {part.path: manifest.batch_id for manifest in fresh for part in manifest.parts}
         problems: list[Problem] = []
@@ -430,11 +434,6 @@ def _counting(rows: pl.DataFrame, marks: Marks) -> pl.DataFrame:
         return rows
     found, outcome = marks.applied(rows, everything=True), ("score", "success", "error_kind")
     return found.with_columns(pl.when(~pl.col("invalid")).then(name).alias(name) for name in outcome)
-
-
-def _is_counted(manifest: Manifest, counted: frozenset[str]) -> bool:
-    """True when every row is counted: the manifest was, or it is a compaction of manifests that all were."""
-    return manifest.batch_id in counted or (bool(manifest.merges) and counted.issuperset(manifest.merges))
 
 
 def _gathered(objects: ObjectStore, parts: Sequence[Part], problems: list[Problem]) -> Iterator[pl.DataFrame]:

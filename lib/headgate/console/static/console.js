@@ -10,30 +10,53 @@
   if (here) here.parentElement.scrollLeft = here.offsetLeft + here.offsetWidth / 2 - here.parentElement.clientWidth / 2;
 
   // Changes.
+  // A page that is being left asks for no news: refused after a sign-out, it would be loaded anew instead of left.
+  let leftAt = -Infinity;
+  addEventListener("beforeunload", (event) => { leftAt = event.timeStamp; });
   function tick() {
-    if (!document.hidden) document.body.dispatchEvent(new CustomEvent("tick"));
+    const isLeaving = performance.now() - leftAt < AGAIN_MS;
+    if (!document.hidden && !isLeaving) document.body.dispatchEvent(new CustomEvent("tick"));
   }
   function say(state, words) {
     link.className = `link ${state}`;
     link.querySelector(".words").textContent = words;
   }
-  let newsAt = Date.now(), isOpen = false;
+  let newsAt = Date.now(), isOpen = false, stream = null;
   function heard() {
     newsAt = Date.now();
     document.body.classList.remove("stale");
     if (isOpen) say("on", "live");
   }
   function listen() {
-    const stream = new EventSource("/live");
+    const own = stream = new EventSource("/live");
     stream.addEventListener("open", () => { isOpen = true; heard(); });
     stream.addEventListener("still", heard);
     stream.addEventListener("tick", () => { heard(); tick(); });
     stream.addEventListener("error", () => {
       isOpen = false;
       say("off", "not connected");
-      if (stream.readyState === EventSource.CLOSED) setTimeout(() => { tick(); listen(); }, AGAIN_MS);
+      if (own.readyState === EventSource.CLOSED) setTimeout(() => { if (own === stream) { tick(); listen(); } }, AGAIN_MS);
     });
-    addEventListener("pagehide", () => stream.close(), { once: true });
+  }
+  function hush() {
+    stream?.close();
+    stream = null;
+    isOpen = false;
+  }
+  // A browser keeps six connections to a server, whatever the number of pages: were all taken by streams, nothing that is
+  // pressed would be answered. Of the pages that nobody sees one listens, so that the sources are asked on.
+  let isLeaving = false, seen = null;
+  function seenOrNot() {
+    if (isLeaving) return;
+    seen?.();
+    seen = null;
+    if (!document.hidden) {
+      if (!stream) listen();
+      return tick();
+    }
+    hush();
+    const again = new Promise((resolve) => { seen = resolve; }), mine = seen;
+    navigator.locks?.request("unseen", () => { if (seen === mine) { listen(); return again; } });
   }
   // A page that hears nothing any more must not look as if it did.
   function watchSilence() {
@@ -42,23 +65,35 @@
     say("off", `no news since ${new Date(newsAt).toLocaleTimeString()}`);
   }
   if (link) {
-    listen();
+    seenOrNot();
     setInterval(watchSilence, 1000);
     document.addEventListener("htmx:after:swap", heard);
-    document.addEventListener("visibilitychange", tick);
-    addEventListener("pageshow", (event) => { if (event.persisted) listen(); });
+    document.addEventListener("visibilitychange", seenOrNot);
+    addEventListener("pagehide", () => { isLeaving = true; hush(); });
+    addEventListener("pageshow", (event) => { if (event.persisted) { isLeaving = false; leftAt = -Infinity; seenOrNot(); } });
   }
 
-  // What is pressed stays what it is until the pointer lets go of it: news would make another row's button of it.
-  const HELD_MS = 10000;
-  let pressedAt = -Infinity, isBehind = false;
+  // What is pressed, by pointer or space bar, stays what it is until that has become a click: news would make another
+  // row's button of it. A finger's click comes after it has let go.
+  const HELD_MS = 10000, CLICKED_MS = 300;
+  let pressedAt = -Infinity, pressedOn = null, isBehind = false, lettingGo = 0;
+  function press(event) {
+    if (event.type === "keydown" ? event.key !== " " || event.repeat : !event.isPrimary || event.button) return;
+    clearTimeout(lettingGo);
+    [pressedAt, pressedOn] = [event.timeStamp, event.target];
+  }
   function letGo() {
     pressedAt = -Infinity;
-    if (isBehind) setTimeout(tick);
+    if (isBehind) tick();
     isBehind = false;
   }
-  addEventListener("pointerdown", (event) => { if (event.isPrimary && event.button === 0) pressedAt = event.timeStamp; }, true);
-  for (const end of ["pointerup", "pointercancel"]) addEventListener(end, letGo, true);
+  function lift(event) {
+    if (event.type === "keyup" && event.key !== " ") return;
+    clearTimeout(lettingGo);
+    lettingGo = setTimeout(letGo, CLICKED_MS);
+  }
+  for (const start of ["pointerdown", "keydown"]) addEventListener(start, press, true);
+  for (const end of ["pointerup", "pointercancel", "keyup"]) addEventListener(end, lift, true);
   document.addEventListener("htmx:before:swap", (event) => {
     if (event.timeStamp - pressedAt > HELD_MS) return;
     event.preventDefault();
@@ -95,10 +130,22 @@
   document.addEventListener("htmx:after:swap", count);
 
   // Dialogs: a link or form that acts shows its answer in one; what the answer holds does so again.
+  const ANSWER_MS = 30000;
+  const UNANSWERED = `<p class="message bad" role="alert"><strong>The console did not answer.</strong>
+    See whether it was done before you press again.</p><div class="actions"><button type="button" data-close>Close</button></div>`;
+  let pressed = 0;
   async function show(address, options = {}) {
-    const answer = await fetch(address, { ...options, headers: { "HX-Request": "true" } });
-    if (answer.status === 401) return location.reload();
-    dialogBody.innerHTML = await answer.text();
+    const mine = ++pressed;
+    let said = UNANSWERED;
+    try {
+      const answer = await fetch(address, { ...options, headers: { "HX-Request": "true" }, signal: AbortSignal.timeout(ANSWER_MS) });
+      if (answer.status === 401) return location.reload();
+      said = await answer.text();
+    } catch (error) {
+      console.warn(`${address} was not answered`, error);
+    }
+    if (mine !== pressed) return;  // something else was pressed meanwhile
+    dialogBody.innerHTML = said;
     localTimes();
     if (!dialog.open) dialog.showModal();
     dialogBody.querySelector("[autofocus]")?.focus();
@@ -108,8 +155,8 @@
     if (opener) {
       event.preventDefault();
       show(opener.href);
-    } else if (event.target === dialog || (event.target.closest("[data-close]") && dialog.open)) {
-      dialog.close();
+    } else if (event.target.closest("[data-close]") || (event.target === dialog && pressedOn === dialog && event.detail < 2)) {
+      dialog.close();  // also by a click beside it, unless that is the second one of those that opened it, or began within
     }
   });
   document.addEventListener("submit", (event) => {

@@ -22,7 +22,7 @@ from headgate.storage.exchange.formats import (
     checked_format,
     is_one_log,
     messages_of,
-    missing_inspect,
+    needs_inspect,
 )
 from headgate.storage.exchange.parquet_files import HubFolder, ParquetFile
 from headgate.storage.exchange.windows import ROWS_AT_ONCE, Plan, Window, planned, read
@@ -189,8 +189,10 @@ async def _export_summary(
 def _writer(output: Path, form: ExportFormat, plan: Plan, miners: Mapping[str, Miner] | None) -> Iterator[_Writer]:
     match form:
         case "inspect":
+            with needs_inspect():
+                from headgate.storage.exchange.inspect_logs import InspectLogs  # noqa: PLC0415
             with workshop(output, makes_folder=not is_one_log(output)) as room:
-                yield _inspect_logs(room, plan, output)
+                yield InspectLogs(room, plan, output)
         case "hf":
             with workshop(output, makes_folder=True) as room:
                 yield HubFolder(room, plan)
@@ -203,14 +205,6 @@ def _writer(output: Path, form: ExportFormat, plan: Plan, miners: Mapping[str, M
         case _:
             with appearing_file(output) as file:
                 yield _Lines(file, _conversation if form == "openai" else dict)
-
-
-def _inspect_logs(room: Path, plan: Plan, output: Path) -> _Writer:
-    try:
-        from headgate.storage.exchange.inspect_logs import InspectLogs  # noqa: PLC0415 - needs an optional package
-    except ImportError:
-        raise missing_inspect() from None
-    return InspectLogs(room, plan, output)
 
 
 class _Lines:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
@@ -117,9 +118,13 @@ def is_one_log(output: Path) -> bool:
     return output.suffix in {".eval", ".json"} and not output.is_dir()
 
 
-def missing_inspect() -> errors.MissingExtraError:
-    """Return the error for a machine without inspect_ai."""
-    return errors.MissingExtraError("The format inspect", "inspect")
+@contextmanager
+def needs_inspect() -> Iterator[None]:
+    """Import what needs inspect_ai in here: raises `MissingExtraError` on a machine without it."""
+    try:
+        yield
+    except ImportError:
+        raise errors.MissingExtraError("The format inspect", "inspect") from None
 
 
 _KINDS: Final[tuple[tuple[re.Pattern[str], ErrorKind], ...]] = (

@@ -15,7 +15,7 @@ import orjson
 from headgate.core import Sample, errors, json_value
 from headgate.core.audit import record_change
 from headgate.storage.exchange.affine_results import samples_of_shard
-from headgate.storage.exchange.formats import IMPORT_FORMATS, ImportFormat, checked_format, missing_inspect
+from headgate.storage.exchange.formats import IMPORT_FORMATS, ImportFormat, checked_format, needs_inspect
 from headgate.storage.exchange.parquet_files import samples_of_parquet
 from headgate.storage.manifest import Problem
 from headgate.storage.schema import COLUMNS, frame_of, validated
@@ -117,7 +117,9 @@ def _samples(file: Path, form: ImportFormat, campaign: str, problems: list[Probl
         file.open("rb").close()  # that it is there, and may be read
         match form:
             case "inspect":
-                yield from _samples_of_log(file, campaign, problems)
+                with needs_inspect():
+                    from headgate.storage.exchange.inspect_logs import samples_of_log  # noqa: PLC0415
+                yield from samples_of_log(file, campaign=campaign, problems=problems)
             case "parquet":
                 yield from samples_of_parquet(file)
             case "affine-results":
@@ -129,14 +131,6 @@ def _samples(file: Path, form: ImportFormat, campaign: str, problems: list[Probl
                             yield _sample_of_line(line, f"line {number} of {file}")
     except OSError as error:
         raise errors.InvalidInputError(f"{file} cannot be read: {error.strerror or error}") from error
-
-
-def _samples_of_log(file: Path, campaign: str, problems: list[Problem]) -> Iterator[Sample]:
-    try:
-        from headgate.storage.exchange.inspect_logs import samples_of_log  # noqa: PLC0415 - needs an optional package
-    except ImportError:
-        raise missing_inspect() from None
-    return samples_of_log(file, campaign=campaign, problems=problems)
 
 
 def _sample_of_line(line: bytes, where: str) -> Sample:

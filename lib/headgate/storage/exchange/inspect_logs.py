@@ -88,7 +88,10 @@ class InspectLogs:
             if self._single:
                 write_eval_log(log, self._made, format="json" if self._single == ".json" else "eval")
             else:
-                write_eval_log(log, self._made / _file_name(log), format="eval")
+                # A name as inspect_ai gives: its viewer reads time, task and task id from it.
+                stamp = re.sub(r"[:+]", "-", str(log.eval.created))
+                task = "".join(c if c.isalnum() or c in ".-" else "-" for c in log.eval.task)
+                write_eval_log(log, self._made / f"{stamp}_{task}_{log.eval.task_id}.eval", format="eval")
         return frame.height
 
     def finish(self) -> None:
@@ -226,13 +229,6 @@ def _add_interval(log: EvalLog, samples: Sequence[Sample]) -> None:
 def _usage(prompt_tokens: int, completion_tokens: int) -> ModelUsage:
     total = prompt_tokens + completion_tokens
     return ModelUsage(input_tokens=prompt_tokens, output_tokens=completion_tokens, total_tokens=total)
-
-
-def _file_name(log: EvalLog) -> str:
-    """Return a name as inspect_ai gives: its viewer reads time, task and task id from it."""
-    stamp = re.sub(r"[:+]", "-", str(log.eval.created))
-    task = "".join(c if c.isalnum() or c in ".-" else "-" for c in log.eval.task)
-    return f"{stamp}_{task}_{log.eval.task_id}.eval"
 
 
 def _digest(*parts: str) -> str:
