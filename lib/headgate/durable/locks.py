@@ -161,11 +161,12 @@ class Holders:
         path, is_alive, said = self._folder / holder, True, ""
         with suppress(OSError):  # whoever cannot be told dead is alive
             is_alive, said = (True, "") if holder == self._me else lock_of(path)
-        if said and not is_alive and path.suffix != LOST:
-            path.touch()
-            path.rename(f"{path}{LOST}")
-        elif not is_alive and not (said and time.time() - path.stat().st_mtime < LOST_S):
-            path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # another process has just done the same
+            if said and not is_alive and path.suffix != LOST:
+                os.utime(path)
+                path.rename(f"{path}{LOST}")
+            elif not is_alive and not (said and time.time() - path.stat().st_mtime < LOST_S):
+                path.unlink()
         return not is_alive
 
     def others(self) -> bool:
