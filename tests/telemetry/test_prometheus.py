@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -22,8 +23,14 @@ def registry():
     return CollectorRegistry()
 
 
-def counted(registry, *emitted, **options):
-    stream = EventStream(FixedClock(), [PrometheusSink(registry, **options)])
+@pytest.fixture
+def label_cap(monkeypatch):
+    """Sets how many models and endpoints get labels of their own."""
+    return partial(monkeypatch.setattr, "headgate.telemetry.prometheus.LABEL_CAP")
+
+
+def counted(registry, *emitted):
+    stream = EventStream(FixedClock(), [PrometheusSink(registry)])
     for event in emitted:
         stream.emit(event)
     assert not stream.failures
@@ -75,20 +82,21 @@ def test_durations_are_histograms_in_seconds(registry):
     assert value("headgate_rows_stored_total") == 300
 
 
-def test_models_above_the_cap_share_a_label(registry):
+def test_models_above_the_cap_share_a_label(registry, label_cap):
+    label_cap(2)
     emitted = [events.SampleAccepted(sample(model=f"acme/m{number}@main")) for number in (1, 2, 3, 4, 1)]
-    value = counted(registry, *emitted, model_label_cap=2)
+    value = counted(registry, *emitted)
     labels = [{"model": name, "outcome": "success"} for name in ("acme/m1@main", "acme/m2@main", "(other)")]
     assert [value("headgate_model_samples_total", label) for label in labels] == [2, 1, 2]
 
 
-def test_a_model_that_leaves_the_roster_gives_its_label_to_another(registry):
+def test_a_model_that_leaves_the_roster_gives_its_label_to_another(registry, label_cap):
+    label_cap(1)
     value = counted(
         registry,
         events.SampleAccepted(sample(model="acme/old@main")),
         events.RosterRefreshed(1, ("acme/new@main",), ("acme/old@main", "never/seen@main"), 0),
         events.SampleAccepted(sample(model="acme/new@main")),
-        model_label_cap=1,
     )
     assert value("headgate_model_samples_total", {"model": "acme/old@main", "outcome": "success"}) is None
     assert value("headgate_model_samples_total", {"model": "acme/new@main", "outcome": "success"}) == 1
@@ -179,10 +187,11 @@ def test_the_admission_of_requests_is_read_from_the_status_by_endpoint():
     assert [value("headgate_request_breaker_open", labels) for labels in (first, second)] == [0, 1]
 
 
-def test_endpoints_above_the_cap_share_a_label_and_are_added_up():
+def test_endpoints_above_the_cap_share_a_label_and_are_added_up(label_cap):
+    label_cap(2)
     registry = CollectorRegistry()
     requests = tuple(request_status(n, cooldown_s=float(n), breaker="open") for n in range(5))
-    registry.register(StatusCollector(lambda: status(requests=requests), endpoint_label_cap=2))
+    registry.register(StatusCollector(lambda: status(requests=requests)))
     other = dict.fromkeys(("provider", "model", "domain"), "(other)")
     value = registry.get_sample_value
     assert value("headgate_request_limit", other) == 3 * 4
@@ -190,14 +199,15 @@ def test_endpoints_above_the_cap_share_a_label_and_are_added_up():
     assert value("headgate_request_breaker_open", other) == 3
 
 
-def test_limits_per_minute_are_told_once_however_many_endpoints_they_hold_for():
+def test_limits_per_minute_are_told_once_however_many_endpoints_they_hold_for(label_cap):
+    label_cap(1)
     registry = CollectorRegistry()
     rates = tuple(
         RateStatus(scope, "tokens_per_minute", 100.0, share, 30.0, 0.0, is_told=False)
         for scope, share in (("organisation acme", 0.5), ("key of a", 0.5), ("key of b", 0.25))
     )
     requests = (request_status(1, rates=rates[:2]), request_status(2, rates=rates))
-    registry.register(StatusCollector(lambda: status(requests=requests), endpoint_label_cap=1))
+    registry.register(StatusCollector(lambda: status(requests=requests)))
     own, other = ({"scope": scope, "unit": "tokens_per_minute"} for scope in ("organisation acme", "(other)"))
     names = ("headgate_rate_limit", "headgate_rate_left", "headgate_rate_share")
     assert [registry.get_sample_value(name, own) for name in names] == [100, 30, 0.5]
@@ -256,21 +266,18 @@ def test_the_process_is_measured_too():
     assert STATUS_NAMES
 
 
-def test_a_negative_cap_is_refused(registry):
-    with pytest.raises(ValueError, match=r"model_label_cap must be >= 0 \(got -1\)"):
-        PrometheusSink(registry, model_label_cap=-1)
-
-
-def test_running_tasks_are_a_gauge_by_model_and_those_above_the_cap_are_added_up(registry):
+def test_running_tasks_are_a_gauge_by_model_and_those_above_the_cap_are_added_up(registry, label_cap):
+    label_cap(1)
     models = tuple(replace(status().models[0], model=f"m{number}@main", in_flight=number) for number in (1, 2, 3))
-    registry.register(StatusCollector(lambda: replace(status(), models=models), model_label_cap=1))
+    registry.register(StatusCollector(lambda: replace(status(), models=models)))
     one, others = (
         registry.get_sample_value("headgate_tasks_in_flight", {"model": name}) for name in ("m1@main", "(other)")
     )
     assert (one, others) == (1, 5)
 
 
-def test_budgets_are_gauges_by_model_and_those_above_the_cap_are_added_up(registry):
+def test_budgets_are_gauges_by_model_and_those_above_the_cap_are_added_up(registry, label_cap):
+    label_cap(1)
     models = tuple(
         replace(
             status().models[0],
@@ -282,7 +289,7 @@ def test_budgets_are_gauges_by_model_and_those_above_the_cap_are_added_up(regist
         )
         for number in (1, 2, 3)
     )
-    registry.register(StatusCollector(lambda: replace(status(), models=models), model_label_cap=1))
+    registry.register(StatusCollector(lambda: replace(status(), models=models)))
     value = registry.get_sample_value
     one, others = ({"model": name, "budget": "daily_tokens"} for name in ("m1@main", "(other)"))
     assert [value("headgate_budget_used", labels) for labels in (one, others)] == [100, 500]

@@ -130,22 +130,6 @@ class Effects:
         else:
             self.pending.append(events.BreakerClosed(*account.name, now - breaker.opened_at))
 
-    def cap_changed(self, account: Account, before: int) -> None:
-        """Tell that the cap of an account changed."""
-        self.pending.append(events.RequestCapChanged(*account.name, before, account.cap))
-
-    def registered(self, account: Account, alias: str) -> None:
-        """Tell that a model may be asked."""
-        self.pending.append(events.RequestResourceRegistered(*account.name, alias, account.caps[alias]))
-
-    def caps_differ(self, account: Account) -> None:
-        """Tell that aliases disagree about the cap."""
-        self.pending.append(events.RequestCapsDiffer(*account.name, dict(account.caps), account.cap))
-
-    def slots_changed(self, provider: str, before: int | None, after: int | None) -> None:
-        """Tell that the slots of a provider changed."""
-        self.pending.append(events.ProviderSlotsChanged(provider, before, after))
-
 
 def started(item: RequestItem, lease_id: str) -> events.RequestStarted:
     """Return the event that an attempt is sent now."""

@@ -16,6 +16,7 @@ from headgate.admission.items import Domain, ProviderModel, RequestKey, RequestL
 from headgate.admission.laws import LimitChange, LimitLaw
 from headgate.admission.rate_learner import RateLearner
 from headgate.admission.rates import RateScope
+from headgate.core import events
 from headgate.core.errors import InvalidSettingError
 from headgate.core.rates import ModelRates, RateLimits
 
@@ -117,7 +118,7 @@ class Limits:
         account = self.accounts.account(name)
         if account.caps.get(alias) != cap:
             account.caps[alias] = cap
-            self._effects.registered(account, alias)
+            self._effects.pending.append(events.RequestResourceRegistered(*name, alias, cap))
         self.accounts.scopes.state(account, alias, rates, now)
         self._recap(account, now)
         return account
@@ -143,7 +144,7 @@ class Limits:
         before = None if provider.slots == math.inf else int(provider.slots)
         if before != slots:
             provider.slots = math.inf if slots is None else slots
-            self._effects.slots_changed(name, before, slots)
+            self._effects.pending.append(events.ProviderSlotsChanged(name, before, slots))
         return provider
 
     def _recap(self, account: Account, now: float) -> None:
@@ -151,12 +152,12 @@ class Limits:
         before, account.cap = account.cap, min(account.caps.values(), default=0)
         differ = len(set(account.caps.values())) > 1
         if differ and not account.caps_differ:
-            self._effects.caps_differ(account)
+            self._effects.pending.append(events.RequestCapsDiffer(*account.name, dict(account.caps), account.cap))
         account.caps_differ = differ
         if before == account.cap:
             return
         if before:
-            self._effects.cap_changed(account, before)
+            self._effects.pending.append(events.RequestCapChanged(*account.name, before, account.cap))
         for key in account.keys.values() if account.cap else ():
             self._tell(key, key.law.set_max(account.cap, now))
         self.schedule(account, now)

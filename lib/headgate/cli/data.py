@@ -124,7 +124,7 @@ def export(
     store, written_as = _store(given), form or _form_of(output, EXPORT_FORMATS)
 
     async def exported(show: Callable[..., None] | None) -> int:
-        await require_stored(store, campaign=chosen.campaign)
+        await require_stored(store, chosen.campaign)
         return await storage.export_samples(store, output, written_as, now=time.time(), chosen=chosen, on_progress=show)
 
     with progress_bar("samples exported", is_shown=_is_watched(as_json)) as show:

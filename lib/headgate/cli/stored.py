@@ -32,16 +32,12 @@ def existing_store(settings: Settings) -> storage.SampleStore:
     return sample_store(settings)
 
 
-async def require_stored(
-    store: storage.SampleStore, *, environments: Iterable[str] = (), campaign: str | None = None
-) -> None:
-    """Return when the store has samples of what was named.
+async def require_stored(store: storage.SampleStore, campaign: str | None) -> None:
+    """Return when the store has samples of the campaign, if one was named.
 
     Raises:
-        InvalidInputError: if it has none of an environment, or of the campaign.
+        InvalidInputError: if it has none.
     """
-    if wanted := frozenset(environments):
-        storage.require_named("environment", wanted, {part.environment for part in (await store.visible()).parts})
     if campaign is not None:
         storage.require_named(
             "campaign", {campaign}, set((await store.scan(columns=["campaign"])).frame["campaign"].unique())
@@ -57,7 +53,7 @@ async def chosen_samples(
         InvalidInputError: if something was named that the store has nothing of.
     """
     chosen.require_known(await store.visible())
-    await require_stored(store, campaign=chosen.campaign)
+    await require_stored(store, chosen.campaign)
     read = None if columns is None else list(dict.fromkeys([*columns, *storage.Chosen.COLUMNS]))
     span = (chosen.environments or None, chosen.since, chosen.until)
     found = await store.scan(*span, read, original=chosen.original)

@@ -332,7 +332,6 @@ def run_baselines(
     port: int = 8001,
     plan: FaultPlan | None = None,
     *,
-    simulation: SimulationPlan | None = None,
     find_environment: Callable[[str], Environment] = installed_environment,
     tls: ssl.SSLContext | None = None,
     announce: Callable[[str], None] = print,
@@ -346,8 +345,7 @@ def run_baselines(
     """
 
     async def main() -> None:
-        served = serve(plan, host=host, port=port, simulation=simulation, find_environment=find_environment, tls=tls)
-        async with served as endpoint:
+        async with serve(plan, host=host, port=port, find_environment=find_environment, tls=tls) as endpoint:
             announce(f"Baselines (not language models) answer at {endpoint.base_url}")
             await stop_signal()
 

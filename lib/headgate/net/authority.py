@@ -220,18 +220,13 @@ class Authority:
         """Why the latest reading failed, for the operator; empty when it did not."""
         return self._trouble
 
-    def identify(self, text: str | None, now: float) -> Verdict:
-        """Return who `text` is the token of; reads the store where it must.
+    async def identify_async(self, text: str | None, now: float) -> Verdict:
+        """Return who `text` is the token of; the store is read in a thread, and only where it must be.
 
         Args:
             text: the token as the request carried it (`token_of`), or None.
             now: wall time, seconds since the epoch; tokens expire by it.
         """
-        verdict = self._remembered(text, now)
-        return self._counted(self._asked(text, now) if verdict is None else verdict)
-
-    async def identify_async(self, text: str | None, now: float) -> Verdict:
-        """Do what `identify` does; the store is read in a thread, and only where it must be."""
         return self._counted(await self._looked_up(text, now))
 
     async def still_lets_in(self, text: str | None, now: float) -> bool:
@@ -289,7 +284,7 @@ class Authority:
         with self._reading:
             known = self._known
             if known is not None and known.read_at >= oldest:
-                return known  # another thread read them while this one waited
+                return known  # another request had them read while this one waited
             # Taken before the reading: what is revoked while it runs may be missing from what was read.
             now = self._monotonic()
             if now >= self._silent_until:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import reprlib
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from headgate.core import redacted
 from headgate.core.errors import InvalidInputError
 
 Flaw: TypeAlias = dict[str, str]
 """`field`, `rule` and `value` of one that breaks a rule."""
+
+M = TypeVar("M", bound=BaseModel)
 
 MOST_FLAWS: Final = 10
 _VALUE_CHARS: Final = 100
@@ -48,6 +50,14 @@ def flaws_of(error: ValidationError, place: str) -> list[Flaw]:
         )
         for item in error.errors(include_url=False, include_context=False)[:MOST_FLAWS]
     ]
+
+
+def validated(model: type[M], given: Any, place: str) -> M:
+    """Return what was sent as its model; raises FlawedError where it breaks rules. `place` as of `flaws_of`."""
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        raise FlawedError(flaws_of(error, place), error.error_count()) from None
 
 
 def _shown(value: object) -> str:

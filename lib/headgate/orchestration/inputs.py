@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
@@ -102,11 +102,9 @@ async def roster_for(order: SamplingOrder, settings: Settings) -> AsyncIterator[
     Raises:
         InvalidSettingError: if a server is named for what is no environment of AgentGym's.
     """
-    async with AsyncExitStack() as stack:
-        if order.roster:
-            source: RosterSource = BlockRoster(order.roster)
-        else:
-            source = await stack.enter_async_context(models_at_hand(settings))
+    given: AbstractAsyncContextManager[RosterSource]
+    given = nullcontext(BlockRoster(order.roster)) if order.roster else models_at_hand(settings)
+    async with given as source:
         yield ChosenModels(source, order.models) if order.models else source
 
 

@@ -14,6 +14,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.base import ServerType, determine_server_type
 
 from headgate.core.events import CampaignStopping
+from headgate.core.tasks import cancelled
 from headgate.telemetry import Handler, Recorded
 
 R = TypeVar("R")
@@ -60,10 +61,7 @@ async def until_drained(sample: Awaitable[R], begun: asyncio.Event, *, name: str
             return working.result()
         return await in_phase("drain", drained)
     finally:
-        draining.cancel()
-        if not working.done():
-            working.cancel()
-            await asyncio.wait([working])
+        await cancelled(draining, working)
 
 
 class DrainSink:

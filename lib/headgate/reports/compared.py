@@ -139,11 +139,6 @@ Rows = Sequence[Mapping[str, str]]
 """A table: each row maps the names of the columns, in their order, to cells."""
 
 
-def no_figure() -> Figure | None:
-    """Return None: there is nothing to draw."""
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Compared:
     """What a page and an artifact show.
@@ -155,7 +150,7 @@ class Compared:
         notes: sentences below the first table.
         is_told_first: whether they stand before the tables.
         figure_name: prefix of the figure's ids.
-        draw: makes the figure that stands above its caption.
+        draw: makes the figure that stands above its caption; None where there is none.
     """
 
     title: str
@@ -170,11 +165,11 @@ class Compared:
     is_told_first: bool = False
     figure_name: str = ""
     caption: str = ""
-    draw: Callable[[], Figure | None] = no_figure
+    draw: Callable[[], Figure | None] | None = None
 
     def figures(self) -> dict[str, str]:
         """Return the figure under its caption, as an SVG element; nothing where there is nothing to draw."""
-        figure = self.draw()
+        figure = self.draw() if self.draw is not None else None
         return {} if figure is None else {self.caption: inline_svg(figure, self.figure_name, self.caption)}
 
     def page(self) -> str:

@@ -87,12 +87,7 @@ class DemandSide:
         tasks = [self._needs_of(task) for task in found if task.model in parts.samplers]
         for task in tasks:
             self._adopted.add((task.model, task.environment, task.sequence))
-            parts.pairs.fell_due(task)
-            self._settling.opened(task)
-            self._tell_opened(task)
-            if task.environment in self._judged:
-                self._stages.pend(task)
-            else:
+            if self._goes_into_line(task):
                 self._enqueue(task.model, [task], now)
         return len(tasks)
 
@@ -167,16 +162,10 @@ class DemandSide:
                 self._follow(found, now)
                 continue
             result = self._needs_of(found)
-            if result.model in parts.samplers:
-                parts.pairs.fell_due(result)
-                self._settling.opened(result)
-                self._tell_opened(result)
-                if result.environment in self._judged:
-                    self._stages.pend(result)
-                else:
-                    parts.batches.add(result.model, result, now)
-            else:  # its model has left the roster while the journal was writing
+            if result.model not in parts.samplers:  # its model has left the roster while the journal was writing
                 orphans.append(result.task_id)
+            elif self._goes_into_line(result):
+                parts.batches.add(result.model, result, now)
         if orphans:
             await parts.journal.write(parts.journal.journal.withdraw, orphans)
 
@@ -194,10 +183,16 @@ class DemandSide:
             return replace(task, resources=_ONE_JOB)
         return replace(task, resources=_SEATED) if task.environment in self._seated else task
 
-    def _tell_opened(self, task: Task) -> None:
+    def _goes_into_line(self, task: Task) -> bool:
+        """Count a task as opened; return whether it is to be queued, and is not one that a judge's stages take."""
+        self._parts.pairs.fell_due(task)
+        self._settling.opened(task)
         if self._parts.is_traced:
             about = (task.task_id, task.model, task.environment, task.sequence, task.due_at, task.stage, task.attempt)
             self._parts.emit(TaskOpened(*about))
+        if task.environment in self._judged:
+            self._stages.pend(task)
+        return task.environment not in self._judged
 
     def _follow(self, taken: AlreadyTaken, now: float) -> None:
         """Another process took the due time: its sampler goes on from there."""

@@ -20,6 +20,7 @@ from headgate.core.events import (
     StatusReported,
 )
 from headgate.core.status import CampaignStatus
+from headgate.core.tasks import first_ended
 from headgate.run.acceptance import Acceptance
 from headgate.run.batch_lane import single_reply
 from headgate.run.budgets.plan import restored_budgets
@@ -394,19 +395,12 @@ class Run:
 
     async def _followed(self) -> None:
         """Let the loop run to its end; a run that is stopped has the drain time to end what it has begun."""
-        running = asyncio.ensure_future(self._loop.run())
-        stopping = asyncio.ensure_future(self._parts.stopping.wait())
-        try:
-            await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+        # Also when this run itself is cancelled: what is in progress is given back, and is open in the journal.
+        async with first_ended(self._loop.run(), self._parts.stopping.wait()) as (running, _):
             if not running.done():
                 await asyncio.wait([running], timeout=self.plan.settings.drain_timeout_s)
             if not running.done():
                 self._loop.stop(self._stop_reason)
-        finally:
-            # Also when this run itself is cancelled: what is in progress is given back, and is open in the journal.
-            stopping.cancel()
-            running.cancel()
-            await asyncio.wait([running, stopping])
         if not running.cancelled():
             running.result()
 

@@ -45,13 +45,8 @@ class Shelf(FairQueue[Task]):
     def set_state(self, model: str, state: int) -> None:
         """Open, close or rank the lanes of a model."""
         for standing in (WITHIN, BORROWING):
-            lane = self._model_lanes[standing].get(model)
-            if lane is None:
-                continue
-            if state == CLOSED:
-                self._close(lane)
-            else:
-                self._open(lane, state + standing)
+            if (lane := self._model_lanes[standing].get(model)) is not None:
+                self._put(lane, state, standing)
 
     def waiting(self, model: str) -> int:
         """Return how many tasks wait in the lanes of a model, behind tasks of that model. O(groups there)."""
@@ -73,12 +68,14 @@ class Shelf(FairQueue[Task]):
     def _new_lane(self, model: str, standing: int) -> Lane:
         """Return the lane for the groups of a model that stand so, made when the first of them comes."""
         lane = self._model_lanes[standing][model] = self._lane(_LANE_NAMES[standing].format(model))
-        state = CLOSED if standing == CAPPED else self._states.get(model, OPEN)
+        self._put(lane, CLOSED if standing == CAPPED else self._states.get(model, OPEN), standing)
+        return lane
+
+    def _put(self, lane: Lane, state: int, standing: int) -> None:
         if state == CLOSED:
             self._close(lane)
         else:
             self._open(lane, state + standing)
-        return lane
 
 
 class ReadyShelves:

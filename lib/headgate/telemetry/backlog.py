@@ -68,23 +68,9 @@ class Backlog(ABC, Generic[Item]):
         with self._lock:
             self.dropped += items
 
-    def _next(self, at_most: int) -> tuple[list[Item], bool]:
-        """Return what comes next, and whether it is the last; waits for the first item."""
-        batch: list[Item] = []
-        item = self._queue.get()
-        while item is not None:
-            batch.append(item)
-            if len(batch) == at_most:
-                return batch, False
-            try:
-                item = self._queue.get_nowait()
-            except queue.Empty:
-                return batch, False
-        return batch, True
-
     @abstractmethod
     def _work(self) -> None:
-        """Take what waits, and end after the last item; runs on the thread."""
+        """Take what waits, up to the None that `close` leaves there; runs on the thread."""
 
 
 _Call = tuple[Handler, Recorded[Any]]
@@ -117,11 +103,8 @@ class BackgroundSink(Backlog[_Call]):
         self._put((handler, recorded))
 
     def _work(self) -> None:
-        is_last = False
-        while not is_last:
-            calls, is_last = self._next(1)
-            for handler, recorded in calls:
-                self._guarded(partial(handler, recorded))
+        for handler, recorded in iter(self._queue.get, None):
+            self._guarded(partial(handler, recorded))
         if self._closes:
             self._guarded(self._sink.close)
 

@@ -46,9 +46,9 @@ def _safe_short_text(text: str, _: int) -> str:
     return printable(redacted(text))
 
 
-def event_name(kind: type[events.Event]) -> str:
-    """Return the name of an event type as logs write it: `QueuePaused` -> `queue_paused`."""
-    return _WORD_START.sub("_", kind.__name__).lower()
+def event_name(kind: type[events.Event] | str) -> str:
+    """Return the name of an event type, or of one so called, as logs write it: `QueuePaused` -> `queue_paused`."""
+    return _WORD_START.sub("_", kind if isinstance(kind, str) else kind.__name__).lower()
 
 
 def event_fields(event: events.Event) -> dict[str, JsonValue]:

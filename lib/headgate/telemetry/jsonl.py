@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import queue
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,10 +68,24 @@ class JsonlSink(Backlog[Recorded[Any]]):
     def _work(self) -> None:
         is_last = False
         while not is_last:
-            batch, is_last = self._next(_BATCH)
+            batch, is_last = self._next()
             if batch or self.dropped > self._reported:
                 self._write(batch)
         os.close(self._file)
+
+    def _next(self) -> tuple[list[Recorded[Any]], bool]:
+        """Return what comes next, and whether it is the last; waits for the first item."""
+        batch: list[Recorded[Any]] = []
+        item = self._queue.get()
+        while item is not None:
+            batch.append(item)
+            if len(batch) == _BATCH:
+                return batch, False
+            try:
+                item = self._queue.get_nowait()
+            except queue.Empty:
+                return batch, False
+        return batch, True
 
     def _write(self, batch: list[Recorded[Any]]) -> None:
         lines = self._lines(batch)

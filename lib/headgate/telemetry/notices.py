@@ -313,19 +313,16 @@ class _Sender(Backlog[Notice]):
         self._put(notice)
 
     def _work(self) -> None:
-        is_last = False
-        while not is_last:
-            notices, is_last = self._next(1)
-            for notice in notices:
-                # Whatever stood in an error of a provider is masked here once more: this leaves the machine.
-                body = masked(orjson.dumps(notice.document(self._campaign)).decode()).encode()
-                try:
-                    why = self._passed(notice, body)
-                except Exception as error:  # noqa: BLE001 - the boundary of the thread: reported, and the next one goes
-                    why = f"{type(error).__name__}: {error}"
-                if why:
-                    self.failures[self.name] += 1
-                    _log.warning("notice %s was not passed on by the %s: %s", notice.kind, self.name, redacted(why))
+        for notice in iter(self._queue.get, None):
+            # Whatever stood in an error of a provider is masked here once more: this leaves the machine.
+            body = masked(orjson.dumps(notice.document(self._campaign)).decode()).encode()
+            try:
+                why = self._passed(notice, body)
+            except Exception as error:  # noqa: BLE001 - the boundary of the thread: reported, and the next one goes
+                why = f"{type(error).__name__}: {error}"
+            if why:
+                self.failures[self.name] += 1
+                _log.warning("notice %s was not passed on by the %s: %s", notice.kind, self.name, redacted(why))
 
     @abstractmethod
     def _passed(self, notice: Notice, body: bytes) -> str:

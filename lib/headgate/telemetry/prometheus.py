@@ -44,7 +44,7 @@ _RATES: Final[Mapping[str, _Gauge]] = {
 """The same of limits per minute, each of which holds for many endpoints."""
 
 
-def _request_values(requests: Sequence[RequestStatus], label_cap: int) -> dict[str, Series]:
+def _request_values(requests: Sequence[RequestStatus]) -> dict[str, Series]:
     """Return the gauges of request keys, and of the limits per minute that hold for them.
 
     The endpoints that get labels of their own are the first ones in the status, whose order does not change while the
@@ -59,14 +59,14 @@ def _request_values(requests: Sequence[RequestStatus], label_cap: int) -> dict[s
 
     for position, request in enumerate(requests):
         labels = (request.provider, request.model, request.domain)
-        put(_VALUES, labels if position < label_cap else (OTHER_MODELS,) * 3, request)
+        put(_VALUES, labels if position < LABEL_CAP else (OTHER_MODELS,) * 3, request)
     rates = {(rate.scope, rate.unit): rate for request in requests for rate in request.rates}
     for position, (own, rate) in enumerate(rates.items()):
-        put(_RATES, own if position < label_cap else (OTHER_MODELS, rate.unit), rate)
+        put(_RATES, own if position < LABEL_CAP else (OTHER_MODELS, rate.unit), rate)
     return found
 
 
-def _budget_values(models: Sequence[ModelStatus], label_cap: int) -> dict[str, Series]:
+def _budget_values(models: Sequence[ModelStatus]) -> dict[str, Series]:
     """Return the gauges of budgets; those of models above the cap are added up.
 
     A model has no limit where only its cost is counted.
@@ -74,7 +74,7 @@ def _budget_values(models: Sequence[ModelStatus], label_cap: int) -> dict[str, S
     found: dict[str, Series] = {f"headgate_budget_{what}": {} for what in ("used", "held", "limit")}
     for position, model in enumerate(model for model in models if model.budgets):
         for budget in model.budgets:
-            labels = (model.model if position < label_cap else OTHER_MODELS, budget.name)
+            labels = (model.model if position < LABEL_CAP else OTHER_MODELS, budget.name)
             for what, value in (("used", budget.used), ("held", budget.held), ("limit", budget.limit)):
                 if value is not None:
                     series = found[f"headgate_budget_{what}"]
@@ -162,13 +162,10 @@ class PrometheusSink(Collector):
     """Counts events, and shows the counts to `registry` at each scrape.
 
     Labels are bounded: environments and outcomes are few by nature; models are labelled one by one up to
-    `model_label_cap`, the others together as `(other)`. A model that leaves the roster gives its place back.
+    `LABEL_CAP`, the others together as `(other)`. A model that leaves the roster gives its place back.
     """
 
-    def __init__(self, registry: CollectorRegistry, *, model_label_cap: int = LABEL_CAP) -> None:
-        if model_label_cap < 0:
-            raise ValueError(f"model_label_cap must be >= 0 (got {model_label_cap})")
-        self._model_label_cap = model_label_cap
+    def __init__(self, registry: CollectorRegistry) -> None:
         self._labelled_models: set[str] = set()
         self._lock = threading.Lock()  # events come from any thread
         self._counts: dict[str, Series] = {name: {} for name in EVENT_NAMES if name not in _BUCKETS_S}
@@ -254,7 +251,7 @@ class PrometheusSink(Collector):
     def _model_label(self, model: str) -> str:
         if model in self._labelled_models:
             return model
-        if len(self._labelled_models) >= self._model_label_cap:
+        if len(self._labelled_models) >= LABEL_CAP:
             return OTHER_MODELS
         self._labelled_models.add(model)
         return model
@@ -315,21 +312,15 @@ class _Gauges(Collector):
 class StatusCollector(_Gauges):
     """The gauges of a running campaign, read from its status."""
 
-    def __init__(
-        self,
-        status: Callable[[], campaign_status.CampaignStatus],
-        *,
-        endpoint_label_cap: int = LABEL_CAP,
-        model_label_cap: int = LABEL_CAP,
-    ) -> None:
-        super().__init__(STATUS_NAMES, lambda: _status_values(status(), endpoint_label_cap, model_label_cap))
+    def __init__(self, status: Callable[[], campaign_status.CampaignStatus]) -> None:
+        super().__init__(STATUS_NAMES, lambda: _status_values(status()))
 
 
 class RequestCollector(_Gauges):
     """The gauges of requests, for what has no `CampaignStatus`."""
 
     def __init__(self, requests: Callable[[], Sequence[RequestStatus]]) -> None:
-        super().__init__((*_VALUES, *_RATES), lambda: _request_values(requests(), LABEL_CAP))
+        super().__init__((*_VALUES, *_RATES), lambda: _request_values(requests()))
 
 
 def register_losses(registry: CollectorRegistry, stream: EventStream) -> None:
@@ -356,9 +347,7 @@ def _filled(name: str, series: Series) -> Family:
     return family
 
 
-def _status_values(
-    status: campaign_status.CampaignStatus, endpoint_label_cap: int, model_label_cap: int
-) -> dict[str, Series]:
+def _status_values(status: campaign_status.CampaignStatus) -> dict[str, Series]:
     plain = {
         "headgate_campaign_start_time_seconds": status.started_at,
         "headgate_models": len(status.models),
@@ -380,14 +369,14 @@ def _status_values(
         lag[pair.environment,] = max(lag.get((pair.environment,), 0.0), pair.lag_s)
     queued: Series = dict.fromkeys(lag, 0.0)
     queued |= {(environment,): tasks for environment, tasks in status.queue.by_environment.items()}
-    running: Series = {(model.model,): model.in_flight for model in status.models[:model_label_cap]}
-    if others := sum(model.in_flight for model in status.models[model_label_cap:]):
+    running: Series = {(model.model,): model.in_flight for model in status.models[:LABEL_CAP]}
+    if others := sum(model.in_flight for model in status.models[LABEL_CAP:]):
         running[OTHER_MODELS,] = others
     return {
         **{name: {(): value} for name, value in plain.items()},
         "headgate_queue_environment_tasks": queued,
         "headgate_lag_seconds": lag,
         "headgate_tasks_in_flight": running,
-        **_request_values(status.requests, endpoint_label_cap),
-        **_budget_values(status.models, model_label_cap),
+        **_request_values(status.requests),
+        **_budget_values(status.models),
     }

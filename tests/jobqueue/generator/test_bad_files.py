@@ -10,7 +10,7 @@ import pytest
 
 from headgate.jobqueue.errors import InvalidJobError
 from headgate.jobqueue.generator import (
-    jobs_of,
+    imported_jobs,
     parsed_json,
     read_instances,
     read_json,
@@ -265,12 +265,12 @@ def _job(**changed: Any) -> dict[str, Any]:
 )
 def test_a_file_of_jobs_that_breaks_a_rule_is_refused(document: object, said: str) -> None:
     with pytest.raises(InvalidJobError) as error:
-        jobs_of(document)
+        imported_jobs(document)
     assert said in _said(error)
 
 
 def test_a_server_in_two_groups_of_a_team_is_refused() -> None:
-    jobs = jobs_of([_job()])
+    jobs = [job.spec for job in imported_jobs([_job()])]
     document = {"a_1": [server("h")], "a_2": [server("h", compatible_task="t")], "b_1": [server("h")]}
     with pytest.raises(InvalidJobError, match="a_2: h:8000 stands in another group of a too; list it once"):
         resources_of(document, jobs)
@@ -278,5 +278,5 @@ def test_a_server_in_two_groups_of_a_team_is_refused() -> None:
 
 def test_many_problems_are_counted() -> None:
     with pytest.raises(InvalidJobError, match=r"jobs\.json: 100 problems: \(1\) .* \(20\) .* and 80 more") as error:
-        jobs_of([_job(id=n, attempts=-1) for n in range(100)])
+        imported_jobs([_job(id=n, attempts=-1) for n in range(100)])
     assert "(21)" not in _said(error)

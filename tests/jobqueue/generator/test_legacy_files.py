@@ -14,7 +14,6 @@ from headgate.jobqueue import ImportedJob, Job, JobSpec, JobState, ResourceSpec
 from headgate.jobqueue.generator import (
     imported_jobs,
     jobs_document,
-    jobs_of,
     legacy_documents,
     resources_document,
     resources_of,
@@ -22,6 +21,10 @@ from headgate.jobqueue.generator import (
     servers_of,
 )
 from tests.jobqueue.generator.site import server
+
+
+def jobs_of(document: object) -> list[JobSpec]:
+    return [job.spec for job in imported_jobs(document)]
 
 
 def _entry(**changed: Any) -> dict[str, Any]:

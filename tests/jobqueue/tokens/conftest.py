@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from headgate.net.authority import Authority, Verdict
 from headgate.net.token_stores import TokenStore, open_tokens
 
 
@@ -18,6 +20,11 @@ class StillClock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def identified(authority: Authority, text: str | None, now: float) -> Verdict:
+    """Return who a token is of, as the servers ask for it."""
+    return asyncio.run(authority.identify_async(text, now))
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from headgate.net.authority import (
 )
 from headgate.net.token_stores import MemoryTokens, TokenStoreError
 from headgate.net.tokens import Refusal, Scope, Token, new_token, revoked, rotated
-from tests.jobqueue.tokens.conftest import StillClock
+from tests.jobqueue.tokens.conftest import StillClock, identified
 
 NOW = 1_000_000.0
 
@@ -64,7 +64,7 @@ def _reason(verdict: Verdict) -> Refusal | None:
 
 
 def _caller(store: MemoryTokens, text: str) -> Caller:
-    verdict = Authority(store).identify(text, NOW)
+    verdict = identified(Authority(store), text, NOW)
     assert isinstance(verdict, Caller)
     return verdict
 
@@ -102,7 +102,7 @@ def test_admin_implies_every_scope_but_not_every_team() -> None:
 def test_nobody_else_is_let_in(given_text: str | None, reason: Refusal) -> None:
     store = MemoryTokens()
     _created(store)
-    verdict = Authority(store).identify(given_text, NOW)
+    verdict = identified(Authority(store), given_text, NOW)
     assert isinstance(verdict, Refused)
     assert (verdict.reason, verdict.http_status, verdict.retry_after_s) == (reason, 401, None)
 
@@ -116,27 +116,27 @@ def test_every_refusal_has_a_sentence_and_a_next_step() -> None:
 def test_a_server_that_needs_no_tokens_lets_everybody_do_everything_until_there_is_one(clock: StillClock) -> None:
     store = MemoryTokens()
     authority = Authority(store, needs_no_tokens=True, monotonic=clock)
-    caller = authority.identify(None, NOW)
+    caller = identified(authority, None, NOW)
     assert caller is EVERYBODY
     assert all(EVERYBODY.has(scope) for scope in Scope)
     assert EVERYBODY.teams is None
     assert EVERYBODY.speaks_for("anybody")
-    assert authority.identify("nonsense", NOW) is EVERYBODY
+    assert identified(authority, "nonsense", NOW) is EVERYBODY
     text = _created(store)
     clock.now += REVOCATION_BOUND_S
-    assert _reason(authority.identify(None, NOW)) is Refusal.MISSING
-    assert isinstance(authority.identify(text, NOW), Caller)
+    assert _reason(identified(authority, None, NOW)) is Refusal.MISSING
+    assert isinstance(identified(authority, text, NOW), Caller)
 
 
 def test_revoking_the_last_token_does_not_open_the_server() -> None:
     store = MemoryTokens()
     text = _created(store)
     store.change(_id(text), lambda token: revoked(token, now=NOW))
-    assert _reason(Authority(store, needs_no_tokens=True).identify(None, NOW)) is Refusal.MISSING
+    assert _reason(identified(Authority(store, needs_no_tokens=True), None, NOW)) is Refusal.MISSING
 
 
 def test_other_servers_let_nobody_in_without_tokens() -> None:
-    assert _reason(Authority(MemoryTokens()).identify(None, NOW)) is Refusal.MISSING
+    assert _reason(identified(Authority(MemoryTokens()), None, NOW)) is Refusal.MISSING
 
 
 @given(st.lists(st.floats(0.0, 3.0), max_size=12), st.floats(0.0, 3.0), st.booleans())
@@ -146,15 +146,15 @@ def test_no_request_is_let_in_longer_than_the_bound_after_the_revocation(
     clock, store = StillClock(), CountedTokens()
     text = _created(store)
     authority = Authority(store, monotonic=clock)
-    assert isinstance(authority.identify(text, NOW), Caller)
+    assert isinstance(identified(authority, text, NOW), Caller)
     clock.now += until_revoked
-    authority.identify(text, NOW)
+    identified(authority, text, NOW)
     store.change(_id(text), lambda token: revoked(token, now=NOW))
     revoked_at = clock.now
     store.fails = fails_afterwards
     for gap in gaps:
         clock.now += gap
-        if isinstance(authority.identify(text, NOW), Caller):
+        if isinstance(identified(authority, text, NOW), Caller):
             assert clock.now - revoked_at <= REVOCATION_BOUND_S
 
 
@@ -163,7 +163,7 @@ def test_a_token_is_not_read_again_at_every_request(clock: StillClock) -> None:
     text = _created(store)
     authority = Authority(store, rate=None, monotonic=clock)
     for _ in range(1000):
-        assert isinstance(authority.identify(text, NOW), Caller)
+        assert isinstance(identified(authority, text, NOW), Caller)
         clock.now += 0.001
     assert store.readings == 1
 
@@ -171,10 +171,10 @@ def test_a_token_is_not_read_again_at_every_request(clock: StillClock) -> None:
 def test_a_new_token_and_a_new_secret_are_good_at_once(clock: StillClock) -> None:
     store = CountedTokens()
     authority = Authority(store, monotonic=clock)
-    authority.identify(_created(store), NOW)
+    identified(authority, _created(store), NOW)
     clock.now += NEW_TOKEN_S + 0.01
     text = _created(store)
-    assert isinstance(authority.identify(text, NOW), Caller)
+    assert isinstance(identified(authority, text, NOW), Caller)
     texts: list[Secret] = []
 
     def change(token: Token) -> Token:
@@ -184,9 +184,9 @@ def test_a_new_token_and_a_new_secret_are_good_at_once(clock: StillClock) -> Non
 
     clock.now += NEW_TOKEN_S + 0.01
     store.change(_id(text), change)
-    assert isinstance(authority.identify(texts[0].reveal(), NOW), Caller)
-    assert isinstance(authority.identify(text, NOW), Caller)
-    assert _reason(authority.identify(text, NOW + 60)) is Refusal.ROTATED
+    assert isinstance(identified(authority, texts[0].reveal(), NOW), Caller)
+    assert isinstance(identified(authority, text, NOW), Caller)
+    assert _reason(identified(authority, text, NOW + 60)) is Refusal.ROTATED
 
 
 @pytest.mark.parametrize("guess", ["unknown id", "wrong secret"])
@@ -198,7 +198,7 @@ def test_guessing_reads_the_store_a_bounded_number_of_times_and_alike_for_every_
     wrong = text[:-3] + "AAA" if guess == "wrong secret" else "hgq_000000000000." + "A" * 43
     authority = Authority(store, monotonic=clock)
     for _ in range(1000):
-        assert _reason(authority.identify(wrong, NOW)) is Refusal.UNKNOWN
+        assert _reason(identified(authority, wrong, NOW)) is Refusal.UNKNOWN
         clock.now += 0.01
     assert store.readings == pytest.approx(10.0 / NEW_TOKEN_S, abs=2)
 
@@ -208,21 +208,21 @@ def test_guessing_with_somebody_s_id_does_not_use_up_what_they_may_ask(clock: St
     text = _created(store)
     authority = Authority(store, rate=Rate(1.0, 1), monotonic=clock)
     for _ in range(100):
-        authority.identify(text[:-3] + "AAA", NOW)
-    assert isinstance(authority.identify(text, NOW), Caller)
+        identified(authority, text[:-3] + "AAA", NOW)
+    assert isinstance(identified(authority, text, NOW), Caller)
 
 
 def test_a_token_that_asks_too_much_is_told_when_to_ask_again(clock: StillClock) -> None:
     store = MemoryTokens()
     text, other = _created(store), _created(store)
     authority = Authority(store, rate=Rate(2.0, 3), monotonic=clock)
-    assert [_reason(authority.identify(text, NOW)) for _ in range(3)] == [None] * 3
-    refused = authority.identify(text, NOW)
+    assert [_reason(identified(authority, text, NOW)) for _ in range(3)] == [None] * 3
+    refused = identified(authority, text, NOW)
     assert refused == Refused(Refusal.TOO_MANY_REQUESTS, 0.5)
     assert refused.http_status == 429
-    assert isinstance(authority.identify(other, NOW), Caller)
+    assert isinstance(identified(authority, other, NOW), Caller)
     clock.now += 0.5
-    assert isinstance(authority.identify(text, NOW), Caller)
+    assert isinstance(identified(authority, text, NOW), Caller)
 
 
 def test_by_default_a_token_may_ask_50_times_a_second_and_100_times_at_once(clock: StillClock) -> None:
@@ -231,7 +231,7 @@ def test_by_default_a_token_may_ask_50_times_a_second_and_100_times_at_once(cloc
     authority = Authority(store, monotonic=clock)
 
     def let_in() -> int:
-        return sum(isinstance(authority.identify(text, NOW), Caller) for _ in range(500))
+        return sum(isinstance(identified(authority, text, NOW), Caller) for _ in range(500))
 
     assert let_in() == 100
     clock.now += 1.0
@@ -242,14 +242,14 @@ def test_a_database_that_is_silent_for_less_than_the_bound_refuses_nobody(clock:
     store = CountedTokens()
     text = _created(store)
     authority = Authority(store, monotonic=clock)
-    authority.identify(text, NOW)
+    identified(authority, text, NOW)
     store.fails = True
     clock.now += REVOCATION_BOUND_S - 0.1
-    assert isinstance(authority.identify(text, NOW), Caller)
+    assert isinstance(identified(authority, text, NOW), Caller)
     assert "is gone" in authority.trouble
     store.fails = False
     clock.now += RETRY_S
-    assert isinstance(authority.identify(text, NOW), Caller)
+    assert isinstance(identified(authority, text, NOW), Caller)
     assert authority.trouble == ""
 
 
@@ -262,13 +262,13 @@ def test_a_database_that_is_silent_for_longer_lets_nobody_in_and_is_not_named_to
     authority = Authority(store, needs_no_tokens=needs_no_tokens, monotonic=clock)
     store.fails = True
     for _ in range(100):
-        refused = authority.identify(text, NOW)
+        refused = identified(authority, text, NOW)
         assert refused == Refused(Refusal.UNAVAILABLE, RETRY_S)
         assert (refused.http_status, "disk" in refused.message) == (503, False)
     assert store.readings == 1
     store.fails = False
     clock.now += RETRY_S
-    assert isinstance(authority.identify(text, NOW), Caller)
+    assert isinstance(identified(authority, text, NOW), Caller)
     assert REFRESH_S < REVOCATION_BOUND_S
 
 
@@ -287,7 +287,7 @@ def test_many_threads_that_ask_at_once_read_the_store_once(clock: StillClock) ->
 
     def ask(_: int) -> Verdict:
         asking.wait(10)
-        return authority.identify(text.reveal(), NOW)
+        return identified(authority, text.reveal(), NOW)
 
     with ThreadPoolExecutor(8) as threads:
         assert all(isinstance(verdict, Caller) for verdict in threads.map(ask, range(8)))

@@ -19,6 +19,7 @@ from headgate.core.errors import HeadgateError, InvalidInputError, NotFoundError
 from headgate.net.authority import Authority, Caller
 from headgate.net.token_stores import open_tokens
 from headgate.net.tokens import Refusal, Scope, parsed
+from tests.jobqueue.tokens.conftest import identified
 
 
 @dataclass
@@ -72,7 +73,7 @@ def authority(command: Command, database_url: str) -> Iterator[Authority]:
 
 
 def _reason(authority: Authority, text: str) -> Refusal | None:
-    verdict = authority.identify(text, time.time())
+    verdict = identified(authority, text, time.time())
     return None if isinstance(verdict, Caller) else verdict.reason
 
 
@@ -88,7 +89,7 @@ def test_what_is_created_is_what_the_server_sees(command: Command, authority: Au
     flags = ("--scopes", "claim, complete", "--team", "a", "--team", "b", "--worker", "w-1", "--expires", "30d")
     said = command("create", "lab", *flags, "--pool", "arms", "--most-priority", "7")
     now = time.time()
-    assert authority.identify(said.text, now) == Caller(
+    assert identified(authority, said.text, now) == Caller(
         said.token_id,
         "lab",
         frozenset({Scope.CLAIM, Scope.COMPLETE}),
@@ -97,8 +98,8 @@ def test_what_is_created_is_what_the_server_sees(command: Command, authority: Au
         7,
         "w-1",
     )
-    assert isinstance(authority.identify(said.text, now + 29.9 * 86400), Caller)
-    assert not isinstance(authority.identify(said.text, now + 30 * 86400), Caller)
+    assert isinstance(identified(authority, said.text, now + 29.9 * 86400), Caller)
+    assert not isinstance(identified(authority, said.text, now + 30 * 86400), Caller)
 
 
 def test_rotate_gives_a_new_secret_and_lets_the_old_one_overlap(command: Command, authority: Authority) -> None:
@@ -115,7 +116,7 @@ def test_rotate_gives_a_new_secret_and_lets_the_old_one_overlap(command: Command
 def test_rotate_can_prolong_a_token(command: Command, authority: Authority) -> None:
     command("create", "lab", "--scopes", "read", "--expires", "60s")
     said = command("rotate", "lab", "--expires", "2h")
-    assert isinstance(authority.identify(said.text, time.time() + 7000), Caller)
+    assert isinstance(identified(authority, said.text, time.time() + 7000), Caller)
 
 
 def test_revoke_ends_a_token_for_servers_that_run(command: Command, authority: Authority) -> None:

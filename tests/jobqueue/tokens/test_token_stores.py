@@ -17,6 +17,7 @@ from headgate.jobqueue.stores import open_store
 from headgate.net.authority import Authority, Caller, Refused
 from headgate.net.token_stores import MemoryTokens, TokenStore, TokenStoreError, open_tokens
 from headgate.net.tokens import Refusal, Scope, Token, new_token, revoked, rotated
+from tests.jobqueue.tokens.conftest import identified
 
 NOW = 1_795_000_000.25
 
@@ -148,9 +149,9 @@ def test_an_authority_reads_while_tokens_come_and_go(database: TokenStore, datab
 
     with ThreadPoolExecutor(1) as threads:
         done = threads.submit(come_and_go)
-        verdicts = [authority.identify(text.reveal(), NOW)]
+        verdicts = [identified(authority, text.reveal(), NOW)]
         while not is_over.is_set():
-            verdicts.append(authority.identify(text.reveal(), NOW))
+            verdicts.append(identified(authority, text.reveal(), NOW))
         done.result(20)
     assert all(isinstance(verdict, Caller) for verdict in verdicts)
     authority.close()
@@ -161,10 +162,10 @@ def test_a_revocation_elsewhere_reaches_the_authority(database: TokenStore, data
     token, text = new_token("n", [Scope.CLAIM], now=NOW)
     database.add(token, forget_before=0.0)
     authority = Authority(open_tokens(database_url), monotonic=lambda: now[0])
-    assert isinstance(authority.identify(text.reveal(), NOW), Caller)
+    assert isinstance(identified(authority, text.reveal(), NOW), Caller)
     database.change(token.token_id, lambda old: revoked(old, now=NOW))
     now[0] += 5.0
-    assert authority.identify(text.reveal(), NOW) == Refused(Refusal.REVOKED)
+    assert identified(authority, text.reveal(), NOW) == Refused(Refusal.REVOKED)
     authority.close()
 
 
@@ -195,7 +196,7 @@ def test_tokens_that_the_version_before_left_let_the_same_callers_in(tmp_path: P
     store = open_tokens(f"sqlite:///{tmp_path}/jobs.db")
     named = {token.name: token for token in store.tokens()}
     authority = Authority(store, rate=None)
-    told = {name: authority.identify(text, NOW + 10) for name, text in SECRETS.items()}
+    told = {name: identified(authority, text, NOW + 10) for name, text in SECRETS.items()}
     authority.close()
     team = frozenset({"a", "b"})
     assert told["everything"] == Caller("651c71b10d2d", "everything", frozenset({Scope.ADMIN}))

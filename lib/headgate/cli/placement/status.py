@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -17,7 +16,7 @@ from headgate.cli.live import watched
 from headgate.cli.output import AsJson, console, counted, drawn_table, print_json, print_table, say
 from headgate.cli.placement.ledger import Address, joined
 from headgate.core.errors import InvalidInputError
-from headgate.telemetry import json_safe
+from headgate.telemetry import event_name, json_safe
 
 if TYPE_CHECKING:
     from headgate.placement import Placement
@@ -31,8 +30,6 @@ _SHOWN_REQUESTS: Final = 50
 _EVERY_S: Final = 1.0
 _ENDED: Final = frozenset({"done", "failed", "withdrawn"})
 _ORDER: Final = ("running", "stopping", "placing", "clearing", "waiting", "failed", "withdrawn", "done")
-
-_WORD_START: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 def _tables(document: Document, *, every: bool) -> list[Table]:
@@ -173,7 +170,7 @@ def events(
             "wall": one.wall,
             "monotonic": one.wall,
             "run": "placement",
-            "event": _WORD_START.sub("_", one.event).lower(),
+            "event": event_name(one.event),
             "fields": json_safe(one.fields),
         }
         for one in told

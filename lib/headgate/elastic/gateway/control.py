@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import orjson
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from headgate.core import Clock
 from headgate.core.audit import ANYBODY, record_change
@@ -22,7 +22,7 @@ from headgate.elastic.gateway.status import GatewayStatus
 from headgate.elastic.gateway.wire import json_answer
 from headgate.elastic.service import ElasticService
 from headgate.net.aiohttp_server import read_body
-from headgate.net.flaws import FlawedError, flaws_of
+from headgate.net.flaws import validated
 from headgate.net.tokens import Scope
 
 LONGEST_WAIT_S: Final = 300.0
@@ -97,7 +97,7 @@ class Control:
 
     async def _status(self, http: web.Request) -> web.StreamResponse:
         await self._callers.caller(http.headers, Scope.READ)
-        query = _checked(StatusQuery, dict(http.query), "query")
+        query = validated(StatusQuery, dict(http.query), "query")
         seen = http.headers.get("If-None-Match")
         if query.wait:
             await self._wait(query.wait, seen)
@@ -162,7 +162,7 @@ class Control:
     def _steering(self, what: str, body: type[B], act: Callable[[B, web.Request], None]) -> Handler:
         async def handle(http: web.Request) -> web.StreamResponse:
             caller = await self._callers.operator(http.headers)
-            wanted = _checked(body, await _json(http), "body")
+            wanted = validated(body, await _json(http), "body")
             named = http.match_info.get("worker")
             thing = f"{self._service.name} {self._worker(named)}" if named else self._service.name
             before = self._kept(named)
@@ -197,10 +197,3 @@ async def _json(http: web.Request) -> Any:
         return orjson.loads(body) if body else {}
     except orjson.JSONDecodeError as error:
         raise InvalidInputError(f"the body must be JSON ({error})", next_step="Send the request again.") from None
-
-
-def _checked(model: type[B], written: Any, place: str) -> B:
-    try:
-        return model.model_validate(written)
-    except ValidationError as error:
-        raise FlawedError(flaws_of(error, place), error.error_count()) from None

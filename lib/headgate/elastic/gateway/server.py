@@ -13,7 +13,7 @@ from typing import Final
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from headgate.core import Clock, SystemClock
+from headgate.core import SystemClock
 from headgate.core.errors import HeadgateError
 from headgate.core.events import Emit
 from headgate.elastic.errors import InvalidElasticError
@@ -57,25 +57,24 @@ class Gateway:
         callers: Callers,
         *,
         model: str | None = None,
-        clock: Clock | None = None,
         emit: Emit | None = None,
     ) -> None:
         self.url = ""
         self._service = service
         self._settings = settings
         self._callers = callers
-        chosen = clock or SystemClock()
-        self._admission = PoolAdmission(service, config, settings.weights, chosen, emit or ignored)
+        clock = SystemClock()
+        self._admission = PoolAdmission(service, config, settings.weights, clock, emit or ignored)
         self._completions = Completions(
             service,
             self._admission,
             callers,
             model=model,
             max_body_bytes=settings.max_body_bytes,
-            clock=chosen,
+            clock=clock,
         )
-        self.batches = BatchRoutes(self._completions.answered, self._owner, chosen)
-        self._control = Control(service, self.status, callers, chosen)
+        self.batches = BatchRoutes(self._completions.answered, self._owner, clock)
+        self._control = Control(service, self.status, callers, clock)
         self._registry = new_registry()
         self._registry.register(ElasticCollector(lambda: [service.status()]))
         self._registry.register(RequestCollector(self._admission.requests))
@@ -144,7 +143,6 @@ async def running_gateway(
     *,
     model: str | None = None,
     environ: Mapping[str, str] = os.environ,
-    clock: Clock | None = None,
     emit: Emit | None = None,
 ) -> AsyncIterator[Gateway]:
     """Give a gateway that listens, in front of a pool that has been entered; it stops when the context ends.
@@ -155,7 +153,6 @@ async def running_gateway(
         settings: how to listen, and whom to serve.
         model: the only one to serve; the pool's engines have to have it.
         environ: where tokens come from.
-        clock: gives the time.
         emit: gets the events of admission.
 
     Raises:
@@ -173,7 +170,7 @@ async def running_gateway(
         chosen.tls_certificate or environ.get(CERTIFICATE_VARIABLE, ""), chosen.tls_key or environ.get(KEY_VARIABLE, "")
     )
     with closing(Callers.of(chosen, environ)) as callers:
-        gateway = Gateway(service, config, chosen, callers, model=model, clock=clock, emit=emit)
+        gateway = Gateway(service, config, chosen, callers, model=model, emit=emit)
         listener = bound(chosen.host, chosen.port)
         gateway.url = url_of(listener, tls, chosen.host)
         async with (

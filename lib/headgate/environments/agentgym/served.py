@@ -12,6 +12,7 @@ from typing import Final
 from headgate.config import Settings
 from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError, InvalidSettingError, did_you_mean
+from headgate.core.tasks import cancelled
 from headgate.environments.agentgym.server import DIALECTS, AgentGymServer, Dialect, Step
 from headgate.environments.answers import named_actions
 from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, Score
@@ -187,9 +188,7 @@ async def _created(server: AgentGymServer) -> int:
 
 async def _abandoned(server: AgentGymServer, creating: asyncio.Future[int]) -> None:
     await asyncio.wait([creating], timeout=ABANDON_TIMEOUT_S)
-    if not creating.done():
-        creating.cancel()
-        await asyncio.wait([creating])
+    await cancelled(creating)
     if not creating.cancelled() and creating.exception() is None:
         await _ended(server, creating.result())
 

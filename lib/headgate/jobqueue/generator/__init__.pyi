@@ -26,7 +26,6 @@ from .json_files import (
 from .legacy_files import (
     imported_jobs as imported_jobs,
     jobs_document as jobs_document,
-    jobs_of as jobs_of,
     legacy_documents as legacy_documents,
     resources_document as resources_document,
     resources_of as resources_of,

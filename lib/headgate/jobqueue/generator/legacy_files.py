@@ -333,15 +333,6 @@ def imported_jobs(document: object, source: str = "jobs.json") -> list[ImportedJ
     return [_imported(job_id, entry, said, pools.pool(entry.resource_type)) for job_id, entry, said in read]
 
 
-def jobs_of(document: object, source: str = "jobs.json") -> list[JobSpec]:
-    """Return what `imported_jobs` finds, as it is submitted.
-
-    Raises:
-        InvalidJobError: as `imported_jobs`.
-    """
-    return [job.spec for job in imported_jobs(document, source)]
-
-
 def jobs_document(jobs: Sequence[Job], types: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
     """Return `jobs.json` of jobs; `types` overrides their resource types by job id.
 
@@ -351,7 +342,7 @@ def jobs_document(jobs: Sequence[Job], types: Mapping[str, str] | None = None) -
     """
     entries = [_entry(job, (types or {}).get(job.job_id)) for job in jobs]
     try:
-        is_plain = jobs_of(entries) == [job.spec for job in jobs]
+        is_plain = [job.spec for job in imported_jobs(entries)] == [job.spec for job in jobs]
     except InvalidJobError:
         is_plain = False
     if not is_plain:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from headgate.jobqueue.errors import BodyTooLargeError, TooManyOpenError
-from headgate.net.flaws import MOST_FLAWS, Flaw, FlawedError, flaw, flaws_of
+from headgate.net.flaws import MOST_FLAWS, Flaw, FlawedError, flaw, flaws_of, validated
 
 T = TypeVar("T")
 E = TypeVar("E")
@@ -106,10 +106,7 @@ def checked(model: type[BaseModel], raw: bytes) -> BaseModel:
         raise FlawedError([flaw("body", f"Invalid JSON: {error}"[:200])], 1) from None
     if flaws := list(islice(_flaws(model, document, "body"), MOST_FLAWS)):
         raise FlawedError(flaws, len(flaws))
-    try:
-        return model.model_validate(document)
-    except ValidationError as error:
-        raise FlawedError(flaws_of(error, "body"), error.error_count()) from None
+    return validated(model, document, "body")
 
 
 def _flaws(model: type[BaseModel], value: Any, place: str) -> Iterator[Flaw]:

@@ -11,7 +11,7 @@ import logging
 from time import perf_counter
 from typing import Any, Final
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
@@ -23,7 +23,7 @@ from headgate.jobqueue.server.bodies import ORDINARY_BYTES, SMALL_BYTES, checked
 from headgate.jobqueue.server.route import Call, Route, key_of
 from headgate.jobqueue.server.service import Service
 from headgate.net.authority import Caller, Refused
-from headgate.net.flaws import FlawedError, flaws_of
+from headgate.net.flaws import validated
 
 _log = logging.getLogger("headgate.jobqueue")
 
@@ -74,9 +74,9 @@ class Endpoint:
                 raw, given["body"] = await self._body(request, caller)
             key = key_of(request, caller.token_id, raw)
             if "path" in self._models:
-                given["path"] = _parameters(self._models["path"], request.path_params, "path")
+                given["path"] = validated(self._models["path"], request.path_params, "path")
             if "query" in self._models:
-                given["query"] = _parameters(self._models["query"], _query(request), "query")
+                given["query"] = validated(self._models["query"], _query(request), "query")
             return await route.handler(Call(service, caller, request, key), **given)
 
     async def _body(self, request: Request, caller: Caller) -> tuple[bytes, BaseModel]:
@@ -123,13 +123,6 @@ def _query(request: Request) -> dict[str, Any]:
     """Return the parameters of a query; those that are named several times as lists."""
     query = request.query_params
     return {name: many if len(many := query.getlist(name)) > 1 else many[0] for name in query}
-
-
-def _parameters(model: type[BaseModel], given: Any, place: str) -> BaseModel:
-    try:
-        return model.model_validate(given)
-    except ValidationError as error:
-        raise FlawedError(flaws_of(error, place), error.error_count()) from None
 
 
 def _refusal(refused: Refused) -> Answer[Any]:
