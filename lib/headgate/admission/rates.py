@@ -460,7 +460,7 @@ class RateScopes:
 
     def state(self, account: Account, alias: str, rates: ModelRates | None, now: float) -> None:
         """Take what the roster states for an account under an alias; None takes it away."""
-        key = _key_scope(account)
+        key = f"key of {account.name.provider}"
         is_new_key = key not in self._by_name
         if account.rates is None and (rates is None or (is_new_key and not rates.is_any)):
             return
@@ -562,7 +562,3 @@ class RateScopes:
 
 def _own_scope(account: Account) -> str:
     return f"model {account.name}"
-
-
-def _key_scope(account: Account) -> str:
-    return f"key of {account.name.provider}"

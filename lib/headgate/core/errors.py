@@ -130,7 +130,6 @@ class SamplesKeepFailingError(HeadgateError):
     """A campaign has stopped by itself because most of its samples failed for good."""
 
     code = "samples_keep_failing"
-    http_status = 500
     exit_code = 4
     next_step = (
         "Read the last errors with `headgate query`, fix their cause, run again; `early_stop` turns this stop off."

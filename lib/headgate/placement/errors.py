@@ -16,7 +16,6 @@ class CannotFitError(InvalidPlacementError):
     """A request is larger than the cluster or its pool can ever give, so it would wait for ever."""
 
     code = "cannot_fit"
-    http_status = 422
     next_step = "Ask for less, raise the pool's quota, or add a node: `headgate placement status` shows what each has."
 
 

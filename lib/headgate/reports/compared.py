@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from headgate.core import utc_text
 from headgate.reports.svg import inline_svg
 from headgate.statistics import MIN_COMMON_TASKS
 from headgate.telemetry import safe_text
@@ -94,11 +93,6 @@ def seconds(value: float | None) -> str:
 def count(value: int | None) -> str:
     """Return an integer with thousands marked."""
     return "–" if value is None else f"{value:,}"
-
-
-def moment(at: float | None) -> str:
-    """Return a time since the epoch as UTC."""
-    return "–" if at is None else utc_text(at)
 
 
 def template(name: str, package: str = "headgate.reports") -> Template:

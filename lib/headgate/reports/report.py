@@ -11,7 +11,7 @@ import polars as pl
 from markupsafe import Markup
 
 from headgate.core import ErrorKind, Sample, errors, utc_text
-from headgate.reports.compared import DEFINITIONS, Compared, count, interval, moment, percent, score, seconds, template
+from headgate.reports.compared import DEFINITIONS, Compared, count, interval, percent, score, seconds, template
 from headgate.reports.costs import COST_COLUMNS
 from headgate.reports.figures import activity_figure, errors_figure, latency_figure, samples_figure, scores_figure
 from headgate.reports.leaderboard import Leaderboard, MissingRule, bounds_table, build_leaderboard
@@ -303,7 +303,7 @@ def _error(row: dict[str, Any]) -> dict[str, str]:
         "errors": count(row["errors"]),
         "where": row["environments"],
         "last message": row["last_message"],
-        "last at": moment(row["last_at"]),
+        "last at": utc_text(row["last_at"]),
     }
 
 
@@ -428,4 +428,4 @@ def _period(samples: pl.DataFrame) -> str:
     if samples.is_empty():
         return ""
     bounds = samples.select(pl.col("started_at").min(), pl.col("finished_at").max()).row(0)
-    return f"{moment(bounds[0])} to {moment(bounds[1])}"
+    return f"{utc_text(bounds[0])} to {utc_text(bounds[1])}"

@@ -102,8 +102,8 @@ class OtelSink:
             events.TaskReturned: self._task_returned,
             events.RequestFinished: self._request_finished,
             events.RequestRateLimited: self._request_rate_limited,
-            events.RequestLeaseAcquired: self._lease_acquired,
-            events.RequestLeaseReleased: self._lease_released,
+            events.RequestLeaseAcquired: self._lease_changed,
+            events.RequestLeaseReleased: self._lease_changed,
         }
 
     def close(self) -> None:
@@ -204,13 +204,10 @@ class OtelSink:
         if span is not None:
             span.add_event("rate limited", {"headgate.blocked": recorded.event.blocked_s}, timestamp=_ns(recorded.wall))
 
-    def _lease_acquired(self, recorded: Recorded[events.RequestLeaseAcquired]) -> None:
+    def _lease_changed(self, recorded: Recorded[events.RequestLeaseAcquired | events.RequestLeaseReleased]) -> None:
         self._count(recorded)
-        self._active_requests.add(1, {"gen_ai.request.model": recorded.event.model})
-
-    def _lease_released(self, recorded: Recorded[events.RequestLeaseReleased]) -> None:
-        self._count(recorded)
-        self._active_requests.add(-1, {"gen_ai.request.model": recorded.event.model})
+        more = 1 if isinstance(recorded.event, events.RequestLeaseAcquired) else -1
+        self._active_requests.add(more, {"gen_ai.request.model": recorded.event.model})
 
 
 def _request_attributes(event: events.RequestFinished) -> dict[str, Any]:

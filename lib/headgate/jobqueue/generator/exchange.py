@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.generator.json_files import read_json
-from headgate.jobqueue.generator.legacy_files import imported_jobs, resources_of
+from headgate.jobqueue.generator.legacy_files import by_name_of_pool, imported_jobs, resources_of
 from headgate.jobqueue.job import Job, JobSpec
 from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.names import object_text
@@ -101,9 +101,7 @@ def all_jobs(reader: Reader) -> list[Job]:
 
 def unserved_jobs(jobs: Iterable[JobSpec], resources: Iterable[ResourceSpec]) -> list[JobSpec]:
     """Return the jobs that need a server while none of their pool takes their task."""
-    by_pool: dict[str, list[ResourceSpec]] = {}
-    for resource in resources:
-        by_pool.setdefault(resource.pool, []).append(resource)
+    by_pool = by_name_of_pool(resources)
     served: dict[tuple[str, str], bool] = {}
     found: list[JobSpec] = []
     for job in jobs:

@@ -428,7 +428,7 @@ def resources_of(document: object, jobs: Iterable[JobSpec] = (), source: str = "
 
 def resources_document(resources: Iterable[ResourceSpec]) -> dict[str, list[dict[str, Any]]]:
     """Return `resources.json` with one list per pool."""
-    return servers_document(_by_pool(resources))
+    return servers_document(by_name_of_pool(resources))
 
 
 def legacy_documents(
@@ -441,7 +441,7 @@ def legacy_documents(
     be read otherwise than the queue is, their entries say what it is: read again, they are the same queue.
     """
     servers_before = list(resources)
-    by_pool = _by_pool(servers_before)
+    by_pool = by_name_of_pool(servers_before)
     split = {job.spec.pool for job in jobs if job.spec.resource_type not in {"", job.spec.pool}} & by_pool.keys()
     others = by_pool.keys() | {job.spec.resource_type or job.spec.pool for job in jobs if job.spec.pool not in split}
     listed: dict[str, tuple[ResourceSpec, ...]] = {}
@@ -475,7 +475,8 @@ def _is_read_as(document: object, jobs: Sequence[Job], resources: Sequence[Resou
     return {(one.pool, one.address) for one in read} == {(one.pool, one.address) for one in resources}
 
 
-def _by_pool(resources: Iterable[ResourceSpec]) -> dict[str, tuple[ResourceSpec, ...]]:
+def by_name_of_pool(resources: Iterable[ResourceSpec]) -> dict[str, tuple[ResourceSpec, ...]]:
+    """Return the servers of each pool, in their order."""
     found: dict[str, list[ResourceSpec]] = {}
     for resource in resources:
         found.setdefault(resource.pool, []).append(resource)

@@ -35,7 +35,6 @@ class PolicyUnreachableError(PolicyError):
     """No policy server answers at the address: refused, unknown host, no websocket, or silent for too long."""
 
     code = "policy_unreachable"
-    exit_code = 3
     next_step = "Check that the policy server runs: GET /healthz on the same port answers OK."
 
 
@@ -44,7 +43,6 @@ class PolicyRefusedError(PolicyError):
 
     code = "policy_refused"
     http_status = 503
-    exit_code = 3
     next_step = "Reserve a server again, or wait until its episode is over."
 
 

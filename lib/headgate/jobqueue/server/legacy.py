@@ -176,10 +176,9 @@ def _leased(ledger: Ledger, lease: LegacyLease) -> Resource | None:
 def beat_server(ledger: Ledger, lease: LegacyLease, at: Instant) -> bool:
     """Renew a server."""
     resource = _leased(ledger, lease)
-    if resource is None:
-        return False
-    ledger.servers.renew(resource.resource_id, at)
-    return True
+    if resource is not None:
+        ledger.servers.renew(resource.resource_id, at)
+    return resource is not None
 
 
 def release_held(ledger: Ledger, lease: LegacyLease, at: Instant) -> bool:
