@@ -229,7 +229,7 @@ class Scaling:
         return min(self._config.min_workers, self.highest)
 
     def reach(self, desired: Desired, now: float) -> None:
-        """Wake or drain until as many workers are awake. What starts is not dropped, unless it waits for a lease."""
+        """Wake or drain until as many are awake as desired. What starts is not dropped, unless it waits for a lease."""
         awake = [worker for worker in self._fleet.in_state(*_AWAKE) if not worker.has_to_go]
         if len(awake) < desired.workers:
             self._grow(desired.workers - len(awake), desired.because, now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -213,9 +213,11 @@ class ServedPool:
         """Have engines for which nothing is due leave where others wait for their place."""
         while True:
             await self._clock.sleep(_LINE_S)
-            self._others_wait = self.is_ready and not self._due(self.key) and await at_hand.others_wait()
-            if self._others_wait:
-                service.reconsider()
+            is_idle, self._others_wait = self.is_ready and not self._due(self.key), False
+            with suppress(HeadgateError):  # the ledger is away, and its line unknown; or the service ends just now
+                if is_idle and await at_hand.others_wait():
+                    self._others_wait = True
+                    service.reconsider()
 
     def _heard(self, event: Event) -> None:
         self._emit(event)

@@ -149,8 +149,12 @@ async def test_what_holds_the_gpus_leaves_for_a_higher_priority_and_others_wait_
 
 async def test_others_wait_only_where_they_would_keep_the_gpu() -> None:
     machine = Machine(gpus=["0"], cores=1)
-    async with machine.engines("m", Serving(Launch("vllm", "w", gpus=1), priority=2.0), CONFIG) as at_hand:
+    async with machine.engines("m", Serving(Launch("vllm", "w", gpus=1), most=2, priority=2.0), CONFIG) as at_hand:
         lease = await at_hand.leases.take("m-1", unasked)
+        own = asyncio.create_task(at_hand.leases.take("m-2", unasked))
+        await asyncio.sleep(0)
+        assert not await at_hand.others_wait(), "another engine of the same model is none of the others"
+        own.cancel()
         core = asyncio.create_task(machine.take("on a core", 0, 3.0, unasked))
         waiting = []
         for name, priority, is_waited_for in (("behind", 1.0, False), ("alike", 2.0, True)):

@@ -44,10 +44,11 @@ class Target:
 
 
 class ForDue:
-    """Another policy, with at least as many workers as what is due will fill; for nothing that is due none is woken.
+    """Another policy, with at least as many workers as what is due will fill.
 
-    What stands idle goes at once where others stand in line for its place: to wait beside an empty queue while another
-    is not empty never shortens a wait (Liu, Nain and Towsley, On optimal polling policies, 1992).
+    While nothing is due no further one is woken, and what still stands in line leaves it. All leave at once where
+    others stand in line for their places: to wait beside an empty queue while another is not empty never shortens a
+    wait (Liu, Nain and Towsley, On optimal polling policies, 1992).
 
     Args:
         policy: goes by requests.
@@ -55,7 +56,7 @@ class ForDue:
         others_wait: says whether somebody stands in line for what the workers hold.
     """
 
-    def __init__(self, policy: Policy, due: Callable[[], int], others_wait: Callable[[], bool] = bool) -> None:
+    def __init__(self, policy: Policy, due: Callable[[], int], others_wait: Callable[[], bool]) -> None:
         self._policy = policy
         self._due = due
         self._others_wait = others_wait
@@ -67,7 +68,7 @@ class ForDue:
         if not due and self._others_wait():
             return Desired(0, "nothing is due, and others stand in line", at_once=True)
         if not due:
-            return Desired(min(advised.workers, demand.awake), advised.because)
+            return Desired(min(advised.workers, demand.active), advised.because)
         needed = min(whole(due / demand.slots), demand.highest)
         return advised if needed <= advised.workers else Desired(needed, f"{due} samples are due")
 

@@ -103,7 +103,7 @@ class Machine:
         engines = [self._next_engine(each, serving.launch, config) for each in names]
         try:
             line = _Line(self, gpus, serving.priority)
-            yield EnginesAtHand(engines, line, lambda: self._ahead_of(names), lambda: self._others_wait(serving))
+            yield EnginesAtHand(engines, line, lambda: self._ahead_of(names), lambda: self._others_wait(names, serving))
         finally:
             self._kept += [engine for engine in engines if engine.is_kept]
 
@@ -204,10 +204,10 @@ class Machine:
         place = self._line.index(mine)
         return some_of([each.worker_id for each in alike if each not in self._line[place:]], 3)
 
-    async def _others_wait(self, serving: Serving) -> bool:
+    async def _others_wait(self, names: Sequence[str], serving: Serving) -> bool:
         # Those of a lower priority would lose the place with the next sample.
-        alike = [each for each in self._line if bool(each.gpus) == bool(serving.launch.gpus)]
-        return any(each.priority >= serving.priority for each in alike)
+        others = [each for each in self._line if each.worker_id not in names and each.priority >= serving.priority]
+        return any(bool(each.gpus) == bool(serving.launch.gpus) for each in others)
 
 
 class _Line:

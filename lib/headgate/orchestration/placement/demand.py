@@ -66,9 +66,8 @@ def placed(
             future = train.submit(dataset)
         ```
     """
-    changes = {
-        name: value for name, value in locals().items() if value is not None
-    }  # the parameters: nothing else has a name yet
+    # The parameters: nothing else has a name yet.
+    changes = {name: value for name, value in locals().items() if value is not None}
     token = _CHANGES.set({**_CHANGES.get({}), **changes})
     try:
         yield
