@@ -22,7 +22,7 @@ from headgate.environments import Limits
 from headgate.environments.sandbox import Outcome, ProgramRun
 from headgate.models import ChatClient
 from headgate.storage import Journal, SampleStore
-from headgate.storage.query import Scan
+from headgate.storage.frames import Scan
 from headgate.storage.recovery import Repaired
 from headgate_bench import Bench
 from headgate_bench.echo_environment import Echo

@@ -40,6 +40,7 @@ USES = [
     ["query", "select count(*) from samples", "--store", "samples"],
     ["summary", "--store", "samples"],
     ["config", "show"],
+    ["config", "check", "--roster", "baselines"],
     ["models", "--roster", "baselines"],
     ["environments"],
     ["export", "out.jsonl", "--store", "samples"],
@@ -84,7 +85,7 @@ def test_lists_of_commands_are_drawn_without_markdown_and_without_the_events(tmp
     assert _imported(code, tmp_path).isdisjoint((*HEAVY, *kept_out))
 
 
-def test_commands_that_only_read_import_neither_figures_nor_checks(tmp_path: Path) -> None:
+def test_commands_that_only_read_import_neither_figures_nor_checks_nor_the_engine(tmp_path: Path) -> None:
     (tmp_path / "samples").mkdir()
     code = "from headgate.cli import main\n" + "\n".join(f"main({words!r})" for words in USES)
-    assert _imported(code, tmp_path).isdisjoint(HEAVY)
+    assert _imported(code, tmp_path).isdisjoint((*HEAVY, "headgate.run.assembly", "headgate.run.run", "aiohttp"))

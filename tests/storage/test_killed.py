@@ -17,9 +17,9 @@ import pytest
 
 from headgate.storage import Chosen
 from headgate.storage.batches import put_batch
+from headgate.storage.frames import scan, verify
 from headgate.storage.manifest import ManifestLog
 from headgate.storage.objects import FolderObjects
-from headgate.storage.query import scan, verify
 from tests.storage.killed_writer import ROWS, batch
 
 KILLS = int(os.environ.get("KILLS", "20"))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
+
+from headgate.core import installed
 
 GROUP: Final = "headgate.commands"
 """Entry points of this group add commands: `name = "module:function"`, the module's first line being its help.
@@ -137,7 +138,7 @@ COMMANDS: Final = {
 def all_commands() -> dict[str, tuple[str, str]]:
     """Return every command with its place and one-line help, those of installed packages included."""
     ours = {name: (f"headgate.cli.{place}", line) for name, (place, line) in COMMANDS.items()}
-    return ours | {one.name: (one.value, _first_line(one.module)) for one in entry_points(group=GROUP)}
+    return ours | {one.name: (one.value, _first_line(one.module)) for one in installed(GROUP)}
 
 
 def _first_line(module: str) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from headgate import orchestration
+from headgate import orchestration, sampling
 from headgate import run as runs
 from headgate.cli.options import Choices
 from headgate.cli.output import AsJson, counted, print_json, print_table, tell
@@ -34,7 +34,7 @@ def check(
     settings = (choices or Choices()).load().settings
     environments = runs.sampled_environments(settings)
     rates = runs.rates_of(settings, environments)
-    models = asyncio.run(runs.roster_of(settings).load()).models
+    models = asyncio.run(sampling.roster_source(settings.roster).load()).models
     names = orchestration.checked_deployments(deployments) if deployments is not None else ()
     lines = [f"settings are sound: {counted(len(models), 'model')}, {counted(len(environments), 'environment')}"]
     lines += [f"  {name}: {rate:g} samples per model and day" for name, rate in rates.items()]

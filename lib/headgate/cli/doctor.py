@@ -13,7 +13,7 @@ from email.utils import parsedate_to_datetime
 
 import httpx
 
-from headgate import environments, storage
+from headgate import environments, sampling, storage
 from headgate import run as runs
 from headgate.cli.options import Choices
 from headgate.cli.output import AsJson, counted, print_json, print_table
@@ -72,7 +72,7 @@ async def _python(_: Settings) -> str:
 
 
 async def _roster(settings: Settings) -> str:
-    return counted(len((await runs.roster_of(settings).load()).models), "model")
+    return counted(len((await sampling.roster_source(settings.roster).load()).models), "model")
 
 
 async def _endpoints(settings: Settings) -> str:

@@ -94,7 +94,7 @@ def _print_costs(prices: Prices, costs: Sequence[runs.CostPlan], lanes: Mapping[
 async def _plan(
     settings: Settings, prices: Prices, assumed_s: float
 ) -> tuple[sampling.CapacityCheck, Sequence[Model], Sequence[str], Sequence[str], Sequence[runs.CostPlan]]:
-    models = (await runs.roster_of(settings).load()).models
+    models = (await sampling.roster_source(settings.roster).load()).models
     runs.refuse_unpriced(models, settings, prices)
     environments = runs.sampled_environments(settings)
     pairs = await _stored_pairs(settings)

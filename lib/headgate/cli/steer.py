@@ -151,10 +151,10 @@ async def _steered(order: Order, told: dict[str, Any]) -> tuple[dict[str, Any], 
 
 
 async def _roster(settings: Settings) -> Collection[Any]:
-    from headgate.run import roster_of  # noqa: PLC0415 - as above
+    from headgate.sampling import roster_source  # noqa: PLC0415 - as above
 
     try:
-        return (await roster_of(settings).load()).models
+        return (await roster_source(settings.roster).load()).models
     except HeadgateError:
         return ()  # those that the journal knows were sampled before
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from functools import cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any, Final
 
 import lazy_loader  # type: ignore[import-untyped]
@@ -37,6 +40,17 @@ _EXTRAS: Final = {
     "yaml": ("run", "jobqueue"),
 }
 """Package, as it is imported -> extras that bring it, the most usual one first."""
+
+
+def installed(group: str) -> tuple[EntryPoint, ...]:
+    """Return what the installed packages register under a group."""
+    return tuple(_registered(tuple(sys.path)).select(group=group))
+
+
+@cache
+def _registered(_: tuple[str, ...]) -> EntryPoints:
+    """Return all that packages on a path register: to look for one group takes as long."""
+    return entry_points()
 
 
 def missing_extra(error: ImportError, feature: str) -> MissingExtraError | None:

@@ -9,10 +9,10 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
-from headgate.core import errors
+from headgate.core import errors, installed
 from headgate.core.errors import did_you_mean
 from headgate.environments.apart import (
     HOSTS,
@@ -361,15 +361,7 @@ def registry_with(
     more, limits = tuple(further), apart or ApartLimits()
     if not more and limits == ApartLimits() and not all_apart:
         return _INSTALLED
-    return Registry(_installed, more, collections=_installed_collections, apart=limits, all_apart=all_apart)
-
-
-def _installed() -> EntryPoints:
-    return importlib.metadata.entry_points(group=GROUP)
-
-
-def _installed_collections() -> EntryPoints:
-    return importlib.metadata.entry_points(group=COLLECTION_GROUP)
+    return Registry(_SINGLE, more, collections=_COLLECTIONS, apart=limits, all_apart=all_apart)
 
 
 def _available(name: str, found: EnvironmentSpec | errors.HeadgateError) -> Available:
@@ -391,7 +383,9 @@ def _unknown(what: str, name: str, known: Iterable[str]) -> errors.UnknownEnviro
     return errors.UnknownEnvironmentError(f"{what} {name!r} is not registered{did_you_mean(name, known, cutoff=0.5)}")
 
 
-_INSTALLED: Final = Registry(_installed, collections=_installed_collections)
+_SINGLE: Final = partial(installed, GROUP)
+_COLLECTIONS: Final = partial(installed, COLLECTION_GROUP)
+_INSTALLED: Final = Registry(_SINGLE, collections=_COLLECTIONS)
 
 environment = _INSTALLED.environment
 environments = _INSTALLED.names

@@ -10,7 +10,6 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-import aiohttp
 import orjson
 
 from headgate.core import ChatError, ChatReply, ErrorKind, json_value, masked, redacted
@@ -21,7 +20,8 @@ MAX_RETRY_AFTER_S: Final = 3600.0
 """Longer demands are cut to an hour: beyond it a provider is down, and the model's error pause takes over."""
 
 _NUMBER: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*", re.ASCII)
-_SHOWN_CHARS: Final = 300
+SHOWN_CHARS: Final = 300
+"""Of an error, what is told."""
 
 
 def kind_of_status(status: int) -> ErrorKind:
@@ -70,7 +70,7 @@ def failure_of_status(status: int, body: bytes | bytearray, headers: Mapping[str
     advice = "; it redirects, which is not followed: name the final address as base_url" if 300 <= status < 400 else ""
     told = rate_notes(headers, now)
     whole = _said(body)
-    said = redacted(whole, limit_chars=_SHOWN_CHARS)
+    said = redacted(whole, limit_chars=SHOWN_CHARS)
     return ChatError(
         kind_of_status(status),
         f"HTTP {status}{advice}" + (f": {said}" if said else ""),
@@ -78,25 +78,6 @@ def failure_of_status(status: int, body: bytes | bytearray, headers: Mapping[str
         retry_after_s=retry_after_s(headers, now),
         told=refusal_notes(whole, told) if status == 429 else told,
     )
-
-
-def failure_of_exception(error: aiohttp.ClientError | OSError, *, was_answered: bool, deadline_s: float) -> ChatError:
-    """Return the error that a failure of the transport stands for: never judged by its message.
-
-    Before an answer began it is the connection (refused, reset, DNS, TLS, connect timeout); afterwards an answer that
-    was cut short, and at any time one that is no HTTP, is the provider's failure.
-    """
-    if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ClientError):  # a connect timeout is both
-        return ChatError(ErrorKind.PROVIDER_TIMEOUT, f"no whole answer within {deadline_s:g} s")
-    if isinstance(error, aiohttp.InvalidURL):
-        kind = ErrorKind.BAD_REQUEST
-    elif isinstance(error, aiohttp.ClientConnectionError | OSError) and not was_answered:
-        kind = ErrorKind.CONNECTION
-    else:
-        kind = ErrorKind.PROVIDER_FAILURE
-    # The text of a ClientResponseError is safe; its repr holds the request's headers, and with them the key.
-    said = f": {error}" if str(error) else ""
-    return ChatError(kind, redacted(f"{type(error).__name__}{said}", limit_chars=_SHOWN_CHARS))
 
 
 def _number(text: str | None) -> float | None:
@@ -118,7 +99,7 @@ def _said(body: bytes | bytearray) -> str:
     try:
         parsed = json_value(body)
     except orjson.JSONDecodeError:
-        return body[: _SHOWN_CHARS * 4].decode("utf-8", "replace").strip()
+        return body[: SHOWN_CHARS * 4].decode("utf-8", "replace").strip()
     inner = parsed.get("error", parsed) if isinstance(parsed, dict) else parsed
     message = inner.get("message", inner) if isinstance(inner, dict) else inner
     return message if isinstance(message, str) else orjson.dumps(message).decode()

@@ -13,9 +13,9 @@ import aiohttp
 import orjson
 
 from headgate.core import ChatError, ChatReply, Clock, ErrorKind, Message, Model, json_value, masked
-from headgate.models.answer import failure_of_exception, failure_of_status, read_completion
+from headgate.models.answer import failure_of_status, read_completion
 from headgate.models.batch_routes import ENDPOINT, TASK_METADATA
-from headgate.models.client import Connections, read_up_to, request_body
+from headgate.models.client import Connections, failure_of_exception, read_up_to, request_body
 from headgate.models.wire import TASK_HEADER_OPTION
 
 KEY_METADATA: Final = "headgate_batch"

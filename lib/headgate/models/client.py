@@ -17,14 +17,14 @@ import orjson
 from aiohttp.abc import AbstractCookieJar
 
 from headgate import __version__
-from headgate.core import ChatError, ChatReply, Clock, ErrorKind, Message, Model, SystemClock
+from headgate.core import ChatError, ChatReply, Clock, ErrorKind, Message, Model, SystemClock, redacted
 from headgate.core.addresses import is_metadata_address
 from headgate.core.rates import RateNote
 from headgate.environments import NativeForm, tool_forms
 from headgate.models.answer import (
+    SHOWN_CHARS,
     Answer,
     StreamedAnswer,
-    failure_of_exception,
     failure_of_status,
     read_completion,
     too_long,
@@ -34,6 +34,25 @@ from headgate.models.wire import TASK_HEADER, TASK_HEADER_OPTION
 
 KEEPALIVE_S: Final = 4.0
 """Below the 5 s after which llama.cpp, uvicorn and Node close an idle connection."""
+
+
+def failure_of_exception(error: aiohttp.ClientError | OSError, *, was_answered: bool, deadline_s: float) -> ChatError:
+    """Return the error that a failure of the transport stands for: never judged by its message.
+
+    Before an answer began it is the connection (refused, reset, DNS, TLS, connect timeout); afterwards an answer that
+    was cut short, and at any time one that is no HTTP, is the provider's failure.
+    """
+    if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ClientError):  # a connect timeout is both
+        return ChatError(ErrorKind.PROVIDER_TIMEOUT, f"no whole answer within {deadline_s:g} s")
+    if isinstance(error, aiohttp.InvalidURL):
+        kind = ErrorKind.BAD_REQUEST
+    elif isinstance(error, aiohttp.ClientConnectionError | OSError) and not was_answered:
+        kind = ErrorKind.CONNECTION
+    else:
+        kind = ErrorKind.PROVIDER_FAILURE
+    # The text of a ClientResponseError is safe; its repr holds the request's headers, and with them the key.
+    said = f": {error}" if str(error) else ""
+    return ChatError(kind, redacted(f"{type(error).__name__}{said}", limit_chars=SHOWN_CHARS))
 
 
 class Connections:

@@ -1,17 +1,15 @@
 from . import arena as arena
-from .budgets.keeper import refuse_unpriced as refuse_unpriced
 from .budgets.plan import (
     CostPlan as CostPlan,
     budget_plan as budget_plan,
     cost_plan as cost_plan,
     rate_plan as rate_plan,
+    refuse_unpriced as refuse_unpriced,
 )
 from .assembly import (
-    roster_of as roster_of,
     run_campaign as run_campaign,
     run_judged as run_judged,
     run_source as run_source,
-    sampled_environments as sampled_environments,
 )
 from .inquiry import capacity_plan as capacity_plan
 from .controls import (
@@ -28,8 +26,7 @@ from .job_samples import SCORE_FIELD as SCORE_FIELD, JobSampleRules as JobSample
 from .judging import JUDGE_PREFIX as JUDGE_PREFIX, judge_of as judge_of, rubric_for as rubric_for
 from .assembly import models_at_hand as models_at_hand
 from .outside_episodes import sample_jobs as sample_jobs
-from .outside_job import outside_executors as outside_executors
-from .plan import ChatSource as ChatSource, RunPlan as RunPlan, rates_of as rates_of
+from .plan import ChatSource as ChatSource, RunPlan as RunPlan
 from .queue_drain import (
     DrainResult as DrainResult,
     DrainRules as DrainRules,
@@ -41,6 +38,11 @@ from .rescoring import OnRescored as OnRescored, PairChange as PairChange
 from .rescoring import Rescored as Rescored, Rescoring as Rescoring, rescore as rescore
 from .resampling import follow_invalidation as follow_invalidation
 from .run import Run as Run
+from .selection import (
+    outside_executors as outside_executors,
+    rates_of as rates_of,
+    sampled_environments as sampled_environments,
+)
 from .served_pool import EngineHosts as EngineHosts
 from .status import RunResult as RunResult
 from .trials import Trial as Trial, trial as trial

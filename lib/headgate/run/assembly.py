@@ -33,24 +33,20 @@ from headgate.models import BASELINES, BatchClient, ChatClient, ClientSettings, 
 from headgate.run.batch_lane import BatchLane
 from headgate.run.endpoints import EndpointChats
 from headgate.run.hosts import EnvironmentHosts, HostCluster
-from headgate.run.judging import (
-    JudgedFigures,
-    Judging,
-    RubricChats,
-    judge_of,
-    judged_environments,
-    lockable_environments,
-    rubric_environments,
-    rubric_for,
-    scoring_environments,
-)
+from headgate.run.judging import JudgedFigures, Judging, RubricChats, judge_of, rubric_for
 from headgate.run.matrix import MatrixTaskProvider, MatrixTasks
 from headgate.run.observers import is_observed, observe, report_health, serve_monitoring
-from headgate.run.outside_job import outside_executors
 from headgate.run.outside_workers import PATIENCE, OutsideWorkers
 from headgate.run.plan import ONE_SHOT_PAUSE_S, ChatSource, RunPlan
 from headgate.run.request_side import RequestSide
 from headgate.run.run import Run
+from headgate.run.selection import (
+    judged_environments,
+    lockable_environments,
+    outside_executors,
+    rubric_environments,
+    sampled_environments,
+)
 from headgate.run.served import ServedModels
 from headgate.run.served_pool import EngineHosts, ServingRules
 from headgate.run.status import BY_REQUEST, RunResult
@@ -105,28 +101,6 @@ class Watch(TypedDict, total=False):
     tell: Send | None
 
 
-def roster_of(settings: Settings) -> RosterSource:
-    """Return where the models come from: the roster's file or URL, else the models behind OPENAI_BASE_URL."""
-    return roster_source(settings.roster)
-
-
-def sampled_environments(settings: Settings, judge: Model | None = None) -> dict[str, Environment]:
-    """Return the environments to sample, by name: those of the settings, else all that are installed.
-
-    Without a judge, given or in the settings, those that need one are left out. Patterns mean what they match. Those
-    of AgentGym servers that the settings name are among them. What nobody named and what cannot be used on this machine
-    is left out, with a warning.
-
-    Raises:
-        InvalidSettingError: if a server is named for what is no environment of AgentGym's.
-        UnknownEnvironmentError: if one is not installed.
-        MissingExtraError: if one needs a package that is not installed.
-        JudgeNeededError: if one that is named needs a judge, and there is none.
-    """
-    has_judge = judge is not None or bool(settings.judge_model)
-    return scoring_environments(settings.environments, registry_of(settings), has_judge=has_judge)
-
-
 async def run_campaign(
     settings: Settings,
     *,
@@ -174,7 +148,7 @@ async def run_campaign(
             judging = Judging(judge if judge is not None else judge_of(settings), figures=figures)
         return await run_source(
             settings,
-            roster=roster if roster is not None else roster_of(settings),
+            roster=roster if roster is not None else roster_source(settings.roster),
             environments=sampled,
             store=store,
             source=provider,
@@ -216,7 +190,7 @@ async def run_judged(
     under = rubric_environments(settings.environments, rubric, registry) if rubric is not None else {}
     environments: Mapping[str, JudgedEnvironment] = under or judged_environments(settings.environments, registry)
     judge = judge if judge is not None else judge_of(settings)
-    models = (await (roster if roster is not None else roster_of(settings)).load()).models
+    models = (await (roster if roster is not None else roster_source(settings.roster)).load()).models
     if not models or judge.key in {model.key for model in models}:
         raise InvalidRosterError(f"there must be models to judge, none of them called {judge.key}")
     store = store if store is not None else sample_store(settings)

@@ -14,11 +14,11 @@ from headgate.core import Model, SystemClock, sample_task
 from headgate.core.errors import HeadgateError, InvalidRosterError
 from headgate.environments import Registry, converse, registry_of
 from headgate.jobqueue.wire import first_flaw
-from headgate.run.assembly import roster_of
 from headgate.run.endpoints import EndpointChats
 from headgate.run.outside_job import SampleOrder, result_of
 from headgate.run.request_side import RequestSide
 from headgate.run.trials import asking, unheard
+from headgate.sampling import roster_source
 
 if TYPE_CHECKING:
     from headgate.jobqueue.worker import HeldJob
@@ -96,6 +96,6 @@ async def sample_jobs(settings: Settings) -> AsyncIterator[SampleJobs]:
     Raises:
         InvalidRosterError: if the roster cannot be read.
     """
-    models = {model.key: model for model in await roster_of(settings).load()} if settings.roster else None
+    models = {model.key: model for model in await roster_source(settings.roster).load()} if settings.roster else None
     async with asking(settings, SystemClock()) as (requests, chats):
         yield SampleJobs(registry_of(settings), models, requests, chats)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal, Self
 from urllib.parse import urlsplit, urlunsplit
@@ -10,17 +9,13 @@ from urllib.parse import urlsplit, urlunsplit
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
-from headgate.config import Settings, value_for
 from headgate.core import ErrorKind, Model, Sample, Secret, Task, redacted
-from headgate.core.errors import InvalidSettingError
-from headgate.environments import ANSWER_CHARS, Environment, EpisodeResult
+from headgate.environments import ANSWER_CHARS, EpisodeResult
 from headgate.jobqueue import JobSpec, JobState
 from headgate.jobqueue.wire import JobOut
 from headgate.run.job_samples import SCORE_FIELD, WHY_CHARS, JobSampleRules, sample_of_job, whole
 from headgate.run.matrix import seeded
 from headgate.run.rows import Row
-
-LOCAL: Final = "local"
 
 _CONVERSATION_BYTES: Final = 200_000
 """A longer conversation is left out: a result of the queue has 256 KiB at most."""
@@ -71,26 +66,6 @@ class SampleOrder(BaseModel):
     seed: int
     stage: str
     model: AskedModel
-
-
-def outside_executors(settings: Settings, environments: Mapping[str, Environment]) -> dict[str, str]:
-    """Return the environments that outside workers play, each with its executor: the setting, else its own word.
-
-    Raises:
-        InvalidSettingError: if one of them needs a judge.
-    """
-    found = {}
-    for name, environment in environments.items():
-        executor = value_for(settings.executors, name) or environment.spec.executor or LOCAL
-        if executor == LOCAL:
-            continue
-        if environment.spec.needs_judge:
-            raise InvalidSettingError(
-                f"environment {name!r} needs a judge and cannot be played by outside workers (executor {executor})",
-                next_step=f"Write executors {name}={LOCAL}, or leave it out of this campaign.",
-            )
-        found[name] = executor
-    return found
 
 
 def job_of(task: Task, model: Model, executor: str, *, sends_key: bool) -> JobSpec:

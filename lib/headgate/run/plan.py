@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from headgate.config import EVERYWHERE, Settings, meaningless, value_for
+from headgate.config import Settings
 from headgate.core import Chat, Model, Task
-from headgate.core.errors import InvalidInputError, InvalidSettingError, UnknownEnvironmentError
+from headgate.core.errors import InvalidInputError, InvalidSettingError
 from headgate.core.events import Emit
 from headgate.environments import Environment
 from headgate.run.hosts import EnvironmentHosts
-from headgate.run.judging import Judging, refuse_judged
+from headgate.run.judging import Judging
 from headgate.run.outside_workers import Executor
 from headgate.run.request_side import RequestSide
+from headgate.run.selection import rates_of, refuse_judged, refuse_meaningless, refuse_unknown_budgets
 from headgate.sampling import RosterSource, SamplingRules, TaskProvider
 from headgate.storage import BatchStore, History, RecentSample
 from headgate.telemetry import Notices
@@ -135,40 +136,6 @@ class RunPlan:
             refuse_judged(self.environments)
         self.rates()
         refuse_unknown_budgets(self.settings, self.environments)
-        _refuse_meaningless("lanes", self.settings.lanes, self.environments)
-        _refuse_meaningless("executors", self.settings.executors, self.environments)
+        refuse_meaningless("lanes", self.settings.lanes, self.environments)
+        refuse_meaningless("executors", self.settings.executors, self.environments)
         return self
-
-
-def rates_of(settings: Settings, environments: Mapping[str, Environment]) -> dict[str, float]:
-    """Return samples per model and day by environment: the setting, else the environment's own.
-
-    Raises:
-        UnknownEnvironmentError: if `rates` names an environment that is not sampled.
-    """
-    _refuse_meaningless("rates", settings.rates, environments)
-    rates = {}
-    for name, environment in environments.items():
-        stated = value_for(settings.rates, name)
-        default = environment.spec.daily_rate if settings.daily_rate_per_env is None else settings.daily_rate_per_env
-        rates[name] = default if stated is None else stated
-    return rates
-
-
-def refuse_unknown_budgets(settings: Settings, environments: Mapping[str, Environment]) -> None:
-    """Refuse budgets of environments that are not sampled: most likely a name that is misspelt.
-
-    Raises:
-        UnknownEnvironmentError: naming the setting and the first such environment.
-    """
-    for name in ("sample_tokens", "sample_completion_tokens", "sample_time_s"):
-        _refuse_meaningless(name, getattr(settings, name), environments)
-
-
-def _refuse_meaningless(setting: str, values: Iterable[str], environments: Iterable[str]) -> None:
-    unknown = meaningless(values, environments)
-    if unknown:
-        raise UnknownEnvironmentError(
-            f"{setting} names {unknown[0]!r}, which is not among the sampled environments",
-            next_step=f"Sampled are: {', '.join(sorted(environments))}; {EVERYWHERE} stands for all others.",
-        )

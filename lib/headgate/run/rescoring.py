@@ -33,8 +33,9 @@ from headgate.environments import (
 )
 from headgate.environments.rubric import Rubric, RubricEnvironment
 from headgate.run.judgements import reminded
-from headgate.run.judging import EnvironmentVerdicts, judge_of, lockable_environments
+from headgate.run.judging import EnvironmentVerdicts, judge_of
 from headgate.run.plan import ChatSource
+from headgate.run.selection import lockable_environments
 from headgate.run.trials import asking, unheard
 from headgate.storage import Chosen, Journal, JournalThread, Mark, SampleStore, Verb, checked_reason, new_mark
 

@@ -23,7 +23,7 @@ from headgate.core.status import CampaignStatus
 from headgate.core.tasks import first_ended
 from headgate.run.acceptance import Acceptance
 from headgate.run.batch_lane import single_reply
-from headgate.run.budgets.plan import restored_budgets
+from headgate.run.budgets.keeper import restored_budgets
 from headgate.run.controls import LOOK_EVERY_S, LOOK_EVERY_SIMULATED_S, Steering
 from headgate.run.demand import DemandSide
 from headgate.run.dispatch import AGGREGATE, JOBS, JUDGE_CALLS, LOCAL, WORKERS, dispatcher_of, frontier_rules

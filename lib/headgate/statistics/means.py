@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist, fmean
 from typing import Final, Literal
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from headgate.core.errors import InvalidInputError
 
@@ -156,7 +154,7 @@ class MeanEstimate:
     design_effect: float = 1.0
 
 
-def clustered_mean(scores: ArrayLike, tasks: ArrayLike) -> MeanEstimate | None:
+def clustered_mean(scores: Iterable[float], tasks: Iterable[Hashable]) -> MeanEstimate | None:
     """Return the mean of scores with an interval by task; None when there are none.
 
     The variance of the mean is the cluster-robust one with the small-sample correction of Bell and McCaffrey (2002),
@@ -172,20 +170,21 @@ def clustered_mean(scores: ArrayLike, tasks: ArrayLike) -> MeanEstimate | None:
         scores: in [0, 1].
         tasks: of each score, which task it is of.
     """
-    values = np.asarray(scores, dtype=np.float64)
-    n = values.size
+    by_task = defaultdict[Hashable, list[float]](list)
+    for score, task in zip(scores, tasks, strict=True):
+        by_task[task].append(float(score))
+    values = [score for group in by_task.values() for score in group]
+    n = len(values)
     if n == 0:
         return None
-    _, place, sizes = np.unique(np.asarray(tasks), return_inverse=True, return_counts=True)
     mean = math.fsum(values) / n
-    is_binary = bool(np.isin(values, (0.0, 1.0)).all())
-    deviations = values - mean
-    variance = math.fsum(deviations**2) / (n - 1) if n > 1 else 0.0
-    if sizes.size in {1, n}:
-        return mean_by_task(n, sizes.size, mean, variance, is_binary=is_binary, clustered=0.0, degrees=1.0)
-    sums = np.bincount(place.ravel(), weights=deviations).astype(np.float64)
-    clustered, degrees = _variance_by_task(sums, sizes.astype(np.float64))
-    return mean_by_task(n, sizes.size, mean, variance, is_binary=is_binary, clustered=clustered, degrees=degrees)
+    is_binary = {0.0, 1.0}.issuperset(values)
+    variance = math.fsum((score - mean) ** 2 for score in values) / (n - 1) if n > 1 else 0.0
+    if len(by_task) in {1, n}:
+        return mean_by_task(n, len(by_task), mean, variance, is_binary=is_binary, clustered=0.0, degrees=1.0)
+    sums = [math.fsum(score - mean for score in group) for group in by_task.values()]
+    clustered, degrees = _variance_by_task(sums, [len(group) for group in by_task.values()])
+    return mean_by_task(n, len(by_task), mean, variance, is_binary=is_binary, clustered=clustered, degrees=degrees)
 
 
 def mean_by_task(
@@ -247,14 +246,14 @@ def mean_of_means(parts: Sequence[MeanEstimate]) -> MeanEstimate:
     return MeanEstimate(samples, tasks, mean, max(0.0, mean - below), min(1.0, mean + above), "combined")
 
 
-def _variance_by_task(sums: NDArray[np.float64], sizes: NDArray[np.float64]) -> tuple[float, float]:
+def _variance_by_task(sums: Sequence[float], sizes: Sequence[int]) -> tuple[float, float]:
     """Return the variance of the mean and its degrees of freedom, from each task's sum of deviations and samples."""
-    n = float(sizes.sum())
-    leverage = sizes / n
-    variance = float((sums**2 / (1 - leverage)).sum()) / n**2
-    share = leverage**2 / (1 - leverage)
-    degrees = 1 / float((leverage**2).sum() + share.sum() ** 2 - (share**2).sum())
-    return variance, max(1.0, degrees)
+    n = sum(sizes)
+    leverages = [size / n for size in sizes]
+    variance = math.fsum(r**2 / (1 - h) for r, h in zip(sums, leverages, strict=True)) / n**2
+    shares = [h**2 / (1 - h) for h in leverages]
+    of_one = math.fsum(h**2 - share**2 for h, share in zip(leverages, shares, strict=True))
+    return variance, max(1.0, 1 / (of_one + math.fsum(shares) ** 2))
 
 
 def _effective(n: int, effect: float, degrees: float) -> float:

@@ -16,9 +16,9 @@ from operator import attrgetter
 import polars as pl
 
 from headgate.storage.batches import encoded_parts
+from headgate.storage.frames import read_parts
 from headgate.storage.manifest import Manifest, Part, Problem, Visible, manifest_bytes
 from headgate.storage.objects import ObjectStore, compaction_id, manifest_key
-from headgate.storage.query import read_parts
 from headgate.storage.schema import COLUMNS
 
 

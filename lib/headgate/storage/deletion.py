@@ -16,9 +16,9 @@ from headgate.core import DAY_S
 from headgate.core.audit import record_change
 from headgate.storage.batches import encoded_parts
 from headgate.storage.compaction import merged_manifest
+from headgate.storage.frames import read_parts
 from headgate.storage.manifest import Part, Problem, Visible, manifest_bytes, read_manifests
 from headgate.storage.objects import QUARANTINE, SAMPLES, ObjectStore, compaction_id, manifest_key
-from headgate.storage.query import read_parts
 from headgate.storage.selection import Chosen
 
 GRACE_S: Final = DAY_S

@@ -10,11 +10,11 @@ import polars as pl
 
 from headgate.core import errors
 from headgate.core.audit import process_user, record_change
+from headgate.storage.frames import scan
 from headgate.storage.manifest import Problem, Visible
 from headgate.storage.mark_log import MarkLog, new_mark
 from headgate.storage.marks import Verb
 from headgate.storage.objects import ObjectStore
-from headgate.storage.query import scan
 from headgate.storage.selection import Chosen
 
 MAX_REASON_CHARS: Final = 1_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,102 +11,11 @@ import duckdb
 import polars as pl
 
 from headgate.core import errors
-from headgate.storage.batches import decoded
-from headgate.storage.manifest import Part, Problem, Visible, problem_of
+from headgate.storage.frames import verify
+from headgate.storage.manifest import Part, Problem, Visible
 from headgate.storage.marks import SCORING, Marks
-from headgate.storage.objects import ObjectStore, whole
+from headgate.storage.objects import ObjectStore
 from headgate.storage.schema import COLUMNS, FRAME_SCHEMA, lacking_columns
-from headgate.storage.selection import Chosen
-
-_PARTS_AT_ONCE: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Scan:
-    """Rows that were read.
-
-    Attributes:
-        frame: the rows, each task once.
-        problems: manifests and parts that were left out.
-        duplicates: rows that were dropped because their task had been read already.
-    """
-
-    frame: pl.DataFrame
-    problems: tuple[Problem, ...]
-    parts: int
-    duplicates: int
-
-
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """What a check of every visible object found; `problems` is empty when all is well."""
-
-    manifests: int
-    parts: int
-    rows: int
-    size_bytes: int
-    problems: tuple[Problem, ...]
-
-
-def scan(
-    objects: ObjectStore,
-    visible: Visible,
-    chosen: Chosen,
-    columns: Sequence[str] | None = None,
-    *,
-    everything: bool = False,
-) -> Scan:
-    """Return the chosen rows, by time and environment, ordered by part; of a task that is there twice the first.
-
-    With `everything` also those that do not count any more, and two further columns: see `Marks.applied`.
-    """
-    wanted = _checked_columns(columns)
-    marks, shown = visible.marks, [*wanted, *(("invalid", "resample") if everything else ())]
-    problems = list(visible.problems)
-    frames = []
-    parts = [part for part in visible.parts if chosen.wants(part)]
-    needed = [name for name in COLUMNS if name in {*wanted, "task_id", "finished_at"}]
-    for _, rows in read_parts(objects, parts, needed, problems):
-        frames.append(chosen.rows(marks.applied(rows, everything=everything, original=chosen.original)))
-    nothing = pl.DataFrame(schema={name: FRAME_SCHEMA[name] for name in needed})
-    every = pl.concat(frames or [marks.applied(nothing, everything=everything)])
-    unique = every.unique("task_id", keep="first", maintain_order=True)
-    return Scan(unique.select(shown), tuple(problems), len(frames), every.height - unique.height)
-
-
-def read_parts(
-    objects: ObjectStore, parts: Sequence[Part], columns: Sequence[str] | None, problems: list[Problem]
-) -> Iterator[tuple[Part, pl.DataFrame]]:
-    """Yield the parts with their rows, some objects in memory at a time; bad ones are added to `problems` instead."""
-    for start in range(0, len(parts), _PARTS_AT_ONCE):
-        some = parts[start : start + _PARTS_AT_ONCE]
-        for part, data in zip(some, objects.get_many([part.path for part in some]), strict=True):
-            try:
-                yield part, decoded(part, whole(data), columns)
-            except errors.StoreError as error:
-                problems.append(problem_of(part.path, error))
-
-
-def verify(objects: ObjectStore, visible: Visible) -> Verification:
-    """Return the outcome of reading every visible part whole and comparing it with its manifest."""
-    problems = list(visible.problems)
-    parts = rows = size_bytes = 0
-    for part, frame in read_parts(objects, visible.parts, None, problems):
-        parts, rows, size_bytes = parts + 1, rows + frame.height, size_bytes + part.size_bytes
-        if frame.schema != FRAME_SCHEMA:
-            problems.append(Problem(part.path, "its columns are not those of a sample"))
-    return Verification(len(visible.manifests), parts, rows, size_bytes, tuple(problems))
-
-
-def _checked_columns(columns: Iterable[str] | None) -> list[str]:
-    wanted = list(COLUMNS) if columns is None else list(columns)
-    unknown = [name for name in wanted if name not in COLUMNS]
-    if unknown:
-        raise errors.InvalidInputError(
-            f"there is no column {unknown[0]!r} in the sample store", next_step=f"The columns are {', '.join(COLUMNS)}."
-        )
-    return wanted
-
 
 _SQL_TYPES: Final = {"String": "VARCHAR", "Int64": "BIGINT", "Float64": "DOUBLE", "Boolean": "BOOLEAN"}
 _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {

@@ -13,10 +13,10 @@ from typing import Any, Final
 import orjson
 import polars as pl
 
+from headgate.storage.frames import read_parts
 from headgate.storage.manifest import Part, Problem, Visible
 from headgate.storage.marks import NO_MARKS
 from headgate.storage.objects import ObjectStore
-from headgate.storage.query import read_parts
 from headgate.storage.schema import ADDED, COLUMNS, FRAME_SCHEMA
 
 MOST_ROWS: Final = 4_000_000

@@ -11,14 +11,14 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import polars as pl
 
 from headgate.config import Settings
 from headgate.core import CLOCK_TOLERANCE_S, DAY_S, Sample, Secret, errors, require_agreement
 from headgate.core.audit import record_change
-from headgate.storage import compaction, deletion, invalidation, query
+from headgate.storage import compaction, deletion, frames, invalidation
 from headgate.storage.batches import StoredBatch, put_batch
 from headgate.storage.manifest import ManifestLog, Part, Visible
 from headgate.storage.mark_log import MarkLog
@@ -27,6 +27,9 @@ from headgate.storage.objects import PROBE, FolderObjects, ObjectStore, checked_
 from headgate.storage.sample_index import SampleIndex, TextSearch, whole_sample
 from headgate.storage.selection import Chosen
 from headgate.storage.summary import History, RecentSample, Summary, SummaryLedger, history_of, summary_of
+
+if TYPE_CHECKING:
+    from headgate.storage.query import QueryResult
 
 _SERVED: Final = ("served_model", "system_fingerprint")
 
@@ -216,7 +219,7 @@ class SampleStore:
         *,
         everything: bool = False,
         original: bool = False,
-    ) -> query.Scan:
+    ) -> frames.Scan:
         """Return samples of the environments that ended in [since, until), each task once; nothing means no limit.
 
         Args:
@@ -232,20 +235,22 @@ class SampleStore:
         """
         chosen = Chosen(environments=frozenset(environments or ()), since=since, until=until, original=original)
         return await self._read(
-            lambda visible: query.scan(self._objects, visible, chosen, columns, everything=everything)
+            lambda visible: frames.scan(self._objects, visible, chosen, columns, everything=everything)
         )
 
-    async def verify(self) -> query.Verification:
+    async def verify(self) -> frames.Verification:
         """Return the outcome of reading every visible object and comparing it with its checksum."""
-        return await self._read(lambda visible: query.verify(self._objects, visible))
+        return await self._read(lambda visible: frames.verify(self._objects, visible))
 
-    async def query(self, sql: str) -> query.QueryResult:
+    async def query(self, sql: str) -> QueryResult:
         """Return what one SELECT over the view `samples` gives: those that count, with the scores that hold.
 
         Raises:
             errors.InvalidInputError: if the SQL cannot be run or is no SELECT.
         """
-        return await self._read(lambda visible: query.query(self._objects, visible, sql))
+        from headgate.storage.query import query  # noqa: PLC0415 - DuckDB is imported by those who ask
+
+        return await self._read(lambda visible: query(self._objects, visible, sql))
 
     async def indexed(self, index: SampleIndex, within_s: float = 1.0) -> SampleIndex:
         """Return the index with what is visible now, as far as it can be read within this time."""
@@ -378,7 +383,7 @@ class SampleStore:
         scorers = visible.marks.state.select("task_id", "scorer")
 
         def read(part: Part) -> pl.DataFrame | None:
-            return next((rows for _, rows in query.read_parts(self._objects, [part], None, [])), None)
+            return next((rows for _, rows in frames.read_parts(self._objects, [part], None, [])), None)
 
         for part in visible.parts:
             if chosen.wants(part) and (rows := await asyncio.to_thread(read, part)) is not None:
@@ -443,7 +448,7 @@ class SampleStore:
         if not (dry_run or what.conversations_only or done.problems):
             visible = self._visible()
             if visible.marks.log:  # what they say of deleted samples goes, too
-                left = query.scan(self._objects, visible, Chosen(), ["task_id"], everything=True).frame
+                left = frames.scan(self._objects, visible, Chosen(), ["task_id"], everything=True).frame
                 gone = visible.marks.rows.join(left, on="task_id", how="anti")["task_id"].to_list()
                 if gone:
                     with self._reading:

@@ -12,10 +12,10 @@ import polars as pl
 
 from headgate.core import errors
 from headgate.statistics import Method, mean_of_sums
+from headgate.storage.frames import read_parts
 from headgate.storage.manifest import FORMAT, Part, Problem, Visible, sealed, unsealed
 from headgate.storage.marks import Marks
 from headgate.storage.objects import SUMMARY_KEY, MissingObjectError, ObjectStore
-from headgate.storage.query import read_parts
 from headgate.storage.schema import FRAME_SCHEMA
 
 MINUTES_KEPT: Final = 25 * 60

@@ -10,8 +10,8 @@ from headgate.config import Settings
 from headgate.core import errors
 from headgate.environments import Registry, selected
 from headgate.environments.apart import HostedEnvironment
-from headgate.run import rates_of
-from headgate.run.judging import judged_environments, scoring_environments
+from headgate.run import rates_of, sampled_environments
+from headgate.run.selection import judged_environments
 
 
 def test_collections_are_told_without_starting_a_process(registry, children_of):
@@ -76,7 +76,7 @@ def test_a_pattern_means_what_matches_it(registry):
 
 def test_what_a_pattern_means_and_cannot_be_used_is_left_out_with_a_warning(registry, caplog):
     with caplog.at_level(logging.WARNING, logger="headgate.environments"):
-        found = scoring_environments(["odd:[enru]*"], registry)
+        found = sampled_environments(Settings(environments=("odd:[enru]*",)), registry=registry)
     assert "odd:right" in found
     assert not {"odd:extra", "odd:unmade", "odd:no-spec"} & set(found)
     assert "environment odd:unmade is left out: " in caplog.text
@@ -90,7 +90,7 @@ def test_judged_environments_are_looked_up_in_the_registry_that_is_given(registr
 
 
 def test_the_rate_of_a_member_is_set_by_its_name(registry):
-    sampled = scoring_environments(["odd:r*"], registry)
+    sampled = sampled_environments(Settings(environments=("odd:r*",)), registry=registry)
     rates = rates_of(Settings(rates={"odd:right": 7.0}), sampled)
     assert (rates["odd:right"], rates["odd:raises"]) == (7.0, 10.0)
 

@@ -11,7 +11,7 @@ from headgate.jobqueue import Happening, JobState
 from headgate.jobqueue.wire import EntryOut, FinishedOut, HistoryOut, JobOut, ResultsOut
 from headgate.jobqueue.wire_servers import LaneOut, StatisticsOut
 from headgate.storage import History, RecentSample, SampleStore, StoredBatch
-from headgate.storage.query import Scan
+from headgate.storage.frames import Scan
 
 BEGAN = 1_767_225_600.0
 

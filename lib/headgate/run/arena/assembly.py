@@ -27,10 +27,10 @@ from headgate.run.arena.records import (
     of_stage,
     stage_of,
 )
-from headgate.run.assembly import Watch, roster_of, run_source
+from headgate.run.assembly import Watch, run_source
 from headgate.run.judging import Judging, judge_of, rubric_for
 from headgate.run.status import RunResult
-from headgate.sampling import RosterSource, StaticRoster
+from headgate.sampling import RosterSource, StaticRoster, roster_source
 from headgate.storage import SampleStore, sample_store
 from headgate.telemetry import safe_text
 
@@ -137,7 +137,7 @@ async def run_arena(
         else:
             stage = stage_of(judge.request_name, label)
         if request.instances is not None and request.comparisons != 0:
-            source = roster if roster is not None else roster_of(settings)
+            source = roster if roster is not None else roster_source(settings.roster)
             await answered(settings, request.models, request.instances, judge, source, samples, **given)
         answers = await stored_answers(samples, environments=settings.environments, models=request.models)
         pairings = [p for p in possible(answers) if request.instances is None or p.index < request.instances]

@@ -5,18 +5,32 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headgate.config import Settings, value_for
-from headgate.core import DAY_S, NO_SPENDING, ChatReply, Clock, Model, ModelBudget, Prices, Sample, Spending, utc_text
-from headgate.core.errors import InvalidRosterError
+from headgate.core import (
+    CLOCK_TOLERANCE_S,
+    DAY_S,
+    NO_SPENDING,
+    ChatReply,
+    Clock,
+    Model,
+    Prices,
+    Sample,
+    Spending,
+    utc_text,
+)
 from headgate.core.events import DailyBudgetFreed, DailyBudgetSpent, Emit, PriceMissing, UsageMissing
 from headgate.core.status import BudgetStatus
 from headgate.run.budgets.account import Account, BudgetStop
-from headgate.run.budgets.past import PastSpending, beyond
+from headgate.run.budgets.past import PastSpending, beyond, by_minute
+from headgate.run.budgets.plan import refuse_unpriced, with_settings
 from headgate.run.budgets.sharing import SharedBudgets
 from headgate.sampling.budgets import BUCKET_S, Exhausted, SampleLimits, reply_chars
 from headgate.storage import JournalThread, SpendingAnswer
+
+if TYPE_CHECKING:
+    from headgate.run.plan import RunStore
 
 _UNITS: Final = {"daily_tokens": "tokens", "daily_requests": "requests", "daily_cost": "of cost"}
 
@@ -413,33 +427,23 @@ class Budgets:
             self.changed(account.alias, None)
 
 
-def with_settings(budget: ModelBudget, settings: Settings) -> ModelBudget:
-    """Return the budget of a model with the settings' daily limits where it has none of its own."""
-    return replace(
-        budget,
-        daily_tokens=settings.daily_tokens if budget.daily_tokens is None else budget.daily_tokens,
-        daily_requests=settings.daily_requests if budget.daily_requests is None else budget.daily_requests,
-        daily_cost=settings.daily_cost if budget.daily_cost is None else budget.daily_cost,
-    )
+async def restored_budgets(budgets: Budgets, journal: JournalThread, store: RunStore, now: float) -> None:
+    """Have budgets of 24 h know what was spent before this process, and what others spend beside it from now on.
 
-
-def refuse_unpriced(models: Iterable[Model], settings: Settings, prices: Prices) -> None:
-    """Refuse a budget in money of a model whose cost nobody knows.
+    Without such budgets nothing of the store is read.
 
     Raises:
-        InvalidRosterError: naming every such model.
+        StoreError: if the store cannot be read: without it nobody knows what is left of a day.
     """
-    found = {
-        model.key: budget.daily_cost
-        for model in models
-        if (budget := with_settings(model.budget, settings)).daily_cost is not None
-        and prices.of(model) is None
-        and (model.budget.daily_cost is not None or prices.lacks(model))
-    }
-    if found:
-        listed = ", ".join(f"{key} (got {cost:g} and no price)" for key, cost in found.items())
-        in_table = f"add it to {prices.told}" if prices.told else "name a table of prices (setting prices)"
-        raise InvalidRosterError(
-            f"daily_cost needs the price of a model: {listed}",
-            next_step=f"Give the model price_in and price_out, or {in_table}, or leave daily_cost out.",
-        )
+    if budgets.is_daily:
+        # What a clock ahead of this one has dated would count as spent now, at every start until that time has come.
+        since, until = now - DAY_S, now + CLOCK_TOLERANCE_S
+        stored = [row for row in await store.spent(since) if row[2] <= until]
+        spooled = await journal.write(journal.journal.spooled)
+        waiting = [
+            (s.task_id, s.model, s.finished_at, s.prompt_tokens, s.completion_tokens, s.attempts, s.cost_micro)
+            for s in spooled
+            if since <= s.finished_at <= until
+        ]
+        budgets.remember(by_minute([*stored, *waiting]))
+    await budgets.share(journal)

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from headgate.admission import request_key
 from headgate.config import Settings, value_for
-from headgate.core import CLOCK_TOLERANCE_S, DAY_S, NO_SPENDING, Model, ModelBudget, Prices
+from headgate.core import DAY_S, NO_SPENDING, Model, ModelBudget, Prices
+from headgate.core.errors import InvalidRosterError
 from headgate.core.rates import NO_RATES, RateLimits
-from headgate.run.budgets.keeper import Budgets, with_settings
-from headgate.run.budgets.past import by_minute
 from headgate.sampling import CapacityLimit
-from headgate.storage import JournalThread
-
-if TYPE_CHECKING:
-    from headgate.run.plan import RunStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,23 +168,33 @@ def rate_plan(
     return BudgetPlan(tuple(found), tuple(unknown))
 
 
-async def restored_budgets(budgets: Budgets, journal: JournalThread, store: RunStore, now: float) -> None:
-    """Have budgets of 24 h know what was spent before this process, and what others spend beside it from now on.
+def with_settings(budget: ModelBudget, settings: Settings) -> ModelBudget:
+    """Return the budget of a model with the settings' daily limits where it has none of its own."""
+    return replace(
+        budget,
+        daily_tokens=settings.daily_tokens if budget.daily_tokens is None else budget.daily_tokens,
+        daily_requests=settings.daily_requests if budget.daily_requests is None else budget.daily_requests,
+        daily_cost=settings.daily_cost if budget.daily_cost is None else budget.daily_cost,
+    )
 
-    Without such budgets nothing of the store is read.
+
+def refuse_unpriced(models: Iterable[Model], settings: Settings, prices: Prices) -> None:
+    """Refuse a budget in money of a model whose cost nobody knows.
 
     Raises:
-        StoreError: if the store cannot be read: without it nobody knows what is left of a day.
+        InvalidRosterError: naming every such model.
     """
-    if budgets.is_daily:
-        # What a clock ahead of this one has dated would count as spent now, at every start until that time has come.
-        since, until = now - DAY_S, now + CLOCK_TOLERANCE_S
-        stored = [row for row in await store.spent(since) if row[2] <= until]
-        spooled = await journal.write(journal.journal.spooled)
-        waiting = [
-            (s.task_id, s.model, s.finished_at, s.prompt_tokens, s.completion_tokens, s.attempts, s.cost_micro)
-            for s in spooled
-            if since <= s.finished_at <= until
-        ]
-        budgets.remember(by_minute([*stored, *waiting]))
-    await budgets.share(journal)
+    found = {
+        model.key: budget.daily_cost
+        for model in models
+        if (budget := with_settings(model.budget, settings)).daily_cost is not None
+        and prices.of(model) is None
+        and (model.budget.daily_cost is not None or prices.lacks(model))
+    }
+    if found:
+        listed = ", ".join(f"{key} (got {cost:g} and no price)" for key, cost in found.items())
+        in_table = f"add it to {prices.told}" if prices.told else "name a table of prices (setting prices)"
+        raise InvalidRosterError(
+            f"daily_cost needs the price of a model: {listed}",
+            next_step=f"Give the model price_in and price_out, or {in_table}, or leave daily_cost out.",
+        )

@@ -12,7 +12,7 @@ import polars as pl
 
 from headgate.core import DAY_S, errors
 from headgate.storage.exchange.formats import conversation_without_keys, without_keys
-from headgate.storage.query import Scan
+from headgate.storage.frames import Scan
 from headgate.storage.selection import Chosen
 from headgate.storage.store import SampleStore
 
