@@ -38,7 +38,7 @@ class Named(Authority):
 
     def __init__(self) -> None: ...
 
-    async def identify_async(self, text: str | None, now: float) -> Verdict:
+    async def identify(self, text: str | None, now: float) -> Verdict:
         words = (text or "").split("+")
         if not set(words) <= {*Scope, "team"}:
             return Refused(Refusal.UNKNOWN)

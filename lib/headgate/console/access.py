@@ -119,7 +119,7 @@ class Access:
             return Viewer("console token", _EVERYTHING, form_key, has_session)
         refused = "the token is not known"
         if self._authority is not None:
-            match await self._authority.identify_async(text, time.time()):
+            match await self._authority.identify(text, time.time()):
                 case Caller(teams=None) as caller if caller.has(Scope.READ):
                     return Viewer(caller.name, caller.scopes, form_key, has_session)
                 case Refused() as verdict:

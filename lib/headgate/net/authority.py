@@ -220,7 +220,7 @@ class Authority:
         """Why the latest reading failed, for the operator; empty when it did not."""
         return self._trouble
 
-    async def identify_async(self, text: str | None, now: float) -> Verdict:
+    async def identify(self, text: str | None, now: float) -> Verdict:
         """Return who `text` is the token of; the store is read in a thread, and only where it must be.
 
         Args:

@@ -145,7 +145,7 @@ class Guard:
         given = token_of(headers.get("authorization")) or ""
         if self._expected is not None and compare_digest(given.encode(), self._expected):
             return _MONITOR_TOKEN
-        caller = await self._authority.identify_async(given, time.time()) if self._authority is not None else None
+        caller = await self._authority.identify(given, time.time()) if self._authority is not None else None
         if not isinstance(caller, Caller):
             raise errors.UnauthorizedError("the request carries no valid token")
         needed = Scope.READ if method in {"GET", "HEAD"} else Scope.STEER

@@ -24,7 +24,7 @@ class StillClock:
 
 def identified(authority: Authority, text: str | None, now: float) -> Verdict:
     """Return who a token is of, as the servers ask for it."""
-    return asyncio.run(authority.identify_async(text, now))
+    return asyncio.run(authority.identify(text, now))
 
 
 @pytest.fixture

@@ -298,14 +298,14 @@ async def test_the_event_loop_never_reads_the_store_itself(clock: StillClock) ->
     store = CountedTokens()
     text = _created(store)
     authority = Authority(store, monotonic=clock)
-    assert isinstance(await authority.identify_async(text, NOW), Caller)
+    assert isinstance(await authority.identify(text, NOW), Caller)
     clock.now += REVOCATION_BOUND_S + 1
-    assert isinstance(await authority.identify_async(text, NOW), Caller)
+    assert isinstance(await authority.identify(text, NOW), Caller)
     clock.now += 1
-    assert _reason(await authority.identify_async(text[:-3] + "AAA", NOW)) is Refusal.UNKNOWN
+    assert _reason(await authority.identify(text[:-3] + "AAA", NOW)) is Refusal.UNKNOWN
     assert store.readings == 3
     assert threading.get_ident() not in store.readers
-    assert isinstance(await authority.identify_async(text, NOW), Caller)
+    assert isinstance(await authority.identify(text, NOW), Caller)
     assert store.readings == 3
 
 
@@ -324,7 +324,7 @@ async def test_tokens_are_read_while_every_thread_of_the_loop_is_busy() -> None:
         busy = asyncio.create_task(asyncio.to_thread(go_on.wait))
         await asyncio.sleep(0)
         try:
-            verdict = await asyncio.wait_for(Authority(store).identify_async(text, NOW), 30)
+            verdict = await asyncio.wait_for(Authority(store).identify(text, NOW), 30)
         finally:
             go_on.set()
         await busy

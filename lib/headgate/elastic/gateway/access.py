@@ -96,7 +96,7 @@ class Callers:
         if given is not None and (known := self._callers.get(_digest(given))) is not None:
             return known
         if self._kept is not None:
-            match await self._kept.identify_async(given, time.time()):
+            match await self._kept.identify(given, time.time()):
                 case Refused(Refusal.UNAVAILABLE) as refused:
                     raise TokenStoreError(refused.message, next_step=refused.next_step)
                 case authority.Caller() as known_there:

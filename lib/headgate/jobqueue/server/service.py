@@ -117,7 +117,7 @@ class Service:
             MisdirectedError: without tokens, it is for another server's name.
             CrossSiteError: a web page made a browser send it, or may have.
         """
-        verdict = await self.authority.identify_async(_token(request), self.clock.wall())
+        verdict = await self.authority.identify(_token(request), self.clock.wall())
         if isinstance(verdict, Refused):
             self.metrics.refused(verdict.reason.value)
             return verdict
