@@ -11,13 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 from urllib.parse import quote
-
-from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
 
 from headgate.core import errors
 from headgate.durable.files import flush_folder, linked
+
+if TYPE_CHECKING:
+    from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
 
 SAMPLES: Final = "samples/"
 MANIFESTS: Final = "manifests/"
