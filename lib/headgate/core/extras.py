@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import cache
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
 import lazy_loader  # type: ignore[import-untyped]
@@ -48,8 +48,8 @@ def installed(group: str) -> tuple[EntryPoint, ...]:
 
 
 @cache
-def _registered(_: tuple[str, ...]) -> EntryPoints:
-    """Return all that packages on a path register: to look for one group takes as long."""
+def _registered(_: tuple[str, ...]) -> Any:
+    """Return the entry points of a path; to look for one group takes as long, and until 3.12 their type is another."""
     return entry_points()
 
 
