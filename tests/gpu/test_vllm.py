@@ -192,6 +192,27 @@ async def test_the_next_checkpoint_is_loaded_in_place_and_sleeps_and_wakes_as_if
         assert await answer_of(fresh) == of_second
 
 
+@asked_in_turn
+async def test_models_that_take_turns_sleep_beside_each_other_and_wake(machine: Machine, checkpoints: Path) -> None:
+    async with AsyncExitStack() as exits:
+        pools, said = [], {}
+        for weights in CHECKPOINTS[:2]:
+            launch = launch_of(checkpoints / weights, **{"gpu-memory-utilization": 0.5})
+            pools.append(await exits.enter_async_context(machine.engines(weights, Serving(launch), CONFIG)))
+        for turn in range(3):
+            for pool in pools:
+                engine = pool.engines[0]
+                assert isinstance(engine, LocalEngine)
+                lease = await pool.leases.take(engine.name, lambda within_s: None)
+                await timed(f"turn {turn} of {engine.name}", engine.wake())
+                found = (engine._process.address, await answer_of(engine, request_id=f"{engine.name}-{turn}"))
+                assert said.setdefault(engine.name, found) == found, "it was woken, not started again"
+                await engine.sleep()
+                await lease.give_back()
+        for pool in pools:
+            await pool.engines[0].close()
+
+
 def test_checkpoints_of_a_training_become_a_curve_by_one_engine(checkpoints: Path, tmp_path: Path) -> None:
     run = [sys.executable, "-m", "headgate.cli", "follow", str(checkpoints), "--name", "policy", "--once", "--json"]
     run += ["--engine", "vllm", "--gpus", "1", "--instances", "12", "--environment", "affine:sat"]

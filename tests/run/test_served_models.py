@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
@@ -27,6 +28,7 @@ from headgate.run.status import RunResult
 from headgate.sampling import Roster, RosterSource, StaticRoster
 from headgate.storage import open_store
 from headgate.telemetry import MonitorClient, Recorded
+from tests.elastic.engines import simulated_program
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -269,6 +271,29 @@ async def test_engines_sleep_when_nothing_is_due_wake_when_something_is_and_end_
         await until(lambda: state(engines, model) == "awake")
         engines.leave(model.key)
         assert engines.status(model.key) is None
+
+
+@pytest.mark.slow
+async def test_models_that_take_turns_on_a_gpu_are_each_started_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = f'echo started >>{tmp_path}/starts; exec {sys.executable} {simulated_program.__file__} "$@"'
+    (tmp_path / "vllm").write_text(f"#!/bin/sh\n{program}\n")
+    (tmp_path / "vllm").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    names = ("first", "second", "third")
+    launches = [Launch("vllm", str(tmp_path), name, gpus=1, slots=2) for name in names]
+    models = [Model(one.name, serve=Serving(one, idle_s=0.3), options=(("max_tokens", 2),)) for one in launches]
+    due = dict.fromkeys((model.key for model in models), 0)
+    async with served(*models, due=due, gpus=["0"]) as engines:
+        for _ in range(3):
+            for model in models:
+                due |= {one.key: int(one is model) for one in models}
+                engines.look(model.key)
+                await until(lambda model=model: engines.is_ready(model.key))
+                assert (await engines.chat(model, ASKED)).text
+                assert [state(engines, one) for one in models if state(engines, one) == "awake"] == ["awake"]
+    assert (tmp_path / "starts").read_text() == "started\n" * 3
 
 
 async def test_why_names_what_an_engine_waits_for() -> None:

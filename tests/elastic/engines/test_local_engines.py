@@ -6,9 +6,10 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from headgate.core import Launch, Serving
 from headgate.elastic.engines import LocalEngine, Outgoing
 from headgate.elastic.errors import EngineError, InvalidElasticError
 from headgate.elastic.service import Machine
+from headgate.elastic.service import machine as service_machine
 from headgate.elastic.settings import ElasticConfig
 from tests.elastic.engines import simulated_program
 
@@ -65,7 +67,7 @@ async def answer_of(engine: LocalEngine) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["vllm", "sglang"])
-async def test_an_engine_sleeps_in_its_process_by_its_own_api_until_another_needs_the_gpu(
+async def test_an_engine_sleeps_in_its_process_by_its_own_api_also_while_another_has_the_gpu(
     program: str, programs: Path
 ) -> None:
     machine = Machine(gpus=["3"])
@@ -85,8 +87,129 @@ async def test_an_engine_sleeps_in_its_process_by_its_own_api_until_another_need
         machine.give_back(engine.name)
         await machine.take("other", 1, 1.0, unasked)
         assert machine.of("other") == ("3",)
+        assert await machine.wakes("other") == 1
+        machine.give_back("other")
+        await machine.take(engine.name, 1, 1.0, unasked)
+        await engine.wake()
+        assert engine._process.address == process, "it slept on beside the other"
+        await engine.sleep()
+        machine.give_back(engine.name)
+        await machine.take("other", 1, 1.0, unasked)
         await machine.clear("other")
         assert not engine._process.is_up
+        assert await machine.wakes("other") == 0
+
+
+@asynccontextmanager
+async def asleep(machine: Machine, weights: Path, *names: str) -> AsyncIterator[list[LocalEngine]]:
+    """Give engines that had the GPU one after the other, and sleep, or have ended."""
+    async with AsyncExitStack() as exits:
+        engines = []
+        for name in names:
+            engine = await exits.enter_async_context(
+                engine_on(machine, name, Launch("vllm", str(weights), "policy", gpus=1, slots=2))
+            )
+            await engine.wake()
+            await engine.sleep()
+            machine.give_back(engine.name)
+            engines.append(engine)
+        yield engines
+
+
+def is_up(engines: Sequence[LocalEngine]) -> list[bool]:
+    return [engine._process.is_up for engine in engines]
+
+
+@pytest.mark.slow
+async def test_one_that_does_not_start_beside_sleepers_starts_alone_and_no_more_than_fit_sleep_from_then_on(
+    programs: Path,
+) -> None:
+    count, place = programs / "count", programs / "vllm"
+    place.write_text(
+        "#!/bin/sh\n"
+        f"up=0; for each in {programs}/pid-*; do kill -0 ${{each##*-}} 2>/dev/null && up=$((up + 1)); done\n"
+        f"[ $up -le 1 ] || {{ echo 'too little memory is free' >&2; exit 1; }}\n"
+        f'touch {programs}/pid-$$; echo >>{count}; exec {sys.executable} {PROGRAM} "$@"\n'
+    )
+    machine = Machine(gpus=["3"])
+    async with asleep(machine, programs, "first", "second", "third") as engines:
+        assert is_up(engines) == [False, False, True], "the third did not start beside two"
+        await machine.take("first-1", 1, 1.0, unasked)
+        await engines[0].wake()
+        await engines[0].sleep()
+        machine.give_back("first-1")
+        assert is_up(engines) == [True, False, True]
+        await machine.take("second-1", 1, 1.0, unasked)
+        await engines[1].wake()
+        assert is_up(engines) == [False, True, True], "the turn of the one that slept last comes last"
+        assert len(count.read_text()) == 5, "nothing was tried that cannot be any more"
+
+
+@pytest.mark.slow
+async def test_one_that_cannot_start_at_all_costs_sleepers_their_place_once(programs: Path) -> None:
+    machine = Machine(gpus=["3"])
+    broken = programs / "broken"
+    broken.mkdir()
+    async with asleep(machine, programs, "first") as engines:
+        (programs / "vllm").write_text("#!/bin/sh\nexit 1\n")
+        launch = Launch("vllm", str(broken), "policy", gpus=1, slots=2)
+        async with engine_on(machine, "broken", launch) as engine:
+            with pytest.raises(EngineError, match="vllm has ended"):
+                await engine.wake()
+            assert is_up(engines) == [False]
+        (programs / "vllm").write_text(f'#!/bin/sh\nexec {sys.executable} {PROGRAM} "$@"\n')
+        await machine.take("first-1", 1, 1.0, unasked)
+        await engines[0].wake()
+        await engines[0].sleep()
+        machine.give_back("first-1")
+        (programs / "vllm").write_text("#!/bin/sh\nexit 1\n")
+        await machine.take("broken-1", 1, 1.0, unasked)
+        with pytest.raises(EngineError, match="vllm has ended"):
+            await engine.wake()
+        assert is_up(engines) == [True]
+
+
+@pytest.mark.slow
+async def test_where_memory_is_short_the_one_that_slept_last_ends_for_the_next_and_none_sleeps_without(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights, memory = programs / "weights", programs / "cgroup"
+    weights.mkdir()
+    with (weights / "model.safetensors").open("wb") as file:
+        file.truncate(2 * 10**9)
+    memory.mkdir()
+    ended: list[str] = []
+
+    def told(most_gb: float) -> None:
+        (memory / "memory.max").write_text(f"{round(most_gb * 10**9)}\n")
+        (memory / "memory.current").write_text(f"{10**9}\n")
+        (memory / "memory.stat").write_text(f"anon 1\nactive_file {5 * 10**8}\ninactive_file {5 * 10**8}\n")
+
+    monkeypatch.setattr(service_machine, "_CGROUP", memory)
+    machine = Machine(gpus=["3"])
+    told(3)
+    async with asleep(machine, weights, "first", "second") as engines:
+        assert is_up(engines) == [True, True]
+
+        async def end(engine: LocalEngine) -> None:
+            ended.append(engine.name)
+            await engine._end()
+            told(3)
+
+        for engine in engines:
+            machine.sleeps(engine.name, ("3",), partial(end, engine))
+        told(2)
+        async with engine_on(machine, "third", Launch("vllm", str(weights), "policy", gpus=1, slots=2)) as third:
+            await third.wake()
+            await third.sleep()
+            assert ended == ["second-1"]
+            assert is_up([*engines, third]) == [True, False, True]
+            await third.wake()
+            monkeypatch.setattr(machine, "_sleepers", {})
+            told(2)
+            await third.sleep()
+            assert not third._process.is_up
+            assert (await third.load()).is_asleep
 
 
 # That each program sleeps and wakes by its own API is held above.

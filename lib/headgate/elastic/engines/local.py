@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -17,7 +18,7 @@ from headgate.elastic.engines.process import EngineProcess
 from headgate.elastic.engines.records import ReleasedTags
 from headgate.elastic.engines.sglang import SGLangEngine
 from headgate.elastic.engines.vllm import VLLMEngine
-from headgate.elastic.engines.weights import weights_here
+from headgate.elastic.engines.weights import size_of, weights_here
 from headgate.elastic.errors import EngineError, sentence
 from headgate.elastic.settings import ElasticConfig
 from headgate.elastic.worker import EngineLoad
@@ -34,7 +35,7 @@ _DEVELOPMENT: Final = {"VLLM_SERVER_DEV_MODE": "1"}
 
 
 class Devices(Protocol):
-    """Tells which GPUs an engine was given, and clears them of engines that only sleep there.
+    """Tells which GPUs an engine was given, and which engines may sleep on them meanwhile.
 
     Attributes:
         keeps_engines: one whose pool ends sleeps on, for the next pool.
@@ -45,18 +46,35 @@ class Devices(Protocol):
     def of(self, worker_id: str) -> Sequence[str]:
         """Return the GPUs that a worker holds."""
 
+    async def wakes(self, worker_id: str) -> int:
+        """Take note that a worker wakes on what it holds; return how many others sleep there."""
+
     async def clear(self, worker_id: str) -> None:
         """End the sleeping engines of others on what a worker holds."""
 
+    def fits_beside(self, others: int) -> None:
+        """Have no more than so many sleep where another wakes: with more one did not start."""
+
+    async def make_room(self, weights_bytes: int) -> None:
+        """End sleeping engines until the machine has memory for the weights of one that goes to sleep.
+
+        Raises:
+            EngineError: it has none although nothing sleeps any more.
+        """
+
     def sleeps(self, worker_id: str, devices: Sequence[str], end: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Take note of an engine that sleeps on GPUs which it does not hold, and of how it is ended."""
+
+    def has_ended(self, worker_id: str) -> None:
+        """Take note that a worker no longer sleeps anywhere."""
 
 
 class LocalEngine:
     """An engine of this machine. Implements `Engine`; owned by a pool, and ended with it.
 
     vLLM and SGLang keep their process while they sleep, with their weights in the machine's memory, and wake within
-    seconds; it is ended when another engine needs the GPU. All others are ended to sleep, and started to wake.
+    seconds, also after others had the GPU; it is ended where memory is short. All others are ended to sleep, and
+    started to wake.
 
     One that is kept when its pool ends can serve the next one, whose weights it loads in place.
     """
@@ -77,6 +95,7 @@ class LocalEngine:
         self._loaded = ""
         self._running = 0
         self._is_asleep = True
+        self._fails_alone = False
 
     @property
     def name(self) -> str:
@@ -106,6 +125,7 @@ class LocalEngine:
         self._is_asleep = True
         if self._api is not None and self._keeps_process and self._process.is_up:
             try:
+                await self._devices.make_room(await asyncio.to_thread(size_of, self._process.weights))
                 await self._api.sleep()
             except EngineError as error:
                 _log.warning("%s is ended, since it does not sleep: %s", self._name, sentence(error))
@@ -116,13 +136,26 @@ class LocalEngine:
 
     async def wake(self) -> None:
         """Start it, or wake its process, and return once it answers."""
-        held = self._devices.of(self._name)
-        await self._devices.clear(self._name)
+        held, others = self._devices.of(self._name), await self._devices.wakes(self._name)
+        try:
+            await self._awaken(held)
+        except EngineError as error:
+            if error.is_final or not others or self._fails_alone:
+                raise
+            _log.warning("%s starts again without those that sleep on its GPU: %s", self._name, sentence(error))
+            await self._devices.clear(self._name)
+            self._fails_alone = True
+            await self._awaken(held)
+            self._devices.fits_beside(others - 1)
+        self._is_asleep = self._fails_alone = False
+
+    async def _awaken(self, held: Sequence[str]) -> None:
         if self._api is not None and self._process.is_up and list(held) == list(self._on):
             try:
                 await self._api.wake()
                 if self._loaded != self._launch.weights:
-                    await self._api.load_weights(await weights_here(self._launch.weights))
+                    self._process.weights = await weights_here(self._launch.weights)
+                    await self._api.load_weights(self._process.weights)
                     self._loaded = self._launch.weights
             except BaseException:
                 await self._end()  # half awake it would be of no use
@@ -130,7 +163,6 @@ class LocalEngine:
         else:
             await self._end()
             await self._start(held)
-        self._is_asleep = False
 
     async def abort(self, request_id: str) -> None:
         """Have it let go of a request; engines without a call for it see its connection close."""
@@ -191,6 +223,7 @@ class LocalEngine:
             self._api = SGLangEngine(http, self._config, released, slots=self._launch.slots)
 
     async def _end(self) -> None:
+        self._devices.has_ended(self._name)
         http, self._http, self._api = self._http, None, None
         if http is not None:
             await http.close()

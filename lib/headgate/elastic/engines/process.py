@@ -72,6 +72,8 @@ class EngineProcess:
         """Where it listens, on loopback; empty before it was started."""
         self.folder = ""
         """Where it runs, until it ends; empty before it was started."""
+        self.weights = ""
+        """Where the weights that it was given last lie on this node; empty before it was started."""
 
     async def wake(self, environ: Mapping[str, str] | None = None) -> None:
         """Start the engine, and return once it answers; nothing where it runs.
@@ -86,7 +88,8 @@ class EngineProcess:
             return
         await self.sleep()
         launch = self.launch
-        launch = replace(launch, weights=await weights_here(launch.weights))
+        self.weights = await weights_here(launch.weights)
+        launch = replace(launch, weights=self.weights)
         port = free_port()
         command = command_line(launch, port)
         if shutil.which(command[0]) is None:

@@ -38,6 +38,13 @@ async def weights_here(weights: str) -> str:
     return await asyncio.to_thread(_here, weights)
 
 
+def size_of(weights: str | Path) -> int:
+    """Return the bytes of weights on this node; 0 of a name that the engine itself looks up."""
+    path = Path(weights)
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
 def _here(weights: str) -> str:
     if weights.startswith("/") and not Path(weights).exists():
         said = f"the weights {weights} are not on this node: put them there, or correct `weights`"
@@ -96,7 +103,7 @@ def _make_room(folder: Path, wanted_bytes: int) -> None:
     """
     limit = float(os.environ.get(ROOM_VARIABLE) or _USUAL_GB) * 1e9
     copies = sorted((each for each in folder.iterdir() if each.is_dir()), key=lambda each: each.stat().st_mtime)
-    sizes = {each: sum(file.stat().st_size for file in each.rglob("*") if file.is_file()) for each in copies}
+    sizes = {each: size_of(each) for each in copies}
     room = min(limit - sum(sizes.values()), shutil.disk_usage(folder).free)
     for each, size in sizes.items():
         if room >= wanted_bytes or each.stat().st_mtime > time.time() - _KEPT_S:

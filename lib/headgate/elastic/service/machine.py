@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -14,9 +15,11 @@ from typing import Any, Final
 from headgate.core import Launch, Serving
 from headgate.core.errors import some_of
 from headgate.elastic.engines import Engine, LocalEngine
-from headgate.elastic.errors import InvalidElasticError
+from headgate.elastic.errors import EngineError, InvalidElasticError
 from headgate.elastic.service.supervisor import OnLost, WorkerLease, WorkerLeases
 from headgate.elastic.settings import ElasticConfig
+
+_CGROUP: Final = Path("/sys/fs/cgroup")
 
 LEAVE_S: Final = 30.0
 """An engine whose GPU another one of higher priority needs has so long for the requests that it answers."""
@@ -70,7 +73,10 @@ class Machine:
     One that keeps engines lets those of a pool that ends sleep on, for the next pool that starts the same program: of
     one checkpoint after the other only the weights are loaded. `close` ends them.
 
-    Invariant: a GPU is held by one engine at most; what merely sleeps on it is ended before another one starts there.
+    Engines that sleep in their process stay on their GPU while others have it, as long as the machine has memory for
+    their weights: models that take turns are woken within a second, where a start takes one or several minutes.
+
+    Invariant: a GPU is held by one engine at most, and only that one is awake there.
     """
 
     def __init__(
@@ -84,6 +90,8 @@ class Machine:
         self._held: dict[str, _Stay] = {}
         self._line: list[_Stay] = []
         self._sleepers: dict[str, _Sleeper] = {}
+        """By worker, in the order in which they went to sleep."""
+        self._most_asleep = sys.maxsize
         self._orders = itertools.count()
 
     @asynccontextmanager
@@ -128,12 +136,37 @@ class Machine:
         """See `Devices`."""
         return self._held[worker_id].devices if worker_id in self._held else ()
 
+    async def wakes(self, worker_id: str) -> int:
+        """See `Devices`."""
+        self._sleepers.pop(worker_id, None)
+        while len(others := self._asleep_with(worker_id)) > self._most_asleep:
+            await self._sleepers.pop(others[-1]).end()
+        return len(others)
+
     async def clear(self, worker_id: str) -> None:
         """See `Devices`."""
-        mine = set(self.of(worker_id))
-        self._sleepers.pop(worker_id, None)
-        for other in [name for name, each in self._sleepers.items() if mine.intersection(each.devices)]:
+        for other in self._asleep_with(worker_id):
             await self._sleepers.pop(other).end()
+
+    def fits_beside(self, others: int) -> None:
+        """See `Devices`."""
+        self._most_asleep = min(self._most_asleep, others)
+
+    async def make_room(self, weights_bytes: int) -> None:
+        """See `Devices`."""
+        while not _has_room(weights_bytes):
+            if not self._sleepers:
+                raise EngineError(f"the machine has no memory left for {weights_bytes / 1e9:.1f} GB of weights")
+            # Models take turns: the turn of the one that had its last comes last.
+            await self._sleepers.popitem()[1].end()
+
+    def has_ended(self, worker_id: str) -> None:
+        """See `Devices`."""
+        self._sleepers.pop(worker_id, None)
+
+    def _asleep_with(self, worker_id: str) -> list[str]:
+        mine = set(self.of(worker_id))
+        return [name for name, each in self._sleepers.items() if mine.intersection(each.devices)]
 
     def sleeps(self, worker_id: str, devices: Sequence[str], end: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """See `Devices`."""
@@ -234,6 +267,19 @@ class _Held:
     async def give_back(self) -> None:
         """See `WorkerLease`."""
         self._machine.give_back(self._worker_id)
+
+
+def _has_room(wanted_bytes: int) -> bool:
+    """Return whether the machine, and the container, have memory for so much and for a tenth of all beside it."""
+    rooms = []
+    with suppress(OSError, KeyError):  # elsewhere than on Linux nobody tells
+        told = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        rooms.append([int(told[name].split()[0]) * 1024 for name in ("MemAvailable", "MemTotal")])
+    with suppress(OSError, KeyError, ValueError):  # without a limit it says `max`
+        most, taken = (int((_CGROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
+        parts = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
+        rooms.append([most - taken + int(parts["active_file"]) + int(parts["inactive_file"]), most])
+    return all(left - wanted_bytes >= total / 10 for left, total in rooms)
 
 
 def gpus_here() -> list[str]:
