@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -213,7 +214,7 @@ class _Scenarios:
         done = 0
         for number, name in enumerate(names):
             await self._progress.show(number / len(names), f"{name}, {number + 1} of {len(names)}")
-            status, said = await self._shown(name)
+            status, said = await in_phase(f"bench {name}", partial(self._one, name))
             if status is None:
                 break
             done += 1
@@ -226,10 +227,6 @@ class _Scenarios:
         outcome = BenchOutcome(artifacts, failed, names[done:])
         await self._progress.show(done / len(names), outcome.sentence())
         return outcome
-
-    async def _shown(self, name: str) -> tuple[int | None, str]:
-        """Run a scenario as a task of the run, so that its graph shows how long each took."""
-        return await in_phase(f"bench {name}", lambda: self._one(name))
 
     async def _one(self, name: str) -> tuple[int | None, str]:
         """Run a scenario; return its exit status, None when it was stopped, and the end of what it said."""

@@ -12,12 +12,13 @@ from pydantic import ValidationError
 from headgate.config import Settings
 from headgate.core import Model, SystemClock, sample_task
 from headgate.core.errors import HeadgateError, InvalidRosterError
+from headgate.core.events import unheard
 from headgate.environments import Registry, converse, registry_of
 from headgate.jobqueue.wire import first_flaw
 from headgate.run.endpoints import EndpointChats
 from headgate.run.outside_job import SampleOrder, result_of
 from headgate.run.request_side import RequestSide
-from headgate.run.trials import asking, unheard
+from headgate.run.trials import asking
 from headgate.sampling import roster_source
 
 if TYPE_CHECKING:

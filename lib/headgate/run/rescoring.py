@@ -22,6 +22,7 @@ from headgate.config import Settings
 from headgate.core import Chat, ChatError, ChatReply, ErrorKind, Message, Model, SystemClock, redacted, sample_task
 from headgate.core.audit import process_user, record_change
 from headgate.core.errors import EnvironmentFailedError, HeadgateError, HostLostError
+from headgate.core.events import unheard
 from headgate.environments import (
     Environment,
     EpisodeResult,
@@ -36,7 +37,7 @@ from headgate.run.judgements import reminded
 from headgate.run.judging import EnvironmentVerdicts, judge_of
 from headgate.run.plan import ChatSource
 from headgate.run.selection import lockable_environments
-from headgate.run.trials import asking, unheard
+from headgate.run.trials import asking
 from headgate.storage import Chosen, Journal, JournalThread, Mark, SampleStore, Verb, checked_reason, new_mark
 
 FLUSH_S: Final = 5.0

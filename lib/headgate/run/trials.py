@@ -10,7 +10,7 @@ from typing import Final
 from headgate.config import Settings
 from headgate.core import ChatReply, Clock, Message, SystemClock, sample_task
 from headgate.core.errors import InvalidSettingError
-from headgate.core.events import Event
+from headgate.core.events import unheard
 from headgate.elastic.service import Machine
 from headgate.environments import EnvironmentSpec, EpisodeResult, converse, registry_of
 from headgate.models import ChatClient, ClientSettings
@@ -105,8 +105,3 @@ async def asking(settings: Settings, clock: Clock) -> AsyncIterator[tuple[Reques
     async with ChatClient(sent) as client, engines:
         requests = RequestSide(settings, clock=clock, emit=unheard, engines=engines)
         yield requests, EndpointChats(client, requests, clock=clock)
-
-
-def unheard(event: Event) -> None:
-    """Take an event that nobody asks for."""
-    del event

@@ -15,11 +15,11 @@ from headgate.core.events import (
     BatchStored,
     ClockStepped,
     Emit,
-    Event,
     JournalBlocked,
     JournalRecovered,
     RowsQuarantined,
     StoreFailed,
+    unheard,
 )
 from headgate.storage.batches import StoredBatch
 from headgate.storage.journal import Journal
@@ -33,10 +33,6 @@ _RETRY_S: Final = 2.0
 """A full disk is freed by people, not in milliseconds."""
 
 
-def _unheard(_: Event) -> None:
-    return
-
-
 class JournalThread:
     """Runs calls of a journal in order, on a thread of its own.
 
@@ -48,7 +44,7 @@ class JournalThread:
     """
 
     def __init__(
-        self, journal: Journal, *, inline: bool = False, clock: Clock | None = None, emit: Emit = _unheard
+        self, journal: Journal, *, inline: bool = False, clock: Clock | None = None, emit: Emit = unheard
     ) -> None:
         """Take charge of a journal.
 

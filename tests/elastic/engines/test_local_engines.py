@@ -87,7 +87,7 @@ async def test_an_engine_sleeps_in_its_process_by_its_own_api_also_while_another
         machine.give_back(engine.name)
         await machine.take("other", 1, 1.0, unasked)
         assert machine.of("other") == ("3",)
-        assert await machine.wakes("other") == 1
+        assert await machine.beside("other", 9) == 1
         machine.give_back("other")
         await machine.take(engine.name, 1, 1.0, unasked)
         await engine.wake()
@@ -95,9 +95,8 @@ async def test_an_engine_sleeps_in_its_process_by_its_own_api_also_while_another
         await engine.sleep()
         machine.give_back(engine.name)
         await machine.take("other", 1, 1.0, unasked)
-        await machine.clear("other")
+        assert await machine.beside("other", 0) == 0
         assert not engine._process.is_up
-        assert await machine.wakes("other") == 0
 
 
 @asynccontextmanager

@@ -47,3 +47,7 @@ class Event:
 
 Emit = Callable[[Event], None]
 """How any part tells what happened; never raises, never blocks."""
+
+
+def unheard(_: Event) -> None:
+    """Tell nobody."""

@@ -39,21 +39,17 @@ class Devices(Protocol):
 
     Attributes:
         keeps_engines: one whose pool ends sleeps on, for the next pool.
+        most_asleep: as many may sleep where another wakes; fewer once one did not start beside so many.
     """
 
     keeps_engines: bool
+    most_asleep: int
 
     def of(self, worker_id: str) -> Sequence[str]:
         """Return the GPUs that a worker holds."""
 
-    async def wakes(self, worker_id: str) -> int:
-        """Take note that a worker wakes on what it holds; return how many others sleep there."""
-
-    async def clear(self, worker_id: str) -> None:
-        """End the sleeping engines of others on what a worker holds."""
-
-    def fits_beside(self, others: int) -> None:
-        """Have no more than so many sleep where another wakes: with more one did not start."""
+    async def beside(self, worker_id: str, most: int) -> int:
+        """Return how many others sleep on what a worker holds, once at most so many do: the last to sleep end first."""
 
     async def make_room(self, weights_bytes: int) -> None:
         """End sleeping engines until the machine has memory for the weights of one that goes to sleep.
@@ -66,7 +62,7 @@ class Devices(Protocol):
         """Take note of an engine that sleeps on GPUs which it does not hold, and of how it is ended."""
 
     def has_ended(self, worker_id: str) -> None:
-        """Take note that a worker no longer sleeps anywhere."""
+        """Take note of an engine that sleeps no longer."""
 
 
 class LocalEngine:
@@ -136,17 +132,18 @@ class LocalEngine:
 
     async def wake(self) -> None:
         """Start it, or wake its process, and return once it answers."""
-        held, others = self._devices.of(self._name), await self._devices.wakes(self._name)
+        self._devices.has_ended(self._name)
+        held, others = self._devices.of(self._name), await self._devices.beside(self._name, self._devices.most_asleep)
         try:
             await self._awaken(held)
         except EngineError as error:
             if error.is_final or not others or self._fails_alone:
                 raise
             _log.warning("%s starts again without those that sleep on its GPU: %s", self._name, sentence(error))
-            await self._devices.clear(self._name)
+            await self._devices.beside(self._name, 0)
             self._fails_alone = True
             await self._awaken(held)
-            self._devices.fits_beside(others - 1)
+            self._devices.most_asleep = min(self._devices.most_asleep, others - 1)
         self._is_asleep = self._fails_alone = False
 
     async def _awaken(self, held: Sequence[str]) -> None:

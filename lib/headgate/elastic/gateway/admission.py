@@ -128,7 +128,10 @@ class PoolAdmission:
 
     def requests(self) -> list[RequestStatus]:
         """Return every model that was asked, as metrics take it."""
-        return [self._request(key) for key in self._admission.statuses()]
+        return [
+            replace(key, models=(key.model,), cap=self._limit, limit=min(key.limit, self._limit))
+            for key in self._admission.statuses()
+        ]
 
     def _new_key(self, model: str) -> RequestKey:
         key = self._keys[model] = RequestKey(ProviderModel(self._service.name, model), Domain.CHAT)
@@ -147,6 +150,3 @@ class PoolAdmission:
             f"{self._config.queue_timeout:g} s",
             retry_after_s=self._retry_after_s(self._admission.waiting()),
         )
-
-    def _request(self, key: RequestStatus) -> RequestStatus:
-        return replace(key, models=(key.model,), cap=self._limit, limit=min(key.limit, self._limit))

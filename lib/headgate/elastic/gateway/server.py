@@ -15,7 +15,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from headgate.core import SystemClock
 from headgate.core.errors import HeadgateError
-from headgate.core.events import Emit
+from headgate.core.events import Emit, unheard
 from headgate.elastic.errors import InvalidElasticError
 from headgate.elastic.gateway.access import Callers
 from headgate.elastic.gateway.admission import PoolAdmission
@@ -24,7 +24,7 @@ from headgate.elastic.gateway.control import Control
 from headgate.elastic.gateway.settings import GatewaySettings
 from headgate.elastic.gateway.status import GatewayStatus
 from headgate.elastic.gateway.wire import HttpFailure, json_answer, problem, refusal
-from headgate.elastic.service import ElasticCollector, ElasticService, ignored
+from headgate.elastic.service import ElasticCollector, ElasticService
 from headgate.elastic.settings import ElasticConfig
 from headgate.models import BatchRoutes
 from headgate.net.aiohttp_server import serving
@@ -64,7 +64,7 @@ class Gateway:
         self._settings = settings
         self._callers = callers
         clock = SystemClock()
-        self._admission = PoolAdmission(service, config, settings.weights, clock, emit or ignored)
+        self._admission = PoolAdmission(service, config, settings.weights, clock, emit or unheard)
         self._completions = Completions(
             service,
             self._admission,

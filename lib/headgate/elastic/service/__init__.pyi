@@ -6,7 +6,7 @@ from .supervisor import (
 )
 from .machine import EnginesAtHand as EnginesAtHand, Machine as Machine
 from .metrics import ELASTIC_METRICS as ELASTIC_METRICS, ElasticCollector as ElasticCollector
-from .service import DRAIN_S as DRAIN_S, ElasticService as ElasticService, ignored as ignored
+from .service import DRAIN_S as DRAIN_S, ElasticService as ElasticService
 from .status import (
     BOUNDS_S as BOUNDS_S,
     Counts as Counts,

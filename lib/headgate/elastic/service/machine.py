@@ -84,6 +84,7 @@ class Machine:
     ) -> None:
         """Take the GPUs, by the names that CUDA knows them by, and how many engines may run without one."""
         self.keeps_engines = keeps_engines
+        self.most_asleep = sys.maxsize
         self._kept: list[LocalEngine] = []
         self._gpus = tuple(gpus_here() if gpus is None else gpus)
         self._cores = cores or os.cpu_count() or 1
@@ -91,7 +92,6 @@ class Machine:
         self._line: list[_Stay] = []
         self._sleepers: dict[str, _Sleeper] = {}
         """By worker, in the order in which they went to sleep."""
-        self._most_asleep = sys.maxsize
         self._orders = itertools.count()
 
     @asynccontextmanager
@@ -136,21 +136,14 @@ class Machine:
         """See `Devices`."""
         return self._held[worker_id].devices if worker_id in self._held else ()
 
-    async def wakes(self, worker_id: str) -> int:
+    async def beside(self, worker_id: str, most: int) -> int:
         """See `Devices`."""
-        self._sleepers.pop(worker_id, None)
-        while len(others := self._asleep_with(worker_id)) > self._most_asleep:
-            await self._sleepers.pop(others[-1]).end()
-        return len(others)
-
-    async def clear(self, worker_id: str) -> None:
-        """See `Devices`."""
-        for other in self._asleep_with(worker_id):
-            await self._sleepers.pop(other).end()
-
-    def fits_beside(self, others: int) -> None:
-        """See `Devices`."""
-        self._most_asleep = min(self._most_asleep, others)
+        mine = set(self.of(worker_id))
+        others = [name for name, each in self._sleepers.items() if mine.intersection(each.devices)]
+        for other in others[most:][::-1]:
+            if (sleeper := self._sleepers.pop(other, None)) is not None:
+                await sleeper.end()
+        return len(others[:most])
 
     async def make_room(self, weights_bytes: int) -> None:
         """See `Devices`."""
@@ -163,10 +156,6 @@ class Machine:
     def has_ended(self, worker_id: str) -> None:
         """See `Devices`."""
         self._sleepers.pop(worker_id, None)
-
-    def _asleep_with(self, worker_id: str) -> list[str]:
-        mine = set(self.of(worker_id))
-        return [name for name, each in self._sleepers.items() if mine.intersection(each.devices)]
 
     def sleeps(self, worker_id: str, devices: Sequence[str], end: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """See `Devices`."""

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from headgate.core import Clock, SystemClock, events
-from headgate.core.events import Emit, Event
+from headgate.core.events import Emit, Event, unheard
 from headgate.elastic.demand import Policy
 from headgate.elastic.engines.engine import Engine, EngineAnswer, Outgoing
 from headgate.elastic.engines.records import claim
@@ -85,7 +85,7 @@ class ElasticService:
         self._policy = policy or policy_of(config)
         self._policy_name = config.policy if policy is None else type(policy).__name__
         self._clock = clock or SystemClock()
-        self._emit = emit or ignored
+        self._emit = emit or unheard
         self._counts = ServiceCounts()
         self._opened: _Opened | None = None
         self._is_stopping = False
@@ -287,7 +287,3 @@ class ElasticService:
 
     async def _give_back_leases(self) -> None:
         await asyncio.gather(*(supervisor.give_back() for supervisor in self._at_work.supervisors.values()))
-
-
-def ignored(_: Event) -> None:
-    """Take what nobody listens to."""
