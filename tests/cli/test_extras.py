@@ -96,8 +96,10 @@ async def test_a_worker_with_the_base_alone_does_the_jobs_of_a_queue(tmp_path: P
     ("words", "absent", "extra"),
     [
         (["run", "--roster", "baselines"], {"polars"}, "run"),
-        pytest.param(["plan"], {"numpy"}, "run", marks=pytest.mark.long),  # as `run` is, here and below
-        pytest.param(["query", "select 1"], {"duckdb"}, "run", marks=pytest.mark.long),
+        pytest.param(
+            ["plan", "--roster", "baselines"], {"polars"}, "run", marks=pytest.mark.long
+        ),  # as `run` is, here and below
+        pytest.param(["query", "select 1", "--store", "."], {"duckdb"}, "run", marks=pytest.mark.long),
         (["config", "show"], {"yaml"}, "run"),
         (["jobqueue", "serve"], {"fastapi"}, "jobqueue"),
         (["serve-prefect"], {"prefect"}, "prefect"),

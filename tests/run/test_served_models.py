@@ -16,10 +16,11 @@ from headgate.config import Settings
 from headgate.core import ChatError, ErrorKind, Launch, Message, Model, Serving, SystemClock, events
 from headgate.core.errors import HeadgateError
 from headgate.elastic.service import Machine
-from headgate.environments import EnvironmentSpec, Score
+from headgate.environments import Continue, EnvironmentSpec, Score
 from headgate.models import is_local_model_installed
 from headgate.models.local_model import weights_path
 from headgate.net.listener import free_port
+from headgate.run import served_pool
 from headgate.run.assembly import run_source
 from headgate.run.matrix import MatrixTaskProvider
 from headgate.run.served import ServedModels
@@ -37,11 +38,17 @@ ASKED = (Message("user", "What is six times seven?"),)
 
 
 class Question:
-    """Asks once, and scores that there is an answer."""
+    """Asks once, or more often, and scores that there is an answer."""
 
     opening = ASKED
 
-    async def answer(self, reply: str) -> Score:
+    def __init__(self, rounds: int) -> None:
+        self._rounds = rounds
+
+    async def answer(self, reply: str) -> Continue | Score:
+        self._rounds -= 1
+        if self._rounds:
+            return Continue((Message("user", "And again?"),))
         return Score(1.0, success=True, why=reply)
 
     async def close(self) -> None:
@@ -49,12 +56,15 @@ class Question:
 
 
 class Questions:
-    """An environment of one question."""
+    """An environment of one question, asked so often."""
 
-    spec = EnvironmentSpec(name="test:asks", summary="", licence="", daily_rate=100, data_length=50, max_rounds=1)
+    spec = EnvironmentSpec(name="test:asks", summary="", licence="", daily_rate=100, data_length=50, max_rounds=4)
+
+    def __init__(self, rounds: int = 1) -> None:
+        self._rounds = rounds
 
     async def open(self, index: int, seed: int) -> Question:
-        return Question()
+        return Question(self._rounds)
 
     async def baseline(self, *_: object) -> str:
         return ""
@@ -92,6 +102,7 @@ async def sampled(
     told: Told,
     instances: int = 4,
     settings: Settings | None = None,
+    rounds: int = 1,
     **more: Any,
 ) -> RunResult:
     """Run a matrix to its end."""
@@ -101,7 +112,7 @@ async def sampled(
         return await run_source(
             settings,
             roster=roster,
-            environments={"test:asks": Questions()},
+            environments={"test:asks": Questions(rounds)},
             store=store,
             source=MatrixTaskProvider(["test:asks"], instances),
             judging=None,
@@ -186,6 +197,24 @@ async def test_an_engine_for_which_nothing_is_due_leaves_at_once_where_another_w
         event.reason for event in told.events if isinstance(event, events.WorkerChanged) and event.after == "draining"
     ]
     assert left == ["nothing is due, and others stand in line"] * 2
+
+
+async def test_models_that_always_have_samples_due_take_turns_and_no_sample_is_begun_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served_pool, "TURN_S", 0.5)
+    monkeypatch.setattr(served_pool, "TURN_BY_START", 0.0)
+    (tmp_path / "slow").touch()
+    told = Told()
+    roster = StaticRoster([tiny(name, tmp_path, gpus=1, idle_s=600.0) for name in ("first", "second")])
+    result = await sampled(tmp_path, roster, told, 24, rounds=3, engine_hosts=Machine(gpus=["7"]))
+    assert scores(result) == {"first@main": (24, 0), "second@main": (24, 0)}
+    assert [event for event in told.events if isinstance(event, events.TaskDeferred)] == []
+    changes = [event for event in told.events if isinstance(event, events.WorkerChanged)]
+    awake = [event.pool for event in changes if event.after == "active"]
+    assert awake[:3] in (["first@main", "second@main", "first@main"], ["second@main", "first@main", "second@main"])
+    left = [event.reason for event in changes if event.after == "draining"]
+    assert left[:2] == ["its turn is over, and others stand in line"] * 2
 
 
 async def test_why_and_models_and_metrics_tell_what_the_samples_of_a_model_wait_for(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """A program that serves the OpenAI API on a port: starts at once, answers 42, and does what a test wants of it.
 
-`tiny_engine.py PORT [FOLDER]`: while FOLDER has a file `hold` it answers nothing; with a file `crash` it ends when
-it is asked. It writes the GPUs that it was given into FOLDER/gpus.
+`tiny_engine.py PORT [FOLDER]`: while FOLDER has a file `hold` it answers nothing, with a file `slow` a tenth of a
+second later; with a file `crash` it ends when it is asked. It writes the GPUs that it was given into FOLDER/gpus.
 """
 
 import json
@@ -27,6 +27,8 @@ class Answers(BaseHTTPRequestHandler):
             os._exit(3)
         while (FOLDER / "hold").exists():
             time.sleep(0.01)
+        if (FOLDER / "slow").exists():
+            time.sleep(0.1)
         self._say({"choices": [{"message": {"content": "42"}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 3}})
 
     def log_message(self, *_: object) -> None:

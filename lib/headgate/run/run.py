@@ -358,6 +358,7 @@ class Run:
                 batches.single = single_reply(parts.environments)
             if requests.engines is not None:
                 requests.engines.due, requests.engines.hopeless = self._due, self._engines_fail
+                requests.engines.in_progress = self._parts.dispatcher.in_flight
             if judging is not None:
                 requests.budgets.own_only.add(judging.judge.key)
                 requests.register(judging.judge)

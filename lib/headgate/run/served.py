@@ -40,12 +40,14 @@ class ServedModels:
     Attributes:
         changed: told a model's key when its engines can answer, or no longer can.
         due: says how many samples of a model are ready or in progress.
+        in_progress: says how many are in progress.
         hopeless: told a model's key and why, when its engines have failed to start several times in a row.
     """
 
     def __init__(self, hosts: EngineHosts, *, clock: Clock, emit: Emit, rules: ServingRules | None = None) -> None:
         self.changed: Callable[[str], None] = lambda _: None
         self.due: Callable[[str], int] = lambda _: 0
+        self.in_progress: Callable[[str], int] = lambda _: 0
         self.hopeless: Callable[[str, str], None] = lambda *_: None
         self._hosts = hosts
         self._clock = clock
@@ -91,6 +93,7 @@ class ServedModels:
             clock=self._clock,
             emit=self._emit,
             due=lambda key: self.due(key),  # noqa: PLW0108 - it is set later
+            in_progress=lambda key: self.in_progress(key),  # noqa: PLW0108 - likewise
             changed=self._looked,
         )
         task = self._group.create_task(self._run(pool, self._running.get(model.key)), name=f"engines of {model.key}")
@@ -159,7 +162,7 @@ class ServedModels:
 
     async def _sent(self, pool: ServedPool, outgoing: Outgoing, tokens: int) -> tuple[ChatReply, int]:
         began, key = self._clock.monotonic(), pool.key
-        if pool.service is None or not pool.is_ready:
+        if pool.service is None or not pool.is_awake:
             raise ChatError(ErrorKind.ENGINE, f"no engine of {key} is awake")
         try:
             async with (

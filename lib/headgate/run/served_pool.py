@@ -25,7 +25,14 @@ _FETCH_S: Final = 3_600.0
 """Weights that lie elsewhere are fetched within a start."""
 
 _LINE_S: Final = 1.0
-"""So often a pool for which nothing is due looks who waits for its place."""
+"""So often a pool for which nothing is due, or whose turn is over, looks who waits for its place."""
+
+TURN_S: Final = 60.0
+TURN_BY_START: Final = 10.0
+"""A turn lasts so long, or so many times as long as the start: turns cost a tenth of a GPU's time at most."""
+
+_LAST_TURNS: Final = 10.0
+"""Samples in progress when a turn is over have as many turns to end; then they are put back."""
 
 _UP: Final = (WorkerState.ACTIVE, WorkerState.DRAINING)
 
@@ -78,7 +85,8 @@ class ServedPool:
 
     Attributes:
         service: the pool at work; None while it is not open.
-        is_ready: an engine is awake that takes requests.
+        is_awake: an engine is awake that takes requests.
+        is_ready: one is, and further samples may begin: while others wait for its place, only until its turn is over.
         failures: starts in a row that failed.
     """
 
@@ -92,23 +100,26 @@ class ServedPool:
         clock: Clock,
         emit: Emit,
         due: Callable[[str], int],
+        in_progress: Callable[[str], int],
         changed: Callable[[ServedPool], None],
     ) -> None:
         self.key = key
         self.serving = serving
         self.service: ElasticService | None = None
-        self.is_ready = False
+        self.is_awake = self.is_ready = False
         self.failures = 0
         self._hosts = hosts
         self._rules = rules
         self._clock = clock
         self._emit = emit
         self._due = due
+        self._in_progress = in_progress
         self._changed = changed
         self._fault = ""
         self._retry_at = 0.0
         self._ahead: Callable[[], Coroutine[Any, Any, str]] | None = None
-        self._others_wait = False
+        self._others_wait, self._is_over = "", False
+        self._turn_s, self._turn_ends = TURN_S, 0.0
         self._has_left = asyncio.Event()
         self._patience: set[asyncio.Timeout] = set()
 
@@ -138,7 +149,7 @@ class ServedPool:
     def leave(self) -> None:
         """End the engines, and with them what they are asked."""
         self._has_left.set()
-        self.is_ready = False
+        self.is_awake = self.is_ready = False
         self._lose_patience()
 
     @asynccontextmanager
@@ -179,12 +190,14 @@ class ServedPool:
                 return f"its engine sleeps{after}"
             case "leaving":
                 return "its engine has to leave its place"
+            case "awake" if self._is_over:
+                return "the turn of its engine is over, which leaves once the samples in progress have ended"
             case state:
                 return f"its engine is {state}{after}"
 
     async def _open(self) -> None:
         config = self._rules.config(self.serving)
-        policy = ForDue(policy_of(config), lambda: self._due(self.key), lambda: self._others_wait)
+        policy = ForDue(policy_of(config), self._wanted, lambda: self._others_wait)
         async with (
             self._hosts.engines(self.key, self.serving, config) as at_hand,
             ElasticService(
@@ -204,38 +217,62 @@ class ServedPool:
                 await self._left_or(at_hand.gone)
                 await service.stop(drain_s=0)
             finally:
-                self.service, self.is_ready = None, False
+                self.service, self.is_awake, self.is_ready = None, False, False
                 self._lose_patience()
         if not self._has_left.is_set():
             raise EngineError(at_hand.gone.result(), next_step="Its engines are placed again.")
 
     async def _look_at_line(self, at_hand: EnginesAtHand, service: ElasticService) -> None:
-        """Have engines for which nothing is due leave where others wait for their place."""
+        """Have engines leave where others wait for their place: if nothing is due, or if their turn is over."""
         while True:
             await self._clock.sleep(_LINE_S)
-            is_idle, self._others_wait = self.is_ready and not self._due(self.key), False
+            has_had_turn, waits = self._clock.monotonic() >= self._turn_ends, False
+            is_idle = not self._due(self.key)
             with suppress(HeadgateError):  # the ledger is away, and its line unknown; or the service ends just now
-                if is_idle and await at_hand.others_wait():
-                    self._others_wait = True
+                if self._is_up() and (has_had_turn or is_idle) and await at_hand.others_wait():
+                    waits = True
+                why = "nothing is due" if is_idle else "its turn is over"
+                self._others_wait = f"{why}, and others stand in line" if waits else ""
+                was_over, self._is_over = self._is_over, waits and has_had_turn
+                if self._is_over is not was_over:
+                    self._look()
+                if waits:
                     service.reconsider()
+
+    def _wanted(self) -> int:
+        """Return for how many samples engines are wanted: when their turn is over, those in progress for a while."""
+        if not self._is_over:
+            return self._due(self.key)
+        is_patient = self._clock.monotonic() < self._turn_ends + _LAST_TURNS * self._turn_s
+        return self._in_progress(self.key) if is_patient and self.is_awake else 0
 
     def _heard(self, event: Event) -> None:
         self._emit(event)
         if isinstance(event, WorkerChanged):
+            if event.after == WorkerState.ACTIVE:
+                self._turn_s = max(TURN_S, TURN_BY_START * event.took_s)
+                self._turn_ends = self._clock.monotonic() + self._turn_s
             # The service tells of a change while it makes it, and is looked at afterwards.
             asyncio.get_running_loop().call_soon(self._look)
 
     def _look(self) -> None:
         """Take over how the engines stand."""
         workers = () if self.service is None else self.service.status().workers
-        self.is_ready = any(worker.state is WorkerState.ACTIVE for worker in workers)
+        if not self._is_up():
+            self._others_wait, self._is_over = "", False
+        self.is_awake = any(worker.state is WorkerState.ACTIVE for worker in workers)
+        self.is_ready = self.is_awake and not self._is_over
         if self.service is not None:
             self.failures = max((worker.failures for worker in workers), default=0)
-        if not any(worker.state in _UP for worker in workers):
+        if not self._is_up():
             self._lose_patience()
         self._changed(self)
         if workers and all(worker.state is WorkerState.INACTIVE for worker in workers):
             self.look()
+
+    def _is_up(self) -> bool:
+        """Return whether an engine holds its place, awake or about to leave."""
+        return self.service is not None and any(worker.state in _UP for worker in self.service.status().workers)
 
     def _lose_patience(self) -> None:
         for limit in self._patience:

@@ -50,14 +50,14 @@ def test_a_backlog_never_puts_a_worker_to_sleep() -> None:
 @pytest.mark.parametrize(
     ("due", "others_wait", "active", "expected"),
     [
-        (9, False, 0, (2, False)),
-        (9, True, 2, (2, False)),  # what is due keeps its place
-        (0, False, 2, (2, False)),  # nothing is due: those that are there stay for the window, ...
-        (0, False, 0, (0, False)),  # none is woken for nothing, and what starts is no reason to, ...
-        (0, True, 2, (0, True)),  # and others have the place at once
+        (9, "", 0, (2, False)),
+        (9, "why", 2, (2, False)),  # what is due keeps its place
+        (0, "", 2, (2, False)),  # nothing is due: those that are there stay for the window, ...
+        (0, "", 0, (0, False)),  # none is woken for nothing, and what starts is no reason to, ...
+        (0, "why", 2, (0, True)),  # and others have the place at once
     ],
 )
-def test_workers_for_what_is_due(due: int, others_wait: bool, active: int, expected: tuple[int, bool]) -> None:
+def test_workers_for_what_is_due(due: int, others_wait: str, active: int, expected: tuple[int, bool]) -> None:
     policy = ForDue(Target(config(stable_window=60.0)), lambda: due, lambda: others_wait)
     policy.decide(demand(active=2, lowest=0), 0.0)
     desired = policy.decide(demand(active=active, starting=1, lowest=0), 1.0)

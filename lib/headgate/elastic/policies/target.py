@@ -53,10 +53,10 @@ class ForDue:
     Args:
         policy: goes by requests.
         due: says how many requests are expected at once.
-        others_wait: says whether somebody stands in line for what the workers hold.
+        others_wait: says why the workers leave to somebody who stands in line for what they hold; empty if nobody does.
     """
 
-    def __init__(self, policy: Policy, due: Callable[[], int], others_wait: Callable[[], bool]) -> None:
+    def __init__(self, policy: Policy, due: Callable[[], int], others_wait: Callable[[], str]) -> None:
         self._policy = policy
         self._due = due
         self._others_wait = others_wait
@@ -65,8 +65,8 @@ class ForDue:
         """Return how many workers there should be."""
         advised = self._policy.decide(demand, now)
         due = self._due()
-        if not due and self._others_wait():
-            return Desired(0, "nothing is due, and others stand in line", at_once=True)
+        if not due and (why := self._others_wait()):
+            return Desired(0, why, at_once=True)
         if not due:
             return Desired(min(advised.workers, demand.active), advised.because)
         needed = min(whole(due / demand.slots), demand.highest)
