@@ -145,7 +145,7 @@ async def test_flow_runs_of_one_campaign_are_told_apart_by_what_they_sample(tmp_
             f"main: affine:abd at {first.removeprefix('http://')}",
             f"main: headgate:tables at {second.removeprefix('http://')}",
         )
-        now = await viewer.until(*of_each, "<br>main: affine:abd</td>", "<br>main: headgate:tables</td>")
+        now = await viewer.until(*of_each, ">main: affine:abd</span></th>", ">main: headgate:tables</span></th>")
         assert "3 of 3 parts answer" in now
         assert f"{of_each[1]}; 1 further run of main will obey as well" in await viewer.text(
             f"/steer?run={quote(second)}"
