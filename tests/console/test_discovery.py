@@ -22,7 +22,7 @@ from headgate.config import Settings
 from headgate.console import serve_console
 from headgate.console.asking import LEFT, RunSource
 from headgate.console.discovery import KEPT_S, JournalSource
-from headgate.console.findings import found_in
+from headgate.console.findings import Findings, found_in
 from headgate.console.matrix import Tables
 from headgate.console.sources import Asked, Source, Sources
 from headgate.core import Model, Secret
@@ -182,7 +182,8 @@ async def test_a_window_that_was_killed_is_shown_as_that_after_others_took_over_
             for status, journal, at in zip(windows, (lost, other), (until_killed, stack), strict=True):
                 serving = serve_monitor(lambda it=status: it, new_registry(), port=0, token=Secret(TOKEN), run_id="r-1")
                 addresses.append((await at.enter_async_context(serving)).address)
-                journal.announce(said(addresses[-1], at=time.time() - 3_600))
+                samples = status.pairs[0].environment
+                journal.announce(said(addresses[-1], "", samples, at=time.time() - 3_600))
             await viewer.until("3 of 3 parts answer")
             lost.open([Opening("m", "suite:00", time.time(), 60.0, 10)])
         killed(lost, made.journal)
@@ -193,11 +194,15 @@ async def test_a_window_that_was_killed_is_shown_as_that_after_others_took_over_
         assert [f"environment=suite%3A0{n}" in table for n in (0, 1)] == [True, True]
         assert (table.count(">lost</b>"), table.count("<td id=")) == (2, 4)
 
-        # So does a console that began to look afterwards, until the campaign runs again.
+        # So does a console that began to look afterwards, until a later run samples the same.
         later = await stack.enter_async_context(looking(made))
-        await later.until("A run of campaign main was lost", f"{addresses[0]} did not leave its journal")
-        other.announce(said(addresses[1], run_id="r-1", at=time.time() + 1))
-        await later.until("2 of 2 parts answer", without="was lost")
+        sampled = f"{addresses[0]} on {gethostname()}, which sampled suite:00 since "
+        await later.until("A run of campaign main was lost", sampled, "UTC, did not leave its journal")
+        other.announce(said(addresses[1], "", "suite:01", at=time.time() + 1))
+        await later.until("2 of 2 parts answer", "was lost")
+        again = stack.enter_context(closing(Journal(made.journal, "main")))
+        again.announce(said("http://127.0.0.1:9", "", "suite:00", "suite:02", at=time.time() + 1))
+        await later.until("2 of 3 parts answer", without="was lost")
 
 
 def test_what_two_processes_say_of_one_pair_is_added() -> None:
@@ -254,8 +259,10 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
         yield journal
 
 
-def said(address: str, machine: str = "", *, campaign: str = "main", run_id: str = "r-1", at: float = 0.0) -> ServedRun:
-    return ServedRun(campaign, run_id, address, machine or gethostname(), at or time.time())
+def said(
+    address: str, machine: str = "", *samples: str, campaign: str = "main", run_id: str = "r-1", at: float = 0.0
+) -> ServedRun:
+    return ServedRun(campaign, run_id, address, machine or gethostname(), at or time.time(), samples)
 
 
 async def test_the_token_is_sent_to_no_host_that_the_operator_did_not_name(tmp_path: Path, journal: Journal) -> None:
@@ -430,6 +437,44 @@ async def test_how_a_run_ended_is_told_where_it_is_known(
             assert (ended in sources.of("run")) is is_shown
     await journal.close()
     assert sources.all == (journal,)
+
+
+async def test_runs_that_were_killed_are_told_apart_and_until_what_they_sampled_is_sampled_again(
+    tmp_path: Path, told: dict[ServedRun, float]
+) -> None:
+    sources, now, status = Sources(), time.time(), worlds.large_status(2, 2)
+    journal = JournalSource(settings(tmp_path).journal, settings(tmp_path), sources)  # type: ignore[arg-type]
+    sources.add(journal)
+
+    async def lost() -> list[str]:
+        await journal.poll(now=True)
+        found = Findings(sources).now(time.time())
+        return sorted(one.holds.partition(" since ")[0] for one in found if " was lost" in one.title)
+
+    # Two windows of two machines that were killed alike, both of which had been asked at loopback.
+    at = "http://127.0.0.1:8765"
+    for node, name in (("node-1", "suite:00"), ("node-2", "suite:00"), ("node-2", "suite:01")):
+        told[said(at, node, name, run_id=f"r-{node}-{name}", at=now - 60)] = now - 30
+    both = [f"{at} on node-{node}, which sampled suite:0{n}" for node, n in ((1, 0), (2, 0), (2, 1))]
+    assert await lost() == both
+    told[said("http://127.0.0.1:9", "", "suite:01", at=now - 20)] = math.inf
+    assert await lost() == both[:2]
+
+    # One that takes the address of a run that was watched and killed, and samples something else, hides it neither.
+    async with serve_monitor(lambda: status, new_registry(), port=0, run_id="r-1") as server:
+        killed = said(server.address, "", "suite:00", "suite:01", at=now - 10)
+        told[killed] = math.inf
+        await journal.poll(now=True)
+        await sources.of("run")[-1].poll(now=True)
+        assert await lost() == []
+    told[killed] = now - 5
+    later = said(server.address, "", "suite:02", run_id="r-2", at=now - 1)
+    told[later] = math.inf
+    assert await lost() == sorted([f"{server.address} on {gethostname()}, which sampled suite:00, suite:01", *both[:2]])
+    told.pop(later)
+    told[later._replace(environments=("suite:00", "suite:01"))] = math.inf
+    assert await lost() == []
+    await journal.close()
 
 
 async def test_a_run_that_ended_is_forgotten_after_a_shift(tmp_path: Path, told: dict[ServedRun, float]) -> None:
