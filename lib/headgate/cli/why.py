@@ -117,12 +117,11 @@ async def _answer(
     elif sequence is not None:
         task_id = task_id_of(model, environment, sequence, stage, campaign)
     elif answering:
+        pair = (model, environment, campaign)
         try:
-            found, asked = await runs.first(campaign, lambda run: run.next_task(model, environment, campaign))
+            found, asked = await runs.first(campaign, lambda run: run.next_task(*pair))
         except InvalidInputError:  # none of them has one that is open: one of them says when it falls due
-            found, asked = await runs.first(
-                campaign, lambda run: run.next_task(model, environment, campaign, is_open=False)
-            )
+            found, asked = await runs.first(campaign, lambda run: run.next_task(*pair, is_open=False))
         if "gate" in found:
             return _said(found, campaign, asked)
         task_id = str(found["task_id"])

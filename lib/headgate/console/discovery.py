@@ -75,16 +75,14 @@ class JournalSource(Source):
         if source.left is None:
             source.left = LEFT if died_at == math.inf else ""
             source.ended_by = source.ended_by or source.left
-        samples = () if source.left else source.samples
-        is_replaced = self._is_replaced(run, samples, ended_at, live)
+        is_replaced = self._is_replaced(run, () if source.left else source.samples, ended_at, live)
         if source.seen_at is None or time.time() - ended_at > KEPT_S or is_replaced:
             await self._forget(source)
 
     def _is_replaced(self, run: ServedRun, samples: Iterable[str], at: float, live: Sequence[ServedRun]) -> bool:
         """Return whether runs of a run's campaign that began later than `at` sample all that it did."""
         newer, known = [one for one in live if one.campaign == run.campaign and one.started_at > at], self._found()
-        answered = {one: known[one].samples for one in newer if one in known}
-        sampled = {name for one in newer for name in answered.get(one) or one.environments}
+        sampled = {name for one in newer for name in (one in known and known[one].samples) or one.environments}
         return bool(newer) and sampled.issuperset(samples)
 
     async def _forget(self, source: RunSource) -> None:

@@ -351,9 +351,10 @@ class Steering:
         """Return what an order means for what is in hand."""
         if order.verb not in {"pause", "withdraw", "drain"}:
             return ""
-        about = _about(order.model, order.environment)
-        running = sum(about(task) for task in self._stages.tasks)
-        queued = sum(about(task) for task in self._waiting())
+        running, queued = (
+            sum(order.model in (None, task.model) and order.environment in (None, task.environment) for task in tasks)
+            for tasks in (self._stages.tasks, self._waiting())
+        )
         kept = {"pause": "wait", "withdraw": "are withdrawn", "drain": "stay in the journal"}[order.verb]
         return f": {running} samples in progress end, {queued} that are queued {kept}"
 
@@ -418,10 +419,6 @@ def answer_of(said: str, change: ControlChange, *, dry_run: bool) -> dict[str, A
     return {"would" if dry_run else "did": said, **values}
 
 
-def _about(model: str | None, environment: str | None) -> Callable[[Task], bool]:
-    return lambda task: model in (None, task.model) and environment in (None, task.environment)
-
-
 def steer_at_rest(
     journal: Journal,
     document: Mapping[str, Any],
@@ -452,11 +449,6 @@ def steer_at_rest(
     if is_new and not dry_run:
         record(change)
     return answer_of(order_words(order, change, is_new=is_new, dry_run=dry_run), change, dry_run=dry_run)
-
-
-def controls_at_rest(journal: Journal) -> dict[str, Any]:
-    """Return what a journal has of controls, as `GET /controls` does."""
-    return controls_of(journal).document()
 
 
 def controls_of(journal: Journal) -> Controls:

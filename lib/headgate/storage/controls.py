@@ -156,21 +156,15 @@ def subject_of(model: str | None, environment: str | None) -> str:
 def deed_of(change: ControlChange, *, is_done: bool = True, undone: str = "a change") -> str:
     """Return what a change did, or would do, in words; of one that undoes another, `undone` says of which."""
     of, after = subject_of(change.model, change.environment), value_words(change.after)
-    verb = _PAST[change.verb] if is_done else f"would {change.verb}"
-    match change.verb:
-        case "set":
-            return f"{verb} {change.what} of {of} from {value_words(change.before)} to {after}"
-        case "undo" if change.what == "paused":
-            return f"{verb} {undone}: {of} {'is paused again' if change.after else 'goes on'}"
-        case "undo":
-            return f"{verb} {undone}: {change.what} of {of} is {after} again"
-        case "retry":
-            return f"{verb} {'every model' if change.model is None else of} at once"
-        case "withdraw":
-            return f"{verb} what {'was' if is_done else 'is'} queued of {of}"
-        case "recount":
-            return f"{verb} the samples of {of}"
-    return f"{verb} {of}"
+    is_pause, says = change.what == "paused", f"{change.what} of {of} is {after} again"
+    said = {
+        "set": f"{change.what} of {of} from {value_words(change.before)} to {after}",
+        "undo": f"{undone}: {(f'{of} is paused again' if change.after else f'{of} goes on') if is_pause else says}",
+        "retry": f"{'every model' if change.model is None else of} at once",
+        "withdraw": f"what {'was' if is_done else 'is'} queued of {of}",
+        RECOUNT: f"the samples of {of}",
+    }
+    return f"{_PAST[change.verb] if is_done else f'would {change.verb}'} {said.get(change.verb, of)}"
 
 
 def told(change: ControlChange) -> str:

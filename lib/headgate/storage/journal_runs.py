@@ -64,16 +64,14 @@ def served_runs(place: JournalPlace) -> tuple[dict[ServedRun, float], dict[Path,
         JournalError: if the database does not answer.
         OSError: if the folder itself cannot be read.
     """
-    found, unreadable, now = dict[ServedRun, float](), dict[Path, str](), time.time()
+    found, unreadable, kept_since = dict[ServedRun, float](), dict[Path, str](), time.time() - LOST_S
     for died_at, said in _announced(place, unreadable):
-        with suppress(
-            ValueError, TypeError, RecursionError
-        ):  # another version's, or half written: the next look finds it
+        # What another version has written, or is half written: the next look finds it.
+        with suppress(ValueError, TypeError, RecursionError):
             match json.loads(said):
-                case [str(), str(), str(), str(), float(at), *names] as told if math.isfinite(at):
-                    "".join([*told[:4], *names]).encode()  # no page could show half of a character
-                    if now - died_at < LOST_S:
-                        found[ServedRun(*told[:5], tuple(names))] = died_at
+                case [str(a), str(b), str(c), str(d), float(at), *names] if math.isfinite(at) and died_at > kept_since:
+                    "".join([a, b, c, d, *names]).encode()  # no page could show half of a character
+                    found[ServedRun(a, b, c, d, at, tuple(names))] = died_at
     return found, unreadable
 
 
