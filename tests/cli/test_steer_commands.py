@@ -132,7 +132,12 @@ def test_a_running_campaign_is_paused_changed_and_resumed(headgate: Command, run
     assert undone.out.startswith(f"undid change 3: rate of environment {ENVIRONMENT} is default again")
     shown = headgate("controls", *to)
     assert shown.out.startswith(f"0 controls in force, of campaign main at {running.address}\n")
-    assert "resume model m@main" in shown.out
+    assert "resumed model m@main, by local (change 2)" in shown.out
+    assert headgate("set", "rate", "1", "-e", ENVIRONMENT, *to).status == 0
+    until(lambda: "gate: rate, until " in (why := headgate("why", "m", ENVIRONMENT, *to)).out or why.status == 2)
+    why = headgate("why", "m", ENVIRONMENT, *to)
+    assert f"the next task of m@main in {ENVIRONMENT} is not due: what was due of it is done; it is sampled" in why.out
+    assert headgate("set", "rate", "default", "-e", ENVIRONMENT, *to).status == 0
 
 
 def test_what_is_written_to_the_journal_of_a_run_that_is_not_asked_acts_within_moments(

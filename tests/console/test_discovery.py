@@ -21,8 +21,7 @@ from headgate.cli.console import console
 from headgate.config import Settings
 from headgate.console import serve_console
 from headgate.console.asking import LEFT, RunSource
-from headgate.console.discovery import KEPT_S, JournalSource
-from headgate.console.findings import found_in
+from headgate.console.discovery import JournalSource
 from headgate.console.matrix import Tables
 from headgate.console.sources import Asked, Source, Sources
 from headgate.core import Model, Secret
@@ -145,7 +144,7 @@ async def test_flow_runs_of_one_campaign_are_told_apart_by_what_they_sample(tmp_
             f"main: affine:abd at {first.removeprefix('http://')}",
             f"main: headgate:tables at {second.removeprefix('http://')}",
         )
-        now = await viewer.until(*of_each, "<br>main: affine:abd</td>", "<br>main: headgate:tables</td>")
+        now = await viewer.until(*of_each, ">main: affine:abd</span></th>", ">main: headgate:tables</span></th>")
         assert "3 of 3 parts answer" in now
         assert f"{of_each[1]}; 1 further run of main will obey as well" in await viewer.text(
             f"/steer?run={quote(second)}"
@@ -182,7 +181,8 @@ async def test_a_window_that_was_killed_is_shown_as_that_after_others_took_over_
             for status, journal, at in zip(windows, (lost, other), (until_killed, stack), strict=True):
                 serving = serve_monitor(lambda it=status: it, new_registry(), port=0, token=Secret(TOKEN), run_id="r-1")
                 addresses.append((await at.enter_async_context(serving)).address)
-                journal.announce(said(addresses[-1], at=time.time() - 3_600))
+                samples = status.pairs[0].environment
+                journal.announce(said(addresses[-1], "", samples, at=time.time() - 3_600))
             await viewer.until("3 of 3 parts answer")
             lost.open([Opening("m", "suite:00", time.time(), 60.0, 10)])
         killed(lost, made.journal)
@@ -193,11 +193,15 @@ async def test_a_window_that_was_killed_is_shown_as_that_after_others_took_over_
         assert [f"environment=suite%3A0{n}" in table for n in (0, 1)] == [True, True]
         assert (table.count(">lost</b>"), table.count("<td id=")) == (2, 4)
 
-        # So does a console that began to look afterwards, until the campaign runs again.
+        # So does a console that began to look afterwards, until a later run samples the same.
         later = await stack.enter_async_context(looking(made))
-        await later.until("A run of campaign main was lost", f"{addresses[0]} did not leave its journal")
-        other.announce(said(addresses[1], run_id="r-1", at=time.time() + 1))
-        await later.until("2 of 2 parts answer", without="was lost")
+        sampled = f"{addresses[0]} on {gethostname()}, which sampled suite:00 since "
+        await later.until("A run of campaign main was lost", sampled, "UTC, did not leave its journal")
+        other.announce(said(addresses[1], "", "suite:01", at=time.time() + 1))
+        await later.until("2 of 2 parts answer", "was lost")
+        again = stack.enter_context(closing(Journal(made.journal, "main")))
+        again.announce(said("http://127.0.0.1:9", "", "suite:00", "suite:02", at=time.time() + 1))
+        await later.until("2 of 3 parts answer", without="was lost")
 
 
 def test_what_two_processes_say_of_one_pair_is_added() -> None:
@@ -254,8 +258,10 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
         yield journal
 
 
-def said(address: str, machine: str = "", *, campaign: str = "main", run_id: str = "r-1", at: float = 0.0) -> ServedRun:
-    return ServedRun(campaign, run_id, address, machine or gethostname(), at or time.time())
+def said(
+    address: str, machine: str = "", *samples: str, campaign: str = "main", run_id: str = "r-1", at: float = 0.0
+) -> ServedRun:
+    return ServedRun(campaign, run_id, address, machine or gethostname(), at or time.time(), samples)
 
 
 async def test_the_token_is_sent_to_no_host_that_the_operator_did_not_name(tmp_path: Path, journal: Journal) -> None:
@@ -378,78 +384,6 @@ class Steered:
         return {"did": "paused"}
 
 
-@pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> dict[ServedRun, float]:
-    """What a journal says of runs: since when each is dead."""
-    said: dict[ServedRun, float] = {}
-    monkeypatch.setattr("headgate.console.discovery.served_runs", lambda _: (dict(said), {}))
-    return said
-
-
-@pytest.mark.parametrize(
-    ("has_died", "shown"),
-    [
-        (False, ("warn", LEFT)),
-        (True, ("bad", "nothing listens at")),
-    ],
-)
-async def test_how_a_run_ended_is_told_where_it_is_known(
-    tmp_path: Path, told: dict[ServedRun, float], has_died: bool, shown: tuple[str, str]
-) -> None:
-    sources, status = Sources(), worlds.large_status(2, 2)
-    journal = JournalSource(settings(tmp_path).journal, settings(tmp_path), sources)  # type: ignore[arg-type]
-    sources.add(journal)
-    async with serve_monitor(lambda: status, new_registry(), port=0, run_id="r-1") as server:
-        run = said(server.address, campaign=status.campaign)
-        told[run] = math.inf
-        await sources.fresh()
-        assert [source.name for source in sources.of("run")] == [status.campaign]
-        assert sources.of("run")[0].is_up
-    told.clear()
-    told |= {run: time.time()} if has_died else {}
-    for source in [journal, *sources.of("run")]:
-        await source.poll(now=True)
-    (finding,) = (finding for source in sources.all for finding in found_in(source))
-    assert (finding.severity, finding.holds[: len(shown[1])]) == shown
-    (ended,) = sources.of("run")
-    assert ended.wait_s == math.inf  # it is asked no more
-    later = {"campaign": status.campaign, "run_id": "r-2", "at": time.time() + 1}
-    told[said("http://127.0.0.1:9", **later)] = math.inf  # which may sample anything
-    await journal.poll(now=True)
-    there = [ended.address] * has_died + ["http://127.0.0.1:9"]
-    assert [source.address for source in sources.of("run")] == there
-    others = replace(status, pairs=tuple(replace(one, environment="other:a") for one in status.pairs))
-    for samples, is_shown in ((others, has_died), (status, False)):
-        async with serve_monitor(lambda: samples, new_registry(), port=0, run_id="r-2") as server:  # noqa: B023
-            told.pop(next(one for one in told if one.run_id == "r-2"))
-            told[said(server.address, **later)] = math.inf
-            for _ in range(2):
-                await journal.poll(now=True)
-                await sources.of("run")[-1].poll(now=True)
-            await journal.poll(now=True)
-            assert (ended in sources.of("run")) is is_shown
-    await journal.close()
-    assert sources.all == (journal,)
-
-
-async def test_a_run_that_ended_is_forgotten_after_a_shift(tmp_path: Path, told: dict[ServedRun, float]) -> None:
-    sources, status = Sources(), worlds.large_status(2, 2)
-    journal = JournalSource(settings(tmp_path).journal, settings(tmp_path), sources)  # type: ignore[arg-type]
-    async with serve_monitor(lambda: status, new_registry(), port=0, run_id="r-1") as server:
-        told[said(server.address, campaign=status.campaign)] = math.inf
-        await journal.poll(now=True)
-        (run,) = sources.of("run")
-        await run.poll()
-    told.clear()
-    await journal.poll(now=True)
-    await run.poll(now=True)
-    assert (run.is_gone, run.is_over) == (True, True)
-    assert run.down_since is not None
-    run.down_since -= KEPT_S + 1
-    await journal.poll(now=True)
-    assert sources.of("run") == []
-
-
 @pytest.mark.parametrize("is_same", [False, True])
 async def test_two_journals_may_name_one_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_same: bool
@@ -471,28 +405,6 @@ async def test_two_journals_may_name_one_address(
     for journal in (one, two):
         await journal.close()
     assert sources.all == ()
-
-
-async def test_a_run_whose_lease_had_run_out_is_asked_again(tmp_path: Path, told: dict[ServedRun, float]) -> None:
-    sources, status = Sources(), worlds.large_status(2, 2)
-    journal = JournalSource(settings(tmp_path).journal, settings(tmp_path), sources)  # type: ignore[arg-type]
-    async with serve_monitor(lambda: status, new_registry(), port=0, run_id="r-1") as server:
-        run, address = said(server.address, campaign=status.campaign), server.port
-        told[run] = math.inf
-        await journal.poll(now=True)
-        (source,) = sources.of("run")
-        await source.poll()
-    told[run] = time.time()
-    await journal.poll(now=True)
-    await source.poll(now=True)
-    assert (source.is_gone, source.wait_s) == (True, math.inf)
-    told[run] = math.inf
-    async with serve_monitor(lambda: status, new_registry(), port=address, run_id="r-1"):
-        await journal.poll(now=True)
-        assert source.wait_s < math.inf
-        await source.poll(now=True)
-        assert (source.is_up, source.is_gone, source.ended_by) == (True, False, "")
-    await journal.close()
 
 
 async def test_a_slow_journal_is_asked_on_while_only_runs_that_ended_are_known() -> None:

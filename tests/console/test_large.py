@@ -62,6 +62,11 @@ def test_the_names_of_runs_of_one_campaign_are_not_wider_than_a_phone(
             page.goto(address + path)
             page.wait_for_selector("text=62 more" if path == "/" else "form.filters")
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+            if path == "/":
+                of_runs = page.locator("[aria-label=Endpoints] tbody th").all_inner_texts()
+                assert {text.rpartition("\n")[2].strip() for text in of_runs} == {
+                    "main: suite:00, suite:01, suite:02", "main: suite:00, suite:01, 62 more",
+                }  # fmt: skip
 
 
 def test_what_an_enemy_wrote_is_text_wherever_it_is_shown(hostile: str, visits: Visits) -> None:

@@ -140,7 +140,7 @@ def test_a_run_that_ended_while_nobody_looked_is_red_only_if_it_was_killed(
         assert (finding.severity, finding.todo[:17]) == ("bad", "Its log says why.")
         assert '<span class="chip bad">ended</span>' in page
     else:
-        drained = "drain the whole run, by ops (change 2): new disks"
+        drained = "drained the whole run, by ops (change 2): new disks"
         holds = drained if ending == "drained" else LEFT
         assert (finding.severity, finding.holds, finding.todo) == ("warn", holds, "")
         assert '<span class="chip warn">ended</span>' in page

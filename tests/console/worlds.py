@@ -251,7 +251,11 @@ async def said(
                 "environment": status.pairs[0].environment, "sequence": 1}  # fmt: skip
 
     questions = Questions(
-        explain, lambda model, environment, limit: waiting[:limit], lambda: CapacityPlan({}, {}, {}), lambda: None
+        explain,
+        lambda model, environment, limit: waiting[:limit],
+        lambda: CapacityPlan({}, {}, {}),
+        lambda: None,
+        lambda *_: None,
     )  # type: ignore[arg-type,return-value]
     made = Secret(token) if token else None
     async with serve_monitor(ask, new_registry(), port=0, questions=questions, token=made) as server:

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from headgate.config import Settings
-from headgate.core import errors
+from headgate.core import ErrorKind, errors
 from headgate.core.events import TaskOpened, TaskStarted
 from headgate.core.status import RateStatus
 from headgate.run import Run
 from headgate.run.inquiry import capacity_plan, with_requests
+from headgate.run.matrix import MatrixTaskProvider
 from headgate.scheduling import Explanation
 from headgate.simulation import LoopClock, ServiceTime
 from tests.run.run_world import World, models
@@ -122,6 +123,80 @@ def test_the_worker_of_a_parked_episode_is_not_busy_with_it(world: World) -> Non
 
     settings = {"num_evaluation_workers": 2, "batch_flush_interval": 0.0}
     world.run(models(4), RATES, during=ask, duration_s=40, service=slow(), settings=settings)
+
+
+def test_a_pair_without_an_open_task_says_when_its_next_sample_falls_due_or_why_none_does(world: World) -> None:
+    model, environment = "m000@main", "affine:sat"
+
+    async def ask(campaign: Run, clock: LoopClock) -> None:
+        def said() -> Explanation:
+            found = campaign.inquiry.next_due(model, environment)
+            assert found is not None
+            assert (found.task_id, found.state) == (f"the next task of {model} in {environment}", "not due")
+            return found
+
+        await clock.sleep(30.0)
+        assert campaign.inquiry.tasks(model, environment, 1) == []
+        due = said()
+        assert (due.gate, due.reason) == ("rate", "what was due of it is done; it is sampled 86.4 times a day")
+        assert due.until is not None
+        assert due.until > campaign.now()
+        assert campaign.inquiry.next_due(model, "test:other") is campaign.inquiry.next_due("other", environment) is None
+
+        await campaign.steering.steer({"verb": "pause", "environment": environment, "reason": "new disks"}, "ops")
+        assert (said().gate, said().until) == ("paused", None)
+        assert said().reason.endswith(": new disks")
+        await campaign.steering.steer({"verb": "resume", "environment": environment}, "ops")
+        assert said() == due
+
+        campaign._settling.give_up(model, "its engine does not start")
+        assert (said().gate, said().reason) == (
+            "settled",
+            "no further sample of it is taken: its engine does not start",
+        )
+
+        await campaign.steering.steer({"verb": "drain"}, "ops")
+        assert said().gate == "draining"
+
+    world.run(models(1), {environment: 86.4}, during=ask, duration_s=900, settings={"low_sample_threshold": 0})
+    assert world.samples_of(model), "it was sampled before"
+
+
+def test_a_pair_whose_model_is_paused_for_errors_or_whose_mean_is_known_says_so(world: World) -> None:
+    found: dict[str, Explanation | None] = {}
+
+    async def ask(campaign: Run, clock: LoopClock) -> None:
+        await clock.sleep(800.0)
+        found.update({key: campaign.inquiry.next_due(key, "test:one") for key in campaign.samplers})
+
+    settings = {"target_half_width": 0.2, "target_min_tasks": 20, "low_sample_threshold": 0}
+    world.run(
+        models(2),
+        {"test:one": 86_400.0},
+        during=ask,
+        duration_s=900,
+        settings=settings,
+        script=lambda model, _: ErrorKind.AUTH if model.name == "m001" else None,
+    )
+    known, failing = found["m000@main"], found["m001@main"]
+    assert known is not None
+    assert (known.gate, known.reason) == ("settled", "no further sample of it is taken: its mean is known well enough")
+    assert failing is not None
+    assert (failing.gate, failing.reason) == ("model_pause", "model m001@main is paused for errors (pause 1)")
+    assert failing.until is not None
+
+
+def test_a_pair_of_a_fixed_matrix_that_is_done_has_no_further_task(world: World) -> None:
+    async def ask(campaign: Run, clock: LoopClock) -> None:
+        await clock.sleep(100.0)
+        found = campaign.inquiry.next_due("m000@main", "test:one")
+        assert found is not None
+        assert (found.gate, found.until) == ("source", None)
+        assert found.reason == "what was due of it is done, and the run's source has no further task of it"
+
+    provider = MatrixTaskProvider(["test:one"], 3)
+    world.run(models(1), {"test:one": 100.0}, during=ask, duration_s=200, plan={"provider": provider})
+    assert len(world.samples_of("m000@main")) == 3
 
 
 def test_a_sample_that_waits_for_a_limit_per_minute_hears_which_one_binds() -> None:

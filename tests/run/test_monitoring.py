@@ -39,7 +39,7 @@ def _added(tokens: TokenStore, *scopes: Scope, teams: list[str] | None = None) -
 
 async def _serving(stack: AsyncExitStack, **settings: object) -> str:
     said: list[Event] = []
-    questions = Questions(None, None, None, None)  # type: ignore[arg-type]
+    questions = Questions(None, None, None, None, None)  # type: ignore[arg-type]
     chosen = Settings(**{"monitor_port": 0} | settings)
     given = (questions, None, said.append)
     await serve_monitoring(stack, chosen, status, new_registry(status), *given)  # type: ignore[arg-type]
@@ -131,7 +131,7 @@ async def test_others_are_told_a_host_that_they_reach(
     if in_kubernetes:
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.43.0.1")
     said: list[Event] = []
-    given = (Questions(None, None, None, None), None, said.append)  # type: ignore[arg-type]
+    given = (Questions(None, None, None, None, None), None, said.append)  # type: ignore[arg-type]
     async with AsyncExitStack() as stack:
         made = Settings(**{"monitor_port": 0} | chosen)
         told = await serve_monitoring(stack, made, status, new_registry(status), *given)  # type: ignore[arg-type]

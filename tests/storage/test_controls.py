@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headgate.core.errors import ControlChangedError, InvalidInputError, NotFoundError
-from headgate.storage import ControlChange, ControlOrder, Journal, TaskState, controls
+from headgate.storage import ControlChange, ControlOrder, Journal, TaskState, controls, told
 from headgate.storage.journal_database import JournalPlace
 from tests.storage.journals import NOW, SAT, SMALL, die, opened, opening
 
@@ -57,11 +57,37 @@ def test_a_dry_run_changes_nothing(journal: Journal) -> None:
 def test_the_second_of_two_operators_is_told_what_the_first_did(journal: Journal) -> None:
     pause(journal, model=SMALL, reason="too slow")
     order = ControlOrder("resume", model=SMALL, what="paused", revision=0)
-    with pytest.raises(ControlChangedError, match=r"pause model acme/small@main, by ops \(change 1\): too slow"):
+    with pytest.raises(ControlChangedError, match=r"paused model acme/small@main, by ops \(change 1\): too slow"):
         journal.steer(order, "another", NOW)
     pause(journal, environment=SAT)
     seen = ControlOrder("resume", model=SMALL, what="paused", revision=1)
     assert journal.steer(seen, "another", NOW)[1], "what is newer is about something else"
+
+
+@pytest.mark.parametrize(
+    ("verb", "about", "values", "said"),
+    [
+        ("pause", (SMALL, None, "paused"), (None, True), f"paused model {SMALL}"),
+        ("resume", (SMALL, SAT, "paused"), (True, None), f"resumed {SMALL} in {SAT}"),
+        ("set", (None, SAT, "rate"), (50.0, 25.0), f"set rate of environment {SAT} from 50 to 25"),
+        ("set", (None, None, "workers"), (None, 8), "set workers of the whole run from default to 8"),
+        ("set", (SMALL, None, "cap"), (4, None), f"set cap of model {SMALL} from 4 to default"),
+        ("retry", (SMALL, None, "retry"), (None, None), f"retried model {SMALL} at once"),
+        ("retry", (None, None, "retry"), (None, None), "retried every model at once"),
+        ("withdraw", (None, SAT, "withdraw"), (None, None), f"withdrew what was queued of environment {SAT}"),
+        ("drain", (None, None, "drain"), (None, None), "drained the whole run"),
+        ("undo", (SMALL, None, "budget"), (9_000, None), f"undid a change: budget of model {SMALL} is default again"),
+        ("undo", (SMALL, None, "paused"), (True, None), f"undid a change: model {SMALL} goes on"),
+        ("undo", (None, None, "paused"), (None, True), "undid a change: the whole run is paused again"),
+        ("recount", (None, None, "recount"), (None, None), "recounted the samples of the whole run"),
+    ],
+    ids=str,
+)
+def test_what_somebody_did_is_a_sentence(
+    verb: str, about: tuple[Any, Any, str], values: tuple[Any, Any], said: str
+) -> None:
+    change = ControlChange(3, verb, *about, *values, "ops", NOW, "new disks")
+    assert told(change) == f"{said}, by ops (change 3): new disks"
 
 
 def test_a_change_is_undone_unless_it_was_changed_again(journal: Journal) -> None:

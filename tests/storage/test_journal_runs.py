@@ -60,6 +60,15 @@ def test_a_run_that_was_killed_is_told_from_one_that_closed_its_journal(place: J
     assert served_runs(place)[0][RUN] <= time.time()
 
 
+def test_a_run_says_what_it_samples_unless_that_is_too_much_to_be_kept(place: JournalPlace) -> None:
+    sampling = RUN._replace(environments=("affine:sat", "headgate:tables"))
+    with closing(Journal(place, "main")) as journal:
+        journal.announce(sampling)
+        assert set(served_runs(place)[0]) == {sampling}
+        journal.announce(RUN._replace(environments=tuple(f"suite:{number:03}" for number in range(100))))
+        assert set(served_runs(place)[0]) == {RUN}
+
+
 def test_a_run_that_was_killed_is_told_of_for_a_day_although_another_took_over_what_it_left(
     place: JournalPlace,
 ) -> None:
@@ -152,7 +161,7 @@ def test_a_journal_of_an_earlier_version_has_no_runs_and_is_upgraded_when_it_is_
 )
 def test_what_no_run_says_is_passed_over(tmp_path: Path, said: Callable[[str], Any]) -> None:
     with closing(Journal(tmp_path, "main")) as journal:
-        journal._db.holders.announce(said(json.dumps(RUN)))
+        journal._db.holders.announce(said(json.dumps(RUN[:5])))
         assert served_runs(tmp_path)[0] == {}
 
 

@@ -27,7 +27,11 @@ async def explain(task_id: str) -> Said:
 
 
 def tasks(model: str | None, environment: str | None, limit: int) -> list[Said]:
-    return [Said(f"{model} {environment} {limit}", "queued", 5.0)]
+    return [] if model == "idle@main" else [Said(f"{model} {environment} {limit}", "queued", 5.0)]
+
+
+def next_due(model: str, environment: str) -> Said | None:
+    return Said(f"{model} {environment}", "not due", 9.0) if environment == "affine:sat" else None
 
 
 def health() -> events.HealthReported:
@@ -44,7 +48,7 @@ def capacity() -> CapacityPlan:
 
 @pytest.fixture
 async def client():
-    questions = Questions(explain, tasks, capacity, health)
+    questions = Questions(explain, tasks, capacity, health, next_due)
     app = monitor_app(status, new_registry(), questions=questions)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
         yield client
@@ -65,6 +69,16 @@ async def test_open_tasks_are_listed_by_model_and_environment(client) -> None:
     answer = await client.get("/status/tasks", params={"model": "a@main", "environment": "affine:sat", "limit": 3})
     assert [task["task_id"] for task in answer.json()["tasks"]] == ["a@main affine:sat 3"]
     assert (await client.get("/status/tasks", params={"limit": 0})).status_code == 422
+
+
+async def test_where_no_task_of_a_pair_is_open_it_says_when_the_next_one_is_due(client) -> None:
+    async def asked(**query: str) -> dict[str, object] | None:
+        return (await client.get("/status/tasks", params=query)).json()["next"]
+
+    said = await asked(model="idle@main", environment="affine:sat")
+    assert said == {"task_id": "idle@main affine:sat", "state": "not due", "until": 9.0}
+    assert await asked(model="idle@main", environment="test:other") is None
+    assert await asked(model="idle@main") is await asked(model="a@main", environment="affine:sat") is None
 
 
 async def test_health_and_capacity_are_plain_json(client) -> None:

@@ -107,10 +107,10 @@ async def _controls(runs: LiveRuns, campaign: str) -> dict[str, Any]:
     if answering := runs.answering.get(campaign):
         document, asked = await answering[0].document("/controls"), answering[0].address
     else:
-        from headgate.run import controls_at_rest  # noqa: PLC0415 - a run that answers needs nothing of what it imports
+        from headgate.run import controls_of  # noqa: PLC0415 - a run that answers needs nothing of what it imports
 
         with _at_rest(runs, campaign) as journal:
-            document, asked = controls_at_rest(journal), f"journal {journal.place}"
+            document, asked = controls_of(journal).document(), f"journal {journal.place}"
     return document | {"campaign": campaign, "asked": asked}
 
 

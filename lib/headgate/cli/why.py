@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
@@ -116,16 +117,14 @@ async def _answer(
     elif sequence is not None:
         task_id = task_id_of(model, environment, sequence, stage, campaign)
     elif answering:
+        pair = (model, environment, campaign)
         try:
-            task_id, _ = await runs.first(campaign, lambda run: run.next_task(model, environment, campaign))
-        except InvalidInputError:
-            name = f"the next task of {model} in {environment}"
-            for control in (await answering[0].document("/controls"))["controls"]:
-                covers = control["model"] in {None, model} and control["environment"] in {None, environment}
-                if covers and control["what"] == "paused":
-                    says, at = str(control["says"]), answering[0].address
-                    return Answer(campaign, name, "not due", "paused", says, None, 0, at)
-            raise
+            found, asked = await runs.first(campaign, lambda run: run.next_task(*pair))
+        except InvalidInputError:  # none of them has one that is open: one of them says when it falls due
+            found, asked = await runs.first(campaign, lambda run: run.next_task(*pair, is_open=False))
+        if "gate" in found:
+            return _said(found, campaign, asked)
+        task_id = str(found["task_id"])
     else:
         raise InvalidInputError(
             f"{runs.why_not(campaign)}, so the next task of a model and environment is not known",
@@ -134,9 +133,14 @@ async def _answer(
         )
     for monitor in answering:
         if (said := await monitor.task(task_id)) is not None:
-            said = {name: said.get(name) for name in Answer.__slots__}
-            return Answer(**said | {"ahead": said["ahead"] or 0, "asked": monitor.address, "campaign": campaign})
+            return _said(said, campaign, monitor.address)
     return await _at_rest(runs.settings, campaign, task_id, (model, environment) if environment else (None, None))
+
+
+def _said(said: Mapping[str, Any], campaign: str, asked: str) -> Answer:
+    """Return what a run said of a task."""
+    told = {name: said.get(name) for name in Answer.__slots__}
+    return Answer(**told | {"ahead": told["ahead"] or 0, "asked": asked, "campaign": campaign})
 
 
 async def _at_rest(settings: Settings, campaign: str, task_id: str, pair: tuple[str | None, str | None]) -> Answer:

@@ -1,5 +1,6 @@
 from .access import Access as Access, Viewer as Viewer
-from .app import Console as Console, console_app as console_app
+from .app import console_app as console_app
 from .asking import RunSource as RunSource
+from .pages import Console as Console
 from .serving import DEFAULT_PORT as DEFAULT_PORT, serve_console as serve_console
 from .sources import Sources as Sources

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
 from importlib import resources
-from typing import Any, Final
+from typing import Final
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from fastapi.sse import EventSourceResponse, format_sse_event
-from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
@@ -20,7 +19,7 @@ from starlette.types import Scope as AsgiScope
 from headgate.config import Settings
 from headgate.console import gates, invalidation, matrix, now, rescoring, samples, scores, steering, why, workers
 from headgate.console.access import COOKIE, SESSION_S, Access, Looking, form_of
-from headgate.console.pages import Pages
+from headgate.console.pages import Console, Pages
 from headgate.console.records import Records
 from headgate.console.sources import Sources
 from headgate.core.errors import HeadgateError, UnauthorizedError
@@ -48,58 +47,6 @@ EVERY_S: Final = 1.0
 
 _SILENCE_S: Final = 15.0
 _RECHECK_S: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Console:
-    """What every screen is given.
-
-    Attributes:
-        settings: where the store is, and the tokens for what is asked.
-        sources: what is asked, and what it said last.
-        access: who looks.
-        pages: how they see it.
-        records: what is stored.
-    """
-
-    settings: Settings
-    sources: Sources
-    access: Access
-    pages: Pages
-    records: Records
-
-    def page(self, request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
-        """Return a page; see `Pages.page`."""
-        return self.pages.page(request, template, status=status, **values)
-
-    def add_live(self, app: FastAPI, path: str, values: Callable[[QueryParams], dict[str, Any]]) -> None:
-        """Show at `path`, whose template has the same name, what the sources say, asked of late.
-
-        The page is made once for all who ask for it: `values` gets the fields of the address for the first of them.
-        """
-        template = f"{path.strip('/') or 'now'}.html"
-
-        @app.get(path)
-        async def page(request: Request) -> HTMLResponse:
-            await self.sources.fresh()
-            return self.pages.kept(request, template, self.sources.revision, lambda: values(request.query_params))
-
-    async def stored_page(
-        self, request: Request, template: str, made_of: Hashable, values: Callable[[], Mapping[str, Any]]
-    ) -> HTMLResponse:
-        """Return a page of what is stored, made once for all who ask for it while that is the same.
-
-        Args:
-            request: see `Pages.page`.
-            template: likewise.
-            made_of: what `values` depends on beside the address, the index and what is wrong with the store.
-            values: what the template shows beside these two.
-        """
-        index, records = await self.records.index(), self.records
-        return self.pages.kept(
-            request, template, (made_of, index.revision, records.problem),
-            lambda: {"index": index, "records": records, **values()},
-        )  # fmt: skip
 
 
 _SCREENS: Final[tuple[tuple[str, str, Callable[[FastAPI, Console], None]], ...]] = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from headgate.config import Settings
@@ -44,9 +44,11 @@ class JournalSource(Source):
         live = [*asked, *refused]
         for run, source in found.items():
             await self._follow_end(run, source, live, told.get(run, math.inf))
+        watched = self._found()
         lost = [
             run._asdict() | {"died_at": died_at} for run, died_at in told.items()
-            if time.time() - KEPT_S < died_at < math.inf and run not in found and not _after(died_at, run, live)
+            if time.time() - KEPT_S < died_at < math.inf and run not in watched
+            and not self._is_replaced(run, run.environments, died_at, live)
         ]  # fmt: skip
         shown = [{"campaign": run.campaign, "address": run.address, "why": why} for run, why in refused.items()]
         hidden = {str(path): why for path, why in unreadable.items()}
@@ -73,11 +75,15 @@ class JournalSource(Source):
         if source.left is None:
             source.left = LEFT if died_at == math.inf else ""
             source.ended_by = source.ended_by or source.left
-        newer, known = _after(ended_at, run, live), self._found()
-        sampled = {name for one in newer if one in known for name in known[one].samples}
-        is_replaced = newer and (source.left or source.samples <= sampled)
+        is_replaced = self._is_replaced(run, () if source.left else source.samples, ended_at, live)
         if source.seen_at is None or time.time() - ended_at > KEPT_S or is_replaced:
             await self._forget(source)
+
+    def _is_replaced(self, run: ServedRun, samples: Iterable[str], at: float, live: Sequence[ServedRun]) -> bool:
+        """Return whether runs of a run's campaign that began later than `at` sample all that it did."""
+        newer, known = [one for one in live if one.campaign == run.campaign and one.started_at > at], self._found()
+        sampled = {name for one in newer for name in (one in known and known[one].samples) or one.environments}
+        return bool(newer) and sampled.issuperset(samples)
 
     async def _forget(self, source: RunSource) -> None:
         await self._sources.remove(source)
@@ -87,8 +93,3 @@ class JournalSource(Source):
         """Let go of the runs."""
         for source in self._found().values():
             await self._forget(source)
-
-
-def _after(at: float, run: ServedRun, live: Sequence[ServedRun]) -> list[ServedRun]:
-    """Return the runs of a run's campaign that began later than `at`."""
-    return [one for one in live if one.campaign == run.campaign and one.started_at > at]

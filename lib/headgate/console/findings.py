@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from headgate.console.asking import RunSource, key_of
 from headgate.console.sources import RAREST_S, Source, Sources
+from headgate.core import utc_text
 from headgate.core.errors import some_of
 from headgate.telemetry import counted, duration
 
@@ -277,8 +278,11 @@ def _journal(_: Source, said: Document) -> Iterator[Finding]:
         title, holds = f"Campaign {run['campaign']} runs and is not watched", f"{run['address']}: {run['why']}"
         yield Finding(f"refused {run['address']}", "warn", title, holds, "Name its host if it may see the token.")
     for run in said["lost"]:
-        title, holds = f"A run of campaign {run['campaign']} was lost", f"{run['address']} did not leave its journal"
-        yield Finding(f"lost {run['run_id']}", "bad", title, f"{holds}: it was killed, or its machine was lost",
+        title, sampled = f"A run of campaign {run['campaign']} was lost", some_of(run["environments"], MOST_NAMED)
+        did = f"sampled {sampled}" if sampled else "ran"
+        holds = f"{run['address']} on {run['machine']}, which {did} since {utc_text(run['started_at'], seconds=True)}, "
+        yield Finding(f"lost {run['run_id']}", "bad", title,
+                      f"{holds}did not leave its journal: it was killed, or its machine was lost",
                       "Its log says why. The same command takes up what was open.", run["died_at"])  # fmt: skip
     for path, why in said["unreadable"].items():
         todo = "Let the console read it: a run of that campaign may be hidden."

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from fastapi import FastAPI, Request
@@ -15,14 +15,11 @@ from starlette.datastructures import QueryParams
 from headgate.console.asking import key_of
 from headgate.console.listing import link, page_of
 from headgate.console.matrix import run_of
+from headgate.console.pages import Console
 from headgate.console.sources import History, Source, Sources
-
-if TYPE_CHECKING:
-    from headgate.console.app import Console
 
 ROWS: Final = 40
 LINES: Final = ("limit", "in_flight", "waiters")
-_SORTS: Final = {"": "trouble first", "model": "model", "load": "in flight"}
 
 
 def add_routes(app: FastAPI, console: Console) -> None:
@@ -61,13 +58,7 @@ def _values(sources: Sources, query: QueryParams) -> dict[str, Any]:
     said: Mapping[str, Any] = run.said if run is not None else {}
     wanted = query.get("find", "").lower()
     keys = [key for key in said.get("requests", ()) if wanted in key_of(key).lower()]
-    match query.get("sort", ""):
-        case "model":
-            keys.sort(key=lambda key: (key["model"], key["provider"]))
-        case "load":
-            keys.sort(key=lambda key: -key["in_flight"])
-        case _:
-            keys.sort(key=trouble_of)
+    keys.sort(key=_SORTS.get(query.get("sort", ""), _SORTS[""])[1])
     page = page_of(keys, query, ROWS)
     chosen = query.get("key") or (key_of(page.items[0]) if page.items else "")
     return {
@@ -89,6 +80,13 @@ def _values(sources: Sources, query: QueryParams) -> dict[str, Any]:
 def trouble_of(key: Mapping[str, Any]) -> tuple[float, ...]:
     """Return what sorts endpoints, those in trouble first."""
     return -key["cooldown_s"], -key["waiters"], -key["in_flight"]
+
+
+_SORTS: Final[Mapping[str, tuple[str, Callable[[Mapping[str, Any]], Any]]]] = {
+    "": ("trouble first", trouble_of),
+    "model": ("model", lambda key: (key["model"], key["provider"])),
+    "load": ("in flight", lambda key: -key["in_flight"]),
+}
 
 
 def endpoints_of(

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import polars as pl
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse
 
 from headgate.console.access import Steering, form_of, steerer_of
+from headgate.console.pages import Console
 from headgate.console.samples import Listing
 from headgate.core.errors import HeadgateError
 from headgate.run import follow_invalidation
 from headgate.storage import Chosen, Invalidation
-
-if TYPE_CHECKING:
-    from headgate.console.app import Console
 
 MOST_PAIRS: Final = 20
 

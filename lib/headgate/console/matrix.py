@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from fastapi import FastAPI
@@ -14,31 +14,13 @@ from starlette.datastructures import QueryParams
 from headgate.console.asking import RunSource
 from headgate.console.findings import LATE_S
 from headgate.console.listing import page_of
+from headgate.console.pages import Console
 from headgate.console.sources import Source, Sources
 from headgate.statistics import wilson_limits
-
-if TYPE_CHECKING:
-    from headgate.console.app import Console
 
 ROWS: Final = 30
 COLUMNS: Final = 8
 """Of one page: 240 cells, whatever the size of the system."""
-
-STATES: Final = {
-    "": "all models",
-    "late": "late",
-    "paused": "paused",
-    "errors": "with errors",
-    "unfinished": "not done",
-}
-SORTS: Final = {
-    "": "roster's order",
-    "model": "name",
-    "lag": "lag",
-    "errors": "errors",
-    "mean": "mean score",
-    "done": "samples",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +81,26 @@ class Row:
         return sum(means) / len(means) if means else None
 
 
+STATES: Final[Mapping[str, tuple[str, Callable[[Row], bool]]]] = {
+    "": ("all models", lambda _: True),
+    "late": ("late", lambda row: row.lag_s > LATE_S),
+    "paused": ("paused", lambda row: row.model["is_paused"] or any(cell.paused for cell in row.cells.values())),
+    "errors": ("with errors", lambda row: row.model["errors_1h"] > 0 or row.sum("errors") > 0),
+    "unfinished": ("not done", lambda row: row.sum("done") < row.sum("due")),
+}
+"""Which models an address may choose: what the page calls them, and which they are."""
+
+SORTS: Final[Mapping[str, tuple[str, Callable[[Row], Any]]]] = {
+    "": ("roster's order", lambda _: 0),
+    "model": ("name", lambda row: row.model["model"]),
+    "lag": ("lag", lambda row: -row.lag_s),
+    "errors": ("errors", lambda row: -row.sum("errors")),
+    "mean": ("mean score", lambda row: -(-1.0 if row.mean is None else row.mean)),
+    "done": ("samples", lambda row: -row.sum("done")),
+}
+"""In which order: what the page calls it, and what they are sorted by."""
+
+
 def add_routes(app: FastAPI, console: Console) -> None:
     """Add the routes of the screen."""
     console.add_live(app, "/matrix", partial(_values, Tables(), console.sources))
@@ -112,7 +114,9 @@ def _values(tables: Tables, sources: Sources, query: QueryParams) -> dict[str, A
     environments = sorted(run_by_environment)
     wanted = query.get("environment", "").lower()
     columns = page_of([name for name in environments if wanted in name.lower()], query, COLUMNS, name="columns")
-    shown = _sorted(_chosen(rows, query), query.get("sort", ""))
+    name, chosen = query.get("model", "").lower(), STATES.get(query.get("state", ""), STATES[""])[1]
+    shown = [row for row in rows if name in row.model["model"].lower() and chosen(row)]
+    shown.sort(key=SORTS.get(query.get("sort", ""), SORTS[""])[1])
     return {
         "run": runs[0] if runs else None,
         "run_by_environment": run_by_environment,
@@ -200,26 +204,3 @@ def _together(known: Mapping[str, Any], said: Mapping[str, Any], *, adds: Sequen
         both["lag_s"] = max(known["lag_s"], said["lag_s"])
         both["mean_score"] = both["score_sum"] / both["scored"] if both["scored"] else None
     return both
-
-
-def _chosen(rows: Iterable[Row], query: QueryParams) -> list[Row]:
-    wanted = query.get("model", "").lower()
-    tests: dict[str, Callable[[Row], bool]] = {
-        "late": lambda row: row.lag_s > LATE_S,
-        "paused": lambda row: row.model["is_paused"] or any(cell.paused for cell in row.cells.values()),
-        "errors": lambda row: row.model["errors_1h"] > 0 or row.sum("errors") > 0,
-        "unfinished": lambda row: row.sum("done") < row.sum("due"),
-    }
-    test = tests.get(query.get("state", ""))
-    return [row for row in rows if wanted in row.model["model"].lower() and (test is None or test(row))]
-
-
-def _sorted(rows: list[Row], order: str) -> Sequence[Row]:
-    keys: dict[str, Callable[[Row], Any]] = {
-        "model": lambda row: row.model["model"],
-        "lag": lambda row: -row.lag_s,
-        "errors": lambda row: -row.sum("errors"),
-        "mean": lambda row: -(-1.0 if row.mean is None else row.mean),
-        "done": lambda row: -row.sum("done"),
-    }
-    return sorted(rows, key=keys[order]) if order in keys else rows

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fastapi import FastAPI
 from starlette.datastructures import QueryParams
 
 from headgate.console.findings import Findings
 from headgate.console.gates import endpoints_of, trouble_of
+from headgate.console.pages import Console
 from headgate.console.sources import Source
-
-if TYPE_CHECKING:
-    from headgate.console.app import Console
 
 _MOST_ENDPOINTS: Final = 25
 """In a table at a glance; Gates has all."""

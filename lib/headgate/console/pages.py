@@ -6,19 +6,23 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
 import jinja2
-from fastapi import Request
+from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
+from starlette.datastructures import QueryParams
 
 from headgate import __version__
-from headgate.console.access import Viewer
+from headgate.config import Settings
+from headgate.console.access import Access, Viewer
 from headgate.console.listing import link
+from headgate.console.records import Records
 from headgate.console.sources import Sources
 from headgate.reports import money
 from headgate.telemetry import counted, duration, safe_text
@@ -114,6 +118,58 @@ class Pages:
     def _answer(self, request: Request, text: str, status: int = 200) -> HTMLResponse:
         viewer = _viewer_of(request)
         return HTMLResponse(text.replace(self._form_key, "" if viewer is None else viewer.form_key), status)
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    """What every screen is given.
+
+    Attributes:
+        settings: where the store is, and the tokens for what is asked.
+        sources: what is asked, and what it said last.
+        access: who looks.
+        pages: how they see it.
+        records: what is stored.
+    """
+
+    settings: Settings
+    sources: Sources
+    access: Access
+    pages: Pages
+    records: Records
+
+    def page(self, request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+        """Return a page; see `Pages.page`."""
+        return self.pages.page(request, template, status=status, **values)
+
+    def add_live(self, app: FastAPI, path: str, values: Callable[[QueryParams], dict[str, Any]]) -> None:
+        """Show at `path`, whose template has the same name, what the sources say, asked of late.
+
+        The page is made once for all who ask for it: `values` gets the fields of the address for the first of them.
+        """
+        template = f"{path.strip('/') or 'now'}.html"
+
+        @app.get(path)
+        async def page(request: Request) -> HTMLResponse:
+            await self.sources.fresh()
+            return self.pages.kept(request, template, self.sources.revision, lambda: values(request.query_params))
+
+    async def stored_page(
+        self, request: Request, template: str, made_of: Hashable, values: Callable[[], Mapping[str, Any]]
+    ) -> HTMLResponse:
+        """Return a page of what is stored, made once for all who ask for it while that is the same.
+
+        Args:
+            request: see `Pages.page`.
+            template: likewise.
+            made_of: what `values` depends on beside the address, the index and what is wrong with the store.
+            values: what the template shows beside these two.
+        """
+        index, records = await self.records.index(), self.records
+        return self.pages.kept(
+            request, template, (made_of, index.revision, records.problem),
+            lambda: {"index": index, "records": records, **values()},
+        )  # fmt: skip
 
 
 def _is_part(request: Request) -> bool:

@@ -6,22 +6,19 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse
 
+from headgate.config import Settings
 from headgate.console.access import Steering, form_of, steerer_of
 from headgate.console.invalidation import narrowed
+from headgate.console.pages import Console
 from headgate.console.records import Records
 from headgate.console.samples import Listing
 from headgate.core.errors import HeadgateError
 from headgate.run import Rescored, Rescoring, rescore
 from headgate.storage import Chosen
-
-if TYPE_CHECKING:
-    from headgate.config import Settings
-    from headgate.console.app import Console
 
 _log = logging.getLogger("headgate.console")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 import orjson
@@ -13,14 +13,12 @@ import polars as pl
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 
+from headgate.console.pages import Console
 from headgate.console.records import Answer, while_connected
 from headgate.core import moment_of
 from headgate.core.errors import InvalidInputError, NotFoundError
 from headgate.storage import Order, SampleFilter, SampleIndex, SamplePage
 from headgate.telemetry import printable
-
-if TYPE_CHECKING:
-    from headgate.console.app import Console
 
 PAGE: Final = 50
 MOST_MESSAGES: Final = 100

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import polars as pl
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse
 
+from headgate.console.pages import Console
 from headgate.console.records import HEAVY, PATIENCE_S, while_connected
 from headgate.console.samples import Listing
 from headgate.core.errors import InvalidInputError
 from headgate.reports import (
     INDIFFERENCE,
     LEADERBOARD_COLUMNS,
+    Leaderboard,
     build_curve,
     build_leaderboard,
     curve_document,
@@ -28,10 +30,6 @@ from headgate.reports import (
 )
 from headgate.statistics import MeanEstimate, ScoreChange, ScoreDrop, mean_of_means
 from headgate.storage import SampleFilter, SampleIndex
-
-if TYPE_CHECKING:
-    from headgate.console.app import Console
-    from headgate.reports import Leaderboard
 
 MOST_COMPARED: Final = 40
 """Models that are compared with each other, and ranked: a second's work. With more there are no ranks."""
@@ -123,29 +121,12 @@ def _of_models(index: SampleIndex, models: Sequence[str], chosen: SampleFilter) 
     return found.with_columns(names, pl.lit("").alias("trace_id"))
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """Scores of one model over time.
-
-    Attributes:
-        model: its name, or key.
-        starts: wall time at which each span begins; those without a score are left out.
-        means: mean over the environments of the span, each counting the same.
-        lows: of its 95 % interval.
-        highs: likewise.
-        samples: scored ones.
-    """
-
-    model: str
-    starts: Sequence[float]
-    means: Sequence[float]
-    lows: Sequence[float]
-    highs: Sequence[float]
-    samples: Sequence[int]
-
-
 def _lines(found: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
-    """Return the scores over time, all in the same spans, and how long a span is."""
+    """Return the scores over time as JSON values, all in the same spans, and how long a span is.
+
+    A line has of each span with a score the wall time at which it begins, how many samples are scored, and the mean
+    over its environments, each counting the same, with its 95 % interval.
+    """
     scored = {model: rows.filter(pl.col("score").is_not_null()) for model, rows in found.items()}
     every = pl.concat([rows["finished_at"] for rows in scored.values()]).to_list() or [0.0]
     range_s = max(every) - min(every)
@@ -158,12 +139,12 @@ def _lines(found: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
             span: mean_of_means([part for _, part in own])
             for span, own in groupby(parts.items(), key=lambda one: one[0][0])
         }
-        shown, low, high = (
-            [round(getattr(mean, name), 6) for mean in means.values()] for name in ("mean", "low", "high")
-        )
+        figures = {
+            f"{name}s": [round(getattr(mean, name), 6) for mean in means.values()] for name in ("mean", "low", "high")
+        }
         starts, samples = [int(span) * span_s for span in means], [mean.samples for mean in means.values()]
-        lines.append(Line(model, starts, shown, low, high, samples))
-    return {"span_s": span_s, "lines": [asdict(line) for line in lines]}
+        lines.append({"model": model, "starts": starts, "samples": samples} | figures)
+    return {"span_s": span_s, "lines": lines}
 
 
 def _drops(rows: pl.DataFrame) -> list[ScoreDrop]:

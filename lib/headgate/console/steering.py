@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import httpx
@@ -14,12 +14,10 @@ from fastapi.responses import HTMLResponse
 
 from headgate.console.access import Form, Steering, Viewer, form_of
 from headgate.console.asking import ElasticSource, QueueSource, RunSource, answered
+from headgate.console.pages import Console
 from headgate.console.sources import Source
 from headgate.core.audit import record_change
 from headgate.core.errors import ControlChangedError, HeadgateError, InvalidInputError, NotFoundError, some_of
-
-if TYPE_CHECKING:
-    from headgate.console.app import Console
 
 _log = logging.getLogger("headgate.console")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import httpx
@@ -14,11 +14,9 @@ from fastapi.responses import HTMLResponse
 
 from headgate.console.asking import QueueSource, RunSource, answered, key_of
 from headgate.console.matrix import run_of
+from headgate.console.pages import Console
 from headgate.console.sources import Source, Sources
 from headgate.core.errors import HeadgateError
-
-if TYPE_CHECKING:
-    from headgate.console.app import Console
 
 MOST_WAITING: Final = 25
 _ASKED_TASKS: Final = 400

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fastapi import FastAPI
 from starlette.datastructures import QueryParams
 
 from headgate.console.asking import PlacementSource
 from headgate.console.listing import page_of
+from headgate.console.pages import Console
 from headgate.console.sources import Sources
-
-if TYPE_CHECKING:
-    from headgate.console.app import Console
 
 LANES: Final = 30
 DEAD: Final = 25

@@ -13,7 +13,7 @@ from .assembly import (
 )
 from .inquiry import capacity_plan as capacity_plan
 from .controls import (
-    controls_at_rest as controls_at_rest,
+    controls_of as controls_of,
     steer_at_rest as steer_at_rest,
 )
 from .endpoints import ChatSender as ChatSender, EndpointChats as EndpointChats

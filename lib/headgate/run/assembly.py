@@ -306,12 +306,13 @@ async def run_source(
             from headgate.telemetry import Questions  # noqa: PLC0415 - FastAPI is imported by those who serve
 
             inquiry = campaign.inquiry
-            questions = Questions(inquiry.explain, inquiry.tasks, inquiry.capacity, inquiry.health)
+            questions = Questions(inquiry.explain, inquiry.tasks, inquiry.capacity, inquiry.health, inquiry.next_due)
             address = await serve_monitoring(
                 stack, settings, campaign.status, registry, questions, campaign.steering, stream.emit,
                 run_id=campaign.run_id,
             )  # fmt: skip
-            said = ServedRun(settings.campaign, campaign.run_id, address, gethostname(), campaign.now())
+            about = (settings.campaign, campaign.run_id, address, gethostname(), campaign.now())
+            said = ServedRun(*about, tuple(environments))
             with contextlib.suppress(*JOURNAL_REFUSED):  # a database that is away hears it with the next renewal
                 await campaign.journal.call(campaign.journal.journal.announce, said)
         beside = []

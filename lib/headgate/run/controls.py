@@ -24,6 +24,7 @@ from headgate.storage import (
     ControlOrder,
     ControlValue,
     control_words,
+    deed_of,
     subject_of,
     told,
     value_words,
@@ -51,10 +52,6 @@ DRAINED: Final = "drained"
 """What the reason of a run begins with that was told to end what it began."""
 
 VERBS: Final = ("pause", "resume", "set", *(verb for verb in ORDERS if verb != RECOUNT), "undo")
-PAST: Final = {
-    "pause": "paused", "resume": "resumed", "set": "set", "retry": "retried", "drain": "drained",
-    "withdraw": "withdrew", "undo": "undid",
-}  # fmt: skip
 _REASON_CHARS: Final = 500
 
 
@@ -252,21 +249,11 @@ class Controls:
 
 def order_words(order: ControlOrder, change: ControlChange, *, is_new: bool, dry_run: bool, further: str = "") -> str:
     """Return what an order did, or would do, in a sentence without its end."""
-    subject = subject_of(change.model, change.environment)
     if not is_new:
-        is_unset = f"{change.what} of {subject} is {'no' if change.what == 'paused' else 'default'}"
+        of = subject_of(change.model, change.environment)
+        is_unset = f"{of} is not paused" if change.what == "paused" else f"{change.what} of {of} is default"
         return f"nothing to do: {is_unset if change.after is None else control_words(change)}"
-    verb = f"would {order.verb}" if dry_run else PAST[order.verb]
-    match order.verb:
-        case "set":
-            said = f"{verb} {change.what} of {subject} from {value_words(change.before)} to {value_words(change.after)}"
-        case "undo":
-            said = f"{verb} change {order.revision}: {change.what} of {subject} is {value_words(change.after)} again"
-        case "withdraw":
-            said = f"{verb} what is queued of {subject}"
-        case _:
-            said = f"{verb} {subject}"
-    return said + further
+    return deed_of(change, is_done=not dry_run, undone=f"change {order.revision}") + further
 
 
 class Steering:
@@ -364,9 +351,10 @@ class Steering:
         """Return what an order means for what is in hand."""
         if order.verb not in {"pause", "withdraw", "drain"}:
             return ""
-        about = _about(order.model, order.environment)
-        running = sum(about(task) for task in self._stages.tasks)
-        queued = sum(about(task) for task in self._waiting())
+        running, queued = (
+            sum(order.model in (None, task.model) and order.environment in (None, task.environment) for task in tasks)
+            for tasks in (self._stages.tasks, self._waiting())
+        )
         kept = {"pause": "wait", "withdraw": "are withdrawn", "drain": "stay in the journal"}[order.verb]
         return f": {running} samples in progress end, {queued} that are queued {kept}"
 
@@ -431,10 +419,6 @@ def answer_of(said: str, change: ControlChange, *, dry_run: bool) -> dict[str, A
     return {"would" if dry_run else "did": said, **values}
 
 
-def _about(model: str | None, environment: str | None) -> Callable[[Task], bool]:
-    return lambda task: model in (None, task.model) and environment in (None, task.environment)
-
-
 def steer_at_rest(
     journal: Journal,
     document: Mapping[str, Any],
@@ -465,11 +449,6 @@ def steer_at_rest(
     if is_new and not dry_run:
         record(change)
     return answer_of(order_words(order, change, is_new=is_new, dry_run=dry_run), change, dry_run=dry_run)
-
-
-def controls_at_rest(journal: Journal) -> dict[str, Any]:
-    """Return what a journal has of controls, as `GET /controls` does."""
-    return controls_of(journal).document()
 
 
 def controls_of(journal: Journal) -> Controls:

@@ -17,7 +17,9 @@ from headgate.run.outside_workers import Executor
 from headgate.run.parts import Parts
 from headgate.run.request_side import DAILY_BUDGET, ENGINE
 from headgate.run.rows import Row
+from headgate.run.settlement import Settling
 from headgate.run.stages import Stages
+from headgate.sampling import ModelSampler
 from headgate.scheduling import DispatchLoop, Explanation
 from headgate.storage import TaskState, control_words
 from headgate.telemetry import Handler, Recorded
@@ -175,6 +177,7 @@ class Inquiry:
         stages: Stages,
         loop: DispatchLoop,
         judge: Model | None,
+        settling: Settling,
         *,
         run_id: str,
         state: Callable[[], str],
@@ -187,6 +190,7 @@ class Inquiry:
         self._stages = stages
         self._loop = loop
         self._judge = judge
+        self._settling = settling
         self._run_id = run_id
         self._state = state
         self._spooled = spooled
@@ -234,6 +238,44 @@ class Inquiry:
         )
         first = heapq.nsmallest(limit, chosen, key=lambda pair: (pair[0] != "running", pair[1].due_at))
         return [_listed(state, task) for state, task in first]
+
+    def next_due(self, model: str, environment: str) -> Explanation | None:
+        """Return when a pair without an open task has its next one, or why none comes; None where it is not sampled."""
+        sampler = self._parts.samplers.get(model)
+        if sampler is None or environment not in self._parts.environments:
+            return None
+        gate, reason, until = self._not_due(sampler, environment)
+        return Explanation(TaskId(f"the next task of {model} in {environment}"), "not due", gate, reason, until)
+
+    def _not_due(self, sampler: ModelSampler, environment: str) -> tuple[str, str, float | None]:
+        """Return which gate keeps a pair from falling due, why, and until when."""
+        parts, model, pause = self._parts, sampler.model.key, sampler.pause
+        if parts.stopping.is_set():
+            return "draining", "the run ends what it began and takes on nothing new", None
+        if (control := parts.controls.pause_of(model, environment)) is not None:
+            return "paused", control_words(control), None
+        if why := self._settling.why_left(model, environment):
+            return "settled", f"no further sample of it is taken: {why}", None
+        stop = None if parts.requests is None else parts.requests.budgets.stop_of(model)
+        if stop is not None:
+            return DAILY_BUDGET, stop.reason, stop.until
+        if pause.is_paused(parts.now()):
+            return "model_pause", f"model {model} is paused for errors (pause {pause.level})", pause.paused_until
+        if parts.provider is not parts.local:
+            is_dry = parts.provider.next_at(parts.now()) is None
+            gives = "has no further task of it" if is_dry else "has not given its next task yet"
+            return "source", f"what was due of it is done, and the run's source {gives}", None
+        due_at, is_full = sampler.next_due(environment), parts.backpressure.is_paused
+        if is_full or due_at is None:
+            enough = "nothing falls due while enough samples wait for its judge, its outside workers or its engine"
+            return "backpressure", self._held_back() if is_full else enough, None
+        rate = sampler.rate_per_day(environment)
+        return "rate", f"what was due of it is done; it is sampled {rate:,.6g} times a day", due_at
+
+    def _held_back(self) -> str:
+        """Say how full the ready queue is, and when it goes on."""
+        size, resume_at = self._parts.backlog(), self._parts.backpressure.resume_at
+        return f"the ready queue is paused: {size} tasks, it goes on at {resume_at}"
 
     def due(self) -> tuple[int, str]:
         """Return how many samples are due of models that nothing pauses, and what most likely holds them."""
@@ -422,9 +464,7 @@ class Inquiry:
         if not any(task.task_id == task_id for task in parts.batches.items()):
             return None
         if parts.backpressure.is_paused:
-            size, resume_at = parts.backlog(), parts.backpressure.resume_at
-            reason = f"the ready queue is paused: {size} tasks, it goes on at {resume_at}"
-            return Explanation(task_id, "buffered", "backpressure", reason)
+            return Explanation(task_id, "buffered", "backpressure", self._held_back())
         reason = f"its sampler's buffer enters the queue at {parts.settings.batch_size} tasks or when its time is over"
         return Explanation(task_id, "buffered", "batch", reason, parts.batches.next_at())
 

@@ -180,6 +180,7 @@ class Run:
             self._stages,
             self._loop,
             judge,
+            self._settling,
             run_id=self.run_id,
             state=lambda: self._state,
             spooled=lambda: self._sink.spooled + self._acceptance.waiting,

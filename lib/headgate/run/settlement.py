@@ -175,13 +175,13 @@ class Settling:
 
     def wanted(self, demand: Sequence[Demand]) -> Sequence[Demand]:
         """Return the demand of pairs that have not left."""
-        if self.given_up:
-            demand = [one for one in demand if one.model not in self.given_up]
-        if self._ranked:
-            demand = [one for one in demand if one.model not in self._ranked]
-        if self._stop is None:
-            return demand
-        return [one for one in demand if not self._stop.is_settled(one.model, one.environment)]
+        return [one for one in demand if not self.why_left(one.model, one.environment)]
+
+    def why_left(self, model: str, environment: str) -> str:
+        """Return why a pair gets no further task; empty while it does."""
+        if model in self.given_up or model in self._ranked:
+            return self.given_up.get(model, _RANKED)
+        return _WHY if self._stop is not None and self._stop.is_settled(model, environment) else ""
 
     def give_up(self, model: str, why: str) -> None:
         """Take all pairs of a model out; nothing of it is started any more."""

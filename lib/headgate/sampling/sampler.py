@@ -324,6 +324,11 @@ class ModelSampler:
             return self.pause.paused_until
         return self._heap[0][0]
 
+    def next_due(self, environment: str) -> float | None:
+        """Return when an environment is next due by its rate, pauses for errors aside; None while none falls due."""
+        is_out = self._lines[environment].is_settled or environment in self._held | self._paused
+        return None if self.is_held or is_out else self._lines[environment].cadence.next_at
+
     def due(self, now: float) -> tuple[list[Demand], list[Event]]:
         """Return all demand that has fallen due by `now`, each environment at most once, and what happened."""
         happened: list[Event] = []

@@ -19,6 +19,11 @@ RECOUNT: Final = "recount"
 ORDERS: Final = ("retry", "drain", "withdraw", RECOUNT)
 """Verbs that are carried out once, in place of setting something."""
 
+_PAST: Final = {
+    "pause": "paused", "resume": "resumed", "set": "set", "retry": "retried", "drain": "drained",
+    "withdraw": "withdrew", "undo": "undid", RECOUNT: "recounted",
+}  # fmt: skip
+
 KEPT_CHANGES: Final = 1_000
 """Older changes are forgotten, but for those that are in force."""
 
@@ -148,13 +153,24 @@ def subject_of(model: str | None, environment: str | None) -> str:
     return f"model {model}" if environment is None else f"{model} in {environment}"
 
 
+def deed_of(change: ControlChange, *, is_done: bool = True, undone: str = "a change") -> str:
+    """Return what a change did, or would do, in words; of one that undoes another, `undone` says of which."""
+    of, after = subject_of(change.model, change.environment), value_words(change.after)
+    is_pause, says = change.what == "paused", f"{change.what} of {of} is {after} again"
+    said = {
+        "set": f"{change.what} of {of} from {value_words(change.before)} to {after}",
+        "undo": f"{undone}: {(f'{of} is paused again' if change.after else f'{of} goes on') if is_pause else says}",
+        "retry": f"{'every model' if change.model is None else of} at once",
+        "withdraw": f"what {'was' if is_done else 'is'} queued of {of}",
+        RECOUNT: f"the samples of {of}",
+    }
+    return f"{_PAST[change.verb] if is_done else f'would {change.verb}'} {said.get(change.verb, of)}"
+
+
 def told(change: ControlChange) -> str:
-    """Return who changed what, from what to what, and why."""
-    said = f"{change.verb} {subject_of(change.model, change.environment)}"
-    if change.verb in {"set", "undo"}:
-        of = said.partition(" ")[2]
-        said = f"{change.verb} {change.what} of {of} from {value_words(change.before)} to {value_words(change.after)}"
-    return f"{said}, by {change.by} (change {change.revision}){f': {change.reason}' if change.reason else ''}"
+    """Return what somebody changed, from what to what, who, and why."""
+    because = f": {change.reason}" if change.reason else ""
+    return f"{deed_of(change)}, by {change.by} (change {change.revision}){because}"
 
 
 def control_words(control: ControlChange) -> str:

@@ -173,7 +173,7 @@ class Journal:
 
     def announce(self, run: ServedRun) -> None:
         """Say to whoever looks for it that this process serves a run's monitoring API, until the journal is closed."""
-        self._db.holders.announce(json.dumps(run))
+        self._db.holders.announce(run.said())
 
     def interrupt(self) -> None:
         """Have a call of another thread that waits for a database fail; safe from any thread."""

@@ -23,6 +23,9 @@ from headgate.storage.journal_database import JournalPlace
 MOST_RUNS: Final = 200
 """Of one journal; the console asks each every few seconds."""
 
+_KEPT_CHARS: Final = 1_000
+"""Of what a holder says of itself, by the lock's file and by the database."""
+
 _ADDRESS: Final = re.compile(r"(https?)://(\[[0-9a-f:.]+\]|[a-z0-9_-][a-z0-9._-]*):([0-9]{1,5})/?")
 
 
@@ -35,6 +38,7 @@ class ServedRun(NamedTuple):
         address: URL of that, for other machines where it listens for any.
         machine: name of the host that it runs on.
         started_at: wall time.
+        environments: that it samples; none where it has not said so, or they are too many to be kept.
     """
 
     campaign: str
@@ -42,6 +46,12 @@ class ServedRun(NamedTuple):
     address: str
     machine: str
     started_at: float
+    environments: tuple[str, ...] = ()
+
+    def said(self) -> str:
+        """Return what a journal keeps of it."""
+        said = json.dumps([*self[:5], *self.environments])
+        return said if len(said) <= _KEPT_CHARS else json.dumps(self[:5])
 
 
 def served_runs(place: JournalPlace) -> tuple[dict[ServedRun, float], dict[Path, str]]:
@@ -54,13 +64,14 @@ def served_runs(place: JournalPlace) -> tuple[dict[ServedRun, float], dict[Path,
         JournalError: if the database does not answer.
         OSError: if the folder itself cannot be read.
     """
-    found, unreadable, now = dict[ServedRun, float](), dict[Path, str](), time.time()
+    found, unreadable, kept_since = dict[ServedRun, float](), dict[Path, str](), time.time() - LOST_S
     for died_at, said in _announced(place, unreadable):
-        with suppress(ValueError, RecursionError):  # another version's, or half written: the next look finds it
+        # What another version has written, or is half written: the next look finds it.
+        with suppress(ValueError, TypeError, RecursionError):
             match json.loads(said):
-                case [str(), str(), str(), str(), float(at)] as told if math.isfinite(at) and now - died_at < LOST_S:
-                    "".join(told[:4]).encode()  # no page could show half of a character
-                    found[ServedRun(*told)] = died_at
+                case [str(a), str(b), str(c), str(d), float(at), *names] if math.isfinite(at) and died_at > kept_since:
+                    "".join([a, b, c, d, *names]).encode()  # no page could show half of a character
+                    found[ServedRun(a, b, c, d, at, tuple(names))] = died_at
     return found, unreadable
 
 

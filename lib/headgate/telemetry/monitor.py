@@ -180,12 +180,14 @@ class Questions:
     Attributes:
         explain: which gate holds a task; raises NotFoundError for one that is not known.
         tasks: open tasks of a model and an environment (None: of all), so many at most.
+        next_due: when the next task of a model in an environment falls due, or why none does; None for no such pair.
     """
 
     explain: Callable[[str], Awaitable[object]]
     tasks: Callable[[str | None, str | None, int], Sequence[object]]
     capacity: Callable[[], CapacityPlan]
     health: Callable[[], events.HealthReported]
+    next_due: Callable[[str, str], object]
 
 
 class Steered(Protocol):
@@ -373,7 +375,9 @@ def _add_question_routes(app: FastAPI, questions: Questions) -> None:
     async def tasks(
         model: str | None = None, environment: str | None = None, limit: Annotated[int, Query(ge=1, le=1_000)] = 100
     ) -> dict[str, Any]:
-        return {"tasks": [json_safe(task) for task in questions.tasks(model, environment, limit)]}
+        found = questions.tasks(model, environment, limit)
+        due = None if found or not (model and environment) else questions.next_due(model, environment)
+        return {"tasks": json_safe(found), "next": json_safe(due)}
 
     @app.get("/status/tasks/{task_id:path}", summary="which gate holds a task, why, and until when")
     async def task(task_id: str) -> dict[str, Any]:

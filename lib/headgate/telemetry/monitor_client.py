@@ -100,22 +100,24 @@ class MonitorClient:
         found: dict[str, Any] = self._checked(answer)["task"]
         return found
 
-    async def next_task(self, model: str, environment: str, campaign: str) -> str:
-        """Return the id of the open task of a model in an environment that runs next.
+    async def next_task(self, model: str, environment: str, campaign: str, *, is_open: bool = True) -> dict[str, Any]:
+        """Return the open task of a model in an environment that runs next; else, unless `is_open`, why there is none.
 
         Raises:
-            InvalidInputError: if there is none.
+            InvalidInputError: if there is none, or the pair is not sampled.
             NotFoundError: if there is no such model.
         """
         query = {"model": model, "environment": environment, "limit": "1"}
-        if not (tasks := (await self.document("/status/tasks", query))["tasks"]):
+        said = await self.document("/status/tasks", query)
+        found: dict[str, Any] | None = next(iter(said["tasks"]), None if is_open else said.get("next"))
+        if found is None:
             await self.document(f"/status/models/{quote(model, safe='/')}")
             raise InvalidInputError(
                 f"campaign {campaign} has no open task of {model} in {environment}",
                 next_step="Check the names with `headgate models` and `headgate environments`, or give the task's "
                 "number.",
             )
-        return str(tasks[0]["task_id"])
+        return found
 
     async def document(self, path: str, query: dict[str, str] | None = None) -> dict[str, Any]:
         """Return what a route of the API answers.

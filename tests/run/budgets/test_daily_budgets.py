@@ -203,6 +203,7 @@ def test_the_status_and_why_say_how_much_is_used_and_when_it_goes_on(world: Budg
         seen["status"] = campaign.status().models[0]
         task = next(iter(campaign._parts.dispatcher.queue.items()), None)
         seen["why"] = None if task is None else await campaign.inquiry.explain(task.task_id)
+        seen["next"] = campaign.inquiry.next_due(seen["status"].model, "test:one")
 
     world.run([limited(max_parallel=1)], Metered(), duration_s=9 * HOUR_S, during=look, rate_per_day=30_000.0)
     status = seen["status"]
@@ -215,6 +216,8 @@ def test_the_status_and_why_say_how_much_is_used_and_when_it_goes_on(world: Budg
     assert seen["why"].gate == "daily_budget"
     assert seen["why"].reason == status.pause_reason
     assert seen["why"].until == status.pause_until
+    assert seen["next"].gate == "daily_budget"
+    assert (seen["next"].reason, seen["next"].until) == (status.pause_reason, status.pause_until)
 
 
 def test_a_restart_knows_what_was_spent_before_also_what_only_the_spool_has(world: BudgetWorld) -> None:
