@@ -96,9 +96,8 @@ async def test_a_worker_with_the_base_alone_does_the_jobs_of_a_queue(tmp_path: P
     ("words", "absent", "extra"),
     [
         (["run", "--roster", "baselines"], {"polars"}, "run"),
-        pytest.param(
-            ["plan", "--roster", "baselines"], {"polars"}, "run", marks=pytest.mark.long
-        ),  # as `run` is, here and below
+        # As `run` is, here and below.
+        pytest.param(["plan", "--roster", "baselines"], {"polars"}, "run", marks=pytest.mark.long),
         pytest.param(["query", "select 1", "--store", "."], {"duckdb"}, "run", marks=pytest.mark.long),
         (["config", "show"], {"yaml"}, "run"),
         (["jobqueue", "serve"], {"fastapi"}, "jobqueue"),
