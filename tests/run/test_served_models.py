@@ -325,6 +325,16 @@ async def test_models_that_take_turns_on_a_gpu_are_each_started_once(
     assert (tmp_path / "starts").read_text() == "started\n" * 3
 
 
+async def test_one_that_is_to_be_awake_at_all_times_has_no_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served_pool, "TURN_S", 0.0)
+    monkeypatch.setattr(served_pool, "TURN_BY_START", 0.0)
+    first, second = tiny("first", gpus=1, least=1), tiny("second", gpus=1)
+    async with served(first, second, due={"first@main": 1, "second@main": 1}, gpus=["0"]) as engines:
+        await until(lambda: engines.is_ready(first.key) and state(engines, second) == "in line")
+        await asyncio.sleep(2.5)  # it looks at the line each second
+        assert engines.is_ready(first.key)
+
+
 async def test_why_names_what_an_engine_waits_for() -> None:
     first, second = tiny("first", gpus=1), tiny("second", gpus=1)
     due = {"first@main": 1, "second@main": 1}

@@ -226,17 +226,17 @@ class ServedPool:
         """Have engines leave where others wait for their place: if nothing is due, or if their turn is over."""
         while True:
             await self._clock.sleep(_LINE_S)
-            has_had_turn, waits = self._clock.monotonic() >= self._turn_ends, False
-            is_idle = not self._due(self.key)
-            with suppress(HeadgateError):  # the ledger is away, and its line unknown; or the service ends just now
-                if self._is_up() and (has_had_turn or is_idle) and await at_hand.others_wait():
-                    waits = True
-                why = "nothing is due" if is_idle else "its turn is over"
-                self._others_wait = f"{why}, and others stand in line" if waits else ""
-                was_over, self._is_over = self._is_over, waits and has_had_turn
-                if self._is_over is not was_over:
-                    self._look()
-                if waits:
+            is_idle, waits = not self._due(self.key), False
+            has_had_turn = self._clock.monotonic() >= self._turn_ends and not self.serving.least
+            with suppress(HeadgateError):  # the ledger is away, and its line unknown
+                waits = self._is_up() and (is_idle or has_had_turn) and await at_hand.others_wait()
+            why = "nothing is due" if is_idle else "its turn is over"
+            self._others_wait = f"{why}, and others stand in line" if waits else ""
+            was_over, self._is_over = self._is_over, waits and has_had_turn
+            if self._is_over is not was_over:
+                self._look()
+            if waits:
+                with suppress(HeadgateError):  # the service ends just now
                     service.reconsider()
 
     def _wanted(self) -> int:
