@@ -225,7 +225,8 @@ async def test_why_and_models_and_metrics_tell_what_the_samples_of_a_model_wait_
     running = asyncio.create_task(sampled(tmp_path, roster, told, settings=settings, engine_hosts=Machine(gpus=["0"])))
     await until(lambda: any(isinstance(event, events.TaskStarted) for event in told.events))
     async with MonitorClient(settings, f"http://127.0.0.1:{settings.monitor_port}") as monitor:
-        waits = await monitor.task(await monitor.next_task("then@main", "test:asks", "main"))
+        found = await monitor.next_task("then@main", "test:asks", "main")
+        waits = await monitor.task(str(found["task_id"]))
         assert waits is not None
         assert (waits["state"], waits["gate"]) == ("queued", "engine")
         assert waits["reason"] == "its engine stands in line behind first@main-1"
