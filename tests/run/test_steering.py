@@ -343,7 +343,7 @@ def test_each_change_is_said_logged_told_and_entered_into_the_audit_trail(
         f"nothing to do: model m000@main is paused by ops {since}: too slow",
         "paused the whole run",
         f"resumed model m000@main; but the whole run is paused by ops {since}: all",
-        f"nothing to do: paused of environment affine:sat is no; but the whole run is paused by ops {since}: all",
+        f"nothing to do: environment affine:sat is not paused; but the whole run is paused by ops {since}: all",
         "set workers of the whole run from default to 7",
         "undid change 4: workers of the whole run is default again",
     ]

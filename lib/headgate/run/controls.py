@@ -254,7 +254,7 @@ def order_words(order: ControlOrder, change: ControlChange, *, is_new: bool, dry
     """Return what an order did, or would do, in a sentence without its end."""
     subject = subject_of(change.model, change.environment)
     if not is_new:
-        is_unset = f"{change.what} of {subject} is {'no' if change.what == 'paused' else 'default'}"
+        is_unset = f"{subject} is not paused" if change.what == "paused" else f"{change.what} of {subject} is default"
         return f"nothing to do: {is_unset if change.after is None else control_words(change)}"
     verb = f"would {order.verb}" if dry_run else PAST[order.verb]
     match order.verb:
