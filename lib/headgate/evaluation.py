@@ -229,9 +229,9 @@ async def _sampled(
                     on_status=bar.show,
                     engine_hosts=hosts,
                 )
-            frame, is_elsewhere = await wanted.frame(store), bool(result.open_tasks or result.spooled)
+            frame = await wanted.frame(store)
             places = {"journal": settings.journal, "store": settings.store}
-            remarks = missing_lines(frame, result.left_out, **places, is_elsewhere=is_elsewhere)
+            remarks = missing_lines(frame, result.left_out, **places, in_hand=result.in_hand, spooled=result.spooled)
             return Evaluation(frame, ks=repeat_ks(settings.repeats), result=result, remarks=tuple(remarks))
 
 

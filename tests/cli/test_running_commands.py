@@ -89,6 +89,26 @@ def test_a_run_into_another_store_says_that_its_journal_gives_no_task_again(
     assert "of which the store other has no sample" in words
 
 
+def test_tasks_that_wait_for_another_model_are_no_other_run(
+    headgate: Command, sampled: dict[str, object], tmp_path: Path
+) -> None:
+    with contextlib.closing(Journal(tmp_path / ".headgate" / "journal", "main")) as other:
+        other.open([Opening("gone@main", "affine:sat-hard", time.time(), 0.0, 1_000_000, sequence=0)])
+    ask = ("run", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--instances", "6", "--store", "other")
+    words = " ".join(headgate(*ask).out.split())
+    assert "1 task open" in words
+    assert "not taken: 12 tasks that the journal .headgate/journal has given out before" in words
+    assert "another run" not in words
+
+
+def test_samples_that_no_store_takes_are_not_called_unscored(headgate: Command, sampled: dict[str, object]) -> None:
+    ask = ("run", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--instances", "2", "--store", "/proc/none")
+    said = headgate(*ask, "--journal", "fresh")
+    words = " ".join(said.out.split())
+    assert "No stored sample has a score." in words
+    assert "not yet in the store /proc/none: 4 samples in the journal fresh; the next run" in words
+
+
 def test_tasks_that_another_run_has_in_hand_are_not_called_done(
     headgate: Command, sampled: dict[str, object], tmp_path: Path
 ) -> None:

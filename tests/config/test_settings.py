@@ -129,6 +129,7 @@ def test_the_first_pause_is_no_longer_than_the_longest() -> None:
         ("campaign", "a b"),
         ("campaign", "../main"),
         ("campaign", "x" * 201),
+        ("store", ""),
     ],
 )
 def test_an_impossible_value_is_refused_with_its_name_its_value_and_where_it_came_from(

@@ -121,8 +121,18 @@ def test_a_module_that_cannot_be_imported_is_a_clear_error():
 
 
 def test_something_that_is_no_environment_is_refused(registry):
-    with pytest.raises(errors.EnvironmentFailedError, match="is a dict without spec, open and baseline"):
+    with pytest.raises(errors.EnvironmentFailedError, match="is a dict without spec, open, baseline"):
         registry(bad__one=dict).environment("bad:one")
+
+
+def test_an_error_ends_its_question_once():
+    assert str(errors.NotFoundError("no a; did you mean 'b'?", next_step="Look.")) == "no a; did you mean 'b'? Look."
+
+
+def test_an_environment_is_told_only_what_it_lacks(registry):
+    lacking = type("Lacking", (), {"spec": Tiny().spec, "open": Tiny.open})
+    with pytest.raises(errors.EnvironmentFailedError, match=r"is a Lacking without baseline\. "):
+        registry(bad__one=lacking).environment("bad:one")
 
 
 def test_an_environment_must_call_itself_by_its_registered_name(registry):

@@ -82,5 +82,5 @@ def test_many_environments_become_rows() -> None:
 
 
 def test_nothing_scored_is_said_in_place_of_an_empty_table() -> None:
-    assert _lines(_samples()) == ["No sample has a score."]
-    assert _lines(_samples(("a@main", "e:one", None))) == ["No sample has a score."]
+    assert _lines(_samples()) == ["No stored sample has a score."]
+    assert _lines(_samples(("a@main", "e:one", None))) == ["No stored sample has a score."]

@@ -199,9 +199,7 @@ def is_unscored(matrix: pl.DataFrame | None) -> bool:
 def missing_from(samples: pl.DataFrame, result: runs.RunResult, settings: Settings) -> list[str]:
     """Return why tasks of a matrix are not among its samples, or have no score there."""
     places = {"journal": settings.journal, "store": settings.store}
-    return reports.missing_lines(
-        samples, result.left_out, **places, is_elsewhere=bool(result.open_tasks or result.spooled)
-    )
+    return reports.missing_lines(samples, result.left_out, **places, in_hand=result.in_hand, spooled=result.spooled)
 
 
 def _scores(samples: pl.DataFrame, settings: Settings) -> reports.ScoreTable:

@@ -114,7 +114,7 @@ class Settings(
             "reasoning-gym:*=20,*=50.",
         )
     )
-    store: str = Field(".headgate/samples", description="Sample store: a folder, or s3://bucket/prefix.")
+    store: str = Field(".headgate/samples", min_length=1, description="Sample store: a folder, or s3://bucket/prefix.")
     journal: JournalPlace = Field(
         Path(".headgate/journal"),
         description="Journal: open tasks, spooled samples and due times of the campaign. A folder of this machine, or "

@@ -33,7 +33,7 @@ class HeadgateError(Exception):
         return str(self.args[0])
 
     def __str__(self) -> str:
-        return f"{self.message}. {self.next_step}"
+        return f"{self.message}{'' if self.message.endswith(('.', '?')) else '.'} {self.next_step}"
 
 
 class InvalidInputError(HeadgateError):

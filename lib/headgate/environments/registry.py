@@ -83,8 +83,9 @@ def checked_environment(name: str, made: object) -> Environment:
         EnvironmentFailedError: if it cannot; says what to do.
     """
     if not isinstance(made, Environment):
+        missing = ", ".join(one for one in ("spec", "open", "baseline") if not hasattr(made, one))
         raise errors.EnvironmentFailedError(
-            f"environment {name!r} is a {type(made).__name__} without spec, open and baseline",
+            f"environment {name!r} is a {type(made).__name__} without {missing}",
             next_step="Its entry point must name a callable that returns an Environment.",
         )
     registered = made.spec.name

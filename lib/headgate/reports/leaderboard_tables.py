@@ -345,7 +345,7 @@ class ScoreTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table | Text]:
         if not self.board.standings:
-            yield Text("No sample has a score.")
+            yield Text("No stored sample has a score.")
             return
         costs = ("cost", "per point") if self.board.has_costs else ()
         columns = (*_RANKING, *costs, *(f"{measure}@{k}" for measure in ("pass", "maj") for k in self.board.ks))

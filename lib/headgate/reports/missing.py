@@ -20,7 +20,8 @@ def missing_lines(
     *,
     journal: object = "",
     store: object = "",
-    is_elsewhere: bool = False,
+    in_hand: Set[tuple[str, str, int]] = frozenset(),
+    spooled: int = 0,
 ) -> list[str]:
     """Return a line on tasks that were not taken, and one on each kind of error that left tasks without a score.
 
@@ -31,18 +32,20 @@ def missing_lines(
         left_out: model, environment and sequence of tasks that the journal did not give.
         journal: its folder or address.
         store: where the samples are.
-        is_elsewhere: whether another run has tasks of the journal in hand, or samples to store.
+        in_hand: those of `left_out` that another run is to sample.
+        spooled: samples that the journal has and the store has not.
     """
+    left, of_journal = left_out - set(samples.select(_CELL).iter_rows()), f"the journal {redacted(str(journal))}"
     lines = []
-    if left := len(left_out - set(samples.select(_CELL).iter_rows())):
-        what = f"{counted(left, 'task')} that the journal {redacted(str(journal))} has given"
-        if is_elsewhere:
-            lines.append(f"not taken: {what} to another run; run the same again when that one has ended")
-        else:
-            lines.append(
-                f"not taken: {what} out before, and of which the store {store} has no sample; name the store that has, "
-                "or another journal to take them again"
-            )
+    if count := len(left & in_hand):
+        what = f"{counted(count, 'task')} that {of_journal} has given to another run"
+        lines.append(f"not taken: {what}; run the same again when that one has ended")
+    if spooled:
+        what = f"{counted(spooled, 'sample')} in {of_journal}; the next run of this journal stores them"
+        lines.append(f"not yet in the store {store}: {what}, and `headgate doctor` says whether it can be written")
+    elif count := len(left - in_hand):
+        what = f"{counted(count, 'task')} that {of_journal} has given out before, and of which the store {store} has no"
+        lines.append(f"not taken: {what} sample; name the store that has, or another journal to take them again")
     kinds = (
         samples.sort("finished_at")
         .group_by(_CELL, maintain_order=True)

@@ -32,6 +32,7 @@ from headgate.run.garbage import rare_collections
 from headgate.run.health import Health
 from headgate.run.inquiry import Inquiry
 from headgate.run.learning import SharedLearning, ToldNotices
+from headgate.run.matrix import Cell
 from headgate.run.membership import Membership, restored
 from headgate.run.parts import Parts
 from headgate.run.plan import RunPlan
@@ -295,7 +296,7 @@ class Run:
             self._state = "stopped"
             if self._parts.requests is not None:
                 self._parts.requests.close("the campaign has ended")
-            self._left_open, spooled = await self._close()
+            self._left_open, spooled, in_hand = await self._close()
         status = self.status()
         is_empty = not self._samples and self.plan.provider is None
         result = RunResult(
@@ -310,6 +311,7 @@ class Run:
             given_up=dict(self._settling.given_up),
             ranking=self._settling.report(),
             left_out=self._demand.left_out,
+            in_hand=in_hand,
             empty_because=why_no_samples(status, self._parts.local.next_at(self.now())) if is_empty else "",
             agreements=self.plan.judging.figures.agreements() if self.plan.judging is not None else (),
         )
@@ -440,14 +442,16 @@ class Run:
         except TimeoutError:
             return
 
-    async def _close(self) -> tuple[int, int]:
-        journal = self.journal.journal
-        left = len(list(self.inquiry.open_tasks())), self._sink.spooled
+    async def _close(self) -> tuple[int, int, frozenset[Cell]]:
+        journal, left_out = self.journal.journal, self._demand.left_out
+        left = len(list(self.inquiry.open_tasks())), self._sink.spooled, left_out
         with contextlib.suppress(TimeoutError, *JOURNAL_REFUSED):  # a database that is away keeps nobody from ending
             async with asyncio.timeout(STOP_WITHIN_S):
                 if self._parts.requests is not None:
                     await self._parts.requests.budgets.leave()
-                left = (await self.journal.call(journal.open_count), await self.journal.call(journal.spool_count))
+                in_hand = left_out & await self.journal.call(journal.open_cells) if left_out else left_out
+                counts = await self.journal.call(journal.open_count), await self.journal.call(journal.spool_count)
+                left = (*counts, in_hand)
         self.journal.close()
         return left
 

@@ -38,6 +38,7 @@ class RunResult:
         agreements: by environment, how far repeated judgements agree; of all samples, those of earlier runs included.
         ranking: what is known of every two models, where `indifference` asks for it.
         left_out: tasks of a matrix that the journal did not give, since another run, now or before, was given them.
+        in_hand: of `left_out`, those that are open: another run has them, and will sample them.
     """
 
     status: CampaignStatus
@@ -53,6 +54,7 @@ class RunResult:
     agreements: tuple[tuple[str, Agreement], ...] = ()
     ranking: RankingReport | None = None
     left_out: frozenset[Cell] = frozenset()
+    in_hand: frozenset[Cell] = frozenset()
 
     @property
     def was_interrupted(self) -> bool:

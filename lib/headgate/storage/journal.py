@@ -251,6 +251,10 @@ class Journal:
         is_spooled = any(sample.task_id == task_id for sample in self._spool.samples())
         return TaskState.SPOOLED if is_spooled else TaskState.UNKNOWN
 
+    def open_cells(self) -> frozenset[tuple[str, str, int]]:
+        """Return model, environment and sequence of each open task, whoever holds it."""
+        return frozenset(row[:3] for row in self._db.run("open_identities"))
+
     # Samples.
 
     def accept(

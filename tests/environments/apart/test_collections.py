@@ -40,7 +40,7 @@ def test_every_member_is_listed_with_its_spec_or_its_problem(registry):
     assert tuple(listed) == registry.members("odd")
     assert listed["odd:right"].spec == registry.environment("odd:right").spec
     assert listed["odd:no-spec"].spec is None
-    assert "without spec, open and baseline" in listed["odd:no-spec"].problem
+    assert "without spec, open, baseline" in listed["odd:no-spec"].problem
     assert "boom" in listed["odd:unmade"].problem
     assert "odd-extra" in listed["odd:extra"].problem
     assert "needs a judge and is to run apart" in listed["odd:judged"].problem
