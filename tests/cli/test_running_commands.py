@@ -96,7 +96,7 @@ def test_tasks_that_wait_for_another_model_are_no_other_run(
         other.open([Opening("gone@main", "affine:sat-hard", time.time(), 0.0, 1_000_000, sequence=0)])
     ask = ("run", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--instances", "6", "--store", "other")
     words = " ".join(headgate(*ask).out.split())
-    assert "1 task open" in words
+    assert "1 task open (nothing is left to take here)" in words
     assert "not taken: 12 tasks that the journal .headgate/journal has given out before" in words
     assert "another run" not in words
 
@@ -117,6 +117,7 @@ def test_tasks_that_another_run_has_in_hand_are_not_called_done(
         said = headgate("run", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--instances", "7")
     words = " ".join(said.out.split())
     assert "1 sample, 1 stored" in words
+    assert "1 task open (nothing is left to take here)" in words
     assert "not taken: 1 task that the journal .headgate/journal has given to another run" in words
 
 

@@ -44,7 +44,7 @@ from headgate.run.settlement import settling_of
 from headgate.run.stages import RETRIES, Stages
 from headgate.run.status import RunResult, model_status, queue_status, why_no_samples
 from headgate.sampling import FairBatches, LocalTaskProvider, ModelSampler
-from headgate.scheduling import Backpressure, DispatchLoop, Explanation, Trace
+from headgate.scheduling import EVERYTHING_DONE, Backpressure, DispatchLoop, Explanation, Trace
 from headgate.storage import JOURNAL_REFUSED, Journal, JournalThread, Sink, SinkRules
 
 STOP_WITHIN_S: Final = 60.0
@@ -427,7 +427,7 @@ class Run:
         if parts.wants_buffered() or self._stages.may_fall_due_again() or was_full is not parts.holds_outside():
             parts.wake.set()
         if self.plan.stop_when_idle and self._state == "running" and self._loop.is_idle and self._demand.is_dry():
-            self.stop("everything is done")
+            self.stop(EVERYTHING_DONE)
 
     async def _stop_in_time(self) -> None:
         if self.plan.duration_s is not None:
@@ -452,6 +452,8 @@ class Run:
                 in_hand = left_out & await self.journal.call(journal.open_cells) if left_out else left_out
                 counts = await self.journal.call(journal.open_count), await self.journal.call(journal.spool_count)
                 left = (*counts, in_hand)
+        if left[0] and self._stop_reason == EVERYTHING_DONE:
+            self._stop_reason = "nothing is left to take here"  # others have it, or it is of models that have left
         self.journal.close()
         return left
 

@@ -8,7 +8,7 @@ from .frontier import (
     FrontierRules as FrontierRules,
     FrontierView as FrontierView,
 )
-from .loop import DispatchLoop as DispatchLoop, LoopResult as LoopResult
+from .loop import EVERYTHING_DONE as EVERYTHING_DONE, DispatchLoop as DispatchLoop, LoopResult as LoopResult
 from .policies import (
     BoundedBorrow as BoundedBorrow,
     DenyReason as DenyReason,
