@@ -45,6 +45,18 @@ def lines(written, *emitted):
     return [line.split("] ", 1)[1] for line in written.getvalue().splitlines()]
 
 
+def test_a_provider_that_wants_to_be_left_alone_for_long_is_told_of(logged):
+    about = {"provider": "p", "model": "m", "domain": "chat", "group": "g", "request_id": "r", "attempt": 1}
+    about |= {"task_id": "t", "trace_id": "", "lease_id": "l", "retry_after_s": None}
+    written = logged()
+    (told,) = lines(
+        written, *(events.RequestRateLimited(**about, blocked_s=seconds) for seconds in (2.0, 59.0, 3600.0))
+    )
+    assert told.startswith("request_rate_limited provider=p model=m ")
+    assert "blocked_s=3600" in told
+    assert "WARNING" in written.getvalue()
+
+
 def test_the_lines_that_log_filters_match_on_are_written_exactly(logged):
     assert lines(
         logged(),

@@ -12,6 +12,9 @@ from headgate.core import events
 from headgate.telemetry.fields import JsonValue, duration, event_fields, event_name, printable, safe_text
 from headgate.telemetry.stream import Handler, Recorded
 
+_LONG_S: Final = 60.0
+"""A provider that has a model left alone for so long is told of as a warning: nothing else shows why samples wait."""
+
 
 class LogSink:
     """Writes events to a logger. Holds nothing; costs a level check for what the logger does not want."""
@@ -29,11 +32,12 @@ class LogSink:
 
     def _write(self, recorded: Recorded[Any]) -> None:
         event = recorded.event
-        if not self._logger.isEnabledFor(event.log_level):
+        level = logging.WARNING if getattr(event, "blocked_s", 0.0) >= _LONG_S else event.log_level
+        if not self._logger.isEnabledFor(level):
             return
         name, fields = event_name(type(event)), event_fields(event)
         extra = {"headgate": {"sequence": recorded.sequence, "event": name, "fields": fields}}
-        self._logger.log(event.log_level, "%s", log_line(event, name, fields), extra=extra)
+        self._logger.log(level, "%s", log_line(event, name, fields), extra=extra)
 
 
 def log_line(event: events.Event, name: str, fields: Mapping[str, JsonValue]) -> str:
