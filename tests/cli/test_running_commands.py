@@ -330,11 +330,14 @@ def test_plan_says_what_a_day_costs_and_why_auto_asks_at_once(headgate: Command,
 
 def test_doctor_finds_what_is_well_and_what_is_not(headgate: Command, sampled) -> None:
     findings = {f["check"]: f for f in headgate("doctor", "--roster", "roster.yaml", "--json").document}
-    assert findings["endpoints"]["ok"]
+    assert (findings["endpoints"]["ok"], findings["endpoints"]["found"]) == (True, "1 endpoint answers")
     assert findings["sample store"]["ok"]
     said = headgate("doctor", "--roster", "missing.yaml", "--json")
     assert said.status == 3
-    assert not {f["check"]: f for f in said.document}["roster"]["ok"]
+    missing = {f["check"]: f for f in said.document}
+    assert (missing["roster"]["ok"], missing["endpoints"]["ok"]) == (False, False)
+    assert missing["roster"]["next_step"]
+    assert (missing["endpoints"]["found"], missing["endpoints"]["next_step"]) == ("see roster", "")
 
 
 def test_a_store_that_cannot_be_written_is_refused_at_once(headgate: Command, sampled, tmp_path: Path) -> None:

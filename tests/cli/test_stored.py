@@ -127,6 +127,11 @@ def test_a_query_shows_every_digit(headgate: Command) -> None:
     assert "1767225600.25" in said.out
 
 
+def test_a_query_without_rows_prints_no_empty_table(headgate: Command) -> None:
+    asyncio.run(_put(Path(".headgate/samples"), sample(0)))
+    assert headgate("query", "select model from samples where score > 2").out.strip() == "0 rows"
+
+
 @pytest.mark.parametrize("hours", ["-1", "nan"])
 def test_a_report_since_no_time_is_refused(headgate: Command, hours: str, tmp_path: Path) -> None:
     (tmp_path / "samples").mkdir()

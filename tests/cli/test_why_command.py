@@ -122,7 +122,9 @@ def test_the_answer_names_gate_and_reason_in_words(headgate: Command, running: R
     [
         ("other", ENVIRONMENT, "Model other@main not found"),
         ("m@mian", ENVIRONMENT, "did you mean 'm@main'?"),
-        ("m", "test:nothing", "no open task of m@main in test:nothing"),
+        ("other", ENVIRONMENT, "`headgate models`"),
+        ("m", "affine:sat-hrad", "Environment affine:sat-hrad not found; did you mean 'affine:sat-hard'?"),
+        ("m", "test:nothing", "Sampled now: affine:sat-hard."),
     ],
 )
 def test_names_without_an_open_task_are_refused(

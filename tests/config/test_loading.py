@@ -140,7 +140,7 @@ def test_an_unknown_key_of_the_file_names_the_file_and_the_nearest_key(tmp_path:
 
 
 def test_an_unknown_flag_names_the_nearest_setting() -> None:
-    with pytest.raises(InvalidSettingError, match=r"unknown setting 'worker' \(flag\)"):
+    with pytest.raises(InvalidSettingError, match=r"unknown setting 'worker'[;.]"):
         load_settings({"worker": 3}, environ={})
 
 

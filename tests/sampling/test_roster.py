@@ -127,6 +127,9 @@ async def test_a_file_that_cannot_be_parsed_says_so_with_its_name(
 async def test_a_file_that_is_absent_or_no_text_says_so(tmp_path: Path) -> None:
     with pytest.raises(errors.InvalidRosterError, match="No such file"):
         await FileRoster(tmp_path / "none.yaml").load()
+    (tmp_path / "roster.yaml").touch()
+    with pytest.raises(errors.InvalidRosterError, match=r"did you mean 'roster.yaml'\?\.? Correct the path\.$"):
+        await FileRoster(tmp_path / "rooster.yaml").load()
     (tmp_path / "r.yaml").write_bytes(b"models: \xff\xfe")
     with pytest.raises(errors.InvalidRosterError, match="UTF-8"):
         await FileRoster(tmp_path / "r.yaml").load()

@@ -155,7 +155,7 @@ async def test_an_unknown_miner_is_a_problem_with_the_seeds_text(client):
         "status": 404,
         "detail": "Miner 999 not found",
         "code": "not_found",
-        "next_step": "`/status/models` lists them.",
+        "next_step": "`headgate models` and `/status/models` list them.",
     }
 
 
@@ -214,7 +214,7 @@ async def test_an_environment_sums_over_its_models(client):
 
 async def test_an_unknown_environment_names_those_there_are(client):
     document = await body(client, "/status/env/affine:nothing", 404)
-    assert document["detail"] == "Environment affine:nothing not found"
+    assert document["detail"] == "Environment affine:nothing not found; did you mean 'affine:sat'?"
     assert document["next_step"] == "Sampled now: affine:sat, agentgym:babyai."
 
 

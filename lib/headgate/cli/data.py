@@ -35,9 +35,10 @@ def query(sql: str, choices: StoreChoices | None = None, *, as_json: AsJson = Fa
     warn_of(found.problems)
     if as_json:
         print_json([dict(zip(found.columns, row, strict=True)) for row in found.rows])
-    else:
-        rows = [[str(value) if isinstance(value, float) else value for value in row] for row in found.rows]
+    elif rows := [[str(value) if isinstance(value, float) else value for value in row] for row in found.rows]:
         print_table(counted(len(rows), "row"), found.columns, rows)
+    else:
+        say("0 rows")
     return 0
 
 
@@ -166,7 +167,8 @@ def import_(
     Exit status 4 when another tool's samples were left out because their scores cannot be stored.
     """
     settings = (choices or NamedStoreChoices()).load().settings
-    read = 0
+    store, campaign, read = storage.sample_store(settings), settings.campaign, 0
+    written_as = form or _form_of(source, IMPORT_FORMATS)
     with progress_bar("samples read", is_shown=_is_watched(as_json)) as show:
 
         def told(done: int) -> None:
@@ -175,15 +177,7 @@ def import_(
             if show is not None:
                 show(done)
 
-        imported = asyncio.run(
-            storage.import_samples(
-                storage.sample_store(settings),
-                source,
-                form or _form_of(source, IMPORT_FORMATS),
-                campaign=settings.campaign,
-                on_progress=told,
-            )
-        )
+        imported = asyncio.run(storage.import_samples(store, source, written_as, campaign=campaign, on_progress=told))
     known = read - imported.rows
     if as_json:
         print_json({

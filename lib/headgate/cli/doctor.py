@@ -63,7 +63,9 @@ async def _examined(settings: Settings) -> list[Finding]:
         try:
             findings.append(Finding(name, is_well=True, found=await check(settings)))
         except HeadgateError as error:
-            findings.append(Finding(name, is_well=False, found=error.message, next_step=error.next_step))
+            told = next((one.check for one in findings if one.found == error.message), None)
+            found, further = (f"see {told}", "") if told else (error.message, error.next_step)
+            findings.append(Finding(name, is_well=False, found=found, next_step=further))
     return findings
 
 
@@ -87,7 +89,7 @@ async def _endpoints(settings: Settings) -> str:
                     f"{url} does not answer ({type(error).__name__})",
                     next_step="Start the endpoint, or correct base_url in the roster.",
                 ) from None
-    return f"{len(urls)} endpoints answer"
+    return f"{counted(len(urls), 'endpoint')} answer{'s' * (len(urls) == 1)}"
 
 
 async def _store(settings: Settings) -> str:
@@ -97,14 +99,11 @@ async def _store(settings: Settings) -> str:
 
 
 async def _journal(settings: Settings) -> str:
-    journal = storage.Journal(settings.journal, settings.campaign)
-    try:
+    with contextlib.closing(storage.Journal(settings.journal, settings.campaign)) as journal:
         journal.check()
         now = time.time()
         require_agreement(now, max(journal.times.latest() or 0.0, now), f"what it wrote last into {journal.place}")
         return f"{journal.place}: {journal.open_count()} tasks open, {journal.spool_count()} samples spooled"
-    finally:
-        journal.close()
 
 
 async def _sandbox(settings: Settings) -> str:

@@ -100,10 +100,9 @@ async def _answers(
                 found.append(await _answer(runs, campaign, task, environment, sequence, stage))
             except (InvalidInputError, NotFoundError) as error:
                 refused.append(error)
-    if not found and len(refused) == 1:
-        raise refused[0]
     if not found:
-        raise InvalidInputError("; ".join(error.message for error in refused), next_step=refused[0].next_step)
+        of_several = InvalidInputError("; ".join(one.message for one in refused), next_step=refused[0].next_step)
+        raise refused[0] if len(refused) == 1 else of_several
     # An id is of one campaign; from the store, each has the same answer.
     return found if environment is not None else sorted(found, key=lambda answer: answer.asked == "store")[:1]
 

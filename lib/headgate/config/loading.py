@@ -72,7 +72,7 @@ def load_settings(
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     given = _with_present_names({name: value for name, value in (flags or {}).items() if value is not None})
-    _refuse_unknown(given, "flag")
+    _refuse_unknown(given, "")
     for name in setting_fields():
         variable = next((v for v in variables_of(name) if environ.get(v, "") != ""), None)
         if name in given:
@@ -97,7 +97,7 @@ def _read(file: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise errors.InvalidSettingError(f"configuration file {file} must map setting names to values")
     content = _with_present_names(content)
-    _refuse_unknown(content, f"file {file}")
+    _refuse_unknown(content, f" (file {file})")
     return content
 
 
@@ -120,7 +120,7 @@ def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
     for name in environ:
         is_elsewhere = name.startswith((KEY_PREFIX, ELASTIC_PREFIX, *JOB_QUEUE_PREFIXES)) or name in known
         if name.startswith("HEADGATE_") and not is_elsewhere:
-            raise _unknown(name, "environment", known)
+            raise _unknown(name, " (environment)", known)
 
 
 def _unknown(
@@ -128,8 +128,8 @@ def _unknown(
 ) -> errors.InvalidSettingError:
     advice = advice_for(name)
     if advice is not None:
-        return errors.InvalidSettingError(f"setting {name!r} ({where}) has been replaced", next_step=advice)
-    return errors.InvalidSettingError(f"unknown setting {name!r} ({where}){did_you_mean(name, known)}")
+        return errors.InvalidSettingError(f"setting {name!r}{where} has been replaced", next_step=advice)
+    return errors.InvalidSettingError(f"unknown setting {name!r}{where}{did_you_mean(name, known)}")
 
 
 def _sentence(error: Any, origins: Mapping[str, str]) -> str:
@@ -138,13 +138,13 @@ def _sentence(error: Any, origins: Mapping[str, str]) -> str:
         return message
     name = str(error["loc"][0])
     value = error.get("input")
-    is_secret = (
-        "Secret" in str(setting_fields()[name].annotation) or name == "journal"
-    )  # it may be an address with a password
+    # A journal may be an address with a password.
+    is_secret = "Secret" in str(setting_fields()[name].annotation) or name == "journal"
     is_shown = not (is_secret or isinstance(value, dict) or repr(value) in message)
-    got = f"got {redacted(repr(value))} from" if is_shown else "from"
+    told = [f"got {redacted(repr(value))}"] * is_shown + [f"from {origins[name]}"] * (origins[name] != "flag")
     place = ".".join([name + _OPTIONS.get(name, ""), *map(str, error["loc"][1:])])
-    return f"{place}{' ' if message.startswith('must ') else ': '}{message} ({got} {origins[name]})"
+    where = f" ({' '.join(told)})" if told else ""
+    return f"{place}{' ' if message.startswith('must ') else ': '}{message}{where}"
 
 
 def _shown(value: object) -> str:

@@ -81,10 +81,11 @@ def read_document(
     try:
         with path.open("rb") as file:
             return document_of(file.read(MAX_DOCUMENT_BYTES + 1), is_json=path.suffix == ".json")
-    except OSError as error:
-        flaw = error.strerror or str(error)
-    except ValueError as error:
-        flaw = str(error)
+    except FileNotFoundError as error:
+        beside = (one.name for one in path.parent.glob("*"))
+        flaw, next_step = f"{error.strerror}{did_you_mean(path.name, beside)}", next_step or "Correct the path."
+    except (OSError, ValueError) as error:
+        flaw = getattr(error, "strerror", None) or str(error)
     raise refused(f"{what} {path} cannot be read: {flaw}".lstrip(), next_step=next_step)
 
 

@@ -134,19 +134,22 @@ def _value(what: str, value: ControlValue, model: str | None, environment: str |
         "a model": model is not None and environment is None,
         "the whole run": model is None and environment is None,
     }
-    if not fits.get(rule.subject, True):
+    possible = [name for name, one in CONTROLS.items() if fits.get(one.subject, True)]
+    if what not in possible:
         raise InvalidInputError(
-            f"a {what} is of {rule.subject} (got {subject_of(model, environment)})",
-            next_step="Name it by --model, --environment, both, or neither for the whole run.",
+            f"a {what} is of {rule.subject} (got {(got := subject_of(model, environment))})",
+            next_step=f"--model and --environment say of what; of {got} can be set: {', '.join(possible)}.",
         )
     if value is None:
         return None
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not is_number or not rule.least <= value <= rule.most or (rule.is_whole and value != int(value)):
-        number = "a whole number" if rule.is_whole else "a number"
+        number, further = "a whole number" if rule.is_whole else "a number", "To stop samples, pause"
+        if not is_number or value >= rule.least:
+            further = f"Give {number}{f', such as {min(value, rule.most):.0f}' if is_number else ''}"
         raise InvalidInputError(
             f"{what} must be {number} from {rule.least:g} to {rule.most:g}, in {rule.unit} (got {value!r})",
-            next_step="To stop samples, pause; `default` is what the settings and the roster say.",
+            next_step=f"{further}; `default` is what the settings and the roster say.",
         )
     return int(value) if rule.is_whole else float(value)
 

@@ -105,13 +105,15 @@ class MonitorClient:
 
         Raises:
             InvalidInputError: if there is none, or the pair is not sampled.
-            NotFoundError: if there is no such model.
+            NotFoundError: if there is no such model; unless `is_open`, or environment.
         """
         query = {"model": model, "environment": environment, "limit": "1"}
         said = await self.document("/status/tasks", query)
         found: dict[str, Any] | None = next(iter(said["tasks"]), None if is_open else said.get("next"))
         if found is None:
             await self.document(f"/status/models/{quote(model, safe='/')}")
+            if not is_open:
+                await self.document(f"/status/env/{quote(environment, safe='/')}")
             raise InvalidInputError(
                 f"campaign {campaign} has no open task of {model} in {environment}",
                 next_step="Check the names with `headgate models` and `headgate environments`, or give the task's "

@@ -92,8 +92,9 @@ def model(status: campaign_status.CampaignStatus, uid: str, noun: str = "Model")
     """
     found = [model for model in status.models if uid in (str(model.uid), model.model)]
     if not found:
-        like = errors.did_you_mean(uid, [model.model for model in status.models]) if noun == "Model" else ""
-        raise errors.NotFoundError(f"{noun} {uid} not found{like}", next_step="`/status/models` lists them.")
+        like = errors.did_you_mean(uid, [model.model for model in status.models if noun == "Model"])
+        told = f"{noun} {uid} not found{like}"
+        raise errors.NotFoundError(told, next_step="`headgate models` and `/status/models` list them.")
     if len(found) > 1:
         raise errors.InvalidInputError(
             f"uid {uid} belongs to {len(found)} models", next_step="Ask /status/models/NAME@REVISION instead."
@@ -174,8 +175,9 @@ def environment(status: campaign_status.CampaignStatus, name: str) -> dict[str, 
     """
     pairs = [pair for pair in status.pairs if pair.environment == name]
     if not pairs:
-        known = ", ".join(sorted({pair.environment for pair in status.pairs})) or "none yet"
-        raise errors.NotFoundError(f"Environment {name} not found", next_step=f"Sampled now: {known}.")
+        known = sorted({pair.environment for pair in status.pairs})
+        told = f"Environment {name} not found{errors.did_you_mean(name, known)}"
+        raise errors.NotFoundError(told, next_step=f"Sampled now: {', '.join(known) or 'none yet'}.")
     sampled = {pair.model for pair in pairs}
     ours = [one for one in status.models if one.model in sampled]
     shown = [
