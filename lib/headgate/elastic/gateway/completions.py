@@ -272,8 +272,7 @@ class Completions:
         model = self._known(wanted.model)
         group = _printable(http.headers.get(GROUP_HEADER) or caller.name or wanted.user)
         request_id = next(self._ids)
-        passed_on = {name: http.headers[name] for name in _PASSED_ON if name in http.headers}
-        outgoing = Outgoing(request_id, http.path, body, passed_on)
+        outgoing = Outgoing(request_id, http.path, body, _passed_on(http.headers))
         async with self._sent(outgoing, wanted, model, group) as answer:
             sent = {**answer.headers, REQUEST_ID_HEADER: request_id}
             if answer.content_type.startswith(_EVENTS):
@@ -376,6 +375,10 @@ def _printable(group: str) -> str:
     """Return the name of a group in a form that every log takes, and that is not longer than one."""
     group = group[:_GROUP_CHARS]
     return group if group.isascii() else group.encode("utf-8", "replace").decode()
+
+
+def _passed_on(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: headers[name] for name in _PASSED_ON if name in headers}
 
 
 MOST_HELD_BYTES: Final = 1024 * 1024
