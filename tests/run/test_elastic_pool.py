@@ -6,6 +6,8 @@ import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import pytest
+
 from headgate.config import Settings
 from headgate.core import Model
 from headgate.elastic import ElasticConfig
@@ -15,6 +17,8 @@ from headgate.run import RunResult, run_campaign
 from headgate.sampling import StaticRoster
 from headgate.simulation.engines import EnginePlan, FakeEngine, serve_engine
 from headgate.storage import open_store
+
+pytestmark = pytest.mark.slow
 
 INSTANCES = 60
 QUICK = {
