@@ -9,7 +9,8 @@ import pytest
 from headgate.config import Settings
 from headgate.core import errors
 from headgate.environments import Sandbox, environment
-from headgate.run import RunPlan, sampled_environments, selection
+from headgate.run import RunPlan, sampled_environments
+from headgate.run import environments as environments_of_run
 from headgate.run.matrix import MatrixTaskProvider
 from headgate.sampling import StaticRoster
 from headgate.simulation import LoopClock, MemoryStore, ScriptedChats
@@ -47,7 +48,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> Sandbox:
     """The sandbox of a machine that has the system-call filter alone."""
     sandbox = Sandbox()
     monkeypatch.setattr(sandbox, "_locks", ("calls",))
-    monkeypatch.setattr(selection, "SANDBOX", sandbox)
+    monkeypatch.setattr(environments_of_run, "SANDBOX", sandbox)
     return sandbox
 
 
@@ -55,11 +56,11 @@ async def test_without_all_locks_environments_that_run_programs_are_left_out_and
     bare: Sandbox, caplog: pytest.LogCaptureFixture
 ) -> None:
     found = {name: environment(name) for name in PROGRAMS}
-    assert list(await selection.lockable_environments(found, ())) == ["affine:sat"]
+    assert list(await environments_of_run.lockable_environments(found, ())) == ["affine:sat"]
     assert "headgate:tables" in caplog.text
     assert "HEADGATE_SANDBOX_LOCKS=calls" in caplog.text
     with pytest.raises(errors.SandboxUnavailableError, match="'namespaces' and 'files'"):
-        await selection.lockable_environments(found, PROGRAMS)
+        await environments_of_run.lockable_environments(found, PROGRAMS)
 
 
 async def test_fewer_locks_that_are_allowed_are_told_at_the_start(
@@ -67,5 +68,5 @@ async def test_fewer_locks_that_are_allowed_are_told_at_the_start(
 ) -> None:
     bare.require(Settings(sandbox_locks="calls").sandbox_locks)
     found = {name: environment(name) for name in PROGRAMS}
-    assert await selection.lockable_environments(found, PROGRAMS) == found
+    assert await environments_of_run.lockable_environments(found, PROGRAMS) == found
     assert "without the sandbox's locks namespaces, files" in caplog.text

@@ -327,12 +327,13 @@ async def test_models_that_take_turns_on_a_gpu_are_each_started_once(
 
 
 async def test_one_that_is_to_be_awake_at_all_times_has_no_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served_pool, "_LINE_S", 0.05)
     monkeypatch.setattr(served_pool, "TURN_S", 0.0)
     monkeypatch.setattr(served_pool, "TURN_BY_START", 0.0)
     first, second = tiny("first", gpus=1, least=1), tiny("second", gpus=1)
     async with served(first, second, due={"first@main": 1, "second@main": 1}, gpus=["0"]) as engines:
         await until(lambda: engines.is_ready(first.key) and state(engines, second) == "in line")
-        await asyncio.sleep(2.5)  # it looks at the line each second
+        await asyncio.sleep(0.5)  # it looks at the line meanwhile
         assert engines.is_ready(first.key)
 
 

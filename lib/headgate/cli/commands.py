@@ -7,7 +7,7 @@ import importlib.util
 from pathlib import Path
 from typing import Final
 
-from headgate.core import installed
+from headgate.core import entry_points_of
 
 GROUP: Final = "headgate.commands"
 """Entry points of this group add commands: `name = "module:function"`, the module's first line being its help.
@@ -138,7 +138,7 @@ COMMANDS: Final = {
 def all_commands() -> dict[str, tuple[str, str]]:
     """Return every command with its place and one-line help, those of installed packages included."""
     ours = {name: (f"headgate.cli.{place}", line) for name, (place, line) in COMMANDS.items()}
-    return ours | {one.name: (one.value, _first_line(one.module)) for one in installed(GROUP)}
+    return ours | {one.name: (one.value, _first_line(one.module)) for one in entry_points_of(GROUP)}
 
 
 def _first_line(module: str) -> str:

@@ -42,8 +42,8 @@ _EXTRAS: Final = {
 """Package, as it is imported -> extras that bring it, the most usual one first."""
 
 
-def installed(group: str) -> tuple[EntryPoint, ...]:
-    """Return what the installed packages register under a group."""
+def entry_points_of(group: str) -> tuple[EntryPoint, ...]:
+    """Return the entry points of a group that the installed packages have."""
     return tuple(_registered(tuple(sys.path)).select(group=group))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Final
 
-from headgate.core import errors, installed
+from headgate.core import entry_points_of, errors
 from headgate.core.errors import did_you_mean
 from headgate.environments.apart import (
     HOSTS,
@@ -384,8 +384,8 @@ def _unknown(what: str, name: str, known: Iterable[str]) -> errors.UnknownEnviro
     return errors.UnknownEnvironmentError(f"{what} {name!r} is not registered{did_you_mean(name, known, cutoff=0.5)}")
 
 
-_SINGLE: Final = partial(installed, GROUP)
-_COLLECTIONS: Final = partial(installed, COLLECTION_GROUP)
+_SINGLE: Final = partial(entry_points_of, GROUP)
+_COLLECTIONS: Final = partial(entry_points_of, COLLECTION_GROUP)
 _INSTALLED: Final = Registry(_SINGLE, collections=_COLLECTIONS)
 
 environment = _INSTALLED.environment

@@ -38,7 +38,7 @@ from .rescoring import OnRescored as OnRescored, PairChange as PairChange
 from .rescoring import Rescored as Rescored, Rescoring as Rescoring, rescore as rescore
 from .resampling import follow_invalidation as follow_invalidation
 from .run import Run as Run
-from .selection import (
+from .environments import (
     outside_executors as outside_executors,
     rates_of as rates_of,
     sampled_environments as sampled_environments,

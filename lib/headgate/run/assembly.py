@@ -32,6 +32,13 @@ from headgate.jobqueue.worker import DEFAULT_URL, JobQueueClient, QueueAddress
 from headgate.models import BASELINES, BatchClient, ChatClient, ClientSettings, serve
 from headgate.run.batch_lane import BatchLane
 from headgate.run.endpoints import EndpointChats
+from headgate.run.environments import (
+    judged_environments,
+    lockable_environments,
+    outside_executors,
+    rubric_environments,
+    sampled_environments,
+)
 from headgate.run.hosts import EnvironmentHosts, HostCluster
 from headgate.run.judging import JudgedFigures, Judging, RubricChats, judge_of, rubric_for
 from headgate.run.matrix import MatrixTaskProvider, MatrixTasks
@@ -40,13 +47,6 @@ from headgate.run.outside_workers import PATIENCE, OutsideWorkers
 from headgate.run.plan import ONE_SHOT_PAUSE_S, ChatSource, RunPlan
 from headgate.run.request_side import RequestSide
 from headgate.run.run import Run
-from headgate.run.selection import (
-    judged_environments,
-    lockable_environments,
-    outside_executors,
-    rubric_environments,
-    sampled_environments,
-)
 from headgate.run.served import ServedModels
 from headgate.run.served_pool import EngineHosts, ServingRules
 from headgate.run.status import BY_REQUEST, RunResult

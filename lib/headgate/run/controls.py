@@ -23,8 +23,8 @@ from headgate.storage import (
     ControlChange,
     ControlOrder,
     ControlValue,
+    change_words,
     control_words,
-    deed_of,
     subject_of,
     told,
     value_words,
@@ -256,7 +256,7 @@ def order_words(order: ControlOrder, change: ControlChange, *, is_new: bool, dry
         of = subject_of(change.model, change.environment)
         is_unset = f"{of} is not paused" if change.what == "paused" else f"{change.what} of {of} is default"
         return f"nothing to do: {is_unset if change.after is None else control_words(change)}"
-    return deed_of(change, is_done=not dry_run, undone=f"change {order.revision}") + further
+    return change_words(change, is_done=not dry_run, undone=f"change {order.revision}") + further
 
 
 class Steering:

@@ -40,9 +40,9 @@ from headgate.reports import (
 from headgate.run.assembly import Watch, run_campaign
 from headgate.run.checkpoints import SETTLE_FOLDER_S, Checkpoint, CheckpointFolder, revision_of
 from headgate.run.controls import DRAINED
+from headgate.run.environments import sampled_environments
 from headgate.run.matrix import MatrixTasks
 from headgate.run.observers import observe
-from headgate.run.selection import sampled_environments
 from headgate.run.status import RunResult
 from headgate.sampling import RosterSource, mapped_roster
 from headgate.storage import SampleStore, sample_store

@@ -18,9 +18,9 @@ from headgate.jobqueue import Happening, JobSpec, JobState
 from headgate.jobqueue.errors import JobConflictError, UnknownJobError, WrongStateError
 from headgate.jobqueue.wire import EntryOut, JobOut, RequeueIn
 from headgate.jobqueue.worker import RetryPolicy
+from headgate.run.environments import outside_executors
 from headgate.run.outside_job import job_of, sample_of_order
 from headgate.run.rows import Row
-from headgate.run.selection import outside_executors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

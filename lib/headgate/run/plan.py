@@ -11,11 +11,11 @@ from headgate.core import Chat, Model, Task
 from headgate.core.errors import InvalidInputError, InvalidSettingError
 from headgate.core.events import Emit
 from headgate.environments import Environment
+from headgate.run.environments import rates_of, refuse_judged, refuse_meaningless, refuse_unknown_budgets
 from headgate.run.hosts import EnvironmentHosts
 from headgate.run.judging import Judging
 from headgate.run.outside_workers import Executor
 from headgate.run.request_side import RequestSide
-from headgate.run.selection import rates_of, refuse_judged, refuse_meaningless, refuse_unknown_budgets
 from headgate.sampling import RosterSource, SamplingRules, TaskProvider
 from headgate.storage import BatchStore, History, RecentSample
 from headgate.telemetry import Notices

@@ -33,10 +33,10 @@ from headgate.environments import (
     registry_of,
 )
 from headgate.environments.rubric import Rubric, RubricEnvironment
+from headgate.run.environments import lockable_environments
 from headgate.run.judgements import reminded
 from headgate.run.judging import EnvironmentVerdicts, judge_of
 from headgate.run.plan import ChatSource
-from headgate.run.selection import lockable_environments
 from headgate.run.trials import asking
 from headgate.storage import Chosen, Journal, JournalThread, Mark, SampleStore, Verb, checked_reason, new_mark
 

@@ -260,12 +260,11 @@ class ServedPool:
         workers = () if self.service is None else self.service.status().workers
         if not self._is_up():
             self._others_wait, self._is_over = "", False
+            self._lose_patience()
         self.is_awake = any(worker.state is WorkerState.ACTIVE for worker in workers)
         self.is_ready = self.is_awake and not self._is_over
         if self.service is not None:
             self.failures = max((worker.failures for worker in workers), default=0)
-        if not self._is_up():
-            self._lose_patience()
         self._changed(self)
         if workers and all(worker.state is WorkerState.INACTIVE for worker in workers):
             self.look()

@@ -7,7 +7,7 @@ from .controls import (
     ControlOrder as ControlOrder,
     ControlValue as ControlValue,
     control_words as control_words,
-    deed_of as deed_of,
+    change_words as change_words,
     subject_of as subject_of,
     told as told,
     value_words as value_words,

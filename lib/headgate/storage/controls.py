@@ -153,7 +153,7 @@ def subject_of(model: str | None, environment: str | None) -> str:
     return f"model {model}" if environment is None else f"{model} in {environment}"
 
 
-def deed_of(change: ControlChange, *, is_done: bool = True, undone: str = "a change") -> str:
+def change_words(change: ControlChange, *, is_done: bool = True, undone: str = "a change") -> str:
     """Return what a change did, or would do, in words; of one that undoes another, `undone` says of which."""
     of, after = subject_of(change.model, change.environment), value_words(change.after)
     is_pause, says = change.what == "paused", f"{change.what} of {of} is {after} again"
@@ -170,7 +170,7 @@ def deed_of(change: ControlChange, *, is_done: bool = True, undone: str = "a cha
 def told(change: ControlChange) -> str:
     """Return what somebody changed, from what to what, who, and why."""
     because = f": {change.reason}" if change.reason else ""
-    return f"{deed_of(change)}, by {change.by} (change {change.revision}){because}"
+    return f"{change_words(change)}, by {change.by} (change {change.revision}){because}"
 
 
 def control_words(control: ControlChange) -> str:

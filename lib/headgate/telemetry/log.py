@@ -32,7 +32,8 @@ class LogSink:
 
     def _write(self, recorded: Recorded[Any]) -> None:
         event = recorded.event
-        level = logging.WARNING if getattr(event, "blocked_s", 0.0) >= _LONG_S else event.log_level
+        is_long = isinstance(event, events.RequestRateLimited) and event.blocked_s >= _LONG_S
+        level = logging.WARNING if is_long else event.log_level
         if not self._logger.isEnabledFor(level):
             return
         name, fields = event_name(type(event)), event_fields(event)

@@ -145,7 +145,7 @@ async def test_one_that_does_not_start_beside_sleepers_starts_alone_and_no_more_
 
 
 @pytest.mark.slow
-async def test_one_that_cannot_start_at_all_costs_sleepers_their_place_once(programs: Path) -> None:
+async def test_one_that_cannot_start_at_all_costs_sleepers_their_place_ever_more_rarely(programs: Path) -> None:
     machine = Machine(gpus=["3"])
     broken = programs / "broken"
     broken.mkdir()
@@ -163,9 +163,10 @@ async def test_one_that_cannot_start_at_all_costs_sleepers_their_place_once(prog
         machine.give_back("first-1")
         (programs / "vllm").write_text("#!/bin/sh\nexit 1\n")
         await machine.take("broken-1", 1, 1.0, unasked)
-        with pytest.raises(EngineError, match="vllm has ended"):
-            await engine.wake()
-        assert is_up(engines) == [True]
+        for others_are_up in (True, False):  # what was wrong with it may be mended by now
+            with pytest.raises(EngineError, match="vllm has ended"):
+                await engine.wake()
+            assert is_up(engines) == [others_are_up]
 
 
 @pytest.mark.slow

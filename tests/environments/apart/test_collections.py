@@ -11,7 +11,7 @@ from headgate.core import errors
 from headgate.environments import Registry, selected
 from headgate.environments.apart import HostedEnvironment
 from headgate.run import rates_of, sampled_environments
-from headgate.run.selection import judged_environments
+from headgate.run.environments import judged_environments
 
 
 def test_collections_are_told_without_starting_a_process(registry, children_of):

@@ -49,7 +49,7 @@ class Devices(Protocol):
         """Return the GPUs that a worker holds."""
 
     async def beside(self, worker_id: str, most: int) -> int:
-        """Return how many others sleep on what a worker holds, once at most so many do: the last to sleep end first."""
+        """End others that sleep on a worker's GPUs, the last to sleep first, until `most` are left; return how many."""
 
     async def make_room(self, weights_bytes: int) -> None:
         """End sleeping engines until the machine has memory for the weights of one that goes to sleep.
@@ -91,7 +91,8 @@ class LocalEngine:
         self._loaded = ""
         self._running = 0
         self._is_asleep = True
-        self._fails_alone = False
+        self._failures = self._to_spare = 0
+        """Starts that failed although nobody slept beside it, and failures until it may have others end again."""
 
     @property
     def name(self) -> str:
@@ -137,14 +138,19 @@ class LocalEngine:
         try:
             await self._awaken(held)
         except EngineError as error:
-            if error.is_final or not others or self._fails_alone:
+            if error.is_final or not others:
+                raise
+            if self._to_spare:
+                self._to_spare -= 1
                 raise
             _log.warning("%s starts again without those that sleep on its GPU: %s", self._name, sentence(error))
             await self._devices.beside(self._name, 0)
-            self._fails_alone = True
+            self._failures += 1
+            self._to_spare = 2**self._failures - 1
             await self._awaken(held)
             self._devices.most_asleep = min(self._devices.most_asleep, others - 1)
-        self._is_asleep = self._fails_alone = False
+        self._is_asleep = False
+        self._failures = self._to_spare = 0
 
     async def _awaken(self, held: Sequence[str]) -> None:
         if self._api is not None and self._process.is_up and list(held) == list(self._on):

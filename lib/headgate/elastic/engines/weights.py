@@ -9,6 +9,7 @@ import re
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,9 +41,11 @@ async def weights_here(weights: str) -> str:
 
 def size_of(weights: str | Path) -> int:
     """Return the bytes of weights on this node; 0 of a name that the engine itself looks up."""
-    path = Path(weights)
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
+    path, size = Path(weights), 0
+    for file in path.rglob("*") if path.is_dir() else [path]:
+        with suppress(OSError):  # a training has just removed it
+            size += file.stat().st_size if file.is_file() else 0
+    return size
 
 
 def _here(weights: str) -> str:

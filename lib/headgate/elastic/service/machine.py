@@ -150,7 +150,7 @@ class Machine:
         while not _has_room(weights_bytes):
             if not self._sleepers:
                 raise EngineError(f"the machine has no memory left for {weights_bytes / 1e9:.1f} GB of weights")
-            # Models take turns: the turn of the one that had its last comes last.
+            # Models take turns, so the one that slept last is needed last.
             await self._sleepers.popitem()[1].end()
 
     def has_ended(self, worker_id: str) -> None:

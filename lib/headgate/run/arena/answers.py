@@ -17,7 +17,7 @@ from headgate.core.errors import InvalidRosterError
 from headgate.environments import registry_of
 from headgate.environments.rubric import transcript
 from headgate.run.assembly import run_campaign, run_judged
-from headgate.run.selection import judged_environments, usable_environments
+from headgate.run.environments import judged_environments, usable_environments
 from headgate.sampling import RosterSource, StaticRoster
 from headgate.storage import SampleStore
 
