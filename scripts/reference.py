@@ -15,6 +15,7 @@ from jobqueue_reference import jobqueue_page
 from placement_reference import placement_page
 
 from headgate.cli import build_app
+from headgate.cli.commands import TOPICS
 from headgate.config import setting_fields, variables_of
 from headgate.core import events
 from headgate.environments import EnvironmentSpec, available
@@ -140,7 +141,7 @@ def cli_page() -> str:
     """Return one section per command, as its help has it; the options that many commands share stand once."""
     app = build_app()
     text = app.generate_docs(output_format="markdown", recursive=True, flatten_commands=True, heading_level=2)
-    commands = re.sub(r" \*\[default: (False|\(\))\]\*", "", text[text.index("## headgate run") :])
+    commands = text[text.index("## headgate run") :]
     for name in _usable_alone(app):
         commands = commands.replace(f"headgate {name} COMMAND", f"headgate {name} [COMMAND]")
     sections = [part for part in re.split(r"\n(?=## )", commands) if not part.startswith("## headgate --")]
@@ -152,6 +153,8 @@ def cli_page() -> str:
         "Exit statuses are listed in [Errors](errors.md). `headgate --install-completion` sets up completion in your",
         "shell.",
         "",
+        *(f"- {title}: {', '.join(_linked(names))}" for parent, title, names in TOPICS if not parent),
+        "",
         "## Shared options",
         "",
         "Where the [settings](settings.md) of a command come from. A flag wins over variables, files and defaults.",
@@ -159,6 +162,11 @@ def cli_page() -> str:
         *shared,
     ]
     return "\n".join([*lines, "", *(_without(shared, section) for section in sections)]).rstrip() + "\n"
+
+
+def _linked(names: str) -> Iterator[str]:
+    for name in names.split():
+        yield f"[{name}](#headgate-{name})"
 
 
 def _usable_alone(app: App) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.cli import build_app
-from headgate.cli.commands import GROUPS, all_commands
+from headgate.cli.commands import GROUPS, TOPICS, all_commands
 from tests.cli.conftest import Command
 
 
@@ -29,3 +29,16 @@ def test_a_list_of_commands_has_the_one_line_of_each(group: str, headgate: Comma
     lines = [line.replace("`", "") for path, (_, line) in all_commands().items() if path.rpartition(" ")[0] == group]
     assert lines
     assert [line for line in lines if line not in shown] == []
+
+
+@pytest.mark.parametrize("group", ["", "jobqueue"])
+def test_each_command_of_a_long_list_stands_under_one_topic(group: str) -> None:
+    named = [f"{group} {name}".strip() for parent, _, names in TOPICS if parent == group for name in names.split()]
+    ours = [path for path in all_commands() | GROUPS if path.rpartition(" ")[0] == group]
+    assert sorted(named) == sorted(ours)
+
+
+def test_defaults_that_say_nothing_are_not_shown(headgate: Command) -> None:
+    shown = headgate("run", "--help").out
+    assert "[default: 0]" in shown
+    assert all(nothing not in shown for nothing in ("False", "()", '""'))

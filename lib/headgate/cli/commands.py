@@ -14,6 +14,21 @@ GROUP: Final = "headgate.commands"
 
 A name of two words, such as `elastic replay`, is a command of a group."""
 
+TOPICS: Final = (
+    ("", "Evaluate models", "run rank judge arena follow submit demo"),
+    ("", "Prepare", "doctor plan models environments config"),
+    ("", "Watch and steer", "console why controls pause resume set retry withdraw drain undo audit"),
+    ("", "Results", "leaderboard summary report query export"),
+    ("", "Stored samples", "import invalidate rescore forget compact verify repair"),
+    ("", "Machines and services", "limits jobqueue placement elastic serve-model serve-baselines serve-prefect"),
+    ("", "Measure", "bench trace"),
+    ("jobqueue", "Serve and work", "serve token work reserve policy-server evaluate"),
+    ("jobqueue", "Jobs", "add status jobs show dead requeue withdraw"),
+    ("jobqueue", "Policy servers", "resources drain open remove"),
+    ("jobqueue", "Challenges and files", "generate results collect import export"),
+)
+"""What the help of a group of commands (of `headgate` itself: "") shows together, in this order."""
+
 GROUPS: Final = {
     "config": "Show and check settings.",
     "submit": "Send an evaluation to a cluster, as a chain that resumes itself.",

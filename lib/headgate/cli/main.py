@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from asyncio import CancelledError
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from cyclopts import App, CycloptsError, CycloptsPanel, MissingArgumentError, Parameter
+from cyclopts import App, CycloptsError, CycloptsPanel, Group, MissingArgumentError, Parameter
 from cyclopts.command_spec import CommandSpec
 
 import headgate
-from headgate.cli.commands import GROUPS, all_commands
+from headgate.cli.commands import GROUPS, TOPICS, all_commands
 from headgate.cli.output import INTERRUPTED, console, print_error, say
 from headgate.cli.renamed import current
 from headgate.core import missing_extra
@@ -42,8 +42,15 @@ class _Command(CommandSpec):
         self.help = None
         app = super().resolve(parent_app)
         app.help_format = "markdown"
-        app.default_parameter = Parameter(negative=())
+        app.default_parameter = Parameter(negative=(), show_default=_shown_default)
         return app
+
+
+def _shown_default(value: object) -> str | None:
+    """Return a default as help shows it; None where it only says that nothing was given."""
+    if value is None or value is False or value in ("", ()):
+        return None
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def build_app() -> App:
@@ -57,15 +64,25 @@ def build_app() -> App:
         exit_on_error=False,
         print_error=True,
         error_formatter=_refused,
+        group_commands=Group("Commands", sort_key=len(TOPICS)),
     )
-    groups = {"": app} | {name: App(name=name.split()[-1], help=line) for name, line in GROUPS.items()}
+    shown: dict[str, dict[str, Any]] = {}
+    for place, (parent, title, names) in enumerate(TOPICS):
+        topic = Group(title, sort_key=place)
+        for number, name in enumerate(names.split()):
+            shown[f"{parent} {name}".strip()] = {"group": topic, "sort_key": number}
+    groups = {name: App(name=name.split()[-1], help=line, **shown.get(name, {})) for name, line in GROUPS.items()}
+    groups[""] = app
     for path, (place, line) in all_commands().items():
         group, _, name = path.rpartition(" ")
         # `App.command` would show the one line in place of the docstring.
-        groups[group]._commands[name] = _Command(place, name, help=line)  # noqa: SLF001
+        groups[group]._commands[name] = _Command(place, name, help=line, **shown.get(path, {}))  # noqa: SLF001
     for name in GROUPS:
         groups[name.rpartition(" ")[0]].command(groups[name])
     app.register_install_completion_command(name="--install-completion", add_to_startup=False)
+    options = Group("Options", sort_key=len(TOPICS) + 1)
+    for option in ("--help", "--version", "--install-completion"):
+        app[option].group = options
     return app
 
 
