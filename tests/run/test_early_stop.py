@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from headgate.run.early_stop import RosterEarlyStop
 
 
-def fed(stop: RosterEarlyStop, outcomes: list[tuple[str, bool]], models: int) -> list[str | None]:
+def fed(
+    stop: RosterEarlyStop, outcomes: list[tuple[str, bool]], models: int, held: Collection[str] = ()
+) -> list[str | None]:
     names = sorted({model for model, _ in outcomes})
     roster = names + [f"quiet{i}" for i in range(models - len(names))]
-    return [stop.ended(model, has_failed=has_failed, models=roster) for model, has_failed in outcomes]
+    return [
+        stop.ended(model, has_failed=has_failed, models=roster, is_held=held.__contains__)
+        for model, has_failed in outcomes
+    ]
 
 
 def test_half_of_the_window_failed_is_too_much_for_a_single_model() -> None:
@@ -35,10 +42,25 @@ def test_one_dead_model_of_two_leaves_the_other_running() -> None:
     assert set(fed(stop, ([("dead", True)] * 9 + [("well", False)]) * 10, 2)) == {None}
 
 
-def test_half_of_the_models_failing_stops_the_campaign() -> None:
+def test_models_that_fail_never_stop_one_that_works() -> None:
     stop = RosterEarlyStop(0.5, 10)
-    said = fed(stop, [(f"m{i % 4}", i % 4 < 2) for i in range(40)], 4)
-    assert any(said)
+    assert set(fed(stop, ([("a", True), ("b", True), ("c", True)] * 4 + [("well", False)]) * 10, 4)) == {None}
+
+
+def test_models_that_fail_stop_neither_one_that_works_nor_one_whose_first_answer_is_to_come() -> None:
+    stop = RosterEarlyStop(0.5, 10)
+    failing = [("a", True), ("b", True), ("c", True)] * 4
+    assert set(fed(stop, failing, 4)) == {None}, "nothing is known of the fourth"
+    assert set(fed(stop, (failing + [("well", False)]) * 10, 4)) == {None}
+
+
+def test_a_campaign_of_which_all_fails_that_is_not_held_stops() -> None:
+    stop = RosterEarlyStop(0.5, 10)
+    said = fed(stop, [("a", True), ("b", True)] * 10, 4, held=["quiet0", "quiet1"])
+    assert said[9] == "10 of the last 10 samples failed, 2 of 4 models keep failing (shutdown_error_rate 0.5)"
+    assert set(
+        fed(RosterEarlyStop(0.5, 10), [("a", True), ("b", True)] * 10, 5, held=[f"quiet{i}" for i in range(3)])
+    ) == {None}, "fewer than half of the roster fail"
 
 
 def test_a_success_never_stops() -> None:

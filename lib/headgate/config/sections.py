@@ -286,7 +286,8 @@ class SchedulingSettings(Section):
         0.25, gt=0, le=1, description="Share of its rate that every model gets in any case with `allocation: ranking`."
     )
     early_stop: bool = Field(
-        True, description="Stop a campaign when the share of samples that fail for good reaches `shutdown_error_rate`."
+        True,
+        description="Stop a campaign when samples keep failing for good (`shutdown_error_rate`) and no model works.",
     )
     shutdown_error_rate: float = Field(
         0.5, gt=0, le=1, description="Share of failed samples in the window that stops the campaign."

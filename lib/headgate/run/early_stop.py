@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Self
 
 from headgate.config import Settings
@@ -37,11 +37,11 @@ class _RecentFailures:
 class RosterEarlyStop:
     """Watches how samples end and says when to stop. Pure; owned by the campaign.
 
-    Two conditions must hold at once: among the last `window` ended samples of the campaign the share of failed ones
-    is at least `rate`, and so is the share of failing models in the roster, two of them at least unless there is only
-    one. The second is there because samples that fail end sooner than samples that work: one dead model among many
-    fills the window with its failures, and must not stop the others. A model fails while `rate` of its own last
-    samples did.
+    Three conditions must hold at once. Among the last `window` ended samples of the campaign the share of failed ones is
+    at least `rate`; so is the share of failing models in the roster, two of them at least unless there is only one; and
+    every model fails that is not held. Samples that fail end sooner than samples that work: models whose endpoints
+    refuse everything fill the window, and must not stop one that works, or whose first answer has yet to come. A model
+    fails while `rate` of its own last samples did.
 
     Failed is a sample without a score, after every retry. An answer that is wrong or unusable has one.
     """
@@ -64,13 +64,16 @@ class RosterEarlyStop:
         """Return the early stop that settings ask for; None when they turn it off."""
         return cls(settings.shutdown_error_rate, settings.shutdown_error_window) if settings.early_stop else None
 
-    def ended(self, model: str, *, has_failed: bool, models: Collection[str]) -> str | None:
+    def ended(
+        self, model: str, *, has_failed: bool, models: Collection[str], is_held: Callable[[str], bool]
+    ) -> str | None:
         """Note how a sample ended; return why to stop, or None.
 
         Args:
             model: key of its model.
             has_failed: whether it has no score for good.
             models: keys of the roster's models.
+            is_held: whether nothing of a model is started: it is paused, or given up.
         """
         self._all.add(failed=has_failed)
         own = self._models.get(model)
@@ -85,7 +88,7 @@ class RosterEarlyStop:
             return None
         failing = sum(key in models for key in self._failing)
         needed = 1 if len(models) <= 1 else max(2, math.ceil(self._rate * len(models)))
-        if failing < needed:
+        if failing < needed or not all(key in self._failing or is_held(key) for key in models):
             return None
         return (
             f"{self._all.failed} of the last {self._window} samples failed, {failing} of {len(models)} models keep "

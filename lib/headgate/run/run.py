@@ -553,7 +553,13 @@ class Run:
             # Sampling by rates goes on for ever: a service that is down pauses its model, and a judge that gives no
             # verdict must not end the sampling of what needs none.
             return
-        reason = self._early_stop.ended(sample.model, has_failed=not sample.is_scored, models=self.samplers)
+        lanes = self._parts.dispatcher.lanes
+        reason = self._early_stop.ended(
+            sample.model,
+            has_failed=not sample.is_scored,
+            models=self.samplers,
+            is_held=lambda key: key in lanes and lanes[key].held_until is not None,
+        )
         if reason is not None and not self._parts.stopping.is_set():
             self._stopped_early = True
             self.stop(reason)
