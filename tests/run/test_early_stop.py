@@ -51,7 +51,7 @@ def test_models_that_fail_stop_neither_one_that_works_nor_one_whose_first_answer
     stop = RosterEarlyStop(0.5, 10)
     failing = [("a", True), ("b", True), ("c", True)] * 4
     assert set(fed(stop, failing, 4)) == {None}, "nothing is known of the fourth"
-    assert set(fed(stop, (failing + [("well", False)]) * 10, 4)) == {None}
+    assert set(fed(stop, [*failing, ("well", False)] * 10, 4)) == {None}
 
 
 def test_a_campaign_of_which_all_fails_that_is_not_held_stops() -> None:

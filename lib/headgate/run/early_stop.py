@@ -37,9 +37,9 @@ class _RecentFailures:
 class RosterEarlyStop:
     """Watches how samples end and says when to stop. Pure; owned by the campaign.
 
-    Three conditions must hold at once. Among the last `window` ended samples of the campaign the share of failed ones is
-    at least `rate`; so is the share of failing models in the roster, two of them at least unless there is only one; and
-    every model fails that is not held. Samples that fail end sooner than samples that work: models whose endpoints
+    Three conditions must hold at once. Among the last `window` ended samples of the campaign the share of failed ones
+    is at least `rate`; so is the share of failing models in the roster, two of them at least unless there is only one;
+    and every model fails that is not held. Samples that fail end sooner than samples that work: models whose endpoints
     refuse everything fill the window, and must not stop one that works, or whose first answer has yet to come. A model
     fails while `rate` of its own last samples did.
 
