@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from headgate.core import Sample, Secret, errors
 from headgate.storage import SampleStore, StoredBatch, StoreLocation, open_store
 from headgate.storage.batches import put_batch
 from headgate.storage.objects import ObjectStore
+from headgate.storage.schema import row_checks
 from headgate.storage.store import Probe, open_objects
 from tests.storage.crashes import DyingObjects, Killed
 from tests.storage.places import IN_BOTH
@@ -40,6 +42,15 @@ async def test_a_stored_batch_is_read_back_whole(store: SampleStore) -> None:
     samples = [*_mixed(12), failed(12)]
     assert await store.put_batch("one", samples) == StoredBatch("one", 13, 6)
     assert await _rows(store) == samples
+
+
+def test_what_batches_are_checked_with_is_imported_while_a_run_begins(folder_store: SampleStore) -> None:
+    row_checks.cache_clear()
+    folder_store.prepare()
+    for thread in threading.enumerate():
+        if thread.name == "headgate-schema":
+            thread.join(30)
+    assert row_checks.cache_info().currsize == 1
 
 
 async def test_parts_lie_by_environment_and_day(folder_store: SampleStore, tmp_path: Path) -> None:

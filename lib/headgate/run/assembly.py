@@ -247,6 +247,7 @@ async def run_source(
         stack.push_async_callback(asyncio.to_thread, end_idle_processes)
         stream = EventStream(clock, [LogSink()])
         await _tried(store, stream)
+        store.prepare()
         run_id, is_traced = new_run_id(), is_observed(settings)
         observe(stack, stream, settings, run_id)
         outside, hosts = outside_executors(settings, environments), None

@@ -25,6 +25,7 @@ from headgate.storage.mark_log import MarkLog
 from headgate.storage.marks import ROWS, SCORING, Mark
 from headgate.storage.objects import PROBE, FolderObjects, ObjectStore, checked_batch_id
 from headgate.storage.sample_index import SampleIndex, TextSearch, whole_sample
+from headgate.storage.schema import row_checks
 from headgate.storage.selection import Chosen
 from headgate.storage.summary import History, RecentSample, Summary, SummaryLedger, history_of, summary_of
 
@@ -195,6 +196,10 @@ class SampleStore:
             errors.ClockDisagreesError: if the place's clock says another time than this machine's.
         """
         return await asyncio.to_thread(probe, self._objects)
+
+    def prepare(self) -> None:
+        """Import beside the caller what batches are checked with: most of a second that the first one need not take."""
+        threading.Thread(target=row_checks, name="headgate-schema", daemon=True).start()
 
     async def put_batch(self, batch_id: str, samples: Sequence[Sample]) -> StoredBatch:
         """Store a batch and return it as it is stored; the rows are visible, and durable, when this returns.
