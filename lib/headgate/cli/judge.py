@@ -12,7 +12,7 @@ from headgate import run as runs
 from headgate.cli.live import progress_bar
 from headgate.cli.options import EnableMonitoring, JudgeChoices, MonitorPort, Verbose
 from headgate.cli.output import CHECK_FAILED, INTERRUPTED, AsJson, counted, print_json, print_table, say
-from headgate.cli.run import Limits, Repeats, at_hand, campaign_samples, is_unscored, logs_are_hidden, missing_from
+from headgate.cli.run import Limits, Repeats, at_hand, campaign_samples, is_incomplete, logs_are_hidden, missing_from
 from headgate.config import Settings
 from headgate.core.status import CampaignStatus
 from headgate.net import event_loop
@@ -46,8 +46,8 @@ def judge(
     Tasks whose samples are stored are not run again. Ctrl-C starts no new sample, has the answers so far judged, and
     ends; the next run continues from there. The setting `judge_key` holds the judge's key.
 
-    Exit status 4 when samples kept failing and it stopped early (`early_stop`), or when no sample has a score; 130 when
-    it was told to end before all were taken.
+    Exit status 4 when samples kept failing and it stopped early (`early_stop`), when no sample has a score, or when the
+    store has not taken them all, which wait in the journal; 130 when it was told to end before all were taken.
     """
     settings = (
         (choices or JudgeChoices())
@@ -77,7 +77,7 @@ def judge(
             say(line)
     if result.was_interrupted:
         return INTERRUPTED
-    return CHECK_FAILED if result.stopped_early or is_unscored(matrix) else 0
+    return CHECK_FAILED if result.stopped_early or is_incomplete(matrix, result) else 0
 
 
 async def _judged_matrix(settings: Settings, result: runs.RunResult) -> pl.DataFrame:

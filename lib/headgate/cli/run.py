@@ -95,7 +95,8 @@ def run(
     the episodes in progress back at once; their tasks run again next time.
 
     Exit status 4 when samples kept failing and it stopped early (`early_stop`), when it gave up a model whose service
-    stayed down, or when no sample of `--instances` has a score; 130 when it was told to end before those were taken.
+    stayed down, and with `--instances` when no sample has a score or the store has not taken them all, which wait in
+    the journal; 130 when it was told to end before those were taken.
     """
     loaded = (choices or Choices()).load(
         enable_monitoring=True if with_console else enable_monitoring,
@@ -111,7 +112,7 @@ def run(
     result = event_loop.run(_run(loaded.settings, duration, limits, is_live=is_live, with_console=with_console))
     matrix = event_loop.run(_matrix_of(loaded.settings)) if loaded.settings.instances is not None else None
     has_failed = result.stopped_early or bool(result.given_up)
-    status = CHECK_FAILED if has_failed or is_unscored(matrix) else 0
+    status = CHECK_FAILED if has_failed or (matrix is not None and is_incomplete(matrix, result)) else 0
     if matrix is not None and result.was_interrupted:
         status = INTERRUPTED
     if as_json:
@@ -191,9 +192,9 @@ async def _matrix_of(settings: Settings) -> pl.DataFrame:
     return samples.filter(pl.col("environment").is_in(chosen))
 
 
-def is_unscored(matrix: pl.DataFrame | None) -> bool:
-    """Return whether a matrix has no sample with a score."""
-    return matrix is not None and matrix.height == matrix["score"].null_count()
+def is_incomplete(matrix: pl.DataFrame, result: runs.RunResult) -> bool:
+    """Return whether a matrix has no sample with a score, or lacks some of this run that the store has not taken."""
+    return matrix.height == matrix["score"].null_count() or result.status.spooled > 0
 
 
 def missing_from(samples: pl.DataFrame, result: runs.RunResult, settings: Settings) -> list[str]:
