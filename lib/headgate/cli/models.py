@@ -62,13 +62,17 @@ def models(choices: ModelChoices | None = None, *, as_json: AsJson = False) -> i
     lanes = ", ".join(f"{name}={lane}" for name, lane in settings.lanes.items())
     rows: list[list[Any]] = [
         [
-            *(m.uid, m.name, m.revision, *_asked(m), m.lane or lanes, *_by_lane(prices.of(m)), left[campaign][m.key]),
+            *(m.uid, m.name, m.revision, m.request_name, m.endpoint, "yes" if m.api_key else "no", m.weight),
+            *(m.max_parallel, m.lane or lanes, *_by_lane(prices.of(m)), left[campaign][m.key]),
             *(_engines(m, told), told[m.key].get("pause_reason") or "", campaign),
         ]
         for m in listed
         for campaign, told in said.items()
         if m.key in told
     ]
+    for row in rows:
+        if not row[4]:  # without an endpoint: a run tells of it, and no roster says how it is asked
+            row[3:8] = [None] * 5
     if as_json:
         print_json([dict(zip((c.replace(" ", "_") for c in _COLUMNS), row, strict=True)) for row in rows])
         return 0
@@ -103,13 +107,6 @@ async def _listed(settings: Settings, said: Mapping[str, Mapping[str, Mapping[st
     for key in () if settings.roster else sorted(told.keys() - {model.key for model in listed}):
         listed.append(Model(told[key]["model"], told[key]["revision"], uid=told[key]["uid"]))
     return listed
-
-
-def _asked(model: Model) -> Sequence[Any]:
-    """Return how a model is asked; of one that only runs tell of, nothing is known."""
-    if not model.endpoint:
-        return [None] * 5
-    return model.request_name, model.endpoint, "yes" if model.api_key else "no", model.weight, model.max_parallel
 
 
 def _by_lane(price: Price | None) -> list[dict[str, float] | None]:

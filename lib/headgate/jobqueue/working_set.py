@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -69,7 +70,7 @@ class Lanes:
     """All lanes of a queue, owned by its ledger."""
 
     def __init__(self, counts: Mapping[Lane, Mapping[JobState, int]], fetch: Fetch) -> None:
-        self._lanes: dict[Lane, LaneView] = {}
+        self._lanes: defaultdict[Lane, LaneView] = defaultdict(LaneView)
         self._fetch = fetch
         self._grown: set[Lane] = set()
         self.totals = dict.fromkeys(JobState, 0)
@@ -143,10 +144,7 @@ class Lanes:
             view.horizon = fetched.horizon
 
     def _count(self, lane: Lane, state: JobState, number: int) -> None:
-        view = self._lanes.get(lane)
-        if view is None:
-            view = self._lanes[lane] = LaneView()
-        view.counts[state] += number
+        self._lanes[lane].counts[state] += number
         self.totals[state] += number
 
     def validate(self) -> None:

@@ -97,7 +97,7 @@ class SGLangEngine(HttpEngine):
                 await self._meet()  # another life of the engine has all its memory
             reply = await self._http.get("/v1/loads?include=core", once_after=LATE)
         ranks = members(reply, "loads")
-        is_asleep = self._released.has_all(self._to_sleep)
+        is_asleep = all(tag in self._released for tag in self._to_sleep)
         return EngineLoad(
             running=total(ranks, "num_running_reqs") or 0,
             waiting=total(ranks, "num_waiting_reqs") or 0,
@@ -116,7 +116,7 @@ class SGLangEngine(HttpEngine):
         async with self._turn:
             with self._noticing_death():
                 await self._meet()
-                if self._released.has_all(self._to_sleep):
+                if all(tag in self._released for tag in self._to_sleep):
                     return
                 require_idle(f"the engine at {self.name}", await self.load())
                 flushed = await self._http.post("/flush_cache")

@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Final
 
 from headgate.core import DAY_S, NO_SPENDING, ModelBudget, Spending
@@ -313,12 +314,7 @@ class DailyBudget:
 
     def validate(self) -> None:
         """Assert that what is held is the sum of the holds, and the window's invariant."""
-        held = NO_SPENDING
-        for hold in self._holds.values():
-            held = held.plus(hold)
-        assert held == self.held, (held, self.held)
-        in_flight = NO_SPENDING
-        for flight in self._flights.values():
-            in_flight = in_flight.plus(flight)
-        assert in_flight == self._in_flight, (in_flight, self._in_flight)
+        for parts, whole in ((self._holds, self.held), (self._flights, self._in_flight)):
+            together = reduce(Spending.plus, parts.values(), NO_SPENDING)
+            assert together == whole, (together, whole)
         self._window.validate()
