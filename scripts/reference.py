@@ -150,6 +150,7 @@ def cli_page() -> str:
         "# Commands",
         "",
         "Every command takes `--help`; those that print something take `--json` and then print one JSON document.",
+        "Tables are as wide as the terminal, or as `COLUMNS` says; piped ones are 160 columns wide without it.",
         "Exit statuses are listed in [Errors](errors.md). `headgate --install-completion` sets up completion in your",
         "shell.",
         "",

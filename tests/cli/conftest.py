@@ -36,7 +36,7 @@ Command = Callable[..., Said]
 def headgate(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Command]:
     """Run `headgate` with these arguments, in an empty folder without variables of Headgate's."""
     monkeypatch.chdir(tmp_path)
-    for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY", "OPENAI_MODEL", "PREFECT_API_URL"):
+    for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY", "OPENAI_MODEL", "PREFECT_API_URL", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
 
     def run(*arguments: str) -> Said:

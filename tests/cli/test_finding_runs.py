@@ -173,6 +173,24 @@ def test_what_only_reads_shows_every_campaign_that_runs_by_its_name(headgate: Co
     assert "nightly" not in headgate("models", "--campaign", "daily", *two.options).out
 
 
+def test_models_of_running_campaigns_are_shown_without_a_roster(headgate: Command, two: Runs) -> None:
+    journal = two.options[:4]
+    said = headgate("models", "--json", "--campaign", "daily", *journal)
+    assert said.status == 0, said.err
+    (model,) = said.document
+    assert (model["name"], model["revision"], model["campaign"]) == ("m", "main", "daily")
+    assert (model["endpoint"], model["has_key"], model["parallel"]) == (None, None, None)
+    shown = headgate("models", *journal)
+    assert (shown.out.count(" daily "), shown.out.count(" nightly ")) == (1, 1)
+    assert "name it with --roster" in shown.err
+    assert "endpoint" in headgate("models", *two.options).out
+    nothing = headgate("models")
+    assert nothing.status == 2
+    words = " ".join(nothing.err.split())
+    assert "no roster is given" in words
+    assert "A campaign that runs with --enable-monitoring tells its models." in words
+
+
 def test_a_campaign_that_does_not_run_there_is_told_with_those_that_do(headgate: Command, two: Runs) -> None:
     for words in (("pause",), ("controls",)):
         said = headgate(*words, "--campaign", "nightyl", *two.options)

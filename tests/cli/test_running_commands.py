@@ -20,6 +20,7 @@ from headgate.cli import main
 from headgate.cli.run import _short_of_tasks
 from headgate.config import Settings
 from headgate.core import Sample
+from headgate.core.errors import StoreError
 from headgate.reports import missing_lines
 from headgate.storage import Journal, LimitKey, LimitReport, Opening, open_store
 from tests.cli.conftest import Command
@@ -107,6 +108,24 @@ def test_samples_that_no_store_takes_are_not_called_unscored(headgate: Command, 
     words = " ".join(said.out.split())
     assert "No stored sample has a score." in words
     assert "not yet in the store /proc/none: 4 samples in the journal fresh; the next run" in words
+
+
+def test_a_run_whose_samples_the_store_does_not_take_is_not_done_whatever_it_has_of_earlier_ones(
+    headgate: Command, sampled: dict[str, object]
+) -> None:
+    def full(*_: object) -> None:
+        raise StoreError("no space is left there")
+
+    ask = ("run", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--instances", "8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headgate.storage.store.put_batch", full)
+        said = headgate(*ask)
+    assert "not yet in the store" in said.out
+    assert "4 spooled" in said.out
+    assert said.status == 4
+    done = headgate(*ask)
+    assert "4 stored" in done.out
+    assert done.status == 0
 
 
 def test_tasks_that_another_run_has_in_hand_are_not_called_done(

@@ -129,7 +129,7 @@ def test_a_running_campaign_is_paused_changed_and_resumed(headgate: Command, run
     document = headgate("controls", "--json", *to).document
     assert [(one["what"], one["value"], one["revision"]) for one in document["controls"]] == [("rate", 2_000.0, 3)]
     undone = headgate("undo", "3", *to)
-    assert undone.out.startswith(f"undid change 3: rate of environment {ENVIRONMENT} is default again")
+    assert undone.out.startswith(f"undid setting rate of environment {ENVIRONMENT} to 2000: it is default again")
     shown = headgate("controls", *to)
     assert shown.out.startswith(f"0 controls in force, of campaign main at {running.address}\n")
     assert "resumed model m@main, by local (change 2)" in shown.out

@@ -127,6 +127,17 @@ def test_a_query_shows_every_digit(headgate: Command) -> None:
     assert "1767225600.25" in said.out
 
 
+def test_a_query_shows_the_beginning_of_long_cells_and_says_where_they_are_whole(headgate: Command) -> None:
+    asyncio.run(_put(Path(".headgate/samples"), sample(0)))
+    ask = ("query", "select repeat('word\n', 500) as conversation, 'short' as answer")
+    said = headgate(*ask).out
+    assert said.count("word") < 40
+    assert "…" in said
+    assert "cells are cut to 120 characters; --json has them whole" in said
+    assert headgate(*ask, "--json").document == [{"conversation": "word\n" * 500, "answer": "short"}]
+    assert "are cut" not in headgate("query", "select 'short' as answer").out
+
+
 def test_a_query_without_rows_prints_no_empty_table(headgate: Command) -> None:
     asyncio.run(_put(Path(".headgate/samples"), sample(0)))
     assert headgate("query", "select model from samples where score > 2").out.strip() == "0 rows"

@@ -39,6 +39,20 @@ def test_names_are_whole_however_long_they_are(
         assert (", ".join(left_out) + "; --json has them" in said) == bool(left_out)
 
 
+@pytest.mark.parametrize(("columns", "widest"), [("100", 100), ("", 160), ("0", 160), ("wide", 160)])
+def test_a_table_that_is_piped_is_as_wide_as_columns_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str, widest: int
+) -> None:
+    roster, url = tmp_path / "roster.yaml", f"https://{'a' * 30}.example.com/v1"
+    roster.write_text(f"models: [{{name: organisation/model, base_url: '{url}'}}]")
+    monkeypatch.setenv("COLUMNS", columns)
+    assert main(["models", "--roster", str(roster)]) == 0
+    said = capsys.readouterr().out
+    assert url in said
+    assert max(map(len, said.splitlines())) <= widest
+    assert ("columns that do not fit: weight" in said) == (widest == 100)
+
+
 PRICED = """
 models:
   - {name: large, base_url: "https://api.example.com/v1", lane: auto, daily_tokens: 1000000, daily_cost: 2.5,

@@ -128,6 +128,17 @@ def test_why_knows_jobs_placements_and_requests(address: str, page: Page, wanted
     assert said in page.inner_text("#live")
 
 
+@pytest.mark.parametrize("model", ["baseline-solver", "acme/gone-7b@main"])
+def test_why_knows_the_next_task_of_a_model_in_an_environment(address: str, page: Page, model: str) -> None:
+    page.goto(f"{address}/why")
+    page.fill("[name=id]", f"{model} affine:sat")
+    page.press("[name=id]", "Enter")
+    page.wait_for_url("**id=*")
+    said = page.inner_text("#live")
+    assert "TASK, SAID BY NIGHTLY" in said.upper(), said
+    assert page.locator(".chain li").count() >= 3
+
+
 def test_why_says_so_when_nothing_knows_an_id(address: str, page: Page) -> None:
     page.goto(f"{address}/why?id=t-none")
     assert "Nothing that answers knows t-none" in page.inner_text("#live")

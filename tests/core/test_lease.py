@@ -89,14 +89,6 @@ def test_a_limit_below_zero_is_an_error_that_shows_it() -> None:
         LeaseBook({}).set_limit("workers", -1)
 
 
-def test_a_time_to_live_becomes_a_deadline() -> None:
-    book = LeaseBook({"workers": 2})
-    lease = book.acquire(ME, {"workers": 1}, 100.0, ttl_s=60.0)
-    assert isinstance(lease, Lease)
-    assert (lease.acquired_at, lease.deadline) == (100.0, 160.0)
-    assert _taken(book, {"workers": 1}).deadline is None
-
-
 def test_what_is_remembered_of_released_leases_is_bounded() -> None:
     book = LeaseBook({"workers": 1})
     leases = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +13,12 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, FlowR
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.client.schemas.sorting import FlowRunSort, TaskRunSort
 
-from headgate.orchestration.deployments import read_runs
+from headgate.orchestration.deployments import awaited_runs, has_ended, read_runs
+
+
+async def finished_runs(ids: Sequence[UUID], within_s: float) -> list[FlowRun]:
+    """Return flow runs once all of them have ended, however they did."""
+    return await awaited_runs(ids, lambda runs: all(map(has_ended, runs)), within_s)
 
 
 async def newest_run(flow_run_name: str) -> FlowRun:

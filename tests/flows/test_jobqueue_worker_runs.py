@@ -16,9 +16,9 @@ import pytest
 
 from flows.jobqueue import drain_jobqueue
 from headgate.jobqueue import JobState
-from headgate.orchestration.deployments import finished_runs, start_run
+from headgate.orchestration.deployments import start_run
 from headgate.storage import open_store
-from tests.flows.api import until_running
+from tests.flows.api import finished_runs, until_running
 from tests.flows.queue_site import COMMAND, QueueSite, queue_site, spec
 from tests.flows.test_worker_runs import _processes_of, _until_gone
 

@@ -13,8 +13,8 @@ from uuid import UUID
 import pytest
 
 from flows.sampling import sample_environment
-from headgate.orchestration.deployments import finished_runs, start_run
-from tests.flows.api import states_of, until_running
+from headgate.orchestration.deployments import start_run
+from tests.flows.api import finished_runs, states_of, until_running
 from tests.flows.places import Places, window
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]

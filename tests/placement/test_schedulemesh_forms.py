@@ -7,7 +7,7 @@ import pytest
 from headgate.placement.amounts import amounts
 from headgate.placement.errors import InvalidPlacementError
 from headgate.placement.rules import PreemptionRules
-from headgate.placement.schedulemesh import PreemptionAggressiveness, SimpleTaskSpec
+from headgate.placement.schedulemesh import PreemptionAggressiveness, SimpleScheduler, SimpleTaskSpec
 from headgate.placement.schedulemesh.agent import actor_options, agent_class
 from headgate.placement.schedulemesh.config.policy import as_policy, changed_rules, protected_pools
 from headgate.placement.schedulemesh.pools import amounts_of, as_written, pool_fields
@@ -142,3 +142,12 @@ def test_a_spec_becomes_keywords_of_a_submission() -> None:
         "actor_class": Works,
         "agent_name": "a",
     }
+
+
+def test_a_call_that_lacks_an_argument_is_told_by_the_name_that_was_called() -> None:
+    scheduler = object.__new__(SimpleScheduler)  # none of these calls reaches a cluster
+    with pytest.raises(TypeError, match=r"^SimpleScheduler.ensure_pool\(\) missing a required argument: 'name'$"):
+        scheduler.ensure_pool()
+    with pytest.raises(TypeError, match=r"^SimpleScheduler.complete\(\) got an unexpected keyword argument 'task'$"):
+        scheduler.complete("t", task="t")
+    assert SimpleScheduler.stats.__qualname__ == "SimpleScheduler.stats"

@@ -11,9 +11,9 @@ from cyclopts import Parameter
 from headgate import reports
 from headgate import run as runs
 from headgate.cli.judge import judged_live
-from headgate.cli.options import JudgeChoices, PageFile, Verbose, names_in
+from headgate.cli.options import JudgeChoices, Limits, PageFile, Verbose, names_in
 from headgate.cli.output import CHECK_FAILED, AsJson, counted, print_json, print_rows, say, write_page
-from headgate.cli.run import Limits, logs_are_hidden
+from headgate.cli.run import logs_are_hidden
 from headgate.core.errors import InvalidInputError
 from headgate.net import event_loop
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from cyclopts import Parameter
 
@@ -19,10 +19,15 @@ from headgate.cli.output import CHECK_FAILED, AsJson, counted, print_json, print
 from headgate.cli.stored import chosen_samples, existing_store, no_samples, require_stored, warn_of
 from headgate.core.errors import InvalidInputError
 from headgate.storage import EXPORT_FORMATS, IMPORT_FORMATS, ExportFormat, ImportFormat
+from headgate.telemetry import safe_text
+
+_CELL_CHARS: Final = 120
 
 
 def query(sql: str, choices: StoreChoices | None = None, *, as_json: AsJson = False) -> int:
     """Ask the stored samples a question in SQL (DuckDB), over the view `samples`.
+
+    Cells of the table are cut to one line; --json has them whole.
 
     Example: headgate query "select model, avg(score) from samples group by model"
     """
@@ -35,8 +40,11 @@ def query(sql: str, choices: StoreChoices | None = None, *, as_json: AsJson = Fa
     warn_of(found.problems)
     if as_json:
         print_json([dict(zip(found.columns, row, strict=True)) for row in found.rows])
-    elif rows := [[str(value) if isinstance(value, float) else value for value in row] for row in found.rows]:
-        print_table(counted(len(rows), "row"), found.columns, rows)
+    elif rows := [[None if value is None else str(value) for value in row] for row in found.rows]:
+        cut = [[cell and safe_text(cell, limit_chars=_CELL_CHARS) for cell in row] for row in rows]
+        print_table(counted(len(rows), "row"), found.columns, cut)
+        if any(cell and len(cell) > _CELL_CHARS for row in rows for cell in row):
+            say(f"cells are cut to {_CELL_CHARS} characters; --json has them whole")
     else:
         say("0 rows")
     return 0

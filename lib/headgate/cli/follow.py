@@ -13,9 +13,9 @@ from rich.live import Live
 
 from headgate import reports
 from headgate import run as runs
-from headgate.cli.options import CheckpointChoices, EnableMonitoring, MonitorPort, Verbose
-from headgate.cli.output import CHECK_FAILED, AsJson, console, counted, print_json, print_rows, say, write_page
-from headgate.cli.run import Limits, at_hand, logs_are_hidden
+from headgate.cli.options import CheckpointChoices, RunOptions
+from headgate.cli.output import CHECK_FAILED, console, counted, print_json, print_rows, say, write_page
+from headgate.cli.run import at_hand, logs_are_hidden
 from headgate.config import Settings
 from headgate.core.errors import InvalidInputError
 from headgate.core.status import CampaignStatus
@@ -56,11 +56,7 @@ def follow(
     output: Annotated[
         Path | None, Parameter(name=("--output", "-o"), help="Write a page with the curve to this file.")
     ] = None,
-    enable_monitoring: EnableMonitoring = None,
-    monitor_port: MonitorPort = None,
-    limits: Limits = "",
-    verbose: Verbose = 0,
-    as_json: AsJson = False,
+    how: RunOptions | None = None,
 ) -> int:
     """Evaluate the checkpoints of a training as they appear, each on the same tasks, and show the curve.
 
@@ -69,7 +65,9 @@ def follow(
 
     Exit status 4 when no checkpoint has a score.
     """
-    settings = (choices or CheckpointChoices()).load(enable_monitoring=enable_monitoring, monitor_port=monitor_port)
+    how = how or RunOptions()
+    watch = {"enable_monitoring": how.enable_monitoring, "monitor_port": how.monitor_port}
+    settings = (choices or CheckpointChoices()).load(**watch).settings
     serve: dict[str, Any] = {
         "engine": engine,
         "command": command,
@@ -88,14 +86,14 @@ def follow(
         newest=newest,
         entry={"options": _values("--option", option)} if option else {},
     )
-    is_live = logs_are_hidden(verbose, as_json=as_json)
-    if not as_json:
+    is_live = logs_are_hidden(how.verbose, as_json=how.as_json)
+    if not how.as_json:
         say(f"following {order.model_name} in {place}: {counted(instances, 'task')} per environment; Ctrl-C ends")
     result = event_loop.run(
-        _followed(settings.settings, order, limits, output, until_idle=once, duration_s=duration, is_live=is_live)
+        _followed(settings, order, how.limits, output, until_idle=once, duration_s=duration, is_live=is_live)
     )
     status = CHECK_FAILED if result.curve.best is None else 0
-    if as_json:
+    if how.as_json:
         print_json(result.document())
         return status
     print_rows(f"checkpoints of {order.model_name}", reports.curve_rows(result.curve), names=_TEXT, spare=_SPARE)

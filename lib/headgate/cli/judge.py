@@ -10,9 +10,9 @@ from cyclopts import Parameter
 
 from headgate import run as runs
 from headgate.cli.live import progress_bar
-from headgate.cli.options import EnableMonitoring, JudgeChoices, MonitorPort, Verbose
-from headgate.cli.output import CHECK_FAILED, INTERRUPTED, AsJson, counted, print_json, print_table, say
-from headgate.cli.run import Limits, Repeats, at_hand, campaign_samples, is_unscored, logs_are_hidden, missing_from
+from headgate.cli.options import JudgeChoices, RunOptions
+from headgate.cli.output import CHECK_FAILED, INTERRUPTED, counted, print_json, print_table, say
+from headgate.cli.run import Repeats, at_hand, campaign_samples, is_incomplete, logs_are_hidden, missing_from
 from headgate.config import Settings
 from headgate.core.status import CampaignStatus
 from headgate.net import event_loop
@@ -35,30 +35,24 @@ def judge(
     *,
     instances: Annotated[int, Parameter(help="Tasks per model and environment, each once.")] = 10,
     repeats: Repeats = None,
-    enable_monitoring: EnableMonitoring = None,
-    monitor_port: MonitorPort = None,
-    limits: Limits = "",
-    verbose: Verbose = 0,
-    as_json: AsJson = False,
+    how: RunOptions | None = None,
 ) -> int:
     """Sample the roster's models in environments whose answers a judge reads, each task once.
 
     Tasks whose samples are stored are not run again. Ctrl-C starts no new sample, has the answers so far judged, and
     ends; the next run continues from there. The setting `judge_key` holds the judge's key.
 
-    Exit status 4 when samples kept failing and it stopped early (`early_stop`), or when no sample has a score; 130 when
-    it was told to end before all were taken.
+    Exit status 4 when samples kept failing and it stopped early (`early_stop`), when no sample has a score, or when the
+    store has not taken them all, which wait in the journal; 130 when it was told to end before all were taken.
     """
-    settings = (
-        (choices or JudgeChoices())
-        .load(enable_monitoring=enable_monitoring, monitor_port=monitor_port, repeats=repeats)
-        .settings
-    )
-    is_live = logs_are_hidden(verbose, as_json=as_json)
+    how = how or RunOptions()
+    given = {"enable_monitoring": how.enable_monitoring, "monitor_port": how.monitor_port, "repeats": repeats}
+    settings = (choices or JudgeChoices()).load(**given).settings
+    is_live = logs_are_hidden(how.verbose, as_json=how.as_json)
     judged = partial(runs.run_judged, settings, instances=instances)
-    result = event_loop.run(judged_live(judged, settings, limits, is_live))
+    result = event_loop.run(judged_live(judged, settings, how.limits, is_live))
     matrix = event_loop.run(_judged_matrix(settings, result))
-    if as_json:
+    if how.as_json:
         print_json(judged_document(result))
     else:
         print_table(
@@ -77,7 +71,7 @@ def judge(
             say(line)
     if result.was_interrupted:
         return INTERRUPTED
-    return CHECK_FAILED if result.stopped_early or is_unscored(matrix) else 0
+    return CHECK_FAILED if result.stopped_early or is_incomplete(matrix, result) else 0
 
 
 async def _judged_matrix(settings: Settings, result: runs.RunResult) -> pl.DataFrame:

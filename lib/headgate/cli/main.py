@@ -26,7 +26,7 @@ EXIT_CODES: Final = {
     1: "a defect of Headgate, with its traceback",
     2: "input that cannot be used: a setting, a roster, an option",
     3: "something needed is missing: a store, a server, a package",
-    4: "a check did not hold: capacity, a bar of a benchmark, a corrupt part, samples that keep failing",
+    4: "a check did not hold: capacity, a benchmark's bar, a corrupt part, samples that fail or are not stored",
     INTERRUPTED: "interrupted; what was sampled is safe",
 }
 """Exit status of every command."""

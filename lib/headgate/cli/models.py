@@ -18,7 +18,7 @@ from headgate.cli.options import ModelChoices
 from headgate.cli.output import AsJson, counted, print_json, print_table, say
 from headgate.config import LoadedSettings, Settings
 from headgate.core import NO_SPENDING, Model, Price, Spending
-from headgate.core.errors import HeadgateError
+from headgate.core.errors import HeadgateError, InvalidRosterError
 from headgate.core.status import EngineStatus
 from headgate.sampling import read_prices, roster_source
 from headgate.storage import Journal
@@ -41,21 +41,22 @@ def models(choices: ModelChoices | None = None, *, as_json: AsJson = False) -> i
     --enable-monitoring tells while it runs, else what its journal says. While one runs, it also shows which models are
     paused and why, and the state of the engines of those served from weights: asleep, waiting, starting, awake, or
     failed and why. Where several campaigns of the journal run, it shows the models of each, unless one is named.
+    Without a roster, the models of which running campaigns tell are shown.
     """
     choices = choices or ModelChoices()
     loaded = choices.load()
     settings = loaded.settings
-    roster = asyncio.run(roster_source(settings.roster).load())
+    said = asyncio.run(_told(loaded, choices.url))
+    listed = asyncio.run(_listed(settings, said))
     prices = read_prices(settings.prices)
-    if settings.daily_cost is not None or any(model.budget.daily_cost is not None for model in roster.models):
+    if settings.daily_cost is not None or any(model.budget.daily_cost is not None for model in listed):
         from headgate.run import refuse_unpriced  # noqa: PLC0415 - most rosters have no need of what it imports
 
-        refuse_unpriced(roster.models, settings, prices)
-    said = asyncio.run(_told(loaded, choices.url))
+        refuse_unpriced(listed, settings, prices)
     known = set(chain.from_iterable(said.values()))
-    said[""] = {model.key: {} for model in roster.models if model.key not in known}
+    said[""] = {model.key: {} for model in listed if model.key not in known}
     left = {
-        campaign: _budgets([m for m in roster.models if m.key in told], settings, told if campaign else {})
+        campaign: _budgets([m for m in listed if m.key in told], settings, told if campaign else {})
         for campaign, told in said.items()
     }
     lanes = ", ".join(f"{name}={lane}" for name, lane in settings.lanes.items())
@@ -65,10 +66,13 @@ def models(choices: ModelChoices | None = None, *, as_json: AsJson = False) -> i
             *(m.max_parallel, m.lane or lanes, *_by_lane(prices.of(m)), left[campaign][m.key]),
             *(_engines(m, told), told[m.key].get("pause_reason") or "", campaign),
         ]
-        for m in roster.models
+        for m in listed
         for campaign, told in said.items()
         if m.key in told
     ]
+    for row in rows:
+        if not row[4]:  # without an endpoint: a run tells of it, and no roster says how it is asked
+            row[3:8] = [None] * 5
     if as_json:
         print_json([dict(zip((c.replace(" ", "_") for c in _COLUMNS), row, strict=True)) for row in rows])
         return 0
@@ -79,8 +83,30 @@ def models(choices: ModelChoices | None = None, *, as_json: AsJson = False) -> i
     titles = {"price": "price in/out", "batch price": "in batches", "budgets": "left of 24 h"}
     named, cells = [titles.get(_COLUMNS[at], _COLUMNS[at]) for at in shown], [[row[at] for at in shown] for row in rows]
     spare = ("in batches", "weight", "has key", "served as", "parallel", "uid", "revision")
-    print_table(counted(len(roster.models), "model"), named, cells, right=(0, 6, 7), spare=spare)
+    print_table(counted(len(listed), "model"), named, cells, right=(0, 6, 7), spare=spare)
+    if not all(model.endpoint for model in listed):
+        say("– stands for what only the roster says: name it with --roster", stderr=True)
     return 0
+
+
+async def _listed(settings: Settings, said: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[Model]:
+    """Return the models of the roster; where none is named also those of which runs tell, without their endpoints.
+
+    Raises:
+        InvalidRosterError: the roster cannot be read; or there is none, and no run that tells of models.
+    """
+    listed, told = list[Model](), {key: one for campaign in said.values() for key, one in campaign.items()}
+    try:
+        listed += (await roster_source(settings.roster).load()).models
+    except InvalidRosterError as error:
+        if settings.roster:
+            raise
+        if not told:
+            step = f"A campaign that runs with --enable-monitoring tells its models. {error.next_step}"
+            raise InvalidRosterError(f"{error.message}; no run tells of models either", next_step=step) from None
+    for key in () if settings.roster else sorted(told.keys() - {model.key for model in listed}):
+        listed.append(Model(told[key]["model"], told[key]["revision"], uid=told[key]["uid"]))
+    return listed
 
 
 def _by_lane(price: Price | None) -> list[dict[str, float] | None]:
@@ -123,10 +149,9 @@ def _spent(settings: Settings) -> dict[str, Spending]:
 
 
 def _engines(model: Model, told: Mapping[str, dict[str, Any]]) -> str:
-    if model.serve is None:
-        return ""
-    engines = told.get(model.key, {}).get("engines")
-    return reports.engines_said(EngineStatus(**engines)) if engines else "no campaign runs them"
+    if engines := told.get(model.key, {}).get("engines"):
+        return reports.engines_said(EngineStatus(**engines))
+    return "no campaign runs them" if model.serve else ""
 
 
 async def _told(loaded: LoadedSettings, url: str | None) -> dict[str, dict[str, dict[str, Any]]]:

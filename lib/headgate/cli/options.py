@@ -57,9 +57,10 @@ _Rubric = Annotated[str | None, Parameter(help="YAML file of a rubric to judge b
 
 Verbose = Annotated[int, Parameter(name=("--verbose", "-v"), count=True, help="More log lines; twice for all.")]
 
-EnableMonitoring = Annotated[bool | None, Parameter(help="Serve the monitoring API.")]
-
-MonitorPort = Annotated[int | None, Parameter(help="Port of the monitoring API; 0 takes a free one.")]
+Limits = Annotated[
+    str,
+    Parameter(help="Limits on requests that all processes share: an Admission Limits block, or a .yaml or .json file."),
+]
 
 PageFile = Annotated[
     Path | None, Parameter(name=("--output", "-o"), help="Also write a self-contained page to this file.")
@@ -264,6 +265,17 @@ class Order(RunChoices):
 
     reason: Annotated[str, Parameter(help="Reason, kept with the change and shown to others.")] = ""
     dry_run: Annotated[bool, Parameter(help="Say what would be done, and change nothing.")] = False
+    as_json: AsJson = False
+
+
+@options
+class RunOptions:
+    """For commands that run a campaign: how it is watched, and what it shares."""
+
+    enable_monitoring: Annotated[bool | None, Parameter(help="Serve the monitoring API.")] = None
+    monitor_port: Annotated[int | None, Parameter(help="Port of the monitoring API; 0 takes a free one.")] = None
+    limits: Limits = ""
+    verbose: Verbose = 0
     as_json: AsJson = False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -184,9 +185,10 @@ def utc_time(at: float | None) -> str | None:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console for standard output or error; without a terminal it is wide and plain."""
-    stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, width=None if stream.isatty() else 160, soft_wrap=not stream.isatty())
+    """Return a console for standard output or error; without a terminal it is plain, and wide unless COLUMNS is set."""
+    is_plain = not (sys.stderr if stderr else sys.stdout).isatty()
+    is_sized = os.environ.get("COLUMNS", "").lstrip("0").isdigit()  # which rich takes by itself
+    return Console(stderr=stderr, width=160 if is_plain and not is_sized else None, soft_wrap=is_plain)
 
 
 def _cell(value: object) -> str:

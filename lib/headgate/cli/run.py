@@ -17,8 +17,8 @@ from rich.live import Live
 
 from headgate import orchestration, reports, storage
 from headgate import run as runs
-from headgate.cli.options import Choices, EnableMonitoring, MonitorPort, Verbose
-from headgate.cli.output import CHECK_FAILED, INTERRUPTED, AsJson, console, counted, print_json, say
+from headgate.cli.options import Choices, RunOptions
+from headgate.cli.output import CHECK_FAILED, INTERRUPTED, console, counted, print_json, say
 from headgate.config import Settings
 from headgate.core.errors import InvalidInputError
 from headgate.core.status import CampaignStatus
@@ -29,12 +29,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from headgate.sampling import RosterSource
-
-Limits = Annotated[
-    str,
-    Parameter(help="Limits on requests that all processes share: an Admission Limits block, or a .yaml or .json file."),
-]
-"""The option `--limits`."""
 
 
 def _whole(_: object, tokens: Sequence[Token]) -> int:
@@ -66,15 +60,13 @@ def run(
         ),
     ] = None,
     repeats: Repeats = None,
-    enable_monitoring: EnableMonitoring = None,
-    monitor_port: MonitorPort = None,
+    how: RunOptions | None = None,
     with_console: Annotated[
         bool, Parameter(name="--console", help="Serve the console of this run, by a process beside it.")
     ] = False,
     trace: Annotated[
         Path | None, Parameter(help="Write a trace for Perfetto to this file at the end; .gz compresses it.")
     ] = None,
-    limits: Limits = "",
     environment_hosts: Annotated[
         Literal["local", "ray"] | None,
         Parameter(
@@ -86,8 +78,6 @@ def run(
         str | None,
         Parameter(help="Head of the Ray cluster, host:port; by default RAY_ADDRESS, then a cluster on this machine."),
     ] = None,
-    verbose: Verbose = 0,
-    as_json: AsJson = False,
 ) -> int:
     """Sample the roster's models in every environment until stopped.
 
@@ -95,11 +85,13 @@ def run(
     the episodes in progress back at once; their tasks run again next time.
 
     Exit status 4 when samples kept failing and it stopped early (`early_stop`), when it gave up a model whose service
-    stayed down, or when no sample of `--instances` has a score; 130 when it was told to end before those were taken.
+    stayed down, and with `--instances` when no sample has a score or the store has not taken them all, which wait in
+    the journal; 130 when it was told to end before those were taken.
     """
+    how = how or RunOptions()
     loaded = (choices or Choices()).load(
-        enable_monitoring=True if with_console else enable_monitoring,
-        monitor_port=monitor_port,
+        enable_monitoring=True if with_console else how.enable_monitoring,
+        monitor_port=how.monitor_port,
         trace_file=None if trace is None else str(trace),
         instances=instances,
         indifference=indifference,
@@ -107,14 +99,14 @@ def run(
         environment_hosts=environment_hosts,
         ray_address=ray_address,
     )
-    is_live = logs_are_hidden(verbose, as_json=as_json)
-    result = event_loop.run(_run(loaded.settings, duration, limits, is_live=is_live, with_console=with_console))
+    is_live = logs_are_hidden(how.verbose, as_json=how.as_json)
+    result = event_loop.run(_run(loaded.settings, duration, how.limits, is_live=is_live, with_console=with_console))
     matrix = event_loop.run(_matrix_of(loaded.settings)) if loaded.settings.instances is not None else None
     has_failed = result.stopped_early or bool(result.given_up)
-    status = CHECK_FAILED if has_failed or is_unscored(matrix) else 0
+    status = CHECK_FAILED if has_failed or (matrix is not None and is_incomplete(matrix, result)) else 0
     if matrix is not None and result.was_interrupted:
         status = INTERRUPTED
-    if as_json:
+    if how.as_json:
         print_json(result_document(result))
         return status
     if is_live:
@@ -191,9 +183,9 @@ async def _matrix_of(settings: Settings) -> pl.DataFrame:
     return samples.filter(pl.col("environment").is_in(chosen))
 
 
-def is_unscored(matrix: pl.DataFrame | None) -> bool:
-    """Return whether a matrix has no sample with a score."""
-    return matrix is not None and matrix.height == matrix["score"].null_count()
+def is_incomplete(matrix: pl.DataFrame, result: runs.RunResult) -> bool:
+    """Return whether a matrix has no sample with a score, or lacks some of this run that the store has not taken."""
+    return matrix.height == matrix["score"].null_count() or result.status.spooled > 0
 
 
 def missing_from(samples: pl.DataFrame, result: runs.RunResult, settings: Settings) -> list[str]:
@@ -291,11 +283,7 @@ def rank(
         float, Parameter(help="Either of two models may come first when their means differ by this at most.")
     ] = 0.02,
     repeats: Repeats = None,
-    enable_monitoring: EnableMonitoring = None,
-    monitor_port: MonitorPort = None,
-    limits: Limits = "",
-    verbose: Verbose = 0,
-    as_json: AsJson = False,
+    how: RunOptions | None = None,
 ) -> int:
     """Rank the roster's models on the same tasks, and stop sampling each one once it is ranked.
 
@@ -310,14 +298,4 @@ def rank(
             f"--indifference must be above 0 and below 1 (got {indifference:g})",
             next_step="It is a difference of mean scores, such as 0.02; `headgate run --instances` takes all tasks.",
         )
-    return run(
-        choices,
-        instances=instances,
-        indifference=indifference,
-        repeats=repeats,
-        enable_monitoring=enable_monitoring,
-        monitor_port=monitor_port,
-        limits=limits,
-        verbose=verbose,
-        as_json=as_json,
-    )
+    return run(choices, instances=instances, indifference=indifference, repeats=repeats, how=how)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -19,8 +18,6 @@ LATE_S: Final = 900.0
 """A model that is this far behind its rate is worth a look."""
 
 MOST_NAMED: Final = 3
-_PAUSE_COUNT: Final = re.compile(r" \(pause \d+\)$")
-"""What tells apart pauses that have one cause."""
 
 _RANK: Final = {"bad": 0, "warn": 1}
 
@@ -150,14 +147,15 @@ def _run(source: Source, said: Document) -> Iterator[Finding]:
 
 
 def _paused(source: Source, said: Document) -> Iterator[Finding]:
-    by_reason: dict[str, list[Document]] = {}
+    by_cause: dict[tuple[bool, str], list[Document]] = {}
     for model in said["models"]:
         if model["is_paused"]:
-            by_reason.setdefault(_PAUSE_COUNT.sub("", str(model["pause_reason"] or "paused")), []).append(model)
-    for reason, models in by_reason.items():
+            is_failing = model["pause_kind"] == "errors"
+            reason = "service errors" if is_failing else str(model["pause_reason"] or "paused")
+            by_cause.setdefault((is_failing, reason), []).append(model)
+    for (is_failing, reason), models in by_cause.items():
         first = min((one["pause_until"] for one in models if one["pause_until"]), default=None)
         error = next((one["last_error"] for one in models if one["last_error"]), "")
-        is_failing = reason.startswith("service errors")
         again = f"; tried again in {duration(first - said['captured_at'])}" if first and is_failing else ""
         todo = "It goes on by itself." if first else "Resume it when it may go on."
         if is_failing:

@@ -27,7 +27,7 @@ _HOLDS_ELSEWHERE: Final = {
     "daily_budget": "Budget",
     "backpressure": "Ready queue",
     "batch": "Ready queue",
-    "model_paused": "Model",
+    "model_pause": "Model",
     "paused": "Model",
     "no_capacity": "Workers",
     "fair_share": "Fair share",
@@ -112,14 +112,25 @@ async def _answers(sources: Sources, wanted: str) -> list[Answer]:
 async def _asked(source: Source, wanted: str) -> list[Answer]:
     match source:
         case RunSource():
-            task = await source.monitor.task(quote(wanted, safe=""))
+            task = await _task_of(source, wanted)
             keys = [key for key in source.said.get("requests", ()) if wanted in {key_of(key), key["model"]}]
-            return ([] if task is None else [_of_task(source, wanted, task)]) + [_of_key(source, key) for key in keys]
+            return ([] if task is None else [_of_task(source, task)]) + [_of_key(source, key) for key in keys]
         case QueueSource():
             return [await _of_job(source, wanted)]
         case _:
             requests = source.said.get("requests", ())
             return [_of_placement(source, one) for one in requests if one["request_id"] == wanted]
+
+
+async def _task_of(run: RunSource, wanted: str) -> Mapping[str, Any] | None:
+    """Return what a campaign says of the task with this id, or of the next one of `MODEL ENVIRONMENT`."""
+    if len(words := wanted.split()) == 2:
+        model = words[0] if "@" in words[0] else f"{words[0]}@main"
+        found = await run.monitor.next_task(model, words[1], run.name, is_open=False)
+        if "gate" in found:  # of none that is open: why there is none
+            return found | {"model": model}
+        wanted = str(found["task_id"])
+    return await run.monitor.task(quote(wanted, safe=""))
 
 
 async def _waiting(run: Source) -> Sequence[Mapping[str, Any]] | None:
@@ -134,7 +145,7 @@ async def _waiting(run: Source) -> Sequence[Mapping[str, Any]] | None:
     return waiting[:MOST_WAITING]
 
 
-def _of_task(run: RunSource, wanted: str, found: Mapping[str, Any]) -> Answer:
+def _of_task(run: RunSource, found: Mapping[str, Any]) -> Answer:
     gate, reason = str(found.get("gate") or "none"), str(found.get("reason") or "")
     model = str(found.get("model") or "")
     chain = list(_chain(run.said, model, gate, reason, found.get("until")))
@@ -142,7 +153,7 @@ def _of_task(run: RunSource, wanted: str, found: Mapping[str, Any]) -> Answer:
     facts = [("gate", gate.replace("_", " "))] + ([("go first", f"{ahead:,} tasks of its group")] if ahead else [])
     if found.get("environment"):
         facts += [("model", model), ("environment", str(found["environment"])), ("number", str(found["sequence"]))]
-    return Answer("task", wanted, str(found["state"]), reason, run.name, found.get("until"), chain, facts)
+    return Answer("task", found["task_id"], str(found["state"]), reason, run.name, found.get("until"), chain, facts)
 
 
 def _chain(said: Mapping[str, Any], model: str, gate: str, reason: str, until: float | None) -> Iterator[Step]:

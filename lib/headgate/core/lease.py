@@ -37,7 +37,6 @@ class Lease:
         subject: what it was taken for, e.g. a task id; empty when it stands for itself.
         units: capacity name -> units.
         acquired_at: monotonic seconds.
-        deadline: monotonic seconds after which it may be reclaimed; None when it lives as long as its process.
     """
 
     lease_id: LeaseId
@@ -47,18 +46,16 @@ class Lease:
     subject: str
     units: Mapping[str, int]
     acquired_at: float
-    deadline: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """No lease: which capacity was short, and when to ask again at the latest (None: when something is released)."""
+    """No lease: which capacity was short; something has to be released before it is asked for again."""
 
     reason: str
     capacity: str
     wanted: int
     available: int
-    retry_at: float | None = None
 
 
 @dataclass(slots=True)
@@ -94,9 +91,7 @@ class LeaseBook:
                 return Denied(reason, capacity, wanted, free)
         return None
 
-    def acquire(
-        self, holder: HolderId, units: Mapping[str, int], now: float, *, subject: str = "", ttl_s: float | None = None
-    ) -> Lease | Denied:
+    def acquire(self, holder: HolderId, units: Mapping[str, int], now: float, *, subject: str = "") -> Lease | Denied:
         """Grant all of `units`, or nothing."""
         denied = self.shortage(units)
         if denied is not None:
@@ -109,7 +104,6 @@ class LeaseBook:
             subject=subject,
             units=units if isinstance(units, MappingProxyType) else MappingProxyType(dict(units)),
             acquired_at=now,
-            deadline=None if ttl_s is None else now + ttl_s,
         )
         self._next += 1
         self.live[lease.lease_id] = lease

@@ -119,6 +119,8 @@ class ModelStatus:
     """None for a model with an endpoint."""
     paused_since: float | None = None
     """Of pauses in a row for errors, when the first one began."""
+    pause_kind: str | None = None
+    """`errors` of its service, a `budget` that is used up, or a `control` in force; None while it is sampled."""
 
 
 @dataclass(frozen=True, slots=True)

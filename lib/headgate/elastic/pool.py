@@ -69,12 +69,13 @@ class ElasticPool:
         self._drain = Drain(config, self._fleet, self._requests, self._outbox)
         self._health = Health(config, self._fleet, self._drain)
         self._scaling = Scaling(config, self._fleet, self._drain)
-        self._desired = Desired(max(self._scaling.lowest, len(self._fleet.active)), "as found at the start")
+        self.desired = Desired(max(self._scaling.lowest, len(self._fleet.active)), "as found at the start")
+        """How many workers there should be, and why."""
         self._scaled_to: int | None = None
         self._all_awake_until = -math.inf
         self._decided_at = -math.inf
         self._joined_then = 0
-        self._kept = self._desired.workers
+        self._kept = self.desired.workers
 
     @property
     def workers(self) -> Mapping[str, Worker]:
@@ -90,11 +91,6 @@ class ElasticPool:
     def waiting(self) -> int:
         """Requests in line."""
         return len(self._requests.queue)
-
-    @property
-    def desired(self) -> Desired:
-        """How many workers there should be, and why."""
-        return self._desired
 
     @property
     def served(self) -> int:
@@ -333,11 +329,11 @@ class ElasticPool:
         self._scaling.follow_pins(now)
         wanted = self._wanted(demand, now)
         bounded = _bounded(wanted, demand)
-        if bounded.workers != self._desired.workers:
+        if bounded.workers != self.desired.workers:
             self._outbox.tell(
-                events.ScaleDecided(self._outbox.pool, bounded.workers, self._desired.workers, bounded.because)
+                events.ScaleDecided(self._outbox.pool, bounded.workers, self.desired.workers, bounded.because)
             )
-        self._desired = bounded
+        self.desired = bounded
         self._scaling.reach(bounded, now)
         self._decided_at = now
         self._joined_then = self._requests.joined

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -69,10 +70,11 @@ class Lanes:
     """All lanes of a queue, owned by its ledger."""
 
     def __init__(self, counts: Mapping[Lane, Mapping[JobState, int]], fetch: Fetch) -> None:
-        self._lanes: dict[Lane, LaneView] = {}
+        self._lanes: defaultdict[Lane, LaneView] = defaultdict(LaneView)
         self._fetch = fetch
         self._grown: set[Lane] = set()
-        self._totals = dict.fromkeys(JobState, 0)
+        self.totals = dict.fromkeys(JobState, 0)
+        """Jobs of the whole queue by state."""
         for lane, by_state in counts.items():
             for state, number in by_state.items():
                 self._count(lane, state, number)
@@ -80,11 +82,6 @@ class Lanes:
     def __iter__(self) -> Iterator[tuple[Lane, LaneView]]:
         """Iterate over the lanes."""
         return iter(self._lanes.items())
-
-    @property
-    def totals(self) -> Mapping[JobState, int]:
-        """Jobs of the whole queue by state."""
-        return self._totals
 
     def waiting(self) -> Iterator[tuple[Lane, LaneView]]:
         """Iterate over the lanes that have pending jobs."""
@@ -147,11 +144,8 @@ class Lanes:
             view.horizon = fetched.horizon
 
     def _count(self, lane: Lane, state: JobState, number: int) -> None:
-        view = self._lanes.get(lane)
-        if view is None:
-            view = self._lanes[lane] = LaneView()
-        view.counts[state] += number
-        self._totals[state] += number
+        self._lanes[lane].counts[state] += number
+        self.totals[state] += number
 
     def validate(self) -> None:
         """Assert the invariants."""
@@ -171,21 +165,17 @@ class WorkingSet:
         self.resources = {resource.resource_id: resource for resource in snapshot.resources}
         self.lanes = Lanes(snapshot.counts, self._fetch)
         self._store = store
-        self._changes = Changes()
+        self.changes = Changes()
+        """What has changed since the last commit."""
         self._lined_up: dict[Lane, dict[str, Job]] = {}
         self._seq = snapshot.next_seq
         self._entry = snapshot.next_entry
         self._next_index = dict(snapshot.next_index)
         self.last_claims = dict(snapshot.last_claims)
 
-    @property
-    def changes(self) -> Changes:
-        """What has changed since the last commit."""
-        return self._changes
-
     def committed(self) -> None:
         """Begin anew: everything up to now is in the store."""
-        self._changes = Changes()
+        self.changes = Changes()
         self._lined_up.clear()
         self.lanes.committed()
 
@@ -207,7 +197,7 @@ class WorkingSet:
 
     def jobs(self, job_ids: Sequence[str]) -> dict[str, Job]:
         """Return those of the jobs that exist, by id."""
-        new, changed, running = self._changes.new_jobs, self._changes.changed_jobs, self.running
+        new, changed, running = self.changes.new_jobs, self.changes.changed_jobs, self.running
         found: dict[str, Job] = {}
         stored: list[str] = []
         for job_id in job_ids:
@@ -224,20 +214,20 @@ class WorkingSet:
         """Return the first entries of a kind about a job, or about one lease on it, committed or not."""
         new = (
             one
-            for one in self._changes.history
+            for one in self.changes.history
             if (one.job_id, one.what) == (job_id, what) and lease_id in {None, one.lease_id}
         )
         return [*self._store.entries(job_id, what, limit, lease_id=lease_id), *new][:limit]
 
     def add(self, job: Job) -> None:
         """Take in a new job."""
-        self._changes.new_jobs[job.job_id] = job
+        self.changes.new_jobs[job.job_id] = job
         self._line_up(job)
         self.lanes.moved(job, None)
 
     def put(self, job: Job, before: JobState) -> None:
         """Take in a job that has changed; `before` is the state that it had."""
-        job_id, changes = job.job_id, self._changes
+        job_id, changes = job.job_id, self.changes
         (changes.new_jobs if job_id in changes.new_jobs else changes.changed_jobs)[job_id] = job
         if job.state is JobState.IN_PROGRESS:
             self.running[job_id] = job
@@ -249,14 +239,14 @@ class WorkingSet:
     def put_resource(self, resource: Resource) -> None:
         """Take in a new or changed server."""
         self.resources[resource.resource_id] = resource
-        self._changes.resources[resource.resource_id] = resource
-        self._changes.removed_resources.discard(resource.resource_id)
+        self.changes.resources[resource.resource_id] = resource
+        self.changes.removed_resources.discard(resource.resource_id)
 
     def remove_resource(self, resource: Resource) -> None:
         """Take a server out."""
         del self.resources[resource.resource_id]
-        self._changes.resources.pop(resource.resource_id, None)
-        self._changes.removed_resources.add(resource.resource_id)
+        self.changes.resources.pop(resource.resource_id, None)
+        self.changes.removed_resources.add(resource.resource_id)
 
     def note_job(self, what: Happening, job: Job, wall: float, note: str = "", *, resource_id: str = "") -> int:
         """Write an entry about a job into the history; return its number."""
@@ -270,7 +260,7 @@ class WorkingSet:
         self._note(HistoryEntry(self._entry, wall, what, *held, resource.resource_id, note))
 
     def _note(self, entry: HistoryEntry) -> int:
-        self._changes.history.append(entry)
+        self.changes.history.append(entry)
         self._entry += 1
         return entry.entry
 
@@ -279,7 +269,7 @@ class WorkingSet:
         stored = self._store.pending(lane, after, limit)
         is_all = len(stored) < limit
         horizon = None if is_all else stored[-1].place
-        new, changed = self._changes.new_jobs, self._changes.changed_jobs
+        new, changed = self.changes.new_jobs, self.changes.changed_jobs
         jobs = [job for job in stored if job.job_id not in new and job.job_id not in changed]
         jobs += [
             job

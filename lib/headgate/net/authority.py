@@ -211,14 +211,10 @@ class Authority:
         self._reading = threading.Lock()  # protects the store, `_silent_until` and the change of `_known`
         self._known: _Known | None = None
         self._silent_until = float("-inf")
-        self._trouble = ""
+        self.trouble = ""
+        """Why the latest reading failed, for the operator; empty when it did not."""
         # Of its own: in the loop's, heartbeats would wait behind listings that look at every job.
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="headgate-tokens")
-
-    @property
-    def trouble(self) -> str:
-        """Why the latest reading failed, for the operator; empty when it did not."""
-        return self._trouble
 
     async def identify(self, text: str | None, now: float) -> Verdict:
         """Return who `text` is the token of; the store is read in a thread, and only where it must be.
@@ -291,10 +287,10 @@ class Authority:
                 try:
                     tokens = self._store.tokens()
                 except TokenStoreError as error:
-                    self._trouble = error.message
+                    self.trouble = error.message
                     self._silent_until = self._monotonic() + RETRY_S
                 else:
-                    self._trouble = ""
+                    self.trouble = ""
                     known = self._known = _Known(MappingProxyType({t.token_id: t for t in tokens}), now)
             return known if known is not None and self._monotonic() - known.read_at <= REVOCATION_BOUND_S else None
 

@@ -138,15 +138,18 @@ async def awaited_runs(
         ) from None
 
 
-async def finished_runs(
-    ids: Sequence[UUID], within_s: float, *, look: Callable[[], object] = lambda: None
-) -> list[FlowRun]:
-    """Return the flow runs once all of them have ended; call `look` each time that one has not.
+async def completed_runs(ids: Sequence[UUID], within_s: float, *, look: Callable[[], object] = lambda: None) -> None:
+    """Return once all of the flow runs have completed; call `look` each time that one has not ended.
 
     Raises:
-        HeadgateError: naming those that have not ended in time.
+        HeadgateError: one has ended otherwise, or some have not ended in time.
     """
-    return await awaited_runs(ids, lambda runs: all(has_ended(run) for run in runs), within_s, look=look)
+    for run in await awaited_runs(ids, lambda runs: all(has_ended(run) for run in runs), within_s, look=look):
+        if run.state is None or not run.state.is_completed():
+            raise errors.HeadgateError(
+                f"flow run {run.name!r} ended as {run.state_name}: {run.state and run.state.message}",
+                next_step="The worker's log says why.",
+            )
 
 
 async def cancel_runs(ids: Sequence[UUID]) -> None:

@@ -185,7 +185,7 @@ class ChosenModels:
 
     def __init__(self, source: RosterSource, names: Collection[str]) -> None:
         self._source = source
-        self._names = frozenset(names)
+        self._names = names
 
     async def load(self) -> Roster:
         """Return the chosen models of the roster as it is now.
@@ -193,12 +193,4 @@ class ChosenModels:
         Raises:
             InvalidRosterError: if the roster has no model of one of the names.
         """
-        models = (await self._source.load()).models
-        known = {model.name for model in models} | {model.key for model in models}
-        unknown = sorted(self._names - known)
-        if unknown:
-            raise errors.InvalidRosterError(
-                f"the roster has no model {unknown[0]!r}",
-                next_step=f"It has {', '.join(model.key for model in models[:20])}.",
-            )
-        return Roster(tuple(m for m in models if m.name in self._names or m.key in self._names))
+        return (await self._source.load()).chosen(self._names)

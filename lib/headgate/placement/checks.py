@@ -204,10 +204,6 @@ class ShapeSpec(_BundlesSpec):
             }
         return written
 
-    def as_shape(self) -> GroupShape:
-        """Return the shape."""
-        return GroupShape(self.all_bundles(), self.strategy, self.node_labels)
-
 
 class PoolSpec(_Spec):
     """A pool as it is written; see `Pool` for what each means."""
@@ -240,7 +236,8 @@ class PoolSpec(_Spec):
     def as_pool(self) -> Pool:
         """Return the pool."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
-        return Pool(**fields | {"reserved": tuple(shape.as_shape() for shape in self.reserved)})
+        reserved = tuple(GroupShape(one.all_bundles(), one.strategy, one.node_labels) for one in self.reserved)
+        return Pool(**fields | {"reserved": reserved})
 
 
 def checked_request(**written: object) -> PlacementRequest:

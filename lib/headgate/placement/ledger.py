@@ -7,13 +7,12 @@ from dataclasses import fields, replace
 from types import MappingProxyType
 
 from headgate.core import ReleaseOutcome, events
-from headgate.core.events import Event
 from headgate.placement.backfill import Backfill, PoolUsage, usage
 from headgate.placement.errors import UnknownPoolError
 from headgate.placement.ladder import must_fit
 from headgate.placement.lifecycle import Lifecycle
 from headgate.placement.outbox import Command, RemoveGroup
-from headgate.placement.outcomes import Changes, LedgerSettings, PoolOpened, Why
+from headgate.placement.outcomes import LedgerSettings, PoolOpened, Why
 from headgate.placement.pool import Group, GroupState, NodeView, Pool
 from headgate.placement.request import Occupancy, PlacementRequest, Stage
 from headgate.placement.rules import PreemptionRules
@@ -178,10 +177,6 @@ class PlacementLedger(Lifecycle):
         self._backfill.run(now)
         return self.outbox.take_commands(now)
 
-    def next_at(self) -> float | None:
-        """Return when `decide` must be called again even if nothing is reported; None where that is never."""
-        return self.outbox.next_wake()
-
     def why(self, request_id: str, now: float) -> Why | None:
         """Return what holds a request, or None if it is not known."""
         request = self.holdings.requests.get(request_id)
@@ -190,14 +185,6 @@ class PlacementLedger(Lifecycle):
     def usage(self, now: float) -> tuple[PoolUsage, ...]:
         """Return how much of each pool's quota is in use, by what, and who waits beside a free group."""
         return usage(self._backfill, now)
-
-    def take_events(self) -> list[Event]:
-        """Return what happened since the last call."""
-        return self.outbox.take_events()
-
-    def take_changes(self) -> Changes:
-        """Return the names of what changed since the last call."""
-        return self.outbox.take_changes()
 
     def validate(self) -> None:
         """Assert the invariants of the class."""

@@ -101,7 +101,7 @@ class Outbox:
         self.wake_at(at)
 
     def next_wake(self) -> float | None:
-        """Return the first time that was asked for."""
+        """Return when the ledger must decide again even if nothing is reported; None where that is never."""
         return self._wakes[0] if self._wakes else None
 
     def take_commands(self, now: float) -> list[Command]:

@@ -55,7 +55,6 @@ def missing_lines(
         .agg(pl.len().alias("samples"), pl.col("error").first())
     )
     for kind, count, error in kinds.iter_rows():
-        said = " ".join(str(error).split())
-        said = said if len(said) <= _SHOWN_CHARS else f"{said[: _SHOWN_CHARS - 1]}…"
+        said = safe_text(" ".join(str(error).split()), limit_chars=_SHOWN_CHARS)
         lines.append(f"{count} without a score: {kind}, such as {said}")
     return [safe_text(line) for line in lines]

@@ -250,13 +250,13 @@ class Controls:
         return None if change is None else change.after
 
 
-def order_words(order: ControlOrder, change: ControlChange, *, is_new: bool, dry_run: bool, further: str = "") -> str:
+def order_words(change: ControlChange, *, is_new: bool, dry_run: bool, further: str = "") -> str:
     """Return what an order did, or would do, in a sentence without its end."""
     if not is_new:
         of = subject_of(change.model, change.environment)
         is_unset = f"{of} is not paused" if change.what == "paused" else f"{change.what} of {of} is default"
         return f"nothing to do: {is_unset if change.after is None else control_words(change)}"
-    return change_words(change, is_done=not dry_run, undone=f"change {order.revision}") + further
+    return change_words(change, is_done=not dry_run) + further
 
 
 class Steering:
@@ -344,7 +344,7 @@ class Steering:
         if is_new and not dry_run:
             await journal.call(record, change)
             await self.look()
-        said = order_words(order, change, is_new=is_new, dry_run=dry_run, further=further)
+        said = order_words(change, is_new=is_new, dry_run=dry_run, further=further)
         still = parts.controls.pause_of(order.model, order.environment) if order.verb == "resume" else None
         if still is not None and (still.model, still.environment) != (order.model, order.environment):
             said += f"; but {control_words(still)}"
@@ -451,7 +451,7 @@ def steer_at_rest(
     change, is_new = journal.steer(order, by, now, dry_run=dry_run)
     if is_new and not dry_run:
         record(change)
-    return answer_of(order_words(order, change, is_new=is_new, dry_run=dry_run), change, dry_run=dry_run)
+    return answer_of(order_words(change, is_new=is_new, dry_run=dry_run), change, dry_run=dry_run)
 
 
 def controls_of(journal: Journal) -> Controls:

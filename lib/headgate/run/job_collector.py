@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -107,7 +107,8 @@ class JobCollector(Executor):
         self._history_after = 0
         self._servers: dict[str, str] = {}
         self._ended: dict[str, dict[str, float]] = {}
-        self._tallies: dict[_Pair, ScoreTally] = {}
+        self.scores: dict[_Pair, ScoreTally] = {}
+        """Scores by model and environment: of samples that are stored and of those that wait for it."""
         self._teams: dict[str, Model] = {}
         self._roster: frozenset[str] = frozenset()
         self._waiting: list[Sample] = []
@@ -119,11 +120,6 @@ class JobCollector(Executor):
         self.fresh = 0
         self.ended_by = ""
         self.failure: HeadgateError | None = None
-
-    @property
-    def scores(self) -> Mapping[_Pair, ScoreTally]:
-        """Scores by model and environment: of samples that are stored and of those that wait for it."""
-        return self._tallies
 
     def end(self, why: str) -> None:
         """Give what was fetched, and then no further job. Legal more than once."""
@@ -255,4 +251,4 @@ class JobCollector(Executor):
 
     def _count(self, model: str, environment: str, score: float | None) -> None:
         pair = (model, environment)
-        self._tallies[pair] = self._tallies.get(pair, ScoreTally()).with_score(score)
+        self.scores[pair] = self.scores.get(pair, ScoreTally()).with_score(score)

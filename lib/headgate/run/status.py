@@ -100,20 +100,21 @@ def model_status(sampler: ModelSampler, parts: Parts, now: float) -> ModelStatus
     is_paused, requests = pause.is_paused(now), parts.requests
     budgets, engines = (None, None) if requests is None else (requests.budgets, requests.engines)
     stop = None if budgets is None else budgets.stop_of(model.key)
-    reason, until, since = None, None, None
+    kind, reason, until, since = None, None, None, None
     if is_paused:
-        reason, until, since = f"service errors (pause {pause.level})", pause.paused_until, pause.since
+        kind, reason, until, since = "errors", f"service errors (pause {pause.level})", pause.paused_until, pause.since
     if stop is not None:
-        reason, until, since = stop.reason, stop.until, stop.since
+        kind, reason, until, since = "budget", stop.reason, stop.until, stop.since
     steered = parts.controls.pause_of(model.key, None)
     if steered is not None:
-        reason, until, since = control_words(steered), None, steered.at
+        kind, reason, until, since = "control", control_words(steered), None, steered.at
     return ModelStatus(
         uid=model.uid,
         model=model.key,
         name=model.name,
         revision=model.revision,
-        is_paused=is_paused or stop is not None or steered is not None,
+        is_paused=kind is not None,
+        pause_kind=kind,
         pause_reason=reason,
         pause_until=until,
         paused_since=since,

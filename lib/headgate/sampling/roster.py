@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -96,6 +96,18 @@ class Roster:
             counts = Counter(getattr(model, what) for model in self.models)
             if doubled := [value for value, count in counts.items() if count > 1]:
                 raise errors.InvalidRosterError(f"more than one model of the roster has the {what} {doubled[0]!r}")
+
+    def chosen(self, names: Collection[str]) -> Roster:
+        """Return the models of these names, or keys; all of them without any.
+
+        Raises:
+            InvalidRosterError: there is none of one of the names.
+        """
+        known = {name for model in self.models for name in (model.name, model.key)}
+        if unknown := [name for name in names if name not in known]:
+            listed = ", ".join(sorted(model.key for model in self.models)[:20])
+            raise errors.InvalidRosterError(f"the roster has no model {unknown[0]!r}", next_step=f"It has {listed}.")
+        return Roster(tuple(one for one in self.models if not names or one.name in names or one.key in names))
 
     def __iter__(self) -> Iterator[Model]:
         return iter(self.models)

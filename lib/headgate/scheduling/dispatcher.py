@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -103,7 +103,7 @@ class Dispatcher:
         self.dequeued = 0
         self.shut_down_by = ""
         self._withheld = ""
-        self.lanes: dict[str, Lane] = {}
+        self.lanes: defaultdict[str, Lane] = defaultdict(Lane)
         self._holder = holder
         self.is_roster_open = is_roster_open
         self._max_parked = max_parked if max_parked is not None else max(resources.values(), default=0)
@@ -119,13 +119,13 @@ class Dispatcher:
 
     def set_model(self, model: str, max_parallel: int) -> None:
         """Let a model run `max_parallel` tasks at once."""
-        self._lane(model).max_parallel = max_parallel
+        self.lanes[model].max_parallel = max_parallel
         self._update_lane(model)
         self.on_change()
 
     def remove_model(self, model: str) -> list[Task]:
         """Withdraw a model's queued tasks; what is in flight runs on. Returns the withdrawn tasks."""
-        lane = self._lane(model)
+        lane = self.lanes[model]
         lane.max_parallel, lane.held_until = None, None
         self.pressure.put(model, None, None)
         self.queue.set_state(model, CLOSED)
@@ -136,12 +136,12 @@ class Dispatcher:
 
     def hold(self, model: str, until: float) -> None:
         """Start nothing of a model until `until`, or until `unhold`."""
-        self._lane(model).held_until = until
+        self.lanes[model].held_until = until
         self._update_lane(model)
 
     def unhold(self, model: str) -> None:
         """Let a held model run again."""
-        self._lane(model).held_until = None
+        self.lanes[model].held_until = None
         self._update_lane(model)
         self.on_change()
 
@@ -196,10 +196,9 @@ class Dispatcher:
             if self._is_aside is not None and self._is_aside(task):
                 self.aside[task.task_id] = task
                 continue
-            lane = self.lanes.get(task.model)
-            if lane is None:
-                lane = self._lane(task.model)
+            if task.model not in self.lanes:
                 self._update_lane(task.model)
+            lane = self.lanes[task.model]
             shelf = self.queue.shelf_for(task)
             if not self.queue.add(shelf, task):
                 continue
@@ -457,14 +456,8 @@ class Dispatcher:
     def _has_open_lane(self) -> bool:
         return any(shelf.first(rank) is not None for shelf in self.queue.shelves() for rank in range(RANKS))
 
-    def _lane(self, model: str) -> Lane:
-        lane = self.lanes.get(model)
-        if lane is None:
-            lane = self.lanes[model] = Lane()
-        return lane
-
     def _update_lane(self, model: str) -> None:
-        lane = self._lane(model)
+        lane = self.lanes[model]
         pressed = self.pressure.lanes.get(model)
         is_full = lane.in_flight >= lane.max_parallel if lane.max_parallel is not None else not self.is_roster_open
         if is_full or lane.held_until is not None or (pressed is not None and pressed.is_useless):

@@ -12,10 +12,6 @@ from headgate.core.events import Emit, Event
 What = ParamSpec("What")
 
 
-def _no_trace(_task: Task) -> str:
-    return ""
-
-
 @dataclass(frozen=True, slots=True)
 class Trace:
     """The way of scheduling events to their sinks; without one, none is made.
@@ -28,7 +24,7 @@ class Trace:
 
     emit: Emit
     run_id: str = ""
-    trace_of: Callable[[Task], str] = _no_trace
+    trace_of: Callable[[Task], str] = lambda _: ""
 
     def tell(self, kind: Callable[Concatenate[str, What], Event], *what: What.args, **named: What.kwargs) -> None:
         """Make an event of this run and emit it."""

@@ -209,7 +209,8 @@ def mean_by_task(
     effect = clustered / (variance / n) if has_spread else 1.0
     if is_binary or not has_spread:
         # Nothing is known of a correlation where all scores are equal: then each task counts as one sample.
-        effective = _effective(n, effect, degrees) if has_spread else float(tasks)
+        # Korn and Graubard 1998: how many independent samples are worth as much, with Wilson's interval.
+        effective = n / max(1.0, effect) * (_Z / t_point(degrees)) ** 2 if has_spread else float(tasks)
         return MeanEstimate(n, tasks, mean, *wilson_limits(effective, mean), "clustered wilson", effect)
     half = t_point(degrees) * math.sqrt(max(clustered, variance / n))
     low, high = max(0.0, mean - half), min(1.0, mean + half)
@@ -254,11 +255,6 @@ def _variance_by_task(sums: Sequence[float], sizes: Sequence[int]) -> tuple[floa
     shares = [h**2 / (1 - h) for h in leverages]
     of_one = math.fsum(h**2 - share**2 for h, share in zip(leverages, shares, strict=True))
     return variance, max(1.0, 1 / (of_one + math.fsum(shares) ** 2))
-
-
-def _effective(n: int, effect: float, degrees: float) -> float:
-    """Return how many independent samples are worth as much (Korn and Graubard 1998, with Wilson's interval)."""
-    return n / max(1.0, effect) * (_Z / t_point(degrees)) ** 2
 
 
 Vote = tuple[str | None, bool]

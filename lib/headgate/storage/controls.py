@@ -153,13 +153,15 @@ def subject_of(model: str | None, environment: str | None) -> str:
     return f"model {model}" if environment is None else f"{model} in {environment}"
 
 
-def change_words(change: ControlChange, *, is_done: bool = True, undone: str = "a change") -> str:
-    """Return what a change did, or would do, in words; of one that undoes another, `undone` says of which."""
-    of, after = subject_of(change.model, change.environment), value_words(change.after)
-    is_pause, says = change.what == "paused", f"{change.what} of {of} is {after} again"
+def change_words(change: ControlChange, *, is_done: bool = True) -> str:
+    """Return what a change did, or would do, in words; of one that undoes another, also what that one did."""
+    of, before, after = subject_of(change.model, change.environment), *map(value_words, (change.before, change.after))
+    undone = f"setting {change.what} of {of} to {before}: it is {after} again"
+    if change.what == "paused":
+        undone = f"pausing {of}: it goes on" if change.before else f"resuming {of}: it is paused again"
     said = {
-        "set": f"{change.what} of {of} from {value_words(change.before)} to {after}",
-        "undo": f"{undone}: {(f'{of} is paused again' if change.after else f'{of} goes on') if is_pause else says}",
+        "set": f"{change.what} of {of} from {before} to {after}",
+        "undo": undone,
         "retry": f"{'every model' if change.model is None else of} at once",
         "withdraw": f"what {'was' if is_done else 'is'} queued of {of}",
         RECOUNT: f"the samples of {of}",

@@ -247,8 +247,8 @@ class _Crowd:
                 self._carry_out(command)
                 self._report()
             commands = self.ledger.decide(self._now)
-        self.ledger.take_events()
-        self.ledger.take_changes()
+        self.ledger.outbox.take_events()
+        self.ledger.outbox.take_changes()
 
     def _carry_out(self, command: CreateGroup | RemoveGroup | StartWork | StopWork) -> None:
         match command:

@@ -88,11 +88,11 @@ class LedgerDriver(Policy):
         commands = self._ledger.decide(now)
         if self._validates:
             self._ledger.validate()
-        self._judge_all(self._ledger.take_events())
-        self._ledger.take_changes()
+        self._judge_all(self._ledger.outbox.take_events())
+        self._ledger.outbox.take_changes()
         for command in commands:
             self._carry_out(command, now)
-        wake_at = self._ledger.next_at()
+        wake_at = self._ledger.outbox.next_wake()
         if wake_at is not None and wake_at < agenda.next_s:
             agenda.plan(max(wake_at, now + _SOON_S), lambda _now: None)
 

@@ -143,10 +143,10 @@ class LedgerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.answered)
     @rule(data=st.data())
     def a_report_comes_again(self, data: st.DataObject) -> None:
-        self.world.ledger.take_changes()
+        self.world.ledger.outbox.take_changes()
         command = self.answered[data.draw(st.integers(0, len(self.answered) - 1))]
         self.world.report(command)
-        changes = self.world.ledger.take_changes()
+        changes = self.world.ledger.outbox.take_changes()
         assert not changes, f"an old report of {command} changed {changes}"
 
     @precondition(lambda self: self.world.running())

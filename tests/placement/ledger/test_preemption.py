@@ -41,7 +41,7 @@ def test_young_work_is_spared_until_it_ran_long_enough() -> None:
     world.submit("low", 8, priority=1)
     world.submit("high", 8, priority=9)
     assert world.running() == {"low"}
-    assert world.ledger.next_at() is not None
+    assert world.ledger.outbox.next_wake() is not None
     world.wait(30)
     assert world.running() == {"high"}
 

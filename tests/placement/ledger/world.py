@@ -97,8 +97,8 @@ class World:
         self.ledger.validate()
         commands = self.ledger.decide(self.now)
         self.ledger.validate()
-        self.told += self.ledger.take_events()
-        self.ledger.take_changes()
+        self.told += self.ledger.outbox.take_events()
+        self.ledger.outbox.take_changes()
         for command in commands:
             self.take_in(command)
         self.pending += commands

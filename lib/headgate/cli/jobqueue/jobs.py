@@ -32,6 +32,7 @@ from headgate.jobqueue import JobState
 from headgate.jobqueue.wire import JobOut, RequeueIn
 from headgate.jobqueue.wire_servers import ResourceOut, StatisticsOut
 from headgate.jobqueue.worker import RetryPolicy, SyncJobQueueClient
+from headgate.telemetry import safe_text
 
 _PATIENCE: Final = RetryPolicy(patience_s=5.0)
 """Whoever types a command would rather be told soon that the server is not there."""
@@ -292,5 +293,4 @@ def _names(value: object) -> str:
 
 
 def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _ERROR_CHARS else f"{line[:_ERROR_CHARS]}…"
+    return safe_text(" ".join(text.split()), limit_chars=_ERROR_CHARS)

@@ -16,6 +16,7 @@ from headgate.elastic.engines.calls import (
     Attempts,
     KeyRefusedError,
     Reply,
+    RequestIds,
     UnansweredError,
     broken,
 )
@@ -232,3 +233,20 @@ async def _begin(
     session: aiohttp.ClientSession, url: str, body: bytes, headers: dict[str, str], journey: Journey
 ) -> aiohttp.ClientResponse:
     return await session.post(url, data=body, headers=headers, allow_redirects=False, trace_request_ctx=journey)
+
+
+class HttpEngine:
+    """What engines have in common that are asked over HTTP, one change of them at a time. Closes its connections."""
+
+    def __init__(self, http: EngineHttp, config: ElasticConfig, *, slots: int | None = None) -> None:
+        self.name = http.address
+        self._http = http
+        self._config = config
+        self._slots = slots
+        self._ids = RequestIds()
+        self._turn = asyncio.Lock()
+        """Held by a change of the engine; a cancelled one may still be on its way out."""
+
+    async def close(self) -> None:
+        """Give up connections; legal twice."""
+        await self._http.close()

@@ -81,7 +81,7 @@ class LocalEngine:
         self._given = launch
         self._launch = replace(launch, options=options)
         self._keeps_process = bool(to_sleep) and all(options[flag] is True for flag in to_sleep)
-        self._name = name
+        self.name = name
         self._config = config
         self._devices = devices
         self._process = EngineProcess(self._launch)
@@ -93,11 +93,6 @@ class LocalEngine:
         self._is_asleep = True
         self._failures = self._to_spare = 0
         """Starts that failed although nobody slept beside it, and failures until it may have others end again."""
-
-    @property
-    def name(self) -> str:
-        """The worker's name."""
-        return self._name
 
     @property
     def kind(self) -> str:
@@ -125,16 +120,16 @@ class LocalEngine:
                 await self._devices.make_room(await asyncio.to_thread(size_of, self._process.weights))
                 await self._api.sleep()
             except EngineError as error:
-                _log.warning("%s is ended, since it does not sleep: %s", self._name, sentence(error))
+                _log.warning("%s is ended, since it does not sleep: %s", self.name, sentence(error))
             else:
-                self._devices.sleeps(self._name, self._on, self._end)
+                self._devices.sleeps(self.name, self._on, self._end)
                 return
         await self._end()
 
     async def wake(self) -> None:
         """Start it, or wake its process, and return once it answers."""
-        self._devices.has_ended(self._name)
-        held, others = self._devices.of(self._name), await self._devices.beside(self._name, self._devices.most_asleep)
+        self._devices.has_ended(self.name)
+        held, others = self._devices.of(self.name), await self._devices.beside(self.name, self._devices.most_asleep)
         try:
             await self._awaken(held)
         except EngineError as error:
@@ -143,8 +138,8 @@ class LocalEngine:
             if self._to_spare:
                 self._to_spare -= 1
                 raise
-            _log.warning("%s starts again without those that sleep on its GPU: %s", self._name, sentence(error))
-            await self._devices.beside(self._name, 0)
+            _log.warning("%s starts again without those that sleep on its GPU: %s", self.name, sentence(error))
+            await self._devices.beside(self.name, 0)
             self._failures += 1
             self._to_spare = 2**self._failures - 1
             await self._awaken(held)
@@ -176,7 +171,7 @@ class LocalEngine:
     async def answer(self, request: Outgoing) -> AsyncIterator[EngineAnswer]:
         """Send a request, and give its answer."""
         if self._is_asleep or self._http is None:
-            raise EngineError(f"{self._name} sleeps")
+            raise EngineError(f"{self.name} sleeps")
         self._running += 1
         try:
             async with self._sent(request, self._http) as answer:
@@ -204,7 +199,7 @@ class LocalEngine:
 
     def serve_next(self, name: str, launch: Launch) -> None:
         """Be the engine of another pool that `can_serve` allows; it loads the weights when it wakes."""
-        self._name, self._given = name, launch
+        self.name, self._given = name, launch
         self._launch = self._process.launch = replace(self._launch, weights=launch.weights)
 
     def _sent(self, request: Outgoing, http: EngineHttp) -> AbstractAsyncContextManager[EngineAnswer]:
@@ -226,7 +221,7 @@ class LocalEngine:
             self._api = SGLangEngine(http, self._config, released, slots=self._launch.slots)
 
     async def _end(self) -> None:
-        self._devices.has_ended(self._name)
+        self._devices.has_ended(self.name)
         http, self._http, self._api = self._http, None, None
         if http is not None:
             await http.close()

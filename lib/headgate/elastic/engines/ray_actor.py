@@ -69,26 +69,21 @@ class RayActorEngine:
 
     def __init__(self, name: str, handle: Any, config: ElasticConfig, *, clock: Clock | None = None) -> None:
         self._attempts = Attempts(config.engine_attempts, clock)
-        self._name = name
+        self.name = name
         self._handle = handle
         self._config = config
         self._aborts: set[asyncio.Task[None]] = set()
-
-    @property
-    def name(self) -> str:
-        """The worker's name."""
-        return self._name
 
     async def check(self) -> EngineFacts:
         """Make sure that the actor has the methods of an engine; return what it tells of itself."""
         if missing := [method for method in _METHODS if not hasattr(getattr(self._handle, method, None), "remote")]:
             raise NotAnEngineError(
-                f"the actor {self._name!r} has no method {', '.join(missing)}",
+                f"the actor {self.name!r} has no method {', '.join(missing)}",
                 next_step="Give its class the methods of headgate.elastic.engines.EngineActor.",
             )
         try:
             told = await self._told()
-            load = _reading(self._name, told)
+            load = _reading(self.name, told)
         except EngineError as error:
             if not error.is_final:
                 raise
@@ -97,14 +92,14 @@ class RayActorEngine:
 
     async def load(self) -> EngineLoad:
         """Return a reading."""
-        return _reading(self._name, await self._told())
+        return _reading(self.name, await self._told())
 
     async def sleep(self) -> None:
         """Have an idle actor release its memory."""
         load = await self.load()
         if load.is_asleep:
             return
-        require_idle(f"the actor {self._name!r}", load)
+        require_idle(f"the actor {self.name!r}", load)
         await self._call("sleep", within_s=self._config.start_timeout)
 
     async def wake(self) -> None:
@@ -122,7 +117,7 @@ class RayActorEngine:
         try:
             sent = self._remote("chat", request.path, request.body, request.request_id)
             if hasattr(sent, "__aiter__"):
-                parts = _Parts(self._name, sent)
+                parts = _Parts(self.name, sent)
                 status, content_type = await parts.head()
                 yield EngineAnswer(status, content_type, parts.read())
                 is_whole = parts.is_whole
@@ -143,7 +138,7 @@ class RayActorEngine:
         told = await self._call("load", within_s=self._config.engine_timeout)
         if not isinstance(told, Mapping):
             raise EngineError(
-                f"load() of the actor {self._name!r} must return a mapping (got {told!r:.80})", is_final=True
+                f"load() of the actor {self.name!r} must return a mapping (got {told!r:.80})", is_final=True
             )
         return told
 
@@ -160,19 +155,19 @@ class RayActorEngine:
                 return await self._answered(method, self._remote(method, *arguments))
         except TimeoutError:
             pass
-        raise UnansweredError(f"{method}() of the actor {self._name!r} was not answered within {within_s:g} s")
+        raise UnansweredError(f"{method}() of the actor {self.name!r} was not answered within {within_s:g} s")
 
     def _remote(self, method: str, *arguments: object) -> Any:
         try:
             return getattr(self._handle, method).remote(*arguments)
         except Exception as error:  # noqa: BLE001 - Ray's errors have no common class that can be named without Ray
-            raise _failed(self._name, method, error) from None
+            raise _failed(self.name, method, error) from None
 
     async def _answered(self, method: str, sent: Any) -> Any:
         try:
             return await sent if inspect.isawaitable(sent) else sent
         except Exception as error:  # noqa: BLE001 - the actor's own errors come out here, of any class
-            raise _failed(self._name, method, error) from None
+            raise _failed(self.name, method, error) from None
 
     def _abort_behind(self, request_id: str) -> None:
         """Abort without waiting: whoever leaves has no time, or is being cancelled."""

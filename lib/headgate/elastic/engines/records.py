@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -63,10 +62,6 @@ class ReleasedTags:
 
     def __bool__(self) -> bool:
         return bool(self._tags)
-
-    def has_all(self, tags: Iterable[str]) -> bool:
-        """Return whether all of these are released."""
-        return self._tags.issuperset(tags)
 
     def met(self, incarnation: str) -> None:
         """Take note of which life of the engine answers: what was released in an earlier one is no longer."""

@@ -14,7 +14,6 @@ from headgate.elastic.engines.calls import (
     ConnectionLostError,
     EngineBusyError,
     NobodyListensError,
-    RequestIds,
     UnansweredError,
     at_most,
     document,
@@ -26,7 +25,7 @@ from headgate.elastic.engines.calls import (
     with_field,
 )
 from headgate.elastic.engines.engine import EngineAnswer, EngineFacts, Outgoing
-from headgate.elastic.engines.http import EngineHttp
+from headgate.elastic.engines.http import EngineHttp, HttpEngine
 from headgate.elastic.engines.records import ReleasedTags
 from headgate.elastic.errors import EngineError, NotAnEngineError
 from headgate.elastic.settings import ElasticConfig
@@ -51,7 +50,7 @@ _READY_PAUSE_S: Final = 0.25
 _log = logging.getLogger("headgate.elastic")
 
 
-class SGLangEngine:
+class SGLangEngine(HttpEngine):
     """One SGLang server, 0.5.23 or later, started with `--enable-memory-saver`. Implements `Engine`.
 
     Without `--enable-weights-cpu-backup` as well it keeps its weights while it sleeps, and frees its KV cache only.
@@ -64,21 +63,11 @@ class SGLangEngine:
     def __init__(
         self, http: EngineHttp, config: ElasticConfig, released: ReleasedTags, *, slots: int | None = None
     ) -> None:
-        self._http = http
-        self._config = config
+        super().__init__(http, config, slots=slots)
         self._released = released
-        self._slots = slots
-        self._ids = RequestIds()
-        self._turn = asyncio.Lock()
-        """One change of the engine at a time; a cancelled one may still be on its way out."""
         self._is_proven = True
         """Whether it has computed since its memory was changed."""
         self._to_sleep: tuple[str, ...] = _TO_SLEEP
-
-    @property
-    def name(self) -> str:
-        """The engine's address."""
-        return self._http.address
 
     async def check(self) -> EngineFacts:
         """Make sure that this is SGLang, can free its memory and takes our keys; return what it tells of itself."""
@@ -108,7 +97,7 @@ class SGLangEngine:
                 await self._meet()  # another life of the engine has all its memory
             reply = await self._http.get("/v1/loads?include=core", once_after=LATE)
         ranks = members(reply, "loads")
-        is_asleep = self._released.has_all(self._to_sleep)
+        is_asleep = all(tag in self._released for tag in self._to_sleep)
         return EngineLoad(
             running=total(ranks, "num_running_reqs") or 0,
             waiting=total(ranks, "num_waiting_reqs") or 0,
@@ -127,7 +116,7 @@ class SGLangEngine:
         async with self._turn:
             with self._noticing_death():
                 await self._meet()
-                if self._released.has_all(self._to_sleep):
+                if all(tag in self._released for tag in self._to_sleep):
                     return
                 require_idle(f"the engine at {self.name}", await self.load())
                 flushed = await self._http.post("/flush_cache")
@@ -178,10 +167,6 @@ class SGLangEngine:
             body = with_field(request.body, "rid", used)
             async with self._http.answer(request.path, body, request.headers) as answer:
                 yield answer
-
-    async def close(self) -> None:
-        """Give up connections; legal twice."""
-        await self._http.close()
 
     async def _meet(self) -> Mapping[str, Any]:
         """Return what the server tells of itself, having noted which life of it answers."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -10,7 +9,6 @@ from typing import Any, Final
 from headgate.elastic.engines.calls import (
     LATE,
     MAYBE_DONE,
-    RequestIds,
     at_most,
     document,
     metric_samples,
@@ -19,9 +17,8 @@ from headgate.elastic.engines.calls import (
     require_idle,
 )
 from headgate.elastic.engines.engine import EngineAnswer, EngineFacts, Outgoing
-from headgate.elastic.engines.http import EngineHttp
+from headgate.elastic.engines.http import HttpEngine
 from headgate.elastic.errors import EngineError, NotAnEngineError
-from headgate.elastic.settings import ElasticConfig
 from headgate.elastic.worker import EngineLoad
 
 _RUNNING: Final = "vllm:num_requests_running"
@@ -36,25 +33,13 @@ _NOT_FOUND: Final = 404
 _DEVELOPMENT: Final = "Start it with the environment variable VLLM_SERVER_DEV_MODE=1 and with --enable-sleep-mode."
 
 
-class VLLMEngine:
+class VLLMEngine(HttpEngine):
     """One vLLM server, started with `VLLM_SERVER_DEV_MODE=1` and `--enable-sleep-mode`. Implements `Engine`.
 
     It tells whether it sleeps, so nothing is recorded here. `sleep` and `wake` run one at a time.
     """
 
     kind = "vllm"
-
-    def __init__(self, http: EngineHttp, config: ElasticConfig, *, slots: int | None = None) -> None:
-        self._http = http
-        self._config = config
-        self._ids = RequestIds()
-        self._slots = slots
-        self._turn = asyncio.Lock()
-
-    @property
-    def name(self) -> str:
-        """The engine's address."""
-        return self._http.address
 
     async def check(self) -> EngineFacts:
         """Make sure that this is vLLM, has what sleeping needs and takes our key; return what it tells of itself."""
@@ -138,10 +123,6 @@ class VLLMEngine:
             headers["X-Request-Id"] = used
             async with self._http.answer(request.path, request.body, headers) as answer:
                 yield answer
-
-    async def close(self) -> None:
-        """Give up connections; legal twice."""
-        await self._http.close()
 
     async def _is_asleep(self) -> bool:
         told = document(await self._http.get("/is_sleeping", once_after=LATE)).get("is_sleeping")

@@ -78,15 +78,12 @@ class Control:
         """Add the routes to an application."""
         route = app.router
         route.add_get("/elastic/v1/status", self._status)
-        route.add_post("/elastic/v1/scale", self._steering("scale", ScaleIn, self._scale))
-        route.add_post("/elastic/v1/wake-all", self._steering("wake all", WakeAllIn, self._wake_all))
-        route.add_post("/elastic/v1/resume", self._steering("resume", NothingIn, lambda _, __: self._service.resume()))
-        for what, act in (
-            ("drain", self._service.drain),
-            ("wake", self._service.wake),
-            ("unpin", self._service.unpin),
-        ):
-            steering = self._steering(what, NothingIn, self._of_worker(act))
+        pool, steer = self._service, self._steering
+        route.add_post("/elastic/v1/scale", steer("scale", ScaleIn, lambda told, _: pool.scale(told.workers)))
+        route.add_post("/elastic/v1/wake-all", steer("wake all", WakeAllIn, lambda told, _: pool.wake_all(told.for_s)))
+        route.add_post("/elastic/v1/resume", steer("resume", NothingIn, lambda _, __: pool.resume()))
+        for what, act in (("drain", pool.drain), ("wake", pool.wake), ("unpin", pool.unpin)):
+            steering = steer(what, NothingIn, self._of_worker(act))
             route.add_post(f"/elastic/v1/workers/{{worker}}/{what}", steering)
 
     def hurry(self) -> None:
@@ -124,12 +121,6 @@ class Control:
             await self._clock.sleep(_SETTLE_S)
             if seen is None:
                 return
-
-    def _scale(self, wanted: ScaleIn, _: web.Request) -> None:
-        self._service.scale(wanted.workers)
-
-    def _wake_all(self, wanted: WakeAllIn, _: web.Request) -> None:
-        self._service.wake_all(wanted.for_s)
 
     def _of_worker(self, act: Callable[[str], None]) -> Callable[[NothingIn, web.Request], None]:
         return lambda _, http: act(self._worker(http.match_info["worker"]))

@@ -159,7 +159,8 @@ class Child:
         self._calls = Calls()
         self._numbers = itertools.count(1)  # `next` on it is one step for every thread
         self._heard_at = time.monotonic() + max(0.0, _START_S - limits.call_s)
-        self._reason = ""
+        self.why_gone = ""
+        """What ended it, as a clause; empty while it lives."""
         self._is_gone = threading.Event()
         # Protects `_reason`, that no signal goes to a group that was reaped, and that no closed file is written to.
         self._lock = threading.Lock()
@@ -183,17 +184,12 @@ class Child:
     @property
     def is_gone(self) -> bool:
         """Whether it has ended, or is about to."""
-        return self._is_gone.is_set() or bool(self._reason)
+        return self._is_gone.is_set() or bool(self.why_gone)
 
     @property
     def is_busy(self) -> bool:
         """Whether it has been asked something."""
         return self._calls.count > 0
-
-    @property
-    def why_gone(self) -> str:
-        """What ended it, as a clause; empty while it lives."""
-        return self._reason
 
     def is_stalled(self) -> bool:
         """Return whether somebody waits for a call that it has not begun."""
@@ -220,20 +216,20 @@ class Child:
     def end(self) -> None:
         """Let the process close its episodes and end."""
         with self._lock:
-            self._reason = self._reason or "it was no longer needed"
+            self.why_gone = self.why_gone or "it was no longer needed"
         self._outbox.send(frames.packed({"do": "end"}))
 
     def kill(self, reason: str = "it was no longer needed") -> None:
         """End the process and all that it started, at once."""
         with self._lock:
-            self._reason = self._reason or reason
+            self.why_gone = self.why_gone or reason
             self._kill_all()
 
     def abandon(self) -> None:
         """Let go of everything: this process is a fork of the one that the child belongs to."""
         self._lock, self._calls, self._is_gone = threading.Lock(), Calls(), threading.Event()
         self._outbox = Outbox(self._connection)
-        self._reason = "it belongs to the process that this one is a fork of"
+        self.why_gone = "it belongs to the process that this one is a fork of"
         self._is_gone.set()
         self._process.returncode = 0  # never to be waited for here
         with contextlib.suppress(OSError):
@@ -338,7 +334,7 @@ class Child:
         with self._lock:
             self._kill_all()
             status = self._process.wait()
-            self._reason = (self._reason or _ending(status)) + self._printed.quoted()
+            self.why_gone = (self.why_gone or _ending(status)) + self._printed.quoted()
             self._is_gone.set()
         self._settle_all()
         with contextlib.suppress(OSError):
@@ -359,7 +355,7 @@ class Child:
     def lost(self, environment: str, do: str) -> EnvironmentFailedError:
         """Return the error for whoever needs the process that is gone."""
         whose = f"environment {environment!r}" if environment else self.source.label
-        return EnvironmentFailedError(f"the process of {whose} ended in {do}: {self._reason}")
+        return EnvironmentFailedError(f"the process of {whose} ended in {do}: {self.why_gone}")
 
 
 def _started(source: Source, limits: ApartLimits, descriptor: int, printed: int) -> subprocess.Popen[bytes]:

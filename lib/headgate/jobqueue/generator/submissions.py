@@ -111,9 +111,12 @@ def submission_of(document: object, file: str, source: str) -> Submission:
 
 def _json_files(folder: Path, what: str, next_step: str) -> list[Path]:
     """Return the `.json` files in a folder by name, without hidden ones."""
+    return [p for p in _listed(folder, what, next_step) if p.suffix.lower() == ".json" and p.is_file()]
+
+
+def _listed(folder: Path, what: str, next_step: str) -> list[Path]:
     try:
-        found = sorted(p for p in folder.iterdir() if p.suffix.lower() == ".json" and not p.name.startswith("."))
-        return [path for path in found if path.is_file()]
+        return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     except (OSError, ValueError) as error:
         said = getattr(error, "strerror", None) or str(error)
         raise InvalidJobError(f"folder of {what} {folder} cannot be read: {said}", next_step=next_step) from None
@@ -207,13 +210,7 @@ def read_instances(folder: Path) -> Instances:
     Raises:
         InvalidJobError: if there is none, one has no number, or two of a task have the same.
     """
-    try:
-        tasks = sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
-    except (OSError, ValueError) as error:
-        said = getattr(error, "strerror", None) or str(error)
-        raise InvalidJobError(
-            f"folder of test instances {folder} cannot be read: {said}", next_step=_NO_INSTANCES_STEP
-        ) from None
+    tasks = [path for path in _listed(folder, "test instances", _NO_INSTANCES_STEP) if path.is_dir()]
     problems = Problems(str(folder))
     by_task: dict[str, tuple[Instance, ...]] = {}
     ignored: list[str] = []

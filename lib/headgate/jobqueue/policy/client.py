@@ -78,17 +78,12 @@ class PolicyClient:
         open_timeout_s: float = OPEN_TIMEOUT_S,
         act_timeout_s: float = ACT_TIMEOUT_S,
     ) -> None:
-        self._url = policy_url(host, port)
+        self.url = policy_url(host, port)
         self._lease = lease
         self._open_timeout_s = open_timeout_s
         self._act_timeout_s = act_timeout_s
         self._connection: ClientConnection | None = None
         self._dialogue: Dialogue | None = None
-
-    @property
-    def url(self) -> str:
-        """Where the server is."""
-        return self._url
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -98,7 +93,7 @@ class PolicyClient:
             PolicyLostError: when not connected.
         """
         if self._dialogue is None:
-            raise not_open(self._url)
+            raise not_open(self.url)
         return self._dialogue.metadata
 
     async def connect(self) -> None:
@@ -115,7 +110,7 @@ class PolicyClient:
         try:
             async with asyncio.timeout(self._open_timeout_s):
                 self._connection = await connect(
-                    self._url,
+                    self.url,
                     additional_headers=headers,
                     compression=None,
                     max_size=MAX_MESSAGE_BYTES,
@@ -128,7 +123,7 @@ class PolicyClient:
                 self._dialogue = await read_apart(Dialogue, frame)
         except (OSError, UnicodeError, WebSocketException) as error:
             self._abandon()
-            raise not_opened(self._url, error) from error
+            raise not_opened(self.url, error) from error
         except BaseException:
             self._abandon()
             raise
@@ -168,7 +163,7 @@ class PolicyClient:
         """
         url = policy_url(host, port)
         await self.close()
-        self._url, self._lease = url, lease
+        self.url, self._lease = url, lease
 
     async def close(self) -> None:
         """Close the connection; legal twice and before `connect`."""
@@ -193,17 +188,17 @@ class PolicyClient:
     async def _talking(self) -> AsyncIterator[tuple[ClientConnection, Dialogue]]:
         """Give the open connection for one exchange, and end it when the exchange does not end well."""
         if self._connection is None or self._dialogue is None:
-            raise not_open(self._url)
+            raise not_open(self.url)
         try:
             async with asyncio.timeout(self._act_timeout_s):
                 yield self._connection, self._dialogue
         except ConnectionClosed as error:
             self._abandon()
-            raise lost(self._url, error) from error
+            raise lost(self.url, error) from error
         except TimeoutError as error:
             self._abandon()
             raise PolicyTimeoutError(
-                f"the policy server at {self._url} did not answer within {self._act_timeout_s:g} s"
+                f"the policy server at {self.url} did not answer within {self._act_timeout_s:g} s"
             ) from error
         except BaseException:
             self._abandon()

@@ -177,7 +177,8 @@ def _numpy(pairs: dict[Any, Any]) -> Any:
 def _array(data: object, dtype: np.dtype[Any], shape: object) -> np.ndarray[Any, Any]:
     if not isinstance(data, bytes):
         raise TypeError(f"the data of an array must be bytes (got {type(data).__name__})")
-    if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS or not all(_is_size(size) for size in shape):
+    are_sizes = isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)
+    if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS or not are_sizes:
         raise ValueError(f"the shape of an array must be up to {MAX_DIMENSIONS} numbers >= 0 (got {shape!r:.80})")
     if math.prod(shape) * dtype.itemsize != len(data):
         raise ValueError(f"an array of shape {shape} and dtype {dtype} does not have {len(data)} bytes")
@@ -208,10 +209,6 @@ def _check_contents(data: bytes, dtype: np.dtype[Any]) -> None:
         points = np.frombuffer(data, np.dtype(np.uint32).newbyteorder(dtype.byteorder))
         if points.max(initial=0) > _MAX_CODE_POINT:
             raise ValueError("text holds what is no character")
-
-
-def _is_size(value: object) -> bool:
-    return type(value) is int and value >= 0
 
 
 def _no_extension(code: int, _: bytes) -> Any:

@@ -70,14 +70,10 @@ class Seat:
     """
 
     def __init__(self) -> None:
-        self._visit: int | None = None
+        self.visit: int | None = None
+        """Who sits there, None when it is free."""
         self._lease: PolicyLease | None = None
         self._newest: PolicyLease | None = None
-
-    @property
-    def visit(self) -> int | None:
-        """Who sits there, None when it is free."""
-        return self._visit
 
     def ask(self, lease: PolicyLease | None) -> Refusal | None:
         """Return why a client may not come in, None when it may: whoever sits there gives way. Changes nothing."""
@@ -93,22 +89,22 @@ class Seat:
                 HTTPStatus.CONFLICT,
                 SUPERSEDED_CODE,
             )
-        return BUSY if lease is None and self._visit is not None else None
+        return BUSY if lease is None and self.visit is not None else None
 
     def take(self, visit: int, lease: PolicyLease | None) -> None:
         """Let a client in that `ask` did not refuse."""
-        self._visit, self._lease = visit, lease
+        self.visit, self._lease = visit, lease
         if lease is not None:
             self._newest = lease
 
     def leave(self, visit: int) -> None:
         """Free the place if it is still this client's."""
-        if self._visit == visit:
-            self._visit, self._lease = None, None
+        if self.visit == visit:
+            self.visit, self._lease = None, None
 
     def validate(self) -> None:
         """Raise AssertionError when the invariant does not hold."""
-        assert self._lease is None or (self._visit is not None and self._lease == self._newest)
+        assert self._lease is None or (self.visit is not None and self._lease == self._newest)
 
 
 class PolicyServer:
@@ -125,7 +121,8 @@ class PolicyServer:
     ) -> None:
         self._policy = policy
         self._host = host
-        self._port = port
+        self.port = port
+        """The port that it listens on."""
         self._tls = tls
         self._server: Server | None = None
         self._seat = Seat()
@@ -137,14 +134,9 @@ class PolicyServer:
         self._is_stopping = False
 
     @property
-    def port(self) -> int:
-        """The port that it listens on."""
-        return self._port
-
-    @property
     def url(self) -> str:
         """The address of its websocket."""
-        return policy_url(self._host if self._tls is None else f"wss://{self._host}", self._port)
+        return policy_url(self._host if self._tls is None else f"wss://{self._host}", self.port)
 
     async def __aenter__(self) -> Self:
         """Listen.
@@ -156,7 +148,7 @@ class PolicyServer:
             self._server = await serve(
                 self._visited,
                 self._host,
-                self._port,
+                self.port,
                 ssl=self._tls,
                 process_request=self._asked,
                 origins=[None],  # browsers send one
@@ -169,10 +161,10 @@ class PolicyServer:
             )
         except (OSError, OverflowError, UnicodeError) as error:
             raise InvalidInputError(
-                f"cannot listen on {self._host}:{self._port}: {getattr(error, 'strerror', None) or error}",
+                f"cannot listen on {self._host}:{self.port}: {getattr(error, 'strerror', None) or error}",
                 next_step="Choose another --port or --host.",
             ) from None
-        self._port = next(iter(self._server.sockets)).getsockname()[1]
+        self.port = next(iter(self._server.sockets)).getsockname()[1]
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 
 from headgate.jobqueue.job import Job, JobSpec, JobState
-from headgate.jobqueue.records import Changes, Happening, HistoryEntry, Reply
+from headgate.jobqueue.records import Changes, Happening, HistoryEntry
 from headgate.jobqueue.resource import Resource, ResourceSpec, ResourceState
 
 Row = tuple[Any, ...]
@@ -64,11 +64,6 @@ def row_of_resource(resource: Resource) -> Row:
         resource.job_id, resource.worker, resource.lease_s, resource.reserved_at, resource.note,
         orjson.dumps(storable(list(map(_row_of_spec, resource.also)))).decode(),
     )  # fmt: skip
-
-
-def row_of_reply(reply: Reply) -> Row:
-    """Return the row of a remembered reply."""
-    return (reply.key, reply.fingerprint, reply.status, reply.body, reply.at)
 
 
 def job_of_row(row: Row) -> Job:
@@ -164,7 +159,7 @@ def _rows_of(changes: Changes) -> Iterator[tuple[str, list[Row]]]:
     yield "put_resources", list(map(row_of_resource, changes.resources.values()))
     yield "remove_resources", list(map(pool_and_index, changes.removed_resources))
     yield "grow_pools", list(next_indexes(changes).items())
-    yield "put_replies", list(map(row_of_reply, changes.replies.values()))
+    yield "put_replies", [(one.key, one.fingerprint, one.status, one.body, one.at) for one in changes.replies.values()]
     if changes.forget_before is not None:
         for statement, before in zip(("forget_replies", "empty_late_results"), changes.forget_before, strict=True):
             yield statement, [(before,)]

@@ -24,7 +24,7 @@ from headgate.config import Settings, load_settings
 from headgate.core import Model, errors, events
 from headgate.models import TASK_HEADER_OPTION, FaultPlan, Slow, serve, weights_path
 from headgate.net.listener import free_port
-from headgate.orchestration.demo.demo import worker_environ
+from headgate.orchestration.demo.demo import Narrator, worker_environ
 from headgate.orchestration.engines import engine_hosts
 from headgate.orchestration.own_server import start_problem
 from headgate.orchestration.stop_request import cancelled_by_signals
@@ -76,13 +76,11 @@ async def run_cluster_demo(folder: Path) -> int:
             raise errors.HeadgateError(late, next_step=f"Its logs are in {folder}.") from None
 
 
-class _ClusterDemo:
+class _ClusterDemo(Narrator):
     """One run of it. Implements `Sink`, for both of its campaigns."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder.absolute()
-        self._console = Console()
-        self._began, self._began_at = time.time(), time.monotonic()
+        super().__init__(Console(), folder)
         self._campaign = f"cluster-{self._began:.0f}"  # samples of an earlier demo are not this one's
         self._counts: dict[str, int] = {}
         self._loop = asyncio.get_running_loop()
@@ -92,11 +90,6 @@ class _ClusterDemo:
             events.WorkerChanged: self._engine_changed,
             events.SampleAccepted: self._sampled,
         }
-
-    def tell(self, what: str) -> None:
-        """Say what is being done, and when."""
-        seconds = time.monotonic() - self._began_at
-        self._console.print(f"[dim]{seconds:5.1f} s[/dim]  {what}", highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         """Do nothing: it is used by several runs."""
@@ -210,8 +203,7 @@ class _ClusterDemo:
         for row in reports.curve_rows(curve):
             table.add_row(*(row[name] for name in _SHOWN))
         self._console.print(table)
-        for line in ["The GPU was held by", *gpu, f"page  {page}", f"data  {self._folder / 'samples'}"]:
-            self._console.print(line, highlight=False, soft_wrap=True, markup=False)
+        self.tell_lines(["The GPU was held by", *gpu, f"page  {page}", f"data  {self._folder / 'samples'}"])
         account, is_whole = await self._account()
         is_done = is_whole and sum(point.mean is not None for point in curve.points) == len(CHECKPOINTS)
         self.tell(f"{account}: " + ("done" if is_done else "[red]not done[/red]"))

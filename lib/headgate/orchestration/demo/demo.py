@@ -39,9 +39,9 @@ from headgate.orchestration.deployments import (
     POOL,
     awaited_runs,
     cancel_runs,
+    completed_runs,
     deploy_all,
     ensure_pool,
-    finished_runs,
     start_run,
     worker,
 )
@@ -340,14 +340,31 @@ async def run_demo(choices: DemoChoices) -> int:
             return _INTERRUPTED
 
 
-class _Demo:
+class Narrator:
+    """Says what a demo does, and when. Owned by the demo, from its begin."""
+
+    def __init__(self, console: Console, folder: Path) -> None:
+        self._console = console
+        self._folder = folder.absolute()
+        self._began, self._began_at = time.time(), time.monotonic()
+
+    def tell(self, what: str) -> None:
+        """Say what is being done."""
+        seconds = time.monotonic() - self._began_at
+        self._console.print(f"[dim]{seconds:5.1f} s[/dim]  {what}", highlight=False, soft_wrap=True)
+
+    def tell_lines(self, lines: Sequence[str]) -> None:
+        """Print lines as they stand."""
+        for line in lines:
+            self._console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+class _Demo(Narrator):
     """One run of the demo."""
 
     def __init__(self, choices: DemoChoices, console: Console) -> None:
+        super().__init__(console, choices.folder)
         self._choices = choices
-        self._console = console
-        self._folder = choices.folder.absolute()
-        self._began, self._began_at = time.time(), time.monotonic()
 
     async def run(self) -> int:
         """Run it, and return the exit status."""
@@ -355,9 +372,9 @@ class _Demo:
         self._folder.mkdir(parents=True, exist_ok=True)
         file = demo_deployments(_deployment_file(), self._choices)
         async with AsyncExitStack() as stack:
-            self._tell("starting a Prefect server of its own")
+            self.tell("starting a Prefect server of its own")
             server = await stack.enter_async_context(private_server(self._folder / "prefect"))
-            self._tell(f"Prefect server and UI: {server.url}")
+            self.tell(f"Prefect server and UI: {server.url}")
             stack.enter_context(server.as_client())
             environ = worker_environ(server.environ())
             await clear_leftovers()
@@ -370,27 +387,22 @@ class _Demo:
             async with _cancelled_with_this(ids):
                 await stack.enter_async_context(self._endpoint(port, ids))
                 await self._follow(ids)
-            self._tell("all windows are over, drained and stored")
+            self.tell("all windows are over, drained and stored")
             page = await self._report()
             return await self._conclude(server, page)
-
-    def _tell(self, what: str) -> None:
-        """Say what is being done, and when."""
-        seconds = time.monotonic() - self._began_at
-        self._console.print(f"[dim]{seconds:5.1f} s[/dim]  {what}", highlight=False, soft_wrap=True)
 
     async def _check_roster(self) -> None:
         """Read the user's own roster before anything is started."""
         if self._choices.uses_baselines():
             return
         roster = await roster_source(str(self._choices.roster or "")).load()
-        self._tell(f"{len(roster)} models of your own: {', '.join(model.key for model in roster)}")
+        self.tell(f"{len(roster)} models of your own: {', '.join(model.key for model in roster)}")
 
     async def _deploy(self, file: DeploymentFile, environ: dict[str, str]) -> None:
         path = self._folder / "prefect.yaml"
         path.write_text(file.as_yaml(), encoding="utf-8")
         await deploy_all(path, self._folder, environ)
-        self._tell(f"{len(file.deployments)} deployments of prefect.yaml deployed, a worker waits for runs")
+        self.tell(f"{len(file.deployments)} deployments of prefect.yaml deployed, a worker waits for runs")
 
     @asynccontextmanager
     async def _endpoint(self, port: int, ids: Sequence[UUID]) -> AsyncIterator[None]:
@@ -405,7 +417,7 @@ class _Demo:
             every_s=_LOOK_EVERY_S,
         )
         async with serve(faults(self._choices.window_s), port=port) as endpoint:
-            self._tell(f"{len(MODELS)} baseline agents (not language models) answer at {endpoint.base_url}")
+            self.tell(f"{len(MODELS)} baseline agents (not language models) answer at {endpoint.base_url}")
             yield
 
     async def _local_model(self, stack: AsyncExitStack, environ: dict[str, str]) -> str:
@@ -413,7 +425,7 @@ class _Demo:
         if not self._choices.uses_local_model():
             return ""
         address = await stack.enter_async_context(served_local_model(self._folder, environ))
-        self._tell(f"{LOCAL_MODEL}, a small real language model, answers at {address}")
+        self.tell(f"{LOCAL_MODEL}, a small real language model, answers at {address}")
         return address
 
     async def _save_blocks(self, base_url: str, local_model: str) -> None:
@@ -436,20 +448,14 @@ class _Demo:
         """Start one window of each environment at once."""
         names = [f"sample-environment/{d.name}" for d in file.deployments if d.parameters.get("environment")]
         ids = [(await start_run(name)).id for name in names]
-        self._tell(f"{len(ids)} flow runs started: {', '.join(ENVIRONMENTS)}")
+        self.tell(f"{len(ids)} flow runs started: {', '.join(ENVIRONMENTS)}")
         return ids
 
     async def _follow(self, ids: Sequence[UUID]) -> None:
         """Show how the windows go until all are over."""
         with DemoJournal(self._folder / "journal", time.time()) as journal, self._shown(journal) as show:
-            runs = await finished_runs(ids, self._choices.window_s + START_S, look=show)
+            await completed_runs(ids, self._choices.window_s + START_S, look=show)
             show()
-        for run in runs:
-            if run.state is None or not run.state.is_completed():
-                raise errors.HeadgateError(
-                    f"flow run {run.name!r} ended as {run.state_name}: {run.state and run.state.message}",
-                    next_step=f"Its log is in {self._folder / 'worker.log'}.",
-                )
 
     @contextmanager
     def _shown(self, journal: DemoJournal) -> Iterator[Callable[[], None]]:
@@ -471,13 +477,8 @@ class _Demo:
 
     async def _report(self) -> Path:
         run = await start_run("report/report")
-        (ended,) = await finished_runs([run.id], START_S)
-        if ended.state is None or not ended.state.is_completed():
-            raise errors.HeadgateError(
-                f"the report ended as {ended.state_name}: {ended.state and ended.state.message}",
-                next_step=f"Its log is in {self._folder / 'worker.log'}.",
-            )
-        self._tell("report made by its own deployment")
+        await completed_runs([run.id], START_S)
+        self.tell("report made by its own deployment")
         return max((self._folder / "reports").glob("*/report.html"), key=lambda path: path.stat().st_mtime)
 
     async def _conclude(self, server: PrivateServer, page: Path) -> int:
@@ -491,11 +492,9 @@ class _Demo:
         is_reached = scored.height >= goal and scored["environment"].n_unique() == len(ENVIRONMENTS)
         self._console.print(ScoreTable(build_leaderboard(samples), ENVIRONMENTS))
         if self._choices.uses_local_model() and (missing := missing_local_model(scored, self._choices)):
-            self._console.print(missing, highlight=False, soft_wrap=True, markup=False)
+            self.tell_lines([missing])
         self._tell_places(server, page)
-        self._tell(
-            f"{scored.height} scored samples, {goal} wanted: " + ("done" if is_reached else "[red]too few[/red]")
-        )
+        self.tell(f"{scored.height} scored samples, {goal} wanted: " + ("done" if is_reached else "[red]too few[/red]"))
         if self._choices.keep_serving:
             self._console.print(f"Serving {server.url} until Ctrl-C.", highlight=False)
             await _asked_to_end()
@@ -512,8 +511,7 @@ class _Demo:
             "",
             f"Your own models: set OPENAI_BASE_URL and OPENAI_API_KEY, or {as_typed('--roster FILE')}",
         ]
-        for line in lines:
-            self._console.print(line, highlight=False, soft_wrap=True, markup=False)
+        self.tell_lines(lines)
 
 
 async def _asked_to_end() -> None:

@@ -142,11 +142,6 @@ class WorkerPlace:
             self._lease.release()
 
 
-def time_to_leave_s(cancel_timeout_s: float) -> float:
-    """Return how long requests may go on before work is killed; the rest is for putting the engine to sleep."""
-    return cancel_timeout_s - min(_LONGEST_MARGIN_S, _MARGIN * cancel_timeout_s)
-
-
 def given_back_quietly(place: WorkerPlace) -> None:
     """Give a place back that nobody wants; the end of this driver frees it where the ledger does not answer."""
     with suppress(HeadgateError):
@@ -205,8 +200,8 @@ class PlacedLeases:
 
     async def take(self, worker_id: str, on_lost: OnLost) -> PlacedLease:
         """See `WorkerLeases`; cancelled, the worker leaves the line."""
-        rules = await self._in_thread(self._placement.rules)
-        leave_s = time_to_leave_s(rules.cancel_timeout_s)
+        killed_s = (await self._in_thread(self._placement.rules)).cancel_timeout_s
+        leave_s = killed_s - min(_LONGEST_MARGIN_S, _MARGIN * killed_s)  # the rest is for putting the engine to sleep
         place = WorkerPlace(self._pool, worker_id, self._demand_of(worker_id), lambda: on_lost(leave_s))
         await self._held(place)
         self._places[worker_id] = place

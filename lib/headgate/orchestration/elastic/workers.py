@@ -50,7 +50,7 @@ class PlacedActorEngine:
         models: Sequence[str] = (),
         slots: int | None = None,
     ) -> None:
-        self._name = name
+        self.name = name
         self._order = order
         self._leases = leases
         self._config = config
@@ -59,11 +59,6 @@ class PlacedActorEngine:
         self._clock = SystemClock()
         self._handle: Any = None
         self._actor: RayActorEngine | None = None
-
-    @property
-    def name(self) -> str:
-        """The worker's name."""
-        return self._name
 
     async def check(self) -> EngineFacts:
         """Return what is known of it; its class was looked at when the pool was made."""
@@ -89,7 +84,7 @@ class PlacedActorEngine:
             return
         load = await actor.load()
         if not load.is_idle:
-            raise EngineError(f"the actor {self._name!r} is busy: {load.running} run and {load.waiting} wait")
+            raise EngineError(f"the actor {self.name!r} is busy: {load.running} run and {load.waiting} wait")
         await self._end()
 
     async def wake(self) -> None:
@@ -97,14 +92,14 @@ class PlacedActorEngine:
         if self._living() is not None:
             return
         began = self._clock.monotonic()
-        self._handle = await self._leases.start(self._name, self._order)
-        actor = self._actor = RayActorEngine(self._name, self._handle, self._config)
+        self._handle = await self._leases.start(self.name, self._order)
+        actor = self._actor = RayActorEngine(self.name, self._handle, self._config)
         try:
             await actor.wake()
         except BaseException:
             await asyncio.shield(self._end())
             raise
-        self._leases.started(self._name, self._clock.monotonic() - began)
+        self._leases.started(self.name, self._clock.monotonic() - began)
 
     async def abort(self, request_id: str) -> None:
         """Have it let go of a request; nothing where there is no process."""
@@ -115,7 +110,7 @@ class PlacedActorEngine:
     async def answer(self, request: Outgoing) -> AsyncIterator[EngineAnswer]:
         """Send a request; see `RayActorEngine`."""
         if (actor := self._living()) is None:
-            raise EngineError(f"the actor {self._name!r} sleeps")
+            raise EngineError(f"the actor {self.name!r} sleeps")
         async with actor.answer(request) as answer:
             yield answer
 
@@ -126,14 +121,14 @@ class PlacedActorEngine:
 
     def _living(self) -> RayActorEngine | None:
         """Return the actor, unless its place was given back, which has ended it."""
-        if self._actor is not None and not self._leases.holds(self._name):
+        if self._actor is not None and not self._leases.holds(self.name):
             self._actor = self._handle = None
         return self._actor
 
     async def _end(self) -> None:
         actor, self._actor, self._handle = self._actor, None, None
         if actor is not None:
-            await self._leases.end(self._name)
+            await self._leases.end(self.name)
             await actor.close()
 
     async def _is_dead(self) -> bool:

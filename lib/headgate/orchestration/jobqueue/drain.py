@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -85,13 +85,17 @@ def progress_sentence(progress: QueueProgress) -> str:
         f"{progress.count(JobState.DONE):,} of {progress.jobs:,} jobs done",
         f"{progress.count(JobState.IN_PROGRESS):,} in progress by {progress.workers:,} workers",
         f"{progress.count(JobState.PENDING):,} pending",
+        *_stuck(progress),
+        f"{progress.collected + progress.waiting:,} results collected",
     ]
-    if progress.unserved:
-        parts.append(f"{progress.unserved:,} of them wait for a policy server that takes them")
-    if dead := progress.count(JobState.DEAD):
-        parts.append(f"{dead:,} dead")
-    parts.append(f"{progress.collected + progress.waiting:,} results collected")
     return "; ".join(parts)
+
+
+def _stuck(progress: QueueProgress) -> Iterator[str]:
+    if progress.unserved:
+        yield f"{progress.unserved:,} of them wait for a policy server that takes them"
+    if dead := progress.count(JobState.DEAD):
+        yield f"{dead:,} dead"
 
 
 def drain_sentence(result: DrainResult) -> str:
@@ -103,10 +107,7 @@ def drain_sentence(result: DrainResult) -> str:
     ]
     if progress.open_jobs:
         parts.append(f"{progress.open_jobs:,} jobs left")
-    if progress.unserved:
-        parts.append(f"{progress.unserved:,} of them wait for a policy server that takes them")
-    if dead := progress.count(JobState.DEAD):
-        parts.append(f"{dead:,} dead")
+    parts += _stuck(progress)
     if unscored := sum(task.scores.unscored for task in progress.tasks):
         parts.append(f"{unscored:,} without a score")
     if result.quarantined:

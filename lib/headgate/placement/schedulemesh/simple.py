@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -16,13 +17,19 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _below(method: Callable[Concatenate[RayScheduler, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method of `RayScheduler` as one of a `SimpleScheduler`, with its signature and docstring."""
+def _below(name: str, method: Callable[Concatenate[RayScheduler, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """Return a method of `RayScheduler` as that of a `SimpleScheduler` with this name, with its signature and docs."""
+    signature = inspect.signature(method)
 
     @functools.wraps(method)
     def passed(self: SimpleScheduler, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            signature.bind(self, *args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"SimpleScheduler.{name}() {error}") from None
         return method(self.scheduler, *args, **kwargs)
 
+    passed.__name__, passed.__qualname__ = name, f"SimpleScheduler.{name}"
     return passed
 
 
@@ -43,8 +50,8 @@ class SimpleScheduler:
         """Connect as `RayScheduler` does, or stand on one that is there: it ends with this one and waits as it does."""
         self.scheduler = scheduler or RayScheduler(name, wait_s=wait_s)
 
-    ensure_pool = _below(RayScheduler.create_pool)
-    submit_spec = _below(RayScheduler.submit_spec)
+    ensure_pool = _below("ensure_pool", RayScheduler.create_pool)
+    submit_spec = _below("submit_spec", RayScheduler.submit_spec)
 
     def submit(self, **task: Any) -> dict[str, Any]:
         """Have a task run, given by the fields of `SimpleTaskSpec`; see `submit_spec`."""
@@ -67,12 +74,12 @@ class SimpleScheduler:
         spec = SimpleTaskSpec(task_id, pool, actor_class, resources, priority, labels, agent_name=task_id, **more)
         return self.scheduler.submit_spec(spec)
 
-    complete = _below(RayScheduler.unregister_task)
-    delete_agent = _below(RayScheduler.delete_agent)
-    configure_preemption = _below(RayScheduler.update_preemption_policy)
-    register_state_handlers = _below(RayScheduler.register_state_handlers)
-    stats = _below(RayScheduler.get_preemption_stats)
-    list_agents = _below(RayScheduler.list_agents)
-    list_pools = _below(RayScheduler.list_pools)
-    pg_pool_stats = _below(RayScheduler.get_pg_pool_stats)
-    shutdown = _below(RayScheduler.shutdown)
+    complete = _below("complete", RayScheduler.unregister_task)
+    delete_agent = _below("delete_agent", RayScheduler.delete_agent)
+    configure_preemption = _below("configure_preemption", RayScheduler.update_preemption_policy)
+    register_state_handlers = _below("register_state_handlers", RayScheduler.register_state_handlers)
+    stats = _below("stats", RayScheduler.get_preemption_stats)
+    list_agents = _below("list_agents", RayScheduler.list_agents)
+    list_pools = _below("list_pools", RayScheduler.list_pools)
+    pg_pool_stats = _below("pg_pool_stats", RayScheduler.get_pg_pool_stats)
+    shutdown = _below("shutdown", RayScheduler.shutdown)

@@ -217,9 +217,9 @@ class Steps:
         took_ms = 1_000 * (self._clock.monotonic() - began)
         events = [  # with what the decision took: the ledger itself reads no clock
             replace(event, evaluated_ms=took_ms) if isinstance(event, PreemptionPlanned) else event
-            for event in self.ledger.take_events()
+            for event in self.ledger.outbox.take_events()
         ]
-        changes = self.ledger.take_changes()
+        changes = self.ledger.outbox.take_changes()
         self._journal_step(changes, events, writes, now)
         for request_id in changes.requests:
             self._tell(request_id)
@@ -292,7 +292,7 @@ class Steps:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        at = self.ledger.next_at()
+        at = self.ledger.outbox.next_wake()
         if at is not None and self._is_open:
             self._timer = asyncio.get_running_loop().call_later(max(_SHORTEST_TIMER_S, at - now), self._tick)
 

@@ -13,7 +13,6 @@ import polars as pl
 
 from headgate.config import Settings
 from headgate.core import Message, Model
-from headgate.core.errors import InvalidRosterError
 from headgate.environments import registry_of
 from headgate.environments.rubric import transcript
 from headgate.run.assembly import run_campaign, run_judged
@@ -106,7 +105,7 @@ async def answered(
     Raises:
         HeadgateError: if something that was given cannot be used.
     """
-    chosen = StaticRoster(_named((await roster.load()).models, models))
+    chosen = StaticRoster((await roster.load()).chosen(models))
     registry = registry_of(settings)
     known = usable_environments(settings.environments or tuple(judged_environments((), registry)), registry)
     judged = tuple(name for name, one in known.items() if one.spec.needs_judge)
@@ -120,14 +119,3 @@ async def answered(
     if others and not (stop is not None and stop.is_set()):
         of_others = own.model_copy(update={"environments": others})
         await run_campaign(of_others, roster=chosen, store=store, instances=instances, **given)
-
-
-def _named(models: Sequence[Model], names: Sequence[str]) -> tuple[Model, ...]:
-    known = {model.name for model in models} | {model.key for model in models}
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise InvalidRosterError(
-            f"the roster has no model {unknown[0]!r}",
-            next_step=f"It has {', '.join(sorted(m.key for m in models)[:20])}.",
-        )
-    return tuple(model for model in models if not names or model.name in names or model.key in names)

@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Final
 
 from headgate.core import DAY_S, NO_SPENDING, ModelBudget, Spending
@@ -179,25 +180,22 @@ class DailyBudget:
         self.limits = limits
         self._window = SpendingWindow()
         self._holds: dict[str, Spending] = {}
-        self._held = NO_SPENDING
+        self.held = NO_SPENDING
+        """What episodes in progress in this process may still spend."""
         self._flights: dict[str, Spending] = {}
         self._in_flight = NO_SPENDING
         self._others = NO_SPENDING
         self._grant: Spending | None = None
-        self._spent = NO_SPENDING
+        self.spent = NO_SPENDING
+        """What this process spent since it began."""
         self._spent_before_grant = NO_SPENDING
         self._reported = NO_SPENDING
 
     # Shared with other processes.
 
-    @property
-    def spent(self) -> Spending:
-        """What this process spent since it began."""
-        return self._spent
-
     def report(self) -> Spending:
         """Return what was spent since the last report; it counts as reported from now on."""
-        spent, self._reported = self._spent.less(self._reported), self._spent
+        spent, self._reported = self.spent.less(self._reported), self.spent
         return spent
 
     def put_back(self, spent: Spending) -> None:
@@ -207,7 +205,7 @@ class DailyBudget:
     @property
     def allowed(self) -> Spending:
         """What is left of the grant; 0 of what is not limited."""
-        used = self._spent.less(self._spent_before_grant)
+        used = self.spent.less(self._spent_before_grant)
         return self.limits.bound((self._grant or NO_SPENDING).less(used))
 
     def room(self, now: float) -> Spending:
@@ -216,7 +214,7 @@ class DailyBudget:
 
     def asked(self, kept: Spending) -> None:
         """Have only `kept` of what is left of the grant until the answer to a question that is being put now."""
-        self._grant, self._spent_before_grant = kept, self._spent
+        self._grant, self._spent_before_grant = kept, self.spent
 
     def granted(self, grant: Spending, others: Spending) -> None:
         """Take the answer: what may be spent from the question on, and what the other processes may."""
@@ -236,7 +234,7 @@ class DailyBudget:
     @property
     def holds_more_than_granted(self) -> bool:
         """Whether others do not know yet of something that is held."""
-        return self._grant is not None and any(self.limits.bound(self._held.less(self.allowed)))
+        return self._grant is not None and any(self.limits.bound(self.held.less(self.allowed)))
 
     def _landed(self, key: str) -> None:
         self._in_flight = self._in_flight.less(self._flights.pop(key, NO_SPENDING))
@@ -253,23 +251,23 @@ class DailyBudget:
         grown = after.less(before)
         if not self.limits.fit(after):
             return self._refusal(NO_SPENDING, after, None)  # not even an empty day has room for it
-        held = self._held.plus(grown)
+        held = self.held.plus(grown)
         if not self.limits.fit(self._window.total(now).plus(self._others).plus(held)):
             return self._exhausted(grown, now)
         self._holds[key] = after
-        self._held = held
+        self.held = held
         return None
 
     def settle(self, key: str, spent: Spending, now: float) -> None:
         """Count what a request took; the hold of `key` shrinks by it."""
         self._window.add(spent, now)
-        self._spent = self._spent.plus(spent)
+        self.spent = self.spent.plus(spent)
         self._landed(key)
         before = self._holds.get(key)
         if before is not None:
             after = before.less(spent)
             self._holds[key] = after
-            self._held = self._held.less(before.less(after))
+            self.held = self.held.less(before.less(after))
 
     def release(self, key: str) -> bool:
         """Drop what is held for `key`; return whether anything was. Legal more than once."""
@@ -277,13 +275,13 @@ class DailyBudget:
         before = self._holds.pop(key, None)
         if before is None:
             return False
-        self._held = self._held.less(before)
+        self.held = self.held.less(before)
         return True
 
     def release_all(self) -> None:
         """Drop everything that is held."""
         self._holds.clear()
-        self._held = NO_SPENDING
+        self.held = NO_SPENDING
         self._flights.clear()
         self._in_flight = NO_SPENDING
 
@@ -291,22 +289,17 @@ class DailyBudget:
         """Return what was spent in the last 24 h, by all processes and without what is held."""
         return self._window.total(now)
 
-    @property
-    def held(self) -> Spending:
-        """What episodes in progress in this process may still spend."""
-        return self._held
-
     def lacks(self, needed: Spending, now: float) -> Exhausted | None:
         """Return why `needed` would not fit now beside everything that is held; None when it would."""
-        if self.limits.fit(self._window.total(now).plus(self._others).plus(self._held).plus(needed)):
+        if self.limits.fit(self._window.total(now).plus(self._others).plus(self.held).plus(needed)):
             return None
         return self._exhausted(needed, now)
 
     def _exhausted(self, needed: Spending, now: float) -> Exhausted:
-        spent = self._window.total(now).plus(self._others).plus(self._held)
+        spent = self._window.total(now).plus(self._others).plus(self.held)
         # What is held is counted as if it stayed. If that alone leaves no room, the episodes that hold it have to end
         # first, whenever that is; the caller asks again then.
-        until = self._when(self._others.plus(self._held).plus(needed), now)
+        until = self._when(self._others.plus(self.held).plus(needed), now)
         return self._refusal(spent, needed, self._when(needed, now) if until is None else until)
 
     def _refusal(self, spent: Spending, needed: Spending, until: float | None) -> Exhausted:
@@ -321,12 +314,7 @@ class DailyBudget:
 
     def validate(self) -> None:
         """Assert that what is held is the sum of the holds, and the window's invariant."""
-        held = NO_SPENDING
-        for hold in self._holds.values():
-            held = held.plus(hold)
-        assert held == self._held, (held, self._held)
-        in_flight = NO_SPENDING
-        for flight in self._flights.values():
-            in_flight = in_flight.plus(flight)
-        assert in_flight == self._in_flight, (in_flight, self._in_flight)
+        for parts, whole in ((self._holds, self.held), (self._flights, self._in_flight)):
+            together = reduce(Spending.plus, parts.values(), NO_SPENDING)
+            assert together == whole, (together, whole)
         self._window.validate()
