@@ -1,15 +1,17 @@
-"""Ctrl-C: the first drains and says so, the second ends at once with a status of its own and no traceback."""
+"""Ctrl-C: the first drains and says so, the second ends at once with a status of its own; a reader that has gone."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headgate.cli import main
 from tests.cli.conftest import Command
 
 
@@ -51,3 +53,19 @@ def test_a_run_that_was_told_to_end_says_whether_tasks_are_left(
     monkeypatch.setattr("headgate.run.run_campaign", told_to_end)
     said = headgate("run", "--roster", "baselines", "-e", "affine:ded", "--instances", tasks)
     assert said.status == status, said.err
+
+
+@pytest.mark.parametrize("words", [["environments"], ["environments", "--json"], ["config", "show", "--json"]])
+def test_output_that_nobody_reads_any_more_ends_quietly(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+        try:
+            status: Any = main(words)
+        except SystemExit as left:  # from within rich, for text
+            status = left.code
+    assert status == 141
+    assert capfd.readouterr().err == ""

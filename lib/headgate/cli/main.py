@@ -12,7 +12,7 @@ from cyclopts.command_spec import CommandSpec
 
 import headgate
 from headgate.cli.commands import GROUPS, TOPICS, all_commands
-from headgate.cli.output import INTERRUPTED, console, print_error, say
+from headgate.cli.output import INTERRUPTED, READER_GONE, console, is_reader_gone, leave_output, print_error, say
 from headgate.cli.renamed import current
 from headgate.core import missing_extra
 from headgate.core.errors import HeadgateError
@@ -28,6 +28,7 @@ EXIT_CODES: Final = {
     3: "something needed is missing: a store, a server, a package",
     4: "a check did not hold: capacity, a benchmark's bar, a corrupt part, samples that fail or are not stored",
     INTERRUPTED: "interrupted; what was sampled is safe",
+    READER_GONE: "nobody reads the output any more, as after `| head`",
 }
 """Exit status of every command."""
 
@@ -67,8 +68,8 @@ def build_app() -> App:
         group_commands=Group("Commands", sort_key=len(TOPICS)),
     )
     shown: dict[str, dict[str, Any]] = {}
-    for place, (parent, title, names) in enumerate(TOPICS):
-        topic = Group(title, sort_key=place)
+    for order, (parent, title, names) in enumerate(TOPICS):
+        topic = Group(title, sort_key=order)
         for number, name in enumerate(names.split()):
             shown[f"{parent} {name}".strip()] = {"group": topic, "sort_key": number}
     groups = {name: App(name=name.split()[-1], help=line, **shown.get(name, {})) for name, line in GROUPS.items()}
@@ -103,6 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     setup_logging(verbosity=1)
     try:
         result = build_app()(tokens)
+        sys.stdout.flush()
     except CycloptsError:
         return 2
     except CancelledError:  # a second Ctrl-C while a run drains: see `stop_on_signals`
@@ -110,25 +112,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BaseExceptionGroup as group:
-        known = _first_known(group)
+    except (BaseExceptionGroup, BrokenPipeError, HeadgateError, ImportError) as error:
+        if isinstance(error, BrokenPipeError) and is_reader_gone():
+            return leave_output()
+        known = _known(error, tokens)
         if known is None:
             raise
-        return _failed(known, tokens)
-    except HeadgateError as error:
-        return _failed(error, tokens)
-    except ImportError as error:
-        absent = error.__cause__ if isinstance(error.__cause__, ModuleNotFoundError) else error  # cyclopts wraps it
-        missing = missing_extra(absent, f"headgate {_command_in(tokens)}")
-        if missing is None:
-            raise
-        return _failed(missing, tokens)
+        print_error(known, as_json="--json" in tokens)
+        return known.exit_code
     return result if isinstance(result, int) else 0
 
 
-def _failed(error: HeadgateError, tokens: Sequence[str]) -> int:
-    print_error(error, as_json="--json" in tokens)
-    return error.exit_code
+def _known(error: BaseException, tokens: Sequence[str]) -> HeadgateError | None:
+    """Return the error of ours that stands behind another one; None where there is none, or others beside it."""
+    if isinstance(error, ImportError):
+        absent = error.__cause__ if isinstance(error.__cause__, ModuleNotFoundError) else error  # cyclopts wraps it
+        return missing_extra(absent, f"headgate {_command_in(tokens)}")
+    if isinstance(error, BaseExceptionGroup) and error.split(HeadgateError)[1] is not None:
+        return None
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error if isinstance(error, HeadgateError) else None
 
 
 def _command_in(tokens: Sequence[str]) -> str:
@@ -136,14 +140,3 @@ def _command_in(tokens: Sequence[str]) -> str:
     commands = all_commands()
     names = (" ".join(tokens[:count]) for count in (3, 2, 1))
     return next((name for name in names if name in commands), "")
-
-
-def _first_known(group: BaseExceptionGroup[BaseException]) -> HeadgateError | None:
-    """Return the error of ours when the group holds nothing else."""
-    known, others = group.split(HeadgateError)
-    if known is None or others is not None:
-        return None
-    inner: BaseException = known
-    while isinstance(inner, BaseExceptionGroup):
-        inner = inner.exceptions[0]
-    return inner if isinstance(inner, HeadgateError) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -31,10 +32,31 @@ CHECK_FAILED: Final = 4
 INTERRUPTED: Final = 130
 """Exit status of a command that was told to end before it was done."""
 
+READER_GONE: Final = 141
+"""Exit status of a command whose output nobody reads any more: that of programs which the signal SIGPIPE ends."""
+
 AsJson = Annotated[bool, Parameter(name="--json", help="Print one JSON document instead of text.")]
 QueueUrl = Annotated[
     str | None, Parameter(help="The job queue's server; also HEADGATE_JOBQUEUE_URL, with HEADGATE_JOBQUEUE_TOKEN.")
 ]
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise SystemExit(leave_output())
+
+
+def is_reader_gone() -> bool:
+    """Return whether standard output is a pipe that nobody reads any more."""
+    looked = select.poll()
+    looked.register(sys.stdout.fileno(), select.POLLOUT)
+    return any(flags & select.POLLERR for _, flags in looked.poll(0))
+
+
+def leave_output() -> int:
+    """Let standard output go nowhere, and return the exit status for that."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return READER_GONE
 
 
 def print_json(document: Any) -> None:
@@ -188,7 +210,7 @@ def console(*, stderr: bool = False) -> Console:
     """Return a console for standard output or error; without a terminal it is plain, and wide unless COLUMNS is set."""
     is_plain = not (sys.stderr if stderr else sys.stdout).isatty()
     is_sized = os.environ.get("COLUMNS", "").lstrip("0").isdigit()  # which rich takes by itself
-    return Console(stderr=stderr, width=160 if is_plain and not is_sized else None, soft_wrap=is_plain)
+    return _Console(stderr=stderr, width=160 if is_plain and not is_sized else None, soft_wrap=is_plain)
 
 
 def _cell(value: object) -> str:
