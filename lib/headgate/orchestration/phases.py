@@ -71,11 +71,7 @@ class DrainSink:
         self.begun = asyncio.Event()
         """Set when the campaign begins to drain."""
         self._loop = asyncio.get_running_loop()
-
-    @property
-    def handlers(self) -> Mapping[type[Any], Handler]:
-        """See `Sink`."""
-        return {CampaignStopping: self._stopping}
+        self.handlers: Mapping[type[Any], Handler] = {CampaignStopping: self._stopping}
 
     def close(self) -> None:
         """See `Sink`."""

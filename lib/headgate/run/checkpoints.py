@@ -143,16 +143,13 @@ class CheckpointFolder:
         objects = open_objects(StoreLocation(place), environ)
         root, bucket = objects.query_root()
         self.place = root.rstrip("/") or "/"
+        self.is_remote = "://" in self.place
+        """Whether it is a bucket, whose listings cost."""
         self._files: AbstractFileSystem = bucket or LocalFileSystem()
         self._marker = marker
         self._watch = CheckpointWatch(pattern, needs_marker=bool(marker))
         self._whole: dict[str, Checkpoint] = {}
         self._close = objects.close
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether it is a bucket, whose listings cost."""
-        return "://" in self.place
 
     def whole(self, now: float) -> list[Checkpoint]:
         """Return the checkpoints that are whole, by step, each revision once.

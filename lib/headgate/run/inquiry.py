@@ -197,6 +197,11 @@ class Inquiry:
         self._is_accepting = is_accepting
         self._outside_workers = outside
         self.peaks = CapacityPeaks()
+        self.handlers: Mapping[type[events.Event], Handler] = {
+            events.TaskStarted: self._task_started,
+            events.TasksEnqueued: self._tasks_enqueued,
+            events.SampleAccepted: self._sample_accepted,
+        }
 
     # Questions.
 
@@ -344,15 +349,6 @@ class Inquiry:
         return self._parts.dispatcher.book.in_use.get(WORKERS, 0)
 
     # The most that was in use.
-
-    @property
-    def handlers(self) -> Mapping[type[events.Event], Handler]:
-        """The events at which something may be more than before."""
-        return {
-            events.TaskStarted: self._task_started,
-            events.TasksEnqueued: self._tasks_enqueued,
-            events.SampleAccepted: self._sample_accepted,
-        }
 
     def close(self) -> None:
         """Nothing is held."""

@@ -112,6 +112,10 @@ class Journal:
             self._db = PostgresJournal(place, campaign, self.holder, fsync=fsync, lease_s=lease_s)
         else:
             self._db = SqliteJournal(place, campaign, self.holder, fsync=fsync)
+        self.place = self._db.place
+        """Where this campaign's journal is, for people."""
+        self.renew_every_s = self._db.renew_every_s
+        """How often `renew` is to be called; None where nobody needs it."""
         self._pairs = PairBook(self._db)
         self._spool = Spool(self._db, self.holder)
         self.times = JournalTimes(self._db)
@@ -136,16 +140,6 @@ class Journal:
             return (place / plain_name(campaign)).is_dir()
         except OSError as error:
             raise JournalError(f"journal {place} cannot be looked into: {error.strerror or error}") from error
-
-    @property
-    def place(self) -> str:
-        """Where this campaign's journal is, for people."""
-        return self._db.place
-
-    @property
-    def renew_every_s(self) -> float | None:
-        """How often `renew` is to be called; None where nobody needs it."""
-        return self._db.renew_every_s
 
     @staticmethod
     def file_of(folder: Path, campaign: str) -> Path:

@@ -159,12 +159,8 @@ class FolderObjects:
 
     def __init__(self, root: Path) -> None:
         self._root = root.absolute()
+        self.url = str(self._root)
         self._durable_folders: set[Path] = set()
-
-    @property
-    def url(self) -> str:
-        """The folder."""
-        return str(self._root)
 
     def put_many(self, objects: Sequence[tuple[str, bytes]]) -> None:
         """Write the objects, replacing what has their keys."""

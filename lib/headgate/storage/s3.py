@@ -47,6 +47,7 @@ class S3Objects:
     def __init__(self, bucket: str, prefix: str, location: StoreLocation) -> None:
         self._bucket = bucket
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+        self.url = f"s3://{bucket}/{self._prefix}"
         self._timeout_s = location.call_timeout_s
         self._fs = s3fs.S3FileSystem(
             key=location.key.reveal() if location.key else None,
@@ -65,11 +66,6 @@ class S3Objects:
             use_listings_cache=False,
             skip_instance_cache=True,
         )
-
-    @property
-    def url(self) -> str:
-        """The address, without credentials."""
-        return f"s3://{self._bucket}/{self._prefix}"
 
     def put_many(self, objects: Sequence[tuple[str, bytes]]) -> None:
         """Write the objects, replacing what has their keys."""

@@ -176,17 +176,14 @@ class SampleStore:
     """
 
     def __init__(self, objects: ObjectStore) -> None:
+        self.url = objects.url
+        """The address, without secrets."""
         self._objects = objects
         self._log = ManifestLog(objects)
         self._marks = MarkLog(objects)
         self._ledger = SummaryLedger(objects)
         # Guards the three above, which remember what they read; writers do not need it.
         self._reading = threading.Lock()
-
-    @property
-    def url(self) -> str:
-        """The address, without secrets."""
-        return self._objects.url
 
     async def probe(self) -> Probe:
         """Return what the place can do, found by trying it; to be called once before a campaign starts.

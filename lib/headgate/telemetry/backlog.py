@@ -93,11 +93,9 @@ class BackgroundSink(Backlog[_Call]):
         self._sink = sink
         self._closes = closes
         self._thread.start()
-
-    @property
-    def handlers(self) -> Mapping[type[events.Event], Handler]:
-        """The types that the sink inside wants."""
-        return {kind: partial(self._take, handler) for kind, handler in self._sink.handlers.items()}
+        self.handlers: Mapping[type[events.Event], Handler] = {
+            kind: partial(self._take, handler) for kind, handler in self._sink.handlers.items()
+        }
 
     def _take(self, handler: Handler, recorded: Recorded[Any]) -> None:
         self._put((handler, recorded))

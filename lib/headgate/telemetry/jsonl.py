@@ -59,11 +59,7 @@ class JsonlSink(Backlog[Recorded[Any]]):
                 f"events cannot be written to {path} ({error.strerror})", next_step="Choose a file that can be written."
             ) from error
         self._thread.start()
-
-    @property
-    def handlers(self) -> Mapping[type[events.Event], Handler]:
-        """Every event."""
-        return {events.Event: self._put}
+        self.handlers: Mapping[type[events.Event], Handler] = {events.Event: self._put}
 
     def _work(self) -> None:
         is_last = False

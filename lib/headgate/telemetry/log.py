@@ -21,11 +21,7 @@ class LogSink:
 
     def __init__(self, logger: logging.Logger | None = None) -> None:
         self._logger = logger or logging.getLogger("headgate")
-
-    @property
-    def handlers(self) -> Mapping[type[events.Event], Handler]:
-        """Every event."""
-        return {events.Event: self._write}
+        self.handlers: Mapping[type[events.Event], Handler] = {events.Event: self._write}
 
     def close(self) -> None:
         """Nothing is held."""

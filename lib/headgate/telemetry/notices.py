@@ -115,11 +115,10 @@ class Notices:
         self._wake = asyncio.Event()
         self._paused: set[str] = set()
         self._rooms: dict[str, _Room] = {}
-
-    @property
-    def handlers(self) -> Mapping[type[events.Event], Handler]:
-        """The events that notices are made of."""
-        return {**dict.fromkeys(_MADE, self._take), events.SampleAccepted: self._sample}
+        self.handlers: Mapping[type[events.Event], Handler] = {
+            **dict.fromkeys(_MADE, self._take),
+            events.SampleAccepted: self._sample,
+        }
 
     def close(self) -> None:
         """Nothing is held that `keep` has not passed on."""

@@ -91,11 +91,7 @@ class OtelSink:
             "headgate.model.request.active", "{request}", "Requests that hold a lease."
         )
         self._events = meter.create_counter("headgate.events", "{event}", "Events by name.")
-
-    @property
-    def handlers(self) -> Mapping[type[events.Event], Handler]:
-        """Those of samples, tasks and requests; every other event is counted."""
-        return {
+        self.handlers: Mapping[type[events.Event], Handler] = {
             events.Event: self._count,
             events.TaskStarted: self._task_started,
             events.SampleAccepted: self._sample_accepted,

@@ -178,6 +178,16 @@ class PrometheusSink(Collector):
                 self._durations[name][()] = Durations(len(_BUCKETS_S[name]) + 1)
             else:
                 self._counts[name][()] = 0.0
+        self.handlers: Mapping[type[events.Event], Handler] = {
+            events.SampleAccepted: self._sample_accepted,
+            events.TaskStarted: self._task_started,
+            events.RequestFinished: self._request_finished,
+            events.BatchEnded: self._batch_ended,
+            events.BatchStored: self._batch_stored,
+            events.RosterRefreshed: self._roster_refreshed,
+            **dict.fromkeys(_LIMIT_CHANGES, self._limit_changed),
+            **{kind: self._counting(*counted) for kind, counted in _COUNTED.items()},
+        }
         registry.register(self)
 
     def describe(self) -> Iterable[Family]:
@@ -193,20 +203,6 @@ class PrometheusSink(Collector):
             for labels, one in list(durations.items()):
                 family.add_metric(labels, one.buckets(_BUCKETS_S[name]), one.seconds)
             yield family
-
-    @property
-    def handlers(self) -> Mapping[type[events.Event], Handler]:
-        """The events that a metric counts."""
-        own: dict[type[events.Event], Handler] = {
-            events.SampleAccepted: self._sample_accepted,
-            events.TaskStarted: self._task_started,
-            events.RequestFinished: self._request_finished,
-            events.BatchEnded: self._batch_ended,
-            events.BatchStored: self._batch_stored,
-            events.RosterRefreshed: self._roster_refreshed,
-        }
-        own |= dict.fromkeys(_LIMIT_CHANGES, self._limit_changed)
-        return own | {kind: self._counting(*counted) for kind, counted in _COUNTED.items()}
 
     def close(self) -> None:
         """The registry keeps what was counted."""

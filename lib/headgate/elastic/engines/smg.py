@@ -30,13 +30,9 @@ class SmgRouter:
     """The list of workers of one gateway, over its REST API (smg 1.13)."""
 
     def __init__(self, http: EngineHttp, config: ElasticConfig) -> None:
+        self.address = http.address
         self._http = http
         self._config = config
-
-    @property
-    def address(self) -> str:
-        """The gateway's address."""
-        return self._http.address
 
     async def status(self, url: str) -> str | None:
         """Return how the worker of this address stands, `ready` if it gets requests; None where there is none."""

@@ -165,16 +165,12 @@ class GroupEngine:
     kind = "verl"
 
     def __init__(self, worker_id: int, calls: GroupCalls, attempts: Attempts) -> None:
+        self.name = str(worker_id)
         self._worker_id = worker_id
         self._calls = calls
         self._attempts = attempts
         self._is_asleep = False
         self._was_told_of = False
-
-    @property
-    def name(self) -> str:
-        """The worker's number."""
-        return str(self._worker_id)
 
     async def check(self) -> EngineFacts:
         """Return what is known of it: nothing."""

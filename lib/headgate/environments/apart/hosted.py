@@ -115,12 +115,9 @@ class HostedEnvironment:
 
     def __init__(self, spec: EnvironmentSpec, host: Seats) -> None:
         self.spec = spec
-        self._host = host
-
-    @property
-    def source(self) -> Source:
+        self.source = host.source
         """Where its processes take it from."""
-        return self._host.source
+        self._host = host
 
     async def open(self, index: int, seed: int) -> HostedEpisode:
         """Begin task `index` in the process with the fewest episodes.

@@ -108,36 +108,25 @@ def long_polls(longest_s: float | None, clock: Clock) -> Iterator[float]:
 
 
 class ClaimedWork:
-    """A job that a worker has claimed: what it is, and whether the work on it may go on."""
+    """A job that a worker has claimed: what it is, and whether the work on it may go on.
+
+    Attributes:
+        id: the job's id.
+        payload: what was submitted with it.
+        worker: the name under which it was claimed.
+        attempt: which attempt this is, from 1, since it was submitted or requeued.
+    """
 
     def __init__(self, spec: wire.JobOut, lease: JobLease) -> None:
         self.spec = spec
         self.lease = lease
-
-    @property
-    def id(self) -> str:
-        """The job's id."""
-        return self.spec.id
+        self.id, self.worker, self.attempt = spec.id, spec.worker, spec.failures + 1
+        self.payload: Mapping[str, Any] = spec.payload
 
     @property
     def epoch(self) -> int:
         """Number of this claim; every write that is not its claim's is refused."""
         return self.lease.ref.epoch
-
-    @property
-    def payload(self) -> Mapping[str, Any]:
-        """What was submitted with it."""
-        return self.spec.payload
-
-    @property
-    def worker(self) -> str:
-        """The name under which it was claimed."""
-        return self.spec.worker
-
-    @property
-    def attempt(self) -> int:
-        """Which attempt this is, from 1, since it was submitted or requeued."""
-        return self.spec.failures + 1
 
     @property
     def is_lost(self) -> bool:

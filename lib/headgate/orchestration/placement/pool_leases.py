@@ -18,11 +18,8 @@ class PoolLeases:
     def __init__(self, placement: Placement, pool: PlacementPool) -> None:
         self._placement = placement
         self._pool = pool
-
-    @property
-    def says(self) -> str:
-        """Which cluster and pool are used, in a sentence."""
-        return f"{self._placement.says}, pool {self._pool.name} with {self._pool.pool.quota}"
+        self.says = f"{placement.says}, pool {pool.name} with {pool.pool.quota}"
+        """Which cluster and pool are used."""
 
     @contextmanager
     def take(self, demand: Demand, *, on_lost: Callable[[], None]) -> Iterator[PlacementLease]:

@@ -90,22 +90,20 @@ class Placement:
     Attributes:
         connection: which cluster it is.
         driver: this driver's name.
+        says: which cluster is used, in a sentence.
+        found_ledger: whether a ledger ran already, which others may go on with.
     """
 
     def __init__(self, connection: Connection, link: LedgerLink, driver: str, *, keep_work: bool) -> None:
         self.connection = connection
         self.driver = driver
+        self.says, self.found_ledger = connection.says, link.was_there
         self._link = link
         self._keep_work = keep_work
         self._is_closed = False
         self._heartbeat = Heartbeat(link, driver)
         # Before Ray's own, which was registered earlier: it still needs the connection. SIGTERM comes here, too.
         atexit.register(self.close)
-
-    @property
-    def found_ledger(self) -> bool:
-        """Whether a ledger ran already, which others may go on with."""
-        return self._link.was_there
 
     @property
     def is_connected(self) -> bool:
@@ -119,11 +117,6 @@ class Placement:
     def lost(self) -> Future[str]:
         """Done with the reason when the connection has ended without `close`."""
         return self._heartbeat.lost
-
-    @property
-    def says(self) -> str:
-        """Which cluster is used, in a sentence."""
-        return self.connection.says
 
     def pool(
         self,

@@ -200,17 +200,13 @@ class PlacementPool:
     """
 
     def __init__(self, link: LedgerLink, heartbeat: Heartbeat, pool: Pool, factor: float = 1.0) -> None:
+        self.name = pool.name
         self.pool = pool
         self.factor = factor
         self._link = link
         self._heartbeat = heartbeat
         self._save: Save | None = None
         self._restore: Restore | None = None
-
-    @property
-    def name(self) -> str:
-        """The pool's name."""
-        return self.pool.name
 
     def state_handlers(self, save: Save | None = None, restore: Restore | None = None) -> None:
         """Save and restore the state of work whose class has no `checkpoint` or `restore` of its own.

@@ -56,11 +56,7 @@ class TaskTracks:
         self._left: dict[str, _Task] = {}
         """Tasks whose lease has ended, and whose outcome is not told yet."""
         self._delays: dict[str, tuple[float, float, Fields]] = {}
-
-    @property
-    def drawn(self) -> Mapping[type[events.Event], Draw]:
-        """What draws which event."""
-        return {
+        self.drawn: Mapping[type[events.Event], Draw] = {
             events.ReadyEnqueued: self._enqueued,
             events.TaskLeaseAcquired: self._leased,
             events.TaskStarted: self._started,
@@ -264,11 +260,7 @@ class RequestTracks:
         self._scene = scene
         self._tasks = tasks
         self._keys: dict[str, _Key] = {}
-
-    @property
-    def drawn(self) -> Mapping[type[events.Event], Draw]:
-        """What draws which event."""
-        return {
+        self.drawn: Mapping[type[events.Event], Draw] = {
             events.RequestWaitStarted: self._wait_started,
             events.RequestWaitCompleted: self._wait_ended,
             events.RequestWaitTimedOut: self._wait_ended,
@@ -392,11 +384,7 @@ class PlacementTracks:
         self._waiting: dict[str, _Request] = {}
         self._running: dict[str, _Request] = {}
         self._lanes: dict[tuple[int, str], int] = {}
-
-    @property
-    def drawn(self) -> Mapping[type[events.Event], Draw]:
-        """What draws which event."""
-        return {
+        self.drawn: Mapping[type[events.Event], Draw] = {
             events.WorkQueued: self._queued,
             events.WorkStarted: self._started,
             events.WorkEnded: self._ended,
