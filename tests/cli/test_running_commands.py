@@ -486,6 +486,10 @@ def test_more_instances_than_an_environment_has_tasks_are_told_of(headgate: Comm
     [
         (("rank", "--roster", "baselines"), "`headgate rank` needs --instances: Rank the models on this many tasks"),
         (("invalidate", "--model", "m"), "`headgate invalidate` needs --reason: "),
+        (
+            ("run", "roster.yaml"),
+            "`headgate run` has no use for 'roster.yaml'; `headgate run --help` shows what it takes",
+        ),
         (("rank", "--instances"), "requires an argument"),
     ],
 )

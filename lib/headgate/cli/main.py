@@ -7,7 +7,15 @@ from asyncio import CancelledError
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from cyclopts import App, CycloptsError, CycloptsPanel, Group, MissingArgumentError, Parameter
+from cyclopts import (
+    App,
+    CycloptsError,
+    CycloptsPanel,
+    Group,
+    MissingArgumentError,
+    Parameter,
+    UnusedCliTokensError,
+)
 from cyclopts.command_spec import CommandSpec
 
 import headgate
@@ -88,9 +96,12 @@ def build_app() -> App:
 
 
 def _refused(error: CycloptsError) -> Panel:
-    """Return what is printed of words that no command takes; what is left out is named with what it is."""
+    """Return what is printed of words that no command takes: what is too many, what is left out and what that is."""
+    command = f"headgate {' '.join(error.command_chain or ())}"
+    if isinstance(error, UnusedCliTokensError):
+        many = " ".join(error.unused_tokens or ())
+        return CycloptsPanel(f"`{command}` has no use for {many!r}; `{command} --help` shows what it takes.")
     if isinstance(error, MissingArgumentError) and (needed := error.argument) and not error.keyword:
-        command = f"headgate {' '.join(error.command_chain or ())}"
         name = needed.name if needed.index is None else needed.name.removeprefix("--").upper()
         return CycloptsPanel(f"`{command}` needs {name}: {needed.parameter.help or 'it has no default.'}")
     return CycloptsPanel(error)
