@@ -499,3 +499,9 @@ def test_an_option_that_is_left_out_is_named_with_what_it_is(
     said = headgate(*command)
     assert said.status == 2
     assert needs in " ".join(said.err.replace("│", " ").split())
+
+
+def test_a_run_whose_roster_cannot_be_read_leaves_nothing_behind(headgate: Command, tmp_path: Path) -> None:
+    said = headgate("run", "--roster", "nothere.yaml")
+    assert (said.status, "nothere.yaml cannot be read" in said.err) == (2, True)
+    assert list(tmp_path.iterdir()) == []

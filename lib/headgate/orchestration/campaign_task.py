@@ -21,7 +21,7 @@ from headgate.orchestration.limit_choices import slots_for
 from headgate.orchestration.pages import write_report
 from headgate.orchestration.phases import DrainSink, in_phase, until_drained
 from headgate.orchestration.run_state import artifact_key, ended, run_logger
-from headgate.sampling import Roster, RosterSource
+from headgate.sampling import RosterAtHand, RosterSource
 from headgate.telemetry import Notice
 
 R = TypeVar("R")
@@ -61,7 +61,8 @@ async def run_in_phases(
         ):
             roster: RosterSource = source
             if has_roster:
-                roster = _RosterAtHand(source, await in_phase("load roster", source.load))
+                roster = RosterAtHand(source, found := await in_phase("load roster", source.load))
+                run_logger().info("%d models in the roster", len(found.models))
             drain = DrainSink()
             running = campaign(
                 told,
@@ -74,20 +75,6 @@ async def run_in_phases(
                 tell=emit_notice,
             )
             return await until_drained(running, drain.begun, name=name, store=store.url)
-
-
-class _RosterAtHand:
-    """A roster that was just read: the first who asks is given that, and it is read again for the others."""
-
-    def __init__(self, source: RosterSource, roster: Roster) -> None:
-        self._source = source
-        self._first: Roster | None = roster
-        run_logger().info("%d models in the roster", len(roster.models))
-
-    async def load(self) -> Roster:
-        """Return the roster; see `RosterSource`."""
-        found, self._first = self._first, None
-        return await self._source.load() if found is None else found
 
 
 async def concluded(artifacts: RunArtifacts[Any], message: str, data: Mapping[str, Any], *, failing: str) -> State[Any]:

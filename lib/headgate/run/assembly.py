@@ -54,6 +54,7 @@ from headgate.sampling import (
     BASELINE_ROSTER,
     BaselineRoster,
     HttpTaskProvider,
+    RosterAtHand,
     RosterSource,
     StaticRoster,
     TaskProvider,
@@ -246,6 +247,7 @@ async def run_source(
     async with AsyncExitStack() as stack:
         stack.push_async_callback(asyncio.to_thread, end_idle_processes)
         stream = EventStream(clock, [LogSink()])
+        roster = RosterAtHand(roster, await roster.load())  # before anything is made on a disk
         await _tried(store, stream)
         store.prepare()
         run_id, is_traced = new_run_id(), is_observed(settings)

@@ -34,6 +34,7 @@ from .roster import (
     FileRoster as FileRoster,
     HttpRoster as HttpRoster,
     Roster as Roster,
+    RosterAtHand as RosterAtHand,
     RosterSource as RosterSource,
     StaticRoster as StaticRoster,
     mapped_roster as mapped_roster,

@@ -127,6 +127,19 @@ class RosterSource(Protocol):
         """
 
 
+class RosterAtHand:
+    """A roster that was just read: the first who asks is given that, and it is read again for the others."""
+
+    def __init__(self, source: RosterSource, roster: Roster) -> None:
+        self._source = source
+        self._first: Roster | None = roster
+
+    async def load(self) -> Roster:
+        """Return the roster; see `RosterSource`."""
+        found, self._first = self._first, None
+        return await self._source.load() if found is None else found
+
+
 class StaticRoster:
     """A roster that never changes: for tests and for callers with models of their own."""
 
