@@ -38,6 +38,16 @@ def test_each_command_of_a_long_list_stands_under_one_topic(group: str) -> None:
     assert sorted(named) == sorted(ours)
 
 
+def test_each_thing_that_a_command_takes_is_explained() -> None:
+    app = build_app()
+    for path in [*all_commands(), "environments try"]:
+        command = app
+        for word in path.split():
+            command = command[word]
+        taken = [one for one in command.assemble_argument_collection() if one.parse and not one.children]
+        assert [one.name for one in taken if not one.parameter.help] == [], path
+
+
 def test_defaults_that_say_nothing_are_not_shown(headgate: Command) -> None:
     shown = headgate("run", "--help").out
     assert "[default: 0]" in shown

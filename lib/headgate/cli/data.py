@@ -24,7 +24,12 @@ from headgate.telemetry import safe_text
 _CELL_CHARS: Final = 120
 
 
-def query(sql: str, choices: StoreChoices | None = None, *, as_json: AsJson = False) -> int:
+def query(
+    sql: Annotated[str, Parameter(help="The question, over the view `samples`.")],
+    choices: StoreChoices | None = None,
+    *,
+    as_json: AsJson = False,
+) -> int:
     """Ask the stored samples a question in SQL (DuckDB), over the view `samples`.
 
     Cells of the table are cut to one line; --json has them whole.
@@ -113,7 +118,9 @@ def report(
 
 
 def export(
-    output: Path,
+    output: Annotated[
+        Path, Parameter(help="File or folder to write; its suffix says the format, such as samples.jsonl.")
+    ],
     choices: ScoreChoices | None = None,
     *,
     form: Annotated[
@@ -162,7 +169,7 @@ def _form_of(path: Path, known: Sequence[str]) -> Literal["inspect", "jsonl", "p
 
 
 def import_(
-    source: Path,
+    source: Annotated[Path, Parameter(help="File or folder that another tool, or `headgate export`, wrote.")],
     choices: NamedStoreChoices | None = None,
     *,
     form: Annotated[
@@ -231,7 +238,12 @@ def verify(choices: StoreChoices | None = None, *, as_json: AsJson = False) -> i
     return CHECK_FAILED if found.problems else 0
 
 
-def repair_(file: Path | None = None, choices: JournalChoices | None = None, *, as_json: AsJson = False) -> int:
+def repair_(
+    file: Annotated[Path | None, Parameter(help="The damaged database.")] = None,
+    choices: JournalChoices | None = None,
+    *,
+    as_json: AsJson = False,
+) -> int:
     """Recover what can be read of a damaged journal, and say what is lost. Exit status 4 when something is lost.
 
     The damaged file is kept beside the new one. Stop whatever uses it first. Without FILE, the campaign's journal is

@@ -139,7 +139,7 @@ def _print_collections(collections: Sequence[AvailableCollection]) -> None:
 
 @environments.command(name="try")
 def try_(
-    name: str,
+    name: Annotated[str, Parameter(help="The environment.")],
     choices: RosterChoices | None = None,
     *,
     model: Annotated[

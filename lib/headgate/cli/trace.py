@@ -13,7 +13,7 @@ from headgate.telemetry import convert_events
 
 
 def trace(
-    events: Path,
+    events: Annotated[Path, Parameter(help="File of events, as the setting `events_file` names it.")],
     *,
     output: Annotated[
         Path, Parameter(name=("--output", "-o"), help="File to write; a name that ends in .gz is compressed.")

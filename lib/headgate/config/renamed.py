@@ -23,6 +23,7 @@ RENAMED: Final[Mapping[str, str]] = MappingProxyType(
         "throttle": _FIELDS,
         "request_admission": _FIELDS,
         "max_parallel_requests": "Write max_parallel at the model in the roster.",
+        "workers": "Write num_evaluation_workers: the setting that --workers gives.",
     }
 )
 """Former name -> what to write instead."""
