@@ -167,8 +167,9 @@ async def test_a_machine_without_room_for_a_command_charges_no_job(
 @pytest.mark.parametrize("rule", ["results_dir", "log_dir"])
 def test_a_folder_that_cannot_be_written_is_found_out_before_any_job_is_charged(tmp_path: Path, rule: str) -> None:
     (tmp_path / "file").touch()
+    rules: dict[str, Any] = {rule: tmp_path / "file/x"}
     with pytest.raises(InvalidInputError, match=r"nothing can be written to the folder .*file/x: Not a directory"):
-        CommandRules(["sh"], **{rule: tmp_path / "file/x"})
+        CommandRules(["sh"], **rules)
 
 
 async def test_a_result_that_is_refused_leaves_no_file(site: QueueSite, tmp_path: Path) -> None:
