@@ -164,6 +164,25 @@ async def test_a_machine_without_room_for_a_command_charges_no_job(
     assert (job.state, job.failures) == ("pending", 0)
 
 
+async def test_code_that_publishes_on_a_full_disk_leaves_its_loop_and_charges_no_job(
+    site: QueueSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full(tmp_path, monkeypatch)
+    (tmp_path / "full").touch()
+    site.submit("1", max_attempts=1)
+
+    async def loop(worker: Worker) -> None:
+        async for held in worker.jobs(stop_when_empty=True):
+            async with held:
+                await results.publish(held, tmp_path / "results", {"q_score": 1})
+
+    async with site.async_client() as client, Worker(client, name="w") as worker:
+        with pytest.raises(MachineUnfitError, match="No space left"):
+            await loop(worker)
+    job = await asyncio.to_thread(site.job, "1")
+    assert (job.state, job.failures) == ("pending", 0)
+
+
 @pytest.mark.parametrize("rule", ["results_dir", "log_dir"])
 def test_a_folder_that_cannot_be_written_is_found_out_before_any_job_is_charged(tmp_path: Path, rule: str) -> None:
     (tmp_path / "file").touch()
