@@ -112,6 +112,13 @@ def test_jobs_are_withdrawn(headgate: Command, queue: QueueSite) -> None:
     assert queue.job("waiting").last_error == "withdrawn: not wanted"
 
 
+def test_a_withdrawal_that_is_refused_says_how_many_went_before_it(headgate: Command, queue: QueueSite) -> None:
+    queue.submit("last")
+    refused = headgate("jobqueue", "withdraw", "last", "last")
+    assert (refused.status, queue.job("last").state) == (2, "dead")
+    assert "1 job before it withdrawn, none after it." in refused.err
+
+
 def test_servers_are_listed_drained_opened_and_removed(headgate: Command, queue: QueueSite) -> None:
     assert "127.0.0.1:9001" in headgate("jobqueue", "resources").out
     assert headgate("jobqueue", "resources", "--pool", "q", "--json").document == []

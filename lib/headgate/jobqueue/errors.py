@@ -121,6 +121,16 @@ class ResultRefusedError(JobQueueError):
     next_step = "Leave the file as it is."
 
 
+class MachineUnfitError(JobQueueError):
+    """A worker's machine can end no job well: a disk is full, a folder of results or logs is gone.
+
+    The worker gives its job back, uncharged, and takes no further one: it would fail one job after the other.
+    """
+
+    code = "machine_unfit"
+    next_step = "Look at the machine and its disks, then start the worker again; no job was charged for it."
+
+
 class NotInAJobError(JobQueueError):
     """A process that no worker started for a job asks for a policy server."""
 

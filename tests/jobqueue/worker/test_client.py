@@ -244,9 +244,10 @@ def test_what_is_no_url_is_refused(text: str) -> None:
         queue_address(text, {})
 
 
-def test_a_token_that_was_cut_short_for_reading_is_refused_with_the_next_step() -> None:
+@pytest.mark.parametrize("token", ["hgq_…", "hgq_a\nb", "hgq_a\0b"])
+def test_a_token_that_was_cut_short_for_reading_is_refused_with_the_next_step(token: str) -> None:
     with pytest.raises(InvalidInputError, match="characters that no token has") as refused:
-        queue_address("http://queue", {"HEADGATE_JOBQUEUE_TOKEN": "hgq_…"})
+        queue_address("http://queue", {"HEADGATE_JOBQUEUE_TOKEN": token})
     assert "hgq_" not in str(refused.value)
     assert "as `headgate jobqueue token create` printed it" in str(refused.value.next_step)
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,8 @@ from typing import Any
 import pytest
 
 from headgate.core.errors import InvalidInputError
-from headgate.jobqueue.errors import StaleLeaseError
+from headgate.durable.files import written_beside
+from headgate.jobqueue.errors import MachineUnfitError, StaleLeaseError
 from headgate.jobqueue.worker import (
     CommandJobs,
     CommandRules,
@@ -22,6 +26,7 @@ from headgate.jobqueue.worker import (
     ReserveMode,
     Worker,
     reserve_from_environment,
+    results,
 )
 from tests.jobqueue.worker.queue_site import QueueSite
 from tests.processes.alive import is_alive
@@ -86,6 +91,106 @@ async def test_a_result_of_another_job_is_never_overwritten(site: QueueSite, tmp
     assert path.read_text() == '{"q_score": 1}'
 
 
+def full(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no file be written below a folder while it holds a file `full`."""
+
+    def written(target: Path, data: bytes) -> Path:
+        if (disk / "full").exists() and disk in target.parents:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return written_beside(target, data)
+
+    monkeypatch.setattr(results, "written_beside", written)
+
+
+async def test_a_disk_that_fills_up_ends_the_worker_and_charges_no_job(
+    site: QueueSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full(tmp_path, monkeypatch)
+    for id_ in ("1", "2", "3"):
+        site.submit(id_, instance=id_, max_attempts=1)
+    with pytest.raises(MachineUnfitError, match="No space left on device"):
+        await work(site, shell(f"{RESULT}; touch {tmp_path}/full"), count=2, results_dir=tmp_path / "results")
+    jobs = [await asyncio.to_thread(site.job, id_) for id_ in ("1", "2", "3")]
+    assert [(job.state, job.failures) for job in jobs] == [("pending", 0)] * 3
+    with pytest.raises(MachineUnfitError, match="No space left on device"):
+        await work(site, shell(RESULT), results_dir=tmp_path / "results")
+    (tmp_path / "full").unlink()
+    await work(site, shell(RESULT), results_dir=tmp_path / "results")
+    jobs = [await asyncio.to_thread(site.job, id_) for id_ in ("1", "2", "3")]
+    assert [job.state for job in jobs] == ["done"] * 3
+
+
+async def test_a_job_that_fills_the_disk_itself_is_charged(
+    site: QueueSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "own"))
+    (tmp_path / "own").mkdir()
+
+    def written(target: Path, data: bytes) -> Path:
+        if any((tmp_path / "own").glob("*/result.json")):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return written_beside(target, data)
+
+    monkeypatch.setattr(results, "written_beside", written)
+    assert "No space left" in await failed(site, shell(RESULT), results_dir=tmp_path / "results")
+
+
+async def test_a_folder_that_is_gone_charges_no_job(
+    site: QueueSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.submit("1", max_attempts=1)
+    log_dir = tmp_path / "logs"
+    rules = CommandRules(shell(RESULT), log_dir=log_dir)
+    log_dir.rmdir()
+    log_dir.touch()
+    async with site.async_client() as client, Worker(client, name="w") as worker:
+        with pytest.raises(MachineUnfitError, match=f"{log_dir}: File exists"):
+            await worker.run(CommandJobs(rules), stop_when_empty=True)
+    job = await asyncio.to_thread(site.job, "1")
+    assert (job.state, job.failures) == ("pending", 0)
+
+
+async def test_a_machine_without_room_for_a_command_charges_no_job(
+    site: QueueSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    site.submit("1", max_attempts=1)
+    monkeypatch.setattr(tempfile, "mkdtemp", no_room)
+    with pytest.raises(MachineUnfitError, match="no command can be run here: No space left on device"):
+        await work(site, shell(RESULT))
+    job = await asyncio.to_thread(site.job, "1")
+    assert (job.state, job.failures) == ("pending", 0)
+
+
+async def test_code_that_publishes_on_a_full_disk_leaves_its_loop_and_charges_no_job(
+    site: QueueSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full(tmp_path, monkeypatch)
+    (tmp_path / "full").touch()
+    site.submit("1", max_attempts=1)
+
+    async def loop(worker: Worker) -> None:
+        async for held in worker.jobs(stop_when_empty=True):
+            async with held:
+                await results.publish(held, tmp_path / "results", {"q_score": 1})
+
+    async with site.async_client() as client, Worker(client, name="w") as worker:
+        with pytest.raises(MachineUnfitError, match="No space left"):
+            await loop(worker)
+    job = await asyncio.to_thread(site.job, "1")
+    assert (job.state, job.failures) == ("pending", 0)
+
+
+@pytest.mark.parametrize("rule", ["results_dir", "log_dir"])
+def test_a_folder_that_cannot_be_written_is_found_out_before_any_job_is_charged(tmp_path: Path, rule: str) -> None:
+    (tmp_path / "file").touch()
+    rules: dict[str, Any] = {rule: tmp_path / "file/x"}
+    with pytest.raises(InvalidInputError, match=r"nothing can be written to the folder .*file/x: Not a directory"):
+        CommandRules(["sh"], **rules)
+
+
 async def test_a_result_that_is_refused_leaves_no_file(site: QueueSite, tmp_path: Path) -> None:
     site.submit("1")
     path = tmp_path / "a/metrics/t_1.json"
@@ -135,6 +240,9 @@ async def test_a_program_that_disappears_fails_the_attempt(site: QueueSite, tmp_
         ("echo '[1]' > $HEADGATE_RESULT_FILE", "must be a JSON object (got list)"),
         ("echo '{\"x\": NaN}' > $HEADGATE_RESULT_FILE", "NaN"),
         ("mkdir $HEADGATE_RESULT_FILE", "cannot be read"),
+        ("mkfifo $HEADGATE_RESULT_FILE", "cannot be read: it is no regular file"),
+        ("ln -s /dev/zero $HEADGATE_RESULT_FILE", "cannot be read: it is no regular file"),
+        ("cd ${HEADGATE_RESULT_FILE%/*}; rm output.log; mkfifo output.log", "wrote no result"),
     ],
 )
 async def test_success_without_a_result_is_a_failure(site: QueueSite, script: str, said: str) -> None:

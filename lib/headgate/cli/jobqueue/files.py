@@ -240,9 +240,7 @@ def _generation_document(made: Generation) -> dict[str, Any]:
             {"team": team.slug, "name": team.team, "tasks": len(team.tasks), "jobs": jobs[team.slug]}
             for team in made.teams
         ],
-        "skipped": [
-            {"team": one.team, "task": one.task, "reason": one.reason, "jobs": one.jobs} for one in made.skipped
-        ],
+        "skipped": [asdict(one) for one in made.skipped],
         "servers": {name: len(listed) for name, listed in made.servers.items()},
         "ignored_files": made.ignored,
         "unreadable_results": made.unreadable,

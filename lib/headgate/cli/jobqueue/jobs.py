@@ -27,9 +27,9 @@ from headgate.cli.output import (
     tell,
     utc_time,
 )
-from headgate.core.errors import InvalidInputError
+from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.jobqueue import JobState
-from headgate.jobqueue.wire import JobOut, RequeueIn
+from headgate.jobqueue.wire import EndOut, JobOut, RequeueIn
 from headgate.jobqueue.wire_servers import ResourceOut, StatisticsOut
 from headgate.jobqueue.worker import RetryPolicy, SyncJobQueueClient
 from headgate.telemetry import safe_text
@@ -160,8 +160,14 @@ def withdraw(
     """Withdraw jobs, which are then dead; workers that run them stop at their next heartbeat."""
     if not job_ids:
         raise InvalidInputError("no job is named", next_step="Name the jobs; `headgate jobqueue jobs` lists them.")
+    ended: list[EndOut] = []
     with _client(url) as client:
-        ended = [client.withdraw(job_id, reason) for job_id in job_ids]
+        try:
+            ended.extend(client.withdraw(job_id, reason) for job_id in job_ids)
+        except HeadgateError as error:
+            if ended:  # "nothing was changed" is true of the job that was refused alone
+                error.next_step = f"{counted(len(ended), 'job')} before it withdrawn, none after it. {error.next_step}"
+            raise
     return tell([_document(one) for one in ended], f"{counted(len(ended), 'job')} withdrawn", as_json=as_json)
 
 
@@ -191,16 +197,14 @@ def resources(
 
 def drain(server: _Server, *, reason: _Reason = "", url: QueueUrl = None, as_json: AsJson = False) -> int:
     """Stop assigning a policy server; the job that uses it finishes."""
-    pool, index = _place(server)
     with _client(url) as client:
-        return _shown(client.drain(pool, index, reason), as_json=as_json)
+        return _shown(client.drain(*_place(server), reason), as_json=as_json)
 
 
 def open_(server: _Server, *, reason: _Reason = "", url: QueueUrl = None, as_json: AsJson = False) -> int:
     """Assign a policy server again; the job that waits longest for it gets it at once."""
-    pool, index = _place(server)
     with _client(url) as client:
-        return _shown(client.open(pool, index, reason), as_json=as_json)
+        return _shown(client.open(*_place(server), reason), as_json=as_json)
 
 
 def remove(
@@ -211,9 +215,8 @@ def remove(
     as_json: AsJson = False,
 ) -> int:
     """Remove a policy server, for all pools that name it."""
-    pool, index = _place(server)
     with _client(url) as client:
-        client.remove(pool, index, force=force)
+        client.remove(*_place(server), force=force)
     return tell({"removed": server}, f"{server} removed", as_json=as_json)
 
 

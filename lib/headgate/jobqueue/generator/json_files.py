@@ -67,12 +67,10 @@ class Problems:
         """
         if not self.lines:
             return
-        count = len(self.lines)
-        if count == 1:
-            raise InvalidJobError(f"{self.source}: {self.lines[0]}", next_step=_NEXT_STEP)
         # On one line, as the command line and logs show it; rules hold commas and semicolons, so each has a number.
         listed = some_of([f"({number}) {line}" for number, line in enumerate(self.lines, 1)], _SHOWN_PROBLEMS, " ")
-        raise InvalidJobError(f"{self.source}: {count} problems: {listed}", next_step=_NEXT_STEP)
+        said = self.lines[0] if len(self.lines) == 1 else f"{len(self.lines)} problems: {listed}"
+        raise InvalidJobError(f"{self.source}: {said}", next_step=_NEXT_STEP)
 
     def _add_validation(self, place: tuple[object, ...], problem: Any) -> None:
         kind = problem["type"]

@@ -166,11 +166,7 @@ def evaluations_of_jobs(jobs: Iterable[Job]) -> EvaluationOf:
         key = (job.spec.team, job.spec.task, int(number))
         if is_done or key not in known:
             known[key] = evaluation
-
-    def evaluation_of(slug: str, task: str, number: int) -> Evaluation:
-        return known.get((slug, task, number), Evaluation())
-
-    return evaluation_of
+    return lambda slug, task, number: known.get((slug, task, number), Evaluation())
 
 
 def q_score_of(result: object) -> float | None:

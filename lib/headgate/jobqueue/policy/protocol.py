@@ -137,7 +137,8 @@ def decode(data: bytes, *, max_bytes: int = MAX_MESSAGE_BYTES) -> dict[str, Any]
         check_msgpack(data)
         message = msgpack.unpackb(data, object_hook=_numpy, ext_hook=_no_extension, strict_map_key=False)
     except (msgpack.UnpackException, TypeError, ValueError, ArithmeticError) as error:
-        raise MalformedMessageError(f"a message of {len(data)} bytes cannot be read: {error}") from error
+        why = str(error) or type(error).__name__
+        raise MalformedMessageError(f"a message of {len(data)} bytes cannot be read: {why}") from error
     if not isinstance(message, dict):
         raise MalformedMessageError(f"a message must be a map (got {type(message).__name__})")
     return message

@@ -6,6 +6,7 @@ Needs httpx and pydantic, and nothing of the server.
 from headgate.jobqueue.errors import (
     ForbiddenError,
     LeaseLost,
+    MachineUnfitError,
     NoServerError,
     NotInAJobError,
     QueueUnreachableError,
@@ -40,6 +41,7 @@ __all__ = [
     "HeldJob",
     "JobQueueClient",
     "LeaseLost",
+    "MachineUnfitError",
     "NoServerError",
     "NotInAJobError",
     "QueueAddress",

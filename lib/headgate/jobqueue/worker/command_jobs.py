@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import logging
 import os
 import re
 import shutil
 import signal
+import stat
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -17,15 +19,15 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from headgate.core import SystemClock, redacted
 from headgate.core.errors import InvalidInputError
 from headgate.durable.locks import temporary_folder
-from headgate.jobqueue.errors import ResultRefusedError, StaleLeaseError
+from headgate.jobqueue.errors import MachineUnfitError, ResultRefusedError, StaleLeaseError
 from headgate.jobqueue.worker.held_job import HeldJob
 from headgate.jobqueue.worker.reservation import command_environment, reservation_socket
-from headgate.jobqueue.worker.results import check_place, file_name, place_of, publish, retract_result
+from headgate.jobqueue.worker.results import check_folder, check_place, file_name, place_of, publish, retract_result
 from headgate.processes import KEEPER
 
 _log = logging.getLogger("headgate.jobqueue.worker")
@@ -85,6 +87,12 @@ class CommandRules:
             )
         if self.timeout_s is not None and not self.timeout_s > 0:
             raise InvalidInputError(f"the timeout must be > 0 s (got {self.timeout_s:g})")
+        self.check_folders()
+
+    def check_folders(self) -> None:
+        """Return when results and logs can be written (`check_folder`): before work whose result would be lost."""
+        for folder in filter(None, (self.results_dir, self.log_dir)):
+            check_folder(folder)
 
 
 class CommandJobs:
@@ -105,17 +113,32 @@ class CommandJobs:
         if command is None:
             await job.fail("the job carries no command: `command` of its payload must be a list of texts", retry=False)
             return
-        results = self._rules.results_dir
         try:
-            if results is not None:
-                # Before hours of work, that their result would be refused.
-                await asyncio.to_thread(check_place, place_of(job, results), _claim(job))
+            await asyncio.to_thread(self._check_place, job)
             with _folder() as folder:
                 log = self._log_file(job, folder)
                 status = await self._run(command, job, folder, log)
                 await self._settle(job, status, folder / "result.json", log)
         except ResultRefusedError as error:
             await job.fail(error, retry=False)
+        except (InvalidInputError, MachineUnfitError) as error:
+            # Nothing can be written any more: not the job's fault. Something can, without the job's own files: it is.
+            await asyncio.to_thread(self._check_folders)
+            await job.fail(error)
+        except OSError as error:  # of the files and processes that any job needs; what a command does is its own
+            raise MachineUnfitError(f"no command can be run here: {error.strerror or error}") from None
+
+    def _check_place(self, job: HeldJob) -> None:
+        """Return when the job's result may be written, which would be refused after hours of work otherwise."""
+        self._check_folders()
+        if self._rules.results_dir is not None:
+            check_place(place_of(job, self._rules.results_dir), _claim(job))
+
+    def _check_folders(self) -> None:
+        try:
+            self._rules.check_folders()
+        except InvalidInputError as error:  # they could be written when the worker began
+            raise MachineUnfitError(error.message) from None
 
     async def _run(self, command: Sequence[str], job: HeldJob, folder: Path, log: Path) -> int | None:
         """Return the command's exit status, negative: of the signal that ended it; None when it took too long."""
@@ -168,7 +191,7 @@ class CommandJobs:
             await job.fail(_report(what, log))
             return
         try:
-            result = self._result(result_file, log)
+            result = await asyncio.to_thread(self._result, result_file, log)
             job.check_result(result)
         except InvalidInputError as error:
             await job.fail(_report(f"{what}, but {error.message}", log))
@@ -204,10 +227,6 @@ class CommandJobs:
         kept = self._rules.log_dir
         if kept is None:
             return folder / "output.log"
-        try:
-            kept.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InvalidInputError(f"the folder of logs {kept} cannot be made: {error.strerror}") from None
         return kept / f"{file_name(job.id)}.{job.epoch}.log"
 
 
@@ -229,7 +248,7 @@ def _folder() -> contextlib.AbstractContextManager[Path]:
 
 def _result_in(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
+        with _regular(path) as file:
             data = file.read(_RESULT_BYTES + 1)
     except FileNotFoundError:
         raise InvalidInputError("it wrote no result (HEADGATE_RESULT_FILE)") from None
@@ -246,6 +265,19 @@ def _result_in(path: Path) -> dict[str, Any]:
     return result
 
 
+def _regular(path: Path) -> BinaryIO:
+    """Open what a command has left for reading; a pipe in its place would keep the worker for ever.
+
+    Raises:
+        OSError: it cannot be opened, or is no regular file.
+    """
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115 - given away
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise OSError(errno.EINVAL, "it is no regular file")
+
+
 def _report(what: str, log: Path) -> str:
     """Return what happened and the end of what was printed, within what the server keeps."""
     head = f"{what}; the end of its output:\n"
@@ -260,7 +292,7 @@ def tail_of(path: Path, chars: int) -> str:
     gone.
     """
     try:
-        with path.open("rb") as file:
+        with _regular(path) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - _READ_BYTES))
             data = file.read(_READ_BYTES)

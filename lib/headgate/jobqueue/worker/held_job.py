@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from headgate.core import Clock, redacted
 from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.jobqueue import wire
-from headgate.jobqueue.errors import LeaseLost, NoServerError, StaleLeaseError
+from headgate.jobqueue.errors import LeaseLost, MachineUnfitError, NoServerError, StaleLeaseError
 from headgate.jobqueue.reserved_server import ReservedServer
 from headgate.jobqueue.worker.client import JobQueueClient
 from headgate.jobqueue.worker.leases import JobLease
@@ -56,7 +56,7 @@ def ending_of(error: BaseException | None) -> Ending | None:
             return None
         case asyncio.CancelledError() | KeyboardInterrupt() | SystemExit() | GeneratorExit():
             return Stopped(f"the worker was stopped ({type(error).__name__})")
-        case NoServerError():
+        case NoServerError() | MachineUnfitError():
             return Stopped(error.message)
         case _:
             return Failed(error_text(error))
@@ -79,7 +79,7 @@ def plain(text: str) -> str:
 
 def may_pass(error: BaseException | None) -> bool:
     """Return whether an error ends its job alone: the worker goes on with the next one."""
-    return isinstance(error, Exception | LeaseLost)
+    return isinstance(error, Exception | LeaseLost) and not isinstance(error, MachineUnfitError)
 
 
 UNSERVED_S: Final = 600.0

@@ -63,7 +63,7 @@ class QueueAddress:
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         place = host if port is None else f"{host}:{port}"
         token = token or unquote(parts.password or parts.username or "")
-        if not token.isascii():
+        if not token.isascii() or not token.isprintable():
             raise InvalidInputError(
                 "the token of the job queue has characters that no token has", next_step=_WHOLE_TOKEN
             )
@@ -260,7 +260,7 @@ _BY_STATUS: Final[dict[int, type[HeadgateError]]] = {
 }
 _TEXT_CHARS: Final = 300
 _TOKEN_STEP: Final = (
-    f"Put a token into {TOKEN_VARIABLE}, or into the address: http://worker:TOKEN@host:8000. "
+    f"Put a token into {TOKEN_VARIABLE}, or into the address as its password. "
     "`headgate jobqueue token create` makes one."
 )
 

@@ -18,7 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.core.errors import HeadgateError, InvalidInputError
+from headgate.core.errors import HeadgateError
 from headgate.core.tasks import cancelled, first_ended
 from headgate.jobqueue.errors import JobQueueError, NoServerError, NotInAJobError
 from headgate.jobqueue.reserved_server import RESOURCE_VARIABLES, ReservedServer, server_in
@@ -127,7 +127,7 @@ async def reservation_socket(job: HeldJob, path: Path) -> AsyncIterator[Path]:
     """Answer the questions of a job's command for the time of the context; only this user can ask.
 
     Raises:
-        InvalidInputError: if a socket cannot be made there.
+        OSError: if a socket cannot be made there.
     """
     one_at_a_time = asyncio.Lock()  # a job has one reservation
     visits: set[asyncio.Task[None]] = set()
@@ -137,10 +137,7 @@ async def reservation_socket(job: HeldJob, path: Path) -> AsyncIterator[Path]:
         visits.add(visit)
         visit.add_done_callback(visits.discard)
 
-    try:
-        server = await asyncio.start_unix_server(visited, path)
-    except OSError as error:
-        raise InvalidInputError(f"a socket for the command cannot be made at {path}: {error}") from None
+    server = await asyncio.start_unix_server(visited, path)
     os.chmod(path, 0o600)  # noqa: PTH101 - no other program waits for this one
     try:
         yield path

@@ -16,10 +16,10 @@ from urllib.parse import quote
 
 import headgate
 from headgate.core import Clock, SystemClock, iso_text
-from headgate.core.errors import InvalidInputError
+from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.durable.files import flush_folder, linked, written_beside
 from headgate.durable.locks import folder_locked
-from headgate.jobqueue.errors import ResultRefusedError
+from headgate.jobqueue.errors import MachineUnfitError, ResultRefusedError
 from headgate.jobqueue.names import number_in
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ PROVENANCE: Final = "provenance"
 """The key under which a result says where it came from."""
 
 _NAME_BYTES: Final = 180
+_PROBE_BYTES: Final = 4096
+"""A block of a file system: a full one takes a name, and no block."""
+
 _PLAIN: Final = " !#$&'()+,-=@[]^_`{}~"
 
 
@@ -78,7 +81,8 @@ def publish_result(path: Path, result: Mapping[str, Any], provenance: Mapping[st
 
     Raises:
         ResultRefusedError: a claim of the job with the same or a higher epoch, or another job, wrote that file.
-        InvalidInputError: if it cannot be written, or is no JSON.
+        InvalidInputError: if it may not be written there, or is no JSON.
+        MachineUnfitError: the disk is full, or the folder gone.
     """
     text = _text({**result, PROVENANCE: dict(provenance)})
     try:
@@ -92,10 +96,7 @@ def publish_result(path: Path, result: Mapping[str, Any], provenance: Mapping[st
             temporary.unlink(missing_ok=True)
         flush_folder(path.parent)
     except OSError as error:
-        raise InvalidInputError(
-            f"the result {path} cannot be written: {error.strerror or error}",
-            next_step="Check the folder's rights and free space; the job is tried again.",
-        ) from None
+        raise _unusable(f"the result {path} cannot be written", error) from None
     return Artifact(path.absolute(), f"sha256:{hashlib.sha256(text).hexdigest()}")
 
 
@@ -118,13 +119,14 @@ def check_place(path: Path, provenance: Mapping[str, Any]) -> None:
 
     Raises:
         ResultRefusedError: otherwise.
+        MachineUnfitError: its folder is gone.
     """
     try:
         there = _provenance_in(path)
     except FileNotFoundError:
         return
     except OSError as error:
-        raise ResultRefusedError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise _unusable(f"the result {path} cannot be read", error) from None
     if there is None or there.get("job_id") != provenance["job_id"]:
         raise ResultRefusedError(
             f"{path} is another job's result, or none of a worker of this queue",
@@ -134,6 +136,28 @@ def check_place(path: Path, provenance: Mapping[str, Any]) -> None:
         raise ResultRefusedError(
             f"{path} was written by epoch {there.get('epoch')} of the job, this one is {provenance['epoch']}"
         )
+
+
+def check_folder(folder: Path) -> None:
+    """Return when files can be written to a folder, which is made.
+
+    Raises:
+        InvalidInputError: it is none, or may not be written.
+        MachineUnfitError: its disk is full or gone.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        written_beside(folder / "probe", bytes(_PROBE_BYTES)).unlink(missing_ok=True)
+    except OSError as error:
+        raise _unusable(f"nothing can be written to the folder {folder}", error) from None
+
+
+def _unusable(what: str, error: OSError) -> HeadgateError:
+    """Return the error of one path that is wrong, or of a machine on which every other would fail, too."""
+    said = f"{what}: {error.strerror or error}"
+    if isinstance(error, PermissionError | IsADirectoryError | NotADirectoryError | FileExistsError):
+        return InvalidInputError(said, next_step="Check the path and its rights.")
+    return MachineUnfitError(said)
 
 
 def _put(temporary: Path, path: Path, provenance: Mapping[str, Any]) -> None:

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from headgate.core import Clock, SystemClock
 from headgate.core.errors import InvalidInputError
+from headgate.jobqueue.errors import MachineUnfitError
 from headgate.jobqueue.names import user_name
 from headgate.jobqueue.wire import DEFAULT_LEASE_S, ClaimIn, JobLeaseIn, first_flaw
 from headgate.jobqueue.worker.client import JobQueueClient
@@ -97,6 +98,7 @@ class Worker:
         self._group = asyncio.TaskGroup()
         self._beats: list[asyncio.Task[None]] = []
         self._is_terminated = False
+        self._unfit: MachineUnfitError | None = None
         self._unhandle: Callable[[], object] = lambda: None
 
     async def __aenter__(self) -> Self:
@@ -144,18 +146,26 @@ class Worker:
         """Await `work` with each job, inside its context, `count` at a time; what it raises ends that job alone.
 
         The other arguments are those of `jobs`, for all lanes together.
+
+        Raises:
+            MachineUnfitError: `work` raised it; jobs that were worked on beside that one have ended.
         """
         quota = quota_of(max_jobs)
         longest_idle_s = 0.0 if stop_when_empty else idle_s
 
         async def lane() -> None:
             async for job in self._jobs(longest_idle_s, quota):
-                async with job:
-                    await work(job)
+                try:
+                    async with job:
+                        await work(job)
+                except MachineUnfitError as error:
+                    self._unfit = error
 
         async with asyncio.TaskGroup() as lanes:
             for number in range(self._count):
                 lanes.create_task(lane(), name=f"lane {number}")
+        if self._unfit is not None:
+            raise self._unfit
 
     async def claim(self, idle_s: float | None = None) -> HeldJob | None:
         """Return the next job, or None when there was none for `idle_s` seconds."""
@@ -173,7 +183,7 @@ class Worker:
 
     async def _jobs(self, idle_s: float | None, quota: Iterator[None]) -> AsyncIterator[HeldJob]:
         for _ in quota:
-            job = await self.claim(idle_s)
+            job = None if self._unfit else await self.claim(idle_s)
             if job is None:
                 return
             yield job
