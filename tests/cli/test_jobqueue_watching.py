@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,6 +85,32 @@ def test_jobs_are_listed_and_filtered(headgate: Command, queue: QueueSite) -> No
     assert "2 jobs, the first ones" in headgate("jobqueue", "jobs", "--limit", "2").out
     assert len(headgate("jobqueue", "jobs", "--limit", "0", "--json").document) == 5
     assert headgate("jobqueue", "jobs", "--state", "nowhere").status == 2
+
+
+def test_a_document_has_every_job_and_a_table_the_first_hundred(headgate: Command, queue: QueueSite) -> None:
+    queue.submit(*(f"job-{number}" for number in range(100)))
+    assert len(headgate("jobqueue", "jobs", "--json").document) == 105
+    assert len(headgate("jobqueue", "jobs", "--limit", "2", "--json").document) == 2
+    assert "100 jobs, the first ones" in headgate("jobqueue", "jobs").out
+
+
+def test_the_jobs_of_a_task_are_withdrawn_but_for_those_that_have_ended(headgate: Command, queue: QueueSite) -> None:
+    said = headgate("jobqueue", "withdraw", "--task", "radio", "--reason", "wrong map")
+    assert (said.status, said.out) == (0, "2 jobs withdrawn\n")
+    assert {name: queue.job(name).state for name in ("done", "running", "waiting", "unserved")} == {
+        "done": "done", "running": "dead", "waiting": "dead", "unserved": "pending"
+    }  # fmt: skip
+    said = headgate("jobqueue", "withdraw", "unserved", "--task", "radio")
+    assert (said.status, "ids of jobs, or --team" in said.err) == (2, True)
+
+
+def test_a_reader_that_has_had_enough_ends_a_command_without_a_traceback(queue: QueueSite) -> None:
+    command = [str(Path(sys.executable).with_name("headgate")), "jobqueue", "jobs", "--json"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as closed:
+        ended = subprocess.run(command, stdout=closed, stderr=subprocess.PIPE, check=False)
+    assert (ended.returncode, ended.stderr) == (130, b"")
 
 
 def test_a_job_is_shown_with_its_history(headgate: Command, queue: QueueSite) -> None:

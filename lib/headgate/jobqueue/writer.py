@@ -128,6 +128,7 @@ class LedgerWriter:
         """Prepare it; `emit` is told of jobs that died, from the writer's thread."""
         self._emit = emit
         self.figures = WriterFigures()
+        self.failed_at = float("-inf")  # when the store failed last, by the clock; nothing was written since
         self._store = store
         self._clock = clock
         self._owner = owner
@@ -278,6 +279,7 @@ class LedgerWriter:
         died: list[JobDied] = []
         if ledger.changes:
             self._store.commit(ledger.changes)
+            self.failed_at = float("-inf")
             died = _died(ledger.changes) if self._emit else died
             ledger.committed()
             self.figures.commits += 1
@@ -333,6 +335,7 @@ class LedgerWriter:
     def _recover(self, group: list[_Request[Any]], error: Exception) -> None:
         if isinstance(error, StoreFailedError):
             _log.error("The job queue's database failed: %s", error)
+            self.failed_at = self._clock.monotonic()
         else:
             _log.exception("The ledger failed at an operation; it is rebuilt from its database")
         self._ledger = None

@@ -131,6 +131,16 @@ def test_a_folder_without_submissions_is_refused(site: Site, files: dict[str, st
         read_submissions(site.root / "nowhere")
 
 
+def test_all_submissions_that_cannot_be_used_are_told_at_once(site: Site) -> None:
+    site.write_submission("standard.y.json", "[]")
+    site.write_submission("standard.z.json", "{")
+    with pytest.raises(
+        InvalidJobError, match=r"standard\.y\.json: .*must be an object.*; .*standard\.z\.json: line 1"
+    ) as refused:
+        read_submissions(site.submissions)
+    assert "Correct these files" in refused.value.next_step
+
+
 def test_the_file_of_a_bad_submission_is_named(site: Site) -> None:
     site.write_submission("standard.z.json", "{")
     with pytest.raises(InvalidJobError, match=r"standard\.z\.json: line 1, column 2"):

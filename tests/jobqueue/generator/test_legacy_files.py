@@ -15,7 +15,6 @@ from headgate.jobqueue.generator import (
     imported_jobs,
     jobs_document,
     legacy_documents,
-    resources_document,
     resources_of,
     servers_document,
     servers_of,
@@ -186,7 +185,7 @@ def test_a_pool_of_groups_is_split_again_for_servers_of_the_seed() -> None:
 
 def test_a_server_registered_without_a_body_is_written_with_its_rules() -> None:
     spec = ResourceSpec("a", "h", 1, frozenset({"y", "x"}), frozenset({"z"}))
-    assert resources_document([spec]) == {
+    assert legacy_documents([], [spec])[1] == {
         "a": [{"host": "h", "port": 1, "compatible_task": ["x", "y"], "not_compatible_task": ["z"]}]
     }
 
@@ -277,7 +276,7 @@ def test_jobs_are_the_same_after_a_journey_through_a_file(document: list[dict[st
 @given(_servers())
 def test_a_file_of_servers_is_the_same_after_a_journey(document: dict[str, Any]) -> None:
     assert servers_document(servers_of(document, "r.json")) == document
-    assert resources_document(resources_of(document)) == document
+    assert legacy_documents([], resources_of(document))[1] == document
 
 
 @settings(max_examples=30)

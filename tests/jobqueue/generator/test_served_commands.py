@@ -30,7 +30,9 @@ def run(jobqueue: Command, queue: QueueSite, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_what_is_generated_can_be_sent_as_often_as_one_likes(run: Command, queue: QueueSite, site: Site) -> None:
     first = run("generate", "--url", queue.url, "--json").document
-    assert (first["sent"], first["files"]) == ({"added": 2, "existing": 0, "servers": 1, "unserved": 0}, [])
+    assert (first["sent"], first["files"]) == (
+        {"added": 2, "existing": 0, "servers": 1, "unserved": 0, "others": []}, []
+    )  # fmt: skip
     site.add_instances("radio", 3)
     site.serve(alpha=[server("alpha-1"), server("alpha-2", compatible_task="radio")])
     assert (
@@ -40,6 +42,18 @@ def test_what_is_generated_can_be_sent_as_often_as_one_likes(run: Command, queue
     with queue.client as client:
         assert [job.id for job in client.all_jobs()] == ["alpha.radio.1", "alpha.radio.2", "alpha.radio.3"]
         assert [one.resource_id for one in client.resources()] == ["alpha/0", "alpha/1"]
+
+
+def test_servers_that_have_left_the_file_are_named(run: Command, queue: QueueSite, site: Site) -> None:
+    queue.register("beta", servers=1)
+    site.serve(alpha=[server("alpha-1"), server("alpha-2")])
+    assert "not in the file" not in run("generate", "--url", queue.url).err
+    site.serve(alpha=[server("alpha-2")])
+    assert run("generate", "--url", queue.url, "--json").document["sent"]["others"] == ["alpha/0"]
+    assert (
+        "not in the file, and still assigned until `jobqueue remove`: alpha/0\n"
+        in run("generate", "--url", queue.url).err
+    )
 
 
 def test_files_make_the_journey_through_a_server(run: Command, queue: QueueSite, site: Site) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from headgate.jobqueue.errors import StoreFailedError
 from headgate.jobqueue.server import RunningServer
 from headgate.jobqueue.wire import ProblemOut
 from tests.jobqueue.server.conftest import JOB, Queue
@@ -151,6 +152,18 @@ async def test_what_nobody_expected_is_logged_and_not_shown(
     assert (answer.status_code, _problem(answer).code) == (500, "internal")
     assert "secret of the house" not in answer.text
     assert "secret of the house" in caplog.text
+
+
+async def test_a_database_that_takes_nothing_is_not_healthy(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: object) -> None:
+        raise StoreFailedError("the disk is full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(queue.store, "commit", full)
+        assert (await queue.post("/v1/jobs", {"jobs": [JOB]})).status_code == 503
+        assert (await queue.http.get("/health")).status_code == 503, "also when it can be read again"
+    await queue.submit(JOB)
+    assert (await queue.http.get("/health")).status_code == 200
 
 
 async def test_a_closed_database_is_503(queue: Queue) -> None:

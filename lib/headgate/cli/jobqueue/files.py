@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 from cyclopts import Parameter
 
 from headgate.cli.output import AsJson, QueueUrl, counted, print_json, print_table, say
-from headgate.core.errors import InvalidInputError
+from headgate.core.errors import InvalidInputError, some_of
 from headgate.jobqueue import ImportedJob, Instant, Job, ResourceSpec, Store
 from headgate.jobqueue.generator import (
     COLUMNS,
@@ -282,3 +282,5 @@ def _say_taken(taken: Taken) -> None:
     _say(f"jobs: {taken.added} added, {taken.existing} were there already; policy servers: {taken.servers} registered")
     if taken.unserved:
         _say(f"{counted(taken.unserved, 'job')} cannot start: no policy server of their pool takes their task")
+    if taken.others:
+        _say(f"not in the file, and still assigned until `jobqueue remove`: {some_of(taken.others, _SHOWN)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Annotated, Any, Final
@@ -29,6 +28,7 @@ from headgate.cli.output import (
 )
 from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.jobqueue import JobState
+from headgate.jobqueue.errors import WrongStateError
 from headgate.jobqueue.wire import EndOut, JobOut, RequeueIn
 from headgate.jobqueue.wire_servers import ResourceOut, StatisticsOut
 from headgate.jobqueue.worker import RetryPolicy, SyncJobQueueClient
@@ -46,7 +46,8 @@ _Server = Annotated[str, Parameter(help="The policy server: POOL/INDEX, as `head
 _Reason = Annotated[str, Parameter(help="Why, for the history.")]
 _Team = Annotated[str | None, Parameter(help="Only jobs of this team.")]
 _Task = Annotated[str | None, Parameter(help="Only jobs of this task.")]
-_Limit = Annotated[int, Parameter(help="Maximum number of rows; 0 shows all.")]
+_Limit = Annotated[int | None, Parameter(help="Maximum number of rows; by default 100, and all with --json; 0: all.")]
+_TABLE_ROWS: Final = 100
 
 
 def status(
@@ -75,13 +76,17 @@ def jobs(
     team: _Team = None,
     task: _Task = None,
     pool: Annotated[str | None, Parameter(help="Only jobs of this pool.")] = None,
-    limit: _Limit = 100,
+    limit: _Limit = None,
     url: QueueUrl = None,
     as_json: AsJson = False,
 ) -> int:
     """List jobs in the order of their submission, with the result or the last error of each."""
+    if limit is None:
+        limit = 0 if as_json else _TABLE_ROWS
+    if limit < 0:
+        raise InvalidInputError(f"--limit must be >= 0 (got {limit})")
     with _client(url) as client:
-        found = _first(client.all_jobs(state=state, team=team, task=task, pool=pool), limit)
+        found = list(islice(client.all_jobs(state=state, team=team, task=task, pool=pool), limit or None))
     if as_json:
         print_json([_document(job) for job in found])
         return 0
@@ -125,7 +130,7 @@ def show(
 
 
 def dead(
-    *, team: _Team = None, task: _Task = None, limit: _Limit = 100, url: QueueUrl = None, as_json: AsJson = False
+    *, team: _Team = None, task: _Task = None, limit: _Limit = None, url: QueueUrl = None, as_json: AsJson = False
 ) -> int:  # fmt: skip
     """List dead jobs with their last error; `headgate jobqueue requeue` lets workers try them again."""
     return jobs(state=JobState.DEAD, team=team, task=task, limit=limit, url=url, as_json=as_json)
@@ -153,21 +158,35 @@ def requeue(
 
 def withdraw(
     *job_ids: Annotated[str, Parameter(help="Ids of pending or running jobs.")],
+    team: _Team = None,
+    task: _Task = None,
     reason: _Reason = "",
     url: QueueUrl = None,
     as_json: AsJson = False,
 ) -> int:
-    """Withdraw jobs, which are then dead; workers that run them stop at their next heartbeat."""
-    if not job_ids:
-        raise InvalidInputError("no job is named", next_step="Name the jobs; `headgate jobqueue jobs` lists them.")
+    """Withdraw jobs, those named or all of a team or task that have not ended; they are then dead.
+
+    Workers that run them stop at their next heartbeat.
+    """
+    if bool(job_ids) == bool(team or task):
+        raise InvalidInputError(
+            "withdraw takes ids of jobs, or --team and --task",
+            next_step="Name jobs or a team; `headgate jobqueue jobs` lists them.",
+        )
     ended: list[EndOut] = []
     with _client(url) as client:
-        try:
-            ended.extend(client.withdraw(job_id, reason) for job_id in job_ids)
-        except HeadgateError as error:
-            if ended:  # "nothing was changed" is true of the job that was refused alone
-                error.next_step = f"{counted(len(ended), 'job')} before it withdrawn, none after it. {error.next_step}"
-            raise
+        # Of a team and task, running ones last: they may end meanwhile.
+        wanted = (client.all_jobs(state=s, team=team, task=task) for s in (JobState.PENDING, JobState.IN_PROGRESS))
+        for job_id in job_ids or [job.id for found in wanted for job in found]:
+            try:
+                ended.append(client.withdraw(job_id, reason))
+            except HeadgateError as error:
+                if isinstance(error, WrongStateError) and not job_ids:
+                    continue  # of a team's jobs, one has ended meanwhile
+                if ended:  # "nothing was changed" is true of the job that was refused alone
+                    done = f"{counted(len(ended), 'job')} before it withdrawn, none after it"
+                    error.next_step = f"{done}. {error.next_step}"
+                raise
     return tell([_document(one) for one in ended], f"{counted(len(ended), 'job')} withdrawn", as_json=as_json)
 
 
@@ -243,12 +262,6 @@ def _tables(statistics: StatisticsOut) -> Group:
 
 def _client(url: str | None) -> AbstractContextManager[SyncJobQueueClient]:
     return SyncJobQueueClient(url, retry=_PATIENCE)
-
-
-def _first(found: Iterable[JobOut], limit: int) -> list[JobOut]:
-    if limit < 0:
-        raise InvalidInputError(f"--limit must be >= 0 (got {limit})")
-    return list(islice(found, limit or None))
 
 
 def _place(server: str) -> tuple[str, int]:

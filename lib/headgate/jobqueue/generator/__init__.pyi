@@ -27,7 +27,6 @@ from .legacy_files import (
     imported_jobs as imported_jobs,
     jobs_document as jobs_document,
     legacy_documents as legacy_documents,
-    resources_document as resources_document,
     resources_of as resources_of,
 )
 from .results import (

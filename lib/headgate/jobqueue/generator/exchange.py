@@ -35,12 +35,14 @@ class Taken:
         existing: jobs that were there with the same contents.
         servers: servers that were registered, new ones and known ones.
         unserved: jobs taken in that wait for a server, while none of their pool takes their task.
+        others: further servers of the same pools, which the queue knows from before and goes on assigning.
     """
 
     added: int
     existing: int
     servers: int
     unserved: int
+    others: tuple[str, ...] = ()
 
 
 def put_into(
@@ -126,9 +128,13 @@ async def send(client: JobQueueClient, jobs: Sequence[JobSpec], resources: Seque
         if resources:
             await client.register(resources)
         taken = await client.submit(jobs)
-        known = _specs_told(await client.resources()) if jobs else ()
-    registered = len({spec.address for spec in resources})
-    return Taken(taken.added, taken.existing, registered, len(unserved_jobs(jobs, known)))
+        known = await client.resources()
+    pools, registered = {spec.pool for spec in resources}, {spec.address for spec in resources}
+    others = [
+        one for one in known if pools & {*one.pools} and registered.isdisjoint(s.address for s in _specs_told([one]))
+    ]
+    unserved = unserved_jobs(jobs, _specs_told(known))
+    return Taken(taken.added, taken.existing, len(registered), len(unserved), tuple(one.resource_id for one in others))
 
 
 async def contents_of_server(client: JobQueueClient) -> tuple[list[Job], list[ResourceSpec]]:

@@ -131,7 +131,10 @@ def read_json(path: Path, what: str) -> Any:
         data = path.read_bytes()
     except (OSError, ValueError) as error:
         said = getattr(error, "strerror", None) or str(error)
-        raise InvalidJobError(f"{what} {path} cannot be read: {said}") from None
+        raise InvalidJobError(
+            f"{what} {path} cannot be read: {said}",
+            next_step="Correct the path, or make the file: `headgate jobqueue generate` makes jobs and servers.",
+        ) from None
     return parsed_json(data, str(path))
 
 
@@ -146,12 +149,12 @@ def parsed_json(data: bytes, source: str) -> Any:
         return json.loads(data, object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
         raise InvalidJobError(
-            f"{source}: line {error.lineno}, column {error.colno}: is not JSON: {error.msg}"
+            f"{source}: line {error.lineno}, column {error.colno}: is not JSON: {error.msg}", next_step=_NEXT_STEP
         ) from None
     except ValueError as error:  # a field twice, or a whole number of thousands of digits
-        raise InvalidJobError(f"{source}: {error}") from None
+        raise InvalidJobError(f"{source}: {error}", next_step=_NEXT_STEP) from None
     except RecursionError:
-        raise InvalidJobError(f"{source}: is nested too deeply") from None
+        raise InvalidJobError(f"{source}: is nested too deeply", next_step=_NEXT_STEP) from None
 
 
 def json_bytes(document: Any) -> bytes:

@@ -426,11 +426,6 @@ def resources_of(document: object, jobs: Iterable[JobSpec] = (), source: str = "
     return list(found.values())
 
 
-def resources_document(resources: Iterable[ResourceSpec]) -> dict[str, list[dict[str, Any]]]:
-    """Return `resources.json` with one list per pool."""
-    return servers_document(by_name_of_pool(resources))
-
-
 def legacy_documents(
     jobs: Sequence[Job], resources: Iterable[ResourceSpec]
 ) -> tuple[list[dict[str, Any]], dict[str, list[dict[str, Any]]]]:

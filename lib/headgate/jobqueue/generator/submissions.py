@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat
 
+from headgate.core.errors import some_of
 from headgate.jobqueue.errors import InvalidJobError
 from headgate.jobqueue.generator.json_files import Problems, read_json, team_slug
 from headgate.jobqueue.names import INSTANCE_SUFFIX, JobId, Name, name_problem, number_in, part_problem
@@ -78,12 +79,21 @@ def read_submissions(folder: Path) -> tuple[Submission, ...]:
     """Return the submissions of a folder (its `*.json` files), by file name.
 
     Raises:
-        InvalidJobError: if there is none, or one breaks a rule.
+        InvalidJobError: if there is none, or naming all that break a rule.
     """
     paths = _json_files(folder, "submissions", _NEXT_STEP)
     if not paths:
         raise InvalidJobError(f"{folder}: holds no .json file of a submission", next_step=_NEXT_STEP)
-    return tuple(submission_of(read_json(path, "submission"), path.name, str(path)) for path in paths)
+    read: list[Submission] = []
+    refused: list[str] = []
+    for path in paths:
+        try:
+            read.append(submission_of(read_json(path, "submission"), path.name, str(path)))
+        except InvalidJobError as error:
+            refused.append(error.message)
+    if refused:
+        raise InvalidJobError(some_of(refused, DEFAULT_TOP, "; "), next_step="Correct these files, or move them away.")
+    return tuple(read)
 
 
 def submission_of(document: object, file: str, source: str) -> Submission:

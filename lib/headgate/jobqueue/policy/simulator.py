@@ -196,17 +196,18 @@ def _move(action: Action) -> int:
     return int(action.item())
 
 
+def _metadata(name: str, what: str) -> Mapping[str, Any]:
+    return {"policy": name, "about": what, "simulator": NAME, "action_shape": [1]}
+
+
 class RandomPolicy:
     """Any action, whatever it sees; the same ones in every episode of one seed."""
+
+    metadata = _metadata("baseline-random", "draws its actions; a baseline, not a trained policy")
 
     def __init__(self, seed: int = 0) -> None:
         self._seed = seed
         self._rng = random.Random(seed)
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """That it is a baseline."""
-        return _metadata("baseline-random", "draws its actions; a baseline, not a trained policy")
 
     def reset(self) -> None:
         """Begin the sequence anew."""
@@ -221,10 +222,7 @@ class RandomPolicy:
 class ScriptedPolicy:
     """Walks the shortest way to the next subgoal, which it finds by search in the image."""
 
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """That it is a baseline."""
-        return _metadata("baseline-scripted", "searches the shortest way; a baseline, not a trained policy")
+    metadata = _metadata("baseline-scripted", "searches the shortest way; a baseline, not a trained policy")
 
     def reset(self) -> None:
         """Forget nothing: it has no memory."""
@@ -278,10 +276,6 @@ def baseline_policy(name: str, *, delay_s: float = 0.0) -> Policy:
         raise InvalidInputError(f"the delay of a policy must be >= 0 (got {delay_s})")
     policy = BASELINES[name]()
     return SlowPolicy(policy, delay_s) if delay_s else policy
-
-
-def _metadata(name: str, what: str) -> dict[str, Any]:
-    return {"policy": name, "about": what, "simulator": NAME, "action_shape": [1]}
 
 
 def _turn_or_go(direction: int, wanted: int | None) -> int:

@@ -42,6 +42,9 @@ from headgate.net.tokens import Scope
 _HEALTH_S: Final = 5.0
 """A writer that has not answered after this does not work, whatever it is doing."""
 
+_FAILING_S: Final = 60.0
+"""A database that failed counts as failing until something is written to it, or nobody has tried to for so long."""
+
 
 async def health(call: Call) -> Answer[HealthOut]:
     """Say whether the server works: the writer answers, and its last transaction went through."""
@@ -50,6 +53,8 @@ async def health(call: Call) -> Answer[HealthOut]:
     try:
         async with asyncio.timeout(_HEALTH_S):
             jobs = await call.look(lambda ledger, _: ledger.totals())
+        if service.clock.monotonic() - service.writer.failed_at < _FAILING_S:
+            raise StoreFailedError("the last transaction failed")  # noqa: TRY301 - as one that fails now
     except (TimeoutError, StoreFailedError):
         failing = HealthOut(status="failing", database="failing", uptime_s=uptime_s, jobs={})
         return Answer(to_json(failing), 503, media_type="application/json")

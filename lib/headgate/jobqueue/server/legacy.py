@@ -233,11 +233,6 @@ class LegacyCall:
     caller: Caller
     holder: Holder
 
-    @property
-    def worker(self) -> str:
-        """Its name."""
-        return self.holder.worker
-
     async def done(self, job_id: str, operation: Callable[[Ledger, Instant], bool]) -> bool:
         """Return what an operation on a job answers; False when the caller may not know of the job."""
         return await self.service.writer.do(
@@ -277,8 +272,8 @@ async def get_job(call: Calling) -> dict[str, Any]:
     if job is None:
         return {"job": None}
     call.service.metrics.claimed(1)
-    _log.info("Job %s assigned to %s (attempt %s)", job.job_id, call.worker, job.epoch)
-    audit(caller, f"claimed job {job.job_id!r} as worker {call.worker!r}")
+    _log.info("Job %s assigned to %s (attempt %s)", job.job_id, call.holder.worker, job.epoch)
+    audit(caller, f"claimed job {job.job_id!r} as worker {call.holder.worker!r}")
     return {"job": {"id": job.job_id, "payload": json.loads(job.spec.payload), "resource_type": type_of(job)}}
 
 
@@ -296,8 +291,8 @@ async def done(call: Calling, job_id: JobId) -> dict[str, str]:
     if not await call.done(job_id, lambda ledger, at: complete_held(ledger, call.holder, job_id, at)):
         raise HTTPException(400, "Job not assigned to worker")
     call.service.metrics.ended("done")
-    _log.info("Job %s finished by %s", job_id, call.worker)
-    audit(call.caller, f"completed job {job_id!r} as worker {call.worker!r}")
+    _log.info("Job %s finished by %s", job_id, call.holder.worker)
+    audit(call.caller, f"completed job {job_id!r} as worker {call.holder.worker!r}")
     return {"status": "ok"}
 
 
@@ -314,7 +309,9 @@ async def acquire(call: Calling, resource_type: Name, job_id: JobId) -> dict[str
     match await call.acquired(ask):
         case Reserved(resource, spec):
             call.service.metrics.reserved()
-            _log.info("Resource %s[%s] allocated to %s for job %s", resource_type, resource.index, call.worker, job_id)
+            _log.info(
+                "Resource %s[%s] allocated to %s for job %s", resource_type, resource.index, resource.worker, job_id
+            )
             audit(call.caller, f"reserved {resource.resource_id} for job {job_id!r}")
             return {"index": resource.index, "resource": json.loads(spec.body)}
         case UnknownType():
@@ -331,7 +328,7 @@ async def resource_heartbeat(call: Calling, resource_type: Name, job_id: JobId, 
     lease = LegacyLease(resource_type, call.holder, job_id, resource_idx)
     if not await call.done(job_id, lambda ledger, at: beat_server(ledger, lease, at)):
         raise HTTPException(404, "Resource lease not found")
-    _log.info("Resource %s[%s] heartbeat to %s for job %s", resource_type, resource_idx, call.worker, job_id)
+    _log.info("Resource %s[%s] heartbeat to %s for job %s", resource_type, resource_idx, call.holder.worker, job_id)
     return {"status": "ok"}
 
 
@@ -342,7 +339,7 @@ async def release(call: Calling, resource_type: Name, job_id: JobId, resource_id
     if not await call.done(job_id, lambda ledger, at: release_held(ledger, lease, at)):
         raise HTTPException(404, "Resource lease not found or mismatch")
     _log.warning("Resource %s[%s] freed (released by worker)", resource_type, resource_idx)
-    audit(call.caller, f"released {resource_type}[{resource_idx}] as worker {call.worker!r}")
+    audit(call.caller, f"released {resource_type}[{resource_idx}] as worker {call.holder.worker!r}")
     return {"status": "ok"}
 
 
