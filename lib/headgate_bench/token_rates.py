@@ -25,7 +25,7 @@ from headgate.core.rates import ModelRates, RateNote
 from headgate.core.status import RequestStatus
 from headgate.models import rate_notes
 from headgate.run import RecentReplies
-from headgate.simulation.providers import Agenda
+from headgate_bench.limited_providers import Agenda
 from headgate_bench.minute_buckets import MinuteBuckets
 from headgate_bench.rated_provider import (
     FIRST_PAUSE_S,

@@ -10,7 +10,7 @@ from headgate.admission import OutcomeKind, RequestOutcome
 from headgate.admission.laws import AdaptiveLaw
 from headgate.admission.rate_learner import RateLearner
 from headgate.core.rates import UNLIMITED
-from headgate.simulation.providers import ProviderScript
+from headgate_bench.limited_providers import ProviderScript
 from headgate_bench.rated_provider import rated_case
 from headgate_bench.token_rates import ControllerRule, play_rated
 from tests.admission.laws.test_with_controller import MODEL, Backlog

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,15 +99,6 @@ def test_the_jobs_of_a_task_are_withdrawn_but_for_those_that_have_ended(headgate
     }  # fmt: skip
     said = headgate("jobqueue", "withdraw", "unserved", "--task", "radio")
     assert (said.status, "ids of jobs, or --team" in said.err) == (2, True)
-
-
-def test_a_reader_that_has_had_enough_ends_a_command_without_a_traceback(queue: QueueSite) -> None:
-    command = [str(Path(sys.executable).with_name("headgate")), "jobqueue", "jobs", "--json"]
-    reading, writing = os.pipe()
-    os.close(reading)
-    with os.fdopen(writing, "wb") as closed:
-        ended = subprocess.run(command, stdout=closed, stderr=subprocess.PIPE, check=False)
-    assert (ended.returncode, ended.stderr) == (130, b"")
 
 
 def test_a_job_is_shown_with_its_history(headgate: Command, queue: QueueSite) -> None:

@@ -17,8 +17,8 @@ from headgate.admission.laws import AdaptiveLaw
 from headgate.core.rates import UNLIMITED, RateLimits, RateNote
 from headgate.core.status import RateStatus, RequestStatus
 from headgate.run.learning import SHARE_EVERY_S, SharedLearning
-from headgate.simulation.providers import Agenda
 from headgate.storage import Journal, JournalThread
+from headgate_bench.limited_providers import Agenda
 from headgate_bench.rated_provider import Asked, Group, RatedCase, RatedProvider
 from headgate_bench.token_rates import Backlog, ControllerRule
 from tests.storage.journals import NOW

@@ -7,7 +7,7 @@ from typing import Final
 
 from headgate.admission import OutcomeKind, RequestOutcome
 from headgate.admission.laws import Admitted, LimitChange
-from headgate.simulation.providers import ProviderScript
+from headgate_bench.limited_providers import ProviderScript
 
 
 class FixedRule:

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from headgate.admission.laws import AdaptiveLaw, AimdLaw, LimitLaw
 from headgate.core.rates import UNLIMITED
-from headgate.simulation.providers import LoadRecord, ProviderScript, SlotPolicy, load
 from headgate_bench.artifact import Bar, at_least, at_most
 from headgate_bench.definition import Bench, Chart, Outcome, Scenario, Spread, spread_of
+from headgate_bench.limited_providers import LoadRecord, ProviderScript, SlotPolicy, load
 from headgate_bench.minute_buckets import MinuteBuckets
 from headgate_bench.rated_provider import RatedCase, RatedRecord, rated_case, stated_rates
 from headgate_bench.rivals import litellm_router

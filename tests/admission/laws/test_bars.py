@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.admission.laws import AdaptiveLaw
-from headgate.simulation.providers import ProviderScript, SlotPolicy, load
+from headgate_bench.limited_providers import ProviderScript, SlotPolicy, load
 
 CASES = {
     "S1": (ProviderScript(), 98.0, 1.0),

@@ -10,7 +10,7 @@ import pytest
 
 from headgate.admission import OutcomeKind, RequestOutcome
 from headgate.admission.laws import AdaptiveLaw, Admitted
-from headgate.simulation.providers import ProviderScript, load
+from headgate_bench.limited_providers import ProviderScript, load
 
 
 class Providing:

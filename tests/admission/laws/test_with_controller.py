@@ -18,7 +18,7 @@ from headgate.admission import (
     RequestOutcome,
 )
 from headgate.admission.laws import AdaptiveLaw
-from headgate.simulation.providers import Agenda, ProviderScript, server
+from headgate_bench.limited_providers import Agenda, ProviderScript, server
 
 MODEL = ProviderModel("https://api.example.com/v1", "m")
 ITEM = RequestItem(RequestKey(MODEL), "campaign")

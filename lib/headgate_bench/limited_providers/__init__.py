@@ -1,6 +1,6 @@
 """Simulated providers with limits of every kind, and a client with a backlog that never ends."""
 
-from headgate.simulation.providers.backlog import LoadRecord, SlotPolicy, load
-from headgate.simulation.providers.servers import Agenda, ProviderScript, Server, server
+from headgate_bench.limited_providers.backlog import LoadRecord, SlotPolicy, load
+from headgate_bench.limited_providers.servers import Agenda, ProviderScript, Server, server
 
 __all__ = ["Agenda", "LoadRecord", "ProviderScript", "Server", "SlotPolicy", "load", "server"]

@@ -10,7 +10,7 @@ from typing import Literal
 
 from headgate.admission import OutcomeKind, RequestOutcome
 from headgate.admission.laws import Admitted, LimitLaw
-from headgate.simulation.providers.servers import Agenda, ProviderScript, server
+from headgate_bench.limited_providers.servers import Agenda, ProviderScript, server
 
 SlotPolicy = Literal["held", "released"]
 """Whether a refused request keeps its slot while it waits out its back-off, or gives it to the next in the backlog."""

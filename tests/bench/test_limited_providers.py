@@ -9,7 +9,7 @@ import pytest
 from headgate.admission import OutcomeKind, RequestOutcome
 from headgate.admission.laws import Admitted, AimdLaw, LimitChange
 from headgate.core.errors import InvalidSettingError
-from headgate.simulation.providers import Agenda, ProviderScript, load, server
+from headgate_bench.limited_providers import Agenda, ProviderScript, load, server
 from headgate_bench.rivals.limit_rules import FixedRule, InspectRule, OracleRule
 
 
