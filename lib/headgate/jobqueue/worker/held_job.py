@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headgate.jobqueue.worker")
 
 _MESSAGE_CHARS: Final = 4_000
+_LOGGED_CHARS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,8 +391,9 @@ class HeldJob(ClaimedWork):
 
     async def _fail(self, text: str, *, retry: bool = True) -> None:
         body = wire.FailIn(**self.lease.fields, error=text, retry=retry)
-        first_line = text.partition("\n")[0]
-        await self._tell(self._client.fail(self.id, body, _ENDING), f"has failed: {first_line[:200]}")
+        told = " ".join(text.split())  # what happened stands at its beginning, why as a rule at its end
+        told = told if len(told) <= 2 * _LOGGED_CHARS else f"{told[:_LOGGED_CHARS]} … {told[-_LOGGED_CHARS:]}"
+        await self._tell(self._client.fail(self.id, body, _ENDING), f"has failed: {told}")
 
     async def _tell(self, telling: Awaitable[object], how: str) -> None:
         with self._ending():
