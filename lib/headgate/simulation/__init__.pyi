@@ -1,4 +1,4 @@
-from . import agentgym as agentgym, engines as engines, providers as providers
+from . import agentgym as agentgym, engines as engines
 from .doubles import (
     FreeEnvironment as FreeEnvironment,
     MemoryStore as MemoryStore,
