@@ -164,6 +164,13 @@ async def test_a_machine_without_room_for_a_command_charges_no_job(
     assert (job.state, job.failures) == ("pending", 0)
 
 
+async def test_a_command_that_no_machine_could_run_fails_its_own_job(site: QueueSite) -> None:
+    site.submit("1", max_attempts=1)
+    await work(site, [sys.executable, "-c", "pass", "x" * 200_000])
+    job = await asyncio.to_thread(site.job, "1")
+    assert (job.state, "Argument list too long" in str(job.last_error)) == ("dead", True)
+
+
 async def test_code_that_publishes_on_a_full_disk_leaves_its_loop_and_charges_no_job(
     site: QueueSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,9 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]+")
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _SOCKET_CHARS: Final = 100
 _RESULT_BYTES: Final = 64 * 1024 * 1024
+_OF_THE_JOB: Final = (errno.E2BIG, errno.ENAMETOOLONG)
+"""What a command meets on every machine: it is longer than a system takes."""
+
 _TELL_SHARE: Final = 0.1
 """The keeper is told of the lease after this fraction of what is left of it."""
 
@@ -126,6 +129,8 @@ class CommandJobs:
             await asyncio.to_thread(self._check_folders)
             await job.fail(error)
         except OSError as error:  # of the files and processes that any job needs; what a command does is its own
+            if error.errno in _OF_THE_JOB:
+                raise
             raise MachineUnfitError(f"no command can be run here: {error.strerror or error}") from None
 
     def _check_place(self, job: HeldJob) -> None:
