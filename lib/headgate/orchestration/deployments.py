@@ -138,8 +138,16 @@ async def awaited_runs(
         ) from None
 
 
-async def completed_runs(ids: Sequence[UUID], within_s: float, *, look: Callable[[], object] = lambda: None) -> None:
+async def completed_runs(
+    ids: Sequence[UUID], within_s: float, log: Path, *, look: Callable[[], object] = lambda: None
+) -> None:
     """Return once all of the flow runs have completed; call `look` each time that one has not ended.
+
+    Args:
+        ids: of the flow runs.
+        within_s: seconds until all have ended.
+        log: of their worker, for whoever looks for what failed.
+        look: called while one runs.
 
     Raises:
         HeadgateError: one has ended otherwise, or some have not ended in time.
@@ -148,7 +156,7 @@ async def completed_runs(ids: Sequence[UUID], within_s: float, *, look: Callable
         if run.state is None or not run.state.is_completed():
             raise errors.HeadgateError(
                 f"flow run {run.name!r} ended as {run.state_name}: {run.state and run.state.message}",
-                next_step="The worker's log says why.",
+                next_step=f"Its log is in {log}.",
             )
 
 

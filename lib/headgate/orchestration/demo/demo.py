@@ -454,7 +454,7 @@ class _Demo(Narrator):
     async def _follow(self, ids: Sequence[UUID]) -> None:
         """Show how the windows go until all are over."""
         with DemoJournal(self._folder / "journal", time.time()) as journal, self._shown(journal) as show:
-            await completed_runs(ids, self._choices.window_s + START_S, look=show)
+            await completed_runs(ids, self._choices.window_s + START_S, self._folder / "worker.log", look=show)
             show()
 
     @contextmanager
@@ -477,7 +477,7 @@ class _Demo(Narrator):
 
     async def _report(self) -> Path:
         run = await start_run("report/report")
-        await completed_runs([run.id], START_S)
+        await completed_runs([run.id], START_S, self._folder / "worker.log")
         self.tell("report made by its own deployment")
         return max((self._folder / "reports").glob("*/report.html"), key=lambda path: path.stat().st_mtime)
 
