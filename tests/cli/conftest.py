@@ -32,11 +32,17 @@ class Said:
 Command = Callable[..., Said]
 
 
+@pytest.fixture(autouse=True)
+def _as_wide_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are as wide as they are where nobody says: tests of other folders leave COLUMNS behind."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture
 def headgate(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Command]:
     """Run `headgate` with these arguments, in an empty folder without variables of Headgate's."""
     monkeypatch.chdir(tmp_path)
-    for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY", "OPENAI_MODEL", "PREFECT_API_URL", "COLUMNS"):
+    for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY", "OPENAI_MODEL", "PREFECT_API_URL"):
         monkeypatch.delenv(name, raising=False)
 
     def run(*arguments: str) -> Said:

@@ -46,7 +46,7 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         (folder / "pools.yaml").write_text(POOLS)
-        self.environ = os.environ | {
+        self.environ = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {
             "RAY_TMPDIR": str(folder),
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_AUTH_MODE": "disabled",

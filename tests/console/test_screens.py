@@ -259,9 +259,9 @@ def test_a_model_is_paused_with_a_reason_resumed_and_its_factor_undone(
     page.click("dialog >> text=Undo >> nth=0")
     page.wait_for_selector("dialog >> text=Preview.")
     page.click("dialog button.primary")
-    page.wait_for_selector("dialog >> text=undid change")
+    page.wait_for_selector("dialog >> text=undid setting factor")
     changes = page.inner_text("dialog .log")
-    for change in ("undid a change: factor of", "set factor of", "resumed", "paused"):
+    for change in ("undid setting factor of", "set factor of", "resumed", "paused"):
         assert f" {change} model baseline-greedy@main" in changes
     assert "paused model baseline-greedy@main, by local (change " in changes
 

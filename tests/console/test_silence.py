@@ -164,12 +164,16 @@ def _raising(error: Exception) -> Callable[..., Awaitable[dict[str, Any]]]:
 
 def test_a_pause_is_told_since_it_began_and_a_spent_budget_is_no_failing_endpoint(portal: BlockingPortal) -> None:
     at = time.time()
-    renewed = {"pause_reason": "service errors (pause 4)", "pause_until": at + 60, "last_error_at": at - 5}
-    waits = {"pause_reason": "3 USD of 3 USD of 24 h, goes on at noon", "pause_until": at + 60}
+    renewed = {"pause_kind": "errors", "pause_reason": "service errors (pause 4)", "pause_until": at + 60}
+    waits = {"pause_kind": "budget", "pause_reason": "3 USD of 3 USD of 24 h, goes on at noon", "pause_until": at + 60}
     status = worlds.large_status(2, 2)
     one, other = (replace(model, is_paused=True) for model in status.models)
     status = replace(
-        status, models=(replace(one, paused_since=at - 7_200, **renewed), replace(other, paused_since=at - 60, **waits))
+        status,
+        models=(
+            replace(one, paused_since=at - 7_200, last_error_at=at - 5, **renewed),
+            replace(other, paused_since=at - 60, **waits),
+        ),
     )
 
     async def find() -> dict[str, Finding]:

@@ -348,7 +348,7 @@ def test_each_change_is_said_logged_told_and_entered_into_the_audit_trail(
         f"resumed model m000@main; but the whole run is paused by ops {since}: all",
         f"nothing to do: environment affine:sat is not paused; but the whole run is paused by ops {since}: all",
         "set workers of the whole run from default to 7",
-        "undid change 4: workers of the whole run is default again",
+        "undid setting workers of the whole run to 7: it is default again",
     ]
     assert [event.revision for event in world.of(ControlChanged)] == [1, 2, 3, 4, 5]
     assert [(one.who, one.what, one.thing) for one in audit_entries()][:2] == [

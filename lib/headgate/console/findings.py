@@ -150,7 +150,7 @@ def _paused(source: Source, said: Document) -> Iterator[Finding]:
     by_cause: dict[tuple[bool, str], list[Document]] = {}
     for model in said["models"]:
         if model["is_paused"]:
-            is_failing = model["pause_kind"] == "errors"
+            is_failing = model.get("pause_kind") == "errors"
             reason = "service errors" if is_failing else str(model["pause_reason"] or "paused")
             by_cause.setdefault((is_failing, reason), []).append(model)
     for (is_failing, reason), models in by_cause.items():

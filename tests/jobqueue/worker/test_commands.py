@@ -123,16 +123,16 @@ async def test_a_disk_that_fills_up_ends_the_worker_and_charges_no_job(
 async def test_a_job_that_fills_the_disk_itself_is_charged(
     site: QueueSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "own"))
-    (tmp_path / "own").mkdir()
+    with tempfile.TemporaryDirectory() as own:  # of a short path, as a socket needs it
+        monkeypatch.setattr(tempfile, "tempdir", own)
 
-    def written(target: Path, data: bytes) -> Path:
-        if any((tmp_path / "own").glob("*/result.json")):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return written_beside(target, data)
+        def written(target: Path, data: bytes) -> Path:
+            if any(Path(own).glob("*/result.json")):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return written_beside(target, data)
 
-    monkeypatch.setattr(results, "written_beside", written)
-    assert "No space left" in await failed(site, shell(RESULT), results_dir=tmp_path / "results")
+        monkeypatch.setattr(results, "written_beside", written)
+        assert "No space left" in await failed(site, shell(RESULT), results_dir=tmp_path / "results")
 
 
 async def test_a_folder_that_is_gone_charges_no_job(
