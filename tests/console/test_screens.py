@@ -133,7 +133,7 @@ def test_why_knows_the_next_task_of_a_model_in_an_environment(address: str, page
     page.goto(f"{address}/why")
     page.fill("[name=id]", f"{model} affine:sat")
     page.press("[name=id]", "Enter")
-    page.wait_for_url("**id=*")
+    page.wait_for_selector(".chain li")
     said = page.inner_text("#live")
     assert "TASK, SAID BY NIGHTLY" in said.upper(), said
     assert page.locator(".chain li").count() >= 3
