@@ -71,7 +71,7 @@ def test_the_names_of_runs_of_one_campaign_are_not_wider_than_a_phone(
 
 def test_what_an_enemy_wrote_is_text_wherever_it_is_shown(hostile: str, visits: Visits) -> None:
     with visits.page() as page:
-        for path in ("/", "/matrix", "/gates", "/why", "/why?id=t-000000000000000000000001"):
+        for path in ("/", "/matrix", "/gates", "/why", "/why?of=t-000000000000000000000001"):
             page.goto(hostile + path)
             live = page.inner_html("#live")
             assert "&lt;img src=x" in live or "why" in path, path

@@ -124,15 +124,15 @@ def test_why_lists_what_waits_longest_and_says_which_gate_holds_it(address: str,
     ids=["job", "placement", "request"],
 )
 def test_why_knows_jobs_placements_and_requests(address: str, page: Page, wanted: str, said: str) -> None:
-    page.goto(f"{address}/why?id={wanted}")
+    page.goto(f"{address}/why?of={wanted}")
     assert said in page.inner_text("#live")
 
 
 @pytest.mark.parametrize("model", ["baseline-solver", "acme/gone-7b@main"])
 def test_why_knows_the_next_task_of_a_model_in_an_environment(address: str, page: Page, model: str) -> None:
     page.goto(f"{address}/why")
-    page.fill("[name=id]", f"{model} affine:sat")
-    page.press("[name=id]", "Enter")
+    page.fill("[name=of]", f"{model} affine:sat")
+    page.press("[name=of]", "Enter")
     page.wait_for_selector(".chain li")
     said = page.inner_text("#live")
     assert "TASK, SAID BY NIGHTLY" in said.upper(), said
@@ -140,7 +140,7 @@ def test_why_knows_the_next_task_of_a_model_in_an_environment(address: str, page
 
 
 def test_why_says_so_when_nothing_knows_an_id(address: str, page: Page) -> None:
-    page.goto(f"{address}/why?id=t-none")
+    page.goto(f"{address}/why?of=t-none")
     assert "Nothing that answers knows t-none" in page.inner_text("#live")
 
 

@@ -87,7 +87,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
         sources, query = console.sources, request.query_params
         await sources.fresh()
         run = run_of(sources, query)
-        wanted = query.get("id", "").strip()
+        wanted = query.get("of", "").strip()
         values: dict[str, Any] = {
             "run": run,
             "runs": sources.of("run"),
