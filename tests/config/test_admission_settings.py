@@ -58,7 +58,7 @@ def test_a_value_out_of_its_bounds_names_the_setting_the_rule_and_the_value(
 def test_a_former_name_in_a_file_is_answered_with_the_new_one(tmp_path: Path, name: str, advice: str) -> None:
     file = tmp_path / "headgate.yaml"
     file.write_text(f"{name}: 0.5\n")
-    with pytest.raises(InvalidSettingError, match=f"setting '{name}' .*has another name.*{advice}"):
+    with pytest.raises(InvalidSettingError, match=f"there is no setting '{name}'.*{advice}"):
         load_settings(environ={}, file=file)
 
 

@@ -128,7 +128,7 @@ def _unknown(
 ) -> errors.InvalidSettingError:
     advice = advice_for(name)
     if advice is not None:
-        return errors.InvalidSettingError(f"setting {name!r}{where} has another name", next_step=advice)
+        return errors.InvalidSettingError(f"there is no setting {name!r}{where}", next_step=advice)
     return errors.InvalidSettingError(f"unknown setting {name!r}{where}{did_you_mean(name, known)}")
 
 

@@ -364,5 +364,5 @@ class AdmissionSettings(Section):
     def _refuse_former_names(cls, values: object) -> object:
         for name in values if isinstance(values, dict) else ():
             if name in RENAMED:
-                raise InvalidSettingError(f"setting {name!r} has another name", next_step=RENAMED[name])
+                raise InvalidSettingError(f"there is no setting {name!r}", next_step=RENAMED[name])
         return values
