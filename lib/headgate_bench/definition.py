@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from headgate.core.errors import InvalidInputError, did_you_mean
+from headgate.core.flaws import rule_in_words
 from headgate_bench.artifact import Bar
 
 
@@ -39,7 +40,7 @@ def changed(parameters: P, changes: Sequence[str]) -> P:
     except ValidationError as error:
         problem = error.errors()[0]
         place = ".".join(str(part) for part in problem["loc"])
-        raise InvalidInputError(f"parameter {place}: {problem['msg']} (got {problem['input']!r:.80})") from None
+        raise InvalidInputError(f"parameter {place}: {rule_in_words(problem)} (got {problem['input']!r:.80})") from None
     for change in changes:
         name = change.partition("=")[0].strip()
         _check(name, getattr(made, name))

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from headgate.core.documents import read_document
 from headgate.core.errors import HeadgateError, InvalidInputError
+from headgate.core.flaws import flaws_in_words
 
 Line = TypeVar("Line", bound=BaseModel)
 Item = TypeVar("Item")
@@ -50,7 +51,7 @@ class Form:
             try:
                 return item_of(model.model_validate_json(line))
             except ValidationError as error:
-                raise self.error(f"{path}: line {number}: {_first_problem(error)}") from None
+                raise self.error(f"{path}: line {number}: {flaws_in_words(error, model)}") from None
             except HeadgateError as error:
                 raise self.error(f"{path}: line {number}: {error.message}") from None
 
@@ -83,10 +84,3 @@ def yaml_settings(path: Path, what: str, of: str) -> dict[str, Any]:
     if not isinstance(written, dict):
         raise InvalidInputError(f"{path} holds no settings of {of} (got {type(written).__name__})")
     return written
-
-
-def _first_problem(error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in first["loc"])
-    given = "" if first["type"] == "missing" or not field else f" (got {first['input']!r:.80})"
-    return f"{field}: {first['msg']}{given}" if field else first["msg"]

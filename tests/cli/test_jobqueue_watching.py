@@ -101,6 +101,18 @@ def test_the_jobs_of_a_task_are_withdrawn_but_for_those_that_have_ended(headgate
     assert (said.status, "ids of jobs, or --team" in said.err) == (2, True)
 
 
+def test_more_dead_jobs_are_put_back_than_the_queue_takes_at_once(
+    headgate: Command, queue: QueueSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.jobqueue.server.v1_jobs.MOST_AT_ONCE", 2)
+    monkeypatch.setattr("headgate.cli.jobqueue.jobs.MOST_AT_ONCE", 2)
+    queue.submit(*(names := [f"withdrawn-{number}" for number in range(5)]))
+    assert headgate("jobqueue", "withdraw", *names).status == 0
+    said = headgate("jobqueue", "requeue", "--all")
+    assert (said.status, said.out) == (0, "6 jobs pending again\n")
+    assert headgate("jobqueue", "requeue", "--all", "--json").document == {"requeued": []}
+
+
 def test_a_job_is_shown_with_its_history(headgate: Command, queue: QueueSite) -> None:
     said = headgate("jobqueue", "show", "dead")
     assert "no GPU" in said.out

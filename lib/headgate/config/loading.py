@@ -13,8 +13,9 @@ from pydantic import SecretStr, ValidationError
 from headgate.config.renamed import FORMER_NAMES, advice_for, variables_of
 from headgate.config.settings import Settings, setting_fields
 from headgate.core import errors, redacted
-from headgate.core.documents import read_document, rule_in_words
+from headgate.core.documents import read_document
 from headgate.core.errors import did_you_mean
+from headgate.core.flaws import rule_in_words
 
 _log: Final = logging.getLogger("headgate")
 

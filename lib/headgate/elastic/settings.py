@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from headgate.core.documents import flaws_in_words
+from headgate.core.flaws import flaws_in_words
 from headgate.elastic.errors import InvalidElasticError
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]

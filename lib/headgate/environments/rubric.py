@@ -22,8 +22,9 @@ from pydantic import (
 )
 
 from headgate.core import Message, checked_name, seed_of
-from headgate.core.documents import flaws_in_words, read_document, text_like
+from headgate.core.documents import read_document
 from headgate.core.errors import InvalidInputError
+from headgate.core.flaws import flaws_in_words, text_like
 from headgate.environments.answers import without_thinking
 from headgate.environments.judge_questions import judge_question, mean_verdict, read_judgement
 from headgate.environments.protocol import BaselineKind, Continue, Environment, Episode, ForJudge, Judgement, Score

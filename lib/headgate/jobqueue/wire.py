@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from headgate.core import MOST_PRIORITY
 from headgate.jobqueue.job import DEFAULT_MAX_ATTEMPTS, Job, JobSpec, JobState
@@ -386,9 +386,3 @@ class ProblemOut(BaseModel):
     code: str
     next_step: str
     errors: list[FlawOut] = []
-
-
-def first_flaw(error: ValidationError) -> str:
-    """Return the first value that breaks a rule, and the rule, for whoever sends a body that is none."""
-    first = error.errors(include_url=False)[0]
-    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"[:500]

@@ -15,7 +15,8 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from headgate.core import errors, unit_hash
-from headgate.core.documents import document_of, flaws_in_words, read_document
+from headgate.core.documents import document_of, read_document
+from headgate.core.flaws import flaws_in_words
 
 _Share = Annotated[float, Field(ge=0, le=1)]
 _Seconds = Annotated[float, Field(ge=0)]

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from headgate.core import redacted
 from headgate.core.errors import InvalidInputError
+from headgate.core.flaws import rule_in_words
 
 Flaw: TypeAlias = dict[str, str]
 """`field`, `rule` and `value` of one that breaks a rule."""
@@ -45,7 +46,7 @@ def flaws_of(error: ValidationError, place: str) -> list[Flaw]:
     return [
         flaw(
             ".".join((place, *(str(part)[:_VALUE_CHARS] for part in item["loc"]))),
-            str(item["msg"]).removeprefix("Value error, "),
+            rule_in_words(item),
             _shown(item["input"]),
         )
         for item in error.errors(include_url=False, include_context=False)[:MOST_FLAWS]

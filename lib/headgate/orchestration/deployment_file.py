@@ -17,8 +17,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from slugify import slugify
 
 from headgate.core import errors
-from headgate.core.documents import flaws_in_words, read_document
+from headgate.core.documents import read_document
 from headgate.core.errors import did_you_mean
+from headgate.core.flaws import flaws_in_words
 from headgate.environments import EnvironmentSpec
 
 Steps = list[dict[str, Any]]

@@ -10,8 +10,9 @@ from pydantic import ValidationError
 
 from blocks import AdmissionLimits, loaded_block
 from headgate.core import errors
-from headgate.core.documents import flaws_in_words, read_document
+from headgate.core.documents import read_document
 from headgate.core.errors import did_you_mean
+from headgate.core.flaws import flaws_in_words
 from headgate.orchestration.slots.broker import SlotBroker
 
 FILE_SUFFIXES: Final = (".yaml", ".yml", ".json")

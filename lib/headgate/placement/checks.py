@@ -19,8 +19,8 @@ from pydantic import (
     model_validator,
 )
 
-from headgate.core.documents import flaws_in_words, text_like
 from headgate.core.errors import did_you_mean
+from headgate.core.flaws import flaws_in_words, text_like
 from headgate.placement.amounts import CPU, GPU, MEMORY, MILLI, Amounts, amounts, total
 from headgate.placement.errors import InvalidPlacementError
 from headgate.placement.pool import RESERVED_FROM_PRIORITY, GroupShape, Pool

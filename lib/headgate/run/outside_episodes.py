@@ -13,8 +13,8 @@ from headgate.config import Settings
 from headgate.core import Model, SystemClock, sample_task
 from headgate.core.errors import HeadgateError, InvalidRosterError
 from headgate.core.events import unheard
+from headgate.core.flaws import flaws_in_words
 from headgate.environments import Registry, converse, registry_of
-from headgate.jobqueue.wire import first_flaw
 from headgate.run.endpoints import EndpointChats
 from headgate.run.outside_job import SampleOrder, result_of
 from headgate.run.request_side import RequestSide
@@ -53,7 +53,7 @@ class SampleJobs:
             model = self._model_of(order, has_server=bool(job.spec.pool))
             environment = self._registry.environment(order.environment)
         except ValidationError as error:
-            await job.fail(f"the job asks for no sample: {first_flaw(error)}", retry=False)
+            await job.fail(f"the job asks for no sample: {flaws_in_words(error, SampleOrder)}", retry=False)
             return
         except HeadgateError as error:
             await job.fail(error)

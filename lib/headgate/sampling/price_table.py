@@ -9,8 +9,9 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from headgate.core import LanePrice, Price, Prices
-from headgate.core.documents import flaws_in_words, read_document
+from headgate.core.documents import read_document
 from headgate.core.errors import InvalidSettingError
+from headgate.core.flaws import flaws_in_words
 
 _NEXT: Final = (
     "A table of prices has a date, a source, and prices: a list of model, input and output per million tokens, and "

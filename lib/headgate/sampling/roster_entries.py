@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from headgate.core import ENGINE_PRIORITY, Launch, Model, ModelBudget, Price, Program, Secret, Serving, errors, redacted
 from headgate.core.addresses import is_metadata_host
-from headgate.core.documents import flaws_in_words, rule_in_words
 from headgate.core.errors import InvalidInputError, did_you_mean
+from headgate.core.flaws import flaws_in_words, rule_in_words
 from headgate.core.rates import NO_RATES, ModelRates, RateLimits
 
 _REPLICAS: Final = re.compile(r"(\d{1,3})(?:-(\d{1,3}))?", re.ASCII)

@@ -26,6 +26,7 @@ from starlette.types import Scope as AsgiScope
 from headgate.core import Secret, checked_text, errors, events
 from headgate.core import status as campaign_status
 from headgate.core.events import CapacityPlan
+from headgate.core.flaws import rule_in_words
 from headgate.net.asgi import serving
 from headgate.net.authority import EVERYBODY, Authority, Caller
 from headgate.net.hosts import HostNames, advertised_name, check_site
@@ -79,7 +80,7 @@ def answer_with_problems(app: FastAPI) -> None:
             case RequestValidationError():
                 # The values themselves are left out: they may be a token in the wrong place.
                 wrong = [
-                    {"where": ".".join(str(part) for part in item["loc"]), "rule": item["msg"]}
+                    {"where": ".".join(str(part) for part in item["loc"]), "rule": rule_in_words(item)}
                     for item in error.errors()
                 ]
                 detail = "; ".join(f"{item['where']}: {item['rule']}" for item in wrong)

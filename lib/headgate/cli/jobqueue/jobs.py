@@ -27,9 +27,10 @@ from headgate.cli.output import (
     utc_time,
 )
 from headgate.core.errors import HeadgateError, InvalidInputError
+from headgate.core.flaws import flaws_in_words
 from headgate.jobqueue import JobState
 from headgate.jobqueue.errors import WrongStateError
-from headgate.jobqueue.wire import EndOut, JobOut, RequeueIn
+from headgate.jobqueue.wire import MOST_AT_ONCE, EndOut, JobOut, RequeueIn
 from headgate.jobqueue.wire_servers import ResourceOut, StatisticsOut
 from headgate.jobqueue.worker import RetryPolicy, SyncJobQueueClient
 from headgate.telemetry import safe_text
@@ -150,10 +151,15 @@ def requeue(
     try:
         request = RequeueIn(job_ids=list(job_ids) or None, team=team, task=task)
     except ValidationError as error:
-        raise InvalidInputError(f"a name cannot be one of the queue's: {error.errors()[0]['msg']}") from None
+        raise InvalidInputError(flaws_in_words(error, RequeueIn)) from None
+    requeued: list[str] = []
     with _client(url) as client:
-        answer = client.requeue(request)
-    return tell(_document(answer), f"{counted(len(answer.requeued), 'job')} pending again", as_json=as_json)
+        while len(requeued) % MOST_AT_ONCE == 0:  # the queue takes no more with one request
+            more = client.requeue(request).requeued
+            requeued += more
+            if job_ids or not more:
+                break
+    return tell({"requeued": requeued}, f"{counted(len(requeued), 'job')} pending again", as_json=as_json)
 
 
 def withdraw(

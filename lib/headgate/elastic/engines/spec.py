@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
 from headgate.core import Clock, Secret
-from headgate.core.documents import flaws_in_words
+from headgate.core.flaws import flaws_in_words
 from headgate.elastic.engines.calls import KeyRefusedError, Reply
 from headgate.elastic.engines.engine import Engine
 from headgate.elastic.engines.http import EngineHttp

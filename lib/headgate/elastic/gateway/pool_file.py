@@ -8,7 +8,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from headgate.core.documents import flaws_in_words, read_document, text_like
+from headgate.core.documents import read_document
+from headgate.core.flaws import flaws_in_words, text_like
 from headgate.elastic.engines import EngineSpec, NamedEngine
 from headgate.elastic.errors import InvalidElasticError
 from headgate.elastic.gateway.settings import GatewaySettings, Variable, secret_of

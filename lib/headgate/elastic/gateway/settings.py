@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from headgate.core import Secret
-from headgate.core.documents import text_like
+from headgate.core.flaws import text_like
 from headgate.elastic.errors import InvalidElasticError
 
 

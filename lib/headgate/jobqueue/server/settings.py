@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 from headgate.config import Address, Command
 from headgate.core import redacted
 from headgate.core.errors import InvalidSettingError, did_you_mean
+from headgate.core.flaws import rule_in_words
 from headgate.net.tls import CERTIFICATE_VARIABLE, KEY_VARIABLE
 
 PREFIX: Final = "HEADGATE_JOBQUEUE_"
@@ -121,4 +122,4 @@ def load_server_settings(flags: Mapping[str, Any] | None = None, *, environ: Map
 def _sentence(error: Any, origins: Mapping[str, str]) -> str:
     name = str(error["loc"][0])
     shown = "" if name == "database" else f", got {redacted(repr(error['input']))}"
-    return f"{name}: {error['msg']}{shown} ({origins[name]})"
+    return f"{name}: {rule_in_words(error)}{shown} ({origins[name]})"

@@ -11,6 +11,7 @@ import httpx
 from pydantic import ValidationError
 
 from headgate.core.errors import InvalidInputError
+from headgate.core.flaws import flaws_in_words
 from headgate.jobqueue import wire, wire_servers
 from headgate.jobqueue.blocking import BlockingClient, blocking, blocking_iterator
 from headgate.jobqueue.errors import InvalidJobError
@@ -214,7 +215,7 @@ class JobQueueClient:
         try:
             servers = [wire_servers.ResourceIn.of(spec) for spec in specs]
         except ValidationError as error:
-            raise InvalidJobError(f"a policy server: {wire.first_flaw(error)}") from None
+            raise InvalidJobError(f"a policy server: {flaws_in_words(error, wire_servers.ResourceIn)}") from None
         registered: list[wire_servers.ResourceOut] = []
         for start in range(0, len(servers), wire.MOST_AT_ONCE):
             body = wire_servers.ResourcesIn(resources=servers[start : start + wire.MOST_AT_ONCE])
@@ -249,7 +250,7 @@ def _parts(specs: Iterable[JobSpec]) -> Iterator[list[wire.JobIn]]:
         try:
             part.append(wire.JobIn.of(spec))
         except ValidationError as error:
-            raise InvalidJobError(f"job {spec.job_id!r:.100}: {wire.first_flaw(error)}") from None
+            raise InvalidJobError(f"job {spec.job_id!r:.100}: {flaws_in_words(error, wire.JobIn)}") from None
         size += len(spec.payload)
     if part:
         yield part

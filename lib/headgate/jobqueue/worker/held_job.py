@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from headgate.core import Clock, redacted
 from headgate.core.errors import HeadgateError, InvalidInputError
+from headgate.core.flaws import flaws_in_words
 from headgate.jobqueue import wire
 from headgate.jobqueue.errors import LeaseLost, MachineUnfitError, NoServerError, StaleLeaseError
 from headgate.jobqueue.reserved_server import ReservedServer
@@ -56,7 +57,7 @@ def ending_of(error: BaseException | None) -> Ending | None:
         case StaleLeaseError() | LeaseLost():
             return None
         case asyncio.CancelledError() | KeyboardInterrupt() | SystemExit() | GeneratorExit():
-            return Stopped(f"the worker was stopped ({type(error).__name__})")
+            return Stopped("the worker was stopped")
         case NoServerError() | MachineUnfitError():
             return Stopped(error.message)
         case _:
@@ -385,7 +386,7 @@ class HeldJob(ClaimedWork):
             return wire.CompleteIn(**self.lease.fields, result=dict(result), result_ref=result_ref, checksum=checksum)
         except ValidationError as error:
             raise InvalidInputError(
-                f"the result of job {self.id!r}: {wire.first_flaw(error)}",
+                f"the result of job {self.id!r}: {flaws_in_words(error, wire.CompleteIn)}",
                 next_step="Put what is large into a file and hand that in as `artifact`.",
             ) from None
 

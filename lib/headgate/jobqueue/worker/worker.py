@@ -19,9 +19,10 @@ from pydantic import ValidationError
 
 from headgate.core import Clock, SystemClock
 from headgate.core.errors import InvalidInputError
+from headgate.core.flaws import flaws_in_words
 from headgate.jobqueue.errors import MachineUnfitError
 from headgate.jobqueue.names import user_name
-from headgate.jobqueue.wire import DEFAULT_LEASE_S, ClaimIn, JobLeaseIn, first_flaw
+from headgate.jobqueue.wire import DEFAULT_LEASE_S, ClaimIn, JobLeaseIn
 from headgate.jobqueue.worker.client import JobQueueClient
 from headgate.jobqueue.worker.heartbeat import Heartbeat
 from headgate.jobqueue.worker.held_job import FOR_EVER, HeldJob, long_polls
@@ -93,7 +94,7 @@ class Worker:
                 pools=None if pools is None else list(pools),
             )
         except ValidationError as error:
-            raise InvalidInputError(f"{first_flaw(error)} (got {error.errors()[0]['input']!r:.80})") from None
+            raise InvalidInputError(flaws_in_words(error, ClaimIn)) from None
         self._heartbeat = Heartbeat(client, self._clock, self.held)
         self._group = asyncio.TaskGroup()
         self._beats: list[asyncio.Task[None]] = []

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from headgate.core import ENGINE_PRIORITY, Launch, Program
-from headgate.core.documents import flaws_in_words, text_like
 from headgate.core.errors import InvalidInputError
+from headgate.core.flaws import flaws_in_words, text_like
 from headgate.elastic import InvalidElasticError
 from headgate.elastic.engines import EngineProcess
 from headgate.orchestration.placement.demand import Demand
