@@ -4,6 +4,7 @@ from . import (
     documents as documents,
     errors as errors,
     events as events,
+    flaws as flaws,
     rates as rates,
     status as status,
     tasks as tasks,
