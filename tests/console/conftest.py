@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 CHROMIUM = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), ""
+    (
+        found
+        for name in ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+        if (found := shutil.which(name))
+    ),
+    "",
 )
 WIDE, PHONE = (1280, 800), (375, 812)
 Serve = Callable[[AbstractAsyncContextManager[Any]], Any]
