@@ -101,13 +101,13 @@ def test_the_jobs_of_a_task_are_withdrawn_but_for_those_that_have_ended(headgate
     assert (said.status, "ids of jobs, or --team" in said.err) == (2, True)
 
 
-def test_more_dead_jobs_are_put_back_than_the_queue_takes_at_once(
+def test_more_jobs_are_withdrawn_and_put_back_than_the_queue_changes_at_once(
     headgate: Command, queue: QueueSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headgate.jobqueue.server.v1_jobs.MOST_AT_ONCE", 2)
     monkeypatch.setattr("headgate.cli.jobqueue.jobs.MOST_AT_ONCE", 2)
-    queue.submit(*(names := [f"withdrawn-{number}" for number in range(5)]))
-    assert headgate("jobqueue", "withdraw", *names).status == 0
+    queue.submit(*(f"many-{number}" for number in range(5)), task="many")
+    assert headgate("jobqueue", "withdraw", "--task", "many").out == "5 jobs withdrawn\n"
     said = headgate("jobqueue", "requeue", "--all")
     assert (said.status, said.out) == (0, "6 jobs pending again\n")
     assert headgate("jobqueue", "requeue", "--all", "--json").document == {"requeued": []}
@@ -141,11 +141,12 @@ def test_jobs_are_withdrawn(headgate: Command, queue: QueueSite) -> None:
     assert queue.job("waiting").last_error == "withdrawn: not wanted"
 
 
-def test_a_withdrawal_that_is_refused_says_how_many_went_before_it(headgate: Command, queue: QueueSite) -> None:
-    queue.submit("last")
-    refused = headgate("jobqueue", "withdraw", "last", "last")
-    assert (refused.status, queue.job("last").state) == (2, "dead")
-    assert "1 job before it withdrawn, none after it." in refused.err
+def test_of_jobs_that_are_named_all_are_withdrawn_or_none(headgate: Command, queue: QueueSite) -> None:
+    refused = headgate("jobqueue", "withdraw", "waiting", "done", "unserved")
+    assert (refused.status, queue.job("waiting").state) == (2, "pending")
+    assert "job 'done' is done; only pending and running jobs can be withdrawn" in refused.err
+    said = headgate("jobqueue", "withdraw", "waiting", "waiting", "unserved", "--json").document
+    assert said == {"withdrawn": ["waiting", "unserved"]}
 
 
 def test_servers_are_listed_drained_opened_and_removed(headgate: Command, queue: QueueSite) -> None:

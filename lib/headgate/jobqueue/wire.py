@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from headgate.core import MOST_PRIORITY
 from headgate.jobqueue.job import DEFAULT_MAX_ATTEMPTS, Job, JobSpec, JobState
@@ -349,7 +349,7 @@ class HistoryOut(BaseModel):
 
 
 class RequeueIn(Body):
-    """Which dead jobs to try again: all that match."""
+    """Which dead jobs to try again: all that match, at most `MOST_AT_ONCE` with one request."""
 
     job_ids: list[JobId] | None = Field(None, max_length=MOST_AT_ONCE)
     team: Name | None = None
@@ -360,6 +360,24 @@ class RequeueOut(BaseModel):
     """The jobs that wait again."""
 
     requeued: list[str]
+
+
+class WithdrawIn(RequeueIn):
+    """Which pending and running jobs to make dead: all that match, at most `MOST_AT_ONCE` with one request."""
+
+    reason: str = Field("", max_length=2000)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.job_ids is None and self.team is None and self.task is None:
+            raise ValueError("name jobs, a team or a task: without any, all jobs would be withdrawn")
+        return self
+
+
+class WithdrawOut(BaseModel):
+    """The jobs that are dead now."""
+
+    withdrawn: list[str]
 
 
 class ReasonIn(Body):

@@ -35,6 +35,7 @@ SCOPES: dict[tuple[str, str], Scope | None] = {
     ("POST", "/v1/reservations/release"): Scope.CLAIM,
     ("GET", "/v1/dead-jobs"): Scope.READ,
     ("POST", "/v1/dead-jobs/requeue"): Scope.SUBMIT,
+    ("POST", "/v1/jobs/withdraw"): Scope.SUBMIT,
     ("POST", "/v1/jobs/{job_id}/withdraw"): Scope.SUBMIT,
     ("GET", "/v1/results"): Scope.READ,
     ("GET", "/v1/history"): Scope.READ,
@@ -135,6 +136,7 @@ async def test_health_is_open_to_everybody(queue: Queue) -> None:
 _OF_A_JOB = [key for key in SCOPES if "{job_id}" in key[1]] + [
     ("POST", "/v1/reservations"),
     ("POST", "/v1/dead-jobs/requeue"),
+    ("POST", "/v1/jobs/withdraw"),
     *(key for key in SCOPES if key[1].startswith("/resource/")),
 ]
 
@@ -205,6 +207,14 @@ async def test_listings_show_a_token_its_teams_alone(queue: Queue, path: str) ->
     assert "team_a" not in answer.text
     if path != "/v1/results":
         assert "team_b" in answer.text
+
+
+async def test_a_token_withdraws_jobs_of_its_teams_alone(queue: Queue) -> None:
+    admin = queue.token(Scope.ADMIN)
+    await queue.submit(*({"id": team, "team": team, "task": "t"} for team in ("team_a", "team_b")), headers=admin)
+    own = queue.token(Scope.SUBMIT, teams=["team_b"])
+    assert (await queue.post("/v1/jobs/withdraw", {"task": "t"}, headers=own)).json() == {"withdrawn": ["team_b"]}
+    assert (await queue.post("/v1/jobs/withdraw", {"team": "team_a"}, headers=own)).json() == {"withdrawn": []}
 
 
 async def test_statistics_show_a_token_its_teams_alone(queue: Queue) -> None:

@@ -129,6 +129,23 @@ async def test_a_withdrawn_job_is_dead_and_says_why(queue: Queue) -> None:
     assert (again.status_code, again.json()["code"]) == (409, "wrong_state")
 
 
+async def test_many_jobs_are_withdrawn_by_team_and_task_or_by_name_all_or_none(queue: Queue) -> None:
+    jobs = [(1, "a", "t"), (2, "a", "u"), (3, "b", "t"), (4, "a", "t")]
+    await queue.submit(*({"id": f"{number}", "team": team, "task": task} for number, team, task in jobs))
+    await queue.claim()
+    some = {"team": "a", "task": "t", "reason": "left"}
+    assert (await queue.post("/v1/jobs/withdraw", some)).json() == {"withdrawn": ["4", "1"]}, "a running one comes last"
+    refused = await queue.post("/v1/jobs/withdraw", {"job_ids": ["2", "1"]})
+    assert (refused.status_code, refused.json()["code"]) == (409, "wrong_state")
+    states = [(await queue.http.get(f"/v1/jobs/{number}")).json()["state"] for number, *_ in jobs]
+    assert states == ["dead", "pending", "pending", "dead"]
+
+
+async def test_nothing_is_withdrawn_without_saying_what(queue: Queue) -> None:
+    refused = await queue.post("/v1/jobs/withdraw", {"reason": "all"})
+    assert (refused.status_code, "without any, all jobs would be withdrawn" in refused.text) == (422, True)
+
+
 async def test_statistics_say_which_lanes_nobody_serves(queue: Queue) -> None:
     await queue.submit(JOB, {**JOB, "id": "18", "pool": "elsewhere"})
     await queue.register(SERVER)

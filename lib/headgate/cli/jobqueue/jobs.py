@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from itertools import islice
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 from cyclopts import Parameter
 from pydantic import BaseModel, ValidationError
@@ -26,11 +27,10 @@ from headgate.cli.output import (
     tell,
     utc_time,
 )
-from headgate.core.errors import HeadgateError, InvalidInputError
+from headgate.core.errors import InvalidInputError
 from headgate.core.flaws import flaws_in_words
 from headgate.jobqueue import JobState
-from headgate.jobqueue.errors import WrongStateError
-from headgate.jobqueue.wire import MOST_AT_ONCE, EndOut, JobOut, RequeueIn
+from headgate.jobqueue.wire import MOST_AT_ONCE, JobOut, RequeueIn, WithdrawIn
 from headgate.jobqueue.wire_servers import ResourceOut, StatisticsOut
 from headgate.jobqueue.worker import RetryPolicy, SyncJobQueueClient
 from headgate.telemetry import safe_text
@@ -49,6 +49,7 @@ _Team = Annotated[str | None, Parameter(help="Only jobs of this team.")]
 _Task = Annotated[str | None, Parameter(help="Only jobs of this task.")]
 _Limit = Annotated[int | None, Parameter(help="Maximum number of rows; by default 100, and all with --json; 0: all.")]
 _TABLE_ROWS: Final = 100
+Choice = TypeVar("Choice", bound=RequeueIn)
 
 
 def status(
@@ -148,17 +149,9 @@ def requeue(
     """Let workers try dead jobs again, with a full set of attempts: those named, those of a team or task, or all."""
     if not (job_ids or team or task or every):
         raise InvalidInputError("no job is named", next_step="Name jobs, --team, --task, or --all.")
-    try:
-        request = RequeueIn(job_ids=list(job_ids) or None, team=team, task=task)
-    except ValidationError as error:
-        raise InvalidInputError(flaws_in_words(error, RequeueIn)) from None
-    requeued: list[str] = []
+    request = _choice(RequeueIn, job_ids, team=team, task=task)
     with _client(url) as client:
-        while len(requeued) % MOST_AT_ONCE == 0:  # the queue takes no more with one request
-            more = client.requeue(request).requeued
-            requeued += more
-            if job_ids or not more:
-                break
+        requeued = _in_parts(lambda: client.requeue(request).requeued, is_one=bool(job_ids))
     return tell({"requeued": requeued}, f"{counted(len(requeued), 'job')} pending again", as_json=as_json)
 
 
@@ -172,28 +165,32 @@ def withdraw(
 ) -> int:
     """Withdraw jobs, those named or all of a team or task that have not ended; they are then dead.
 
-    Workers that run them stop at their next heartbeat.
+    Workers that run them stop at their next heartbeat. Of jobs that are named, all are withdrawn or none.
     """
     if bool(job_ids) == bool(team or task):
         raise InvalidInputError(
             "withdraw takes ids of jobs, or --team and --task",
             next_step="Name jobs or a team; `headgate jobqueue jobs` lists them.",
         )
-    ended: list[EndOut] = []
+    request = _choice(WithdrawIn, job_ids, team=team, task=task, reason=reason)
     with _client(url) as client:
-        # Of a team and task, running ones last: they may end meanwhile.
-        wanted = (client.all_jobs(state=s, team=team, task=task) for s in (JobState.PENDING, JobState.IN_PROGRESS))
-        for job_id in job_ids or [job.id for found in wanted for job in found]:
-            try:
-                ended.append(client.withdraw(job_id, reason))
-            except HeadgateError as error:
-                if isinstance(error, WrongStateError) and not job_ids:
-                    continue  # of a team's jobs, one has ended meanwhile
-                if ended:  # "nothing was changed" is true of the job that was refused alone
-                    done = f"{counted(len(ended), 'job')} before it withdrawn, none after it"
-                    error.next_step = f"{done}. {error.next_step}"
-                raise
-    return tell([_document(one) for one in ended], f"{counted(len(ended), 'job')} withdrawn", as_json=as_json)
+        withdrawn = _in_parts(lambda: client.withdraw_many(request).withdrawn, is_one=bool(job_ids))
+    return tell({"withdrawn": withdrawn}, f"{counted(len(withdrawn), 'job')} withdrawn", as_json=as_json)
+
+
+def _choice(kind: type[Choice], job_ids: Sequence[str], **more: str | None) -> Choice:
+    try:
+        return kind(job_ids=list(job_ids) or None, **more)
+    except ValidationError as error:
+        raise InvalidInputError(flaws_in_words(error, kind)) from None
+
+
+def _in_parts(ask: Callable[[], list[str]], *, is_one: bool) -> list[str]:
+    """Return the jobs of as many requests as it takes: the queue changes no more than so many with one."""
+    done = ask()
+    while not is_one and len(done) % MOST_AT_ONCE == 0 and (more := ask()):
+        done += more
+    return done
 
 
 def resources(

@@ -141,6 +141,10 @@ ROUTES: Final = (
         most_bytes=_NAMES, errors=(404, 409), example={"job_ids": ["17"]},
     ),
     Route(
+        "POST", "/v1/jobs/withdraw", v1_jobs.withdraw_many, Scope.SUBMIT, "Make jobs dead",
+        most_bytes=_NAMES, errors=(404, 409), example={"job_ids": ["17"], "reason": "the team has withdrawn"},
+    ),
+    Route(
         "POST", "/v1/jobs/{job_id}/withdraw", v1_jobs.withdraw, Scope.SUBMIT, "Make a job dead",
         errors=(404, 409), example={"reason": "the team has withdrawn"},
     ),

@@ -13,9 +13,9 @@ from headgate.jobqueue.ledger import Ledger
 from headgate.jobqueue.outcomes import Ended, EndOutcome, Instant, Unknown
 from headgate.jobqueue.records import Happening, HistoryEntry, JobQuery
 from headgate.jobqueue.server.access import check_submission, narrowed, sees, unknown
-from headgate.jobqueue.server.answers import Answer, ok
+from headgate.jobqueue.server.answers import Answer, ModelT, ok
 from headgate.jobqueue.server.documents import DeadQuery, HistoryQuery, JobPath, JobsQuery, PageQuery
-from headgate.jobqueue.server.route import Call, audit
+from headgate.jobqueue.server.route import Call, Changed, audit
 from headgate.jobqueue.server.v1_claims import ended, named
 from headgate.jobqueue.stores.sql import Reader
 from headgate.jobqueue.wire import (
@@ -32,6 +32,8 @@ from headgate.jobqueue.wire import (
     ResultsOut,
     SubmitIn,
     SubmitOut,
+    WithdrawIn,
+    WithdrawOut,
 )
 from headgate.net.authority import Caller
 
@@ -41,6 +43,9 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 _CHUNK: Final = 200
+_UNENDED: Final = (JobState.PENDING, JobState.IN_PROGRESS)
+"""Running jobs last: they may end meanwhile."""
+
 _PAGE_BYTES: Final = 8 * 1024**2
 """A page that has grown to this ends: payloads and results may have 256 KiB each."""
 
@@ -194,46 +199,78 @@ async def withdraw(call: Call, path: JobPath, body: ReasonIn) -> Answer[EndOut]:
     return changed.answer
 
 
+async def withdraw_many(call: Call, body: WithdrawIn) -> Answer[WithdrawOut]:
+    """Make jobs dead that are not to be run any more: those named, all or none, or all that match."""
+    changed = await _steered(
+        call, body, _UNENDED, "only pending and running jobs can be withdrawn",
+        lambda ledger, job_id, at: ledger.withdraw(job_id, body.reason, at),
+        lambda found: ok(WithdrawOut(withdrawn=found)),
+    )  # fmt: skip
+    if withdrawn := changed.outcome:
+        await call.changed("withdraw", named(withdrawn), after=f"dead: {body.reason}")
+        _log.info("%d jobs withdrawn", len(withdrawn))
+    return changed.answer
+
+
 async def requeue(call: Call, body: RequeueIn) -> Answer[RequeueOut]:
-    """Give dead jobs all their attempts again: those named, or all that match."""
-    job_ids = body.job_ids if body.job_ids is not None else await _dead_ids(call, body)
-
-    def operation(ledger: Ledger, at: Instant) -> list[str]:
-        if body.job_ids is not None:
-            _check_dead(ledger, call, job_ids)
-        jobs = filter(None, map(ledger.job, dict.fromkeys(job_ids)))
-        meant = [job.job_id for job in jobs if _is_meant(call, body, job)]
-        for job_id in meant:
-            ledger.requeue(job_id, at)
-        return meant
-
-    changed = await call.change(operation, lambda found: ok(RequeueOut(requeued=found)))
+    """Give dead jobs all their attempts again: those named, all or none, or all that match."""
+    changed = await _steered(
+        call, body, (JobState.DEAD,), "only dead jobs can be requeued",
+        lambda ledger, job_id, at: ledger.requeue(job_id, at),
+        lambda found: ok(RequeueOut(requeued=found)),
+    )  # fmt: skip
     if requeued := changed.outcome:
         await call.changed("requeue", named(requeued), before="dead", after="pending")
         _log.info("%d dead jobs requeued", len(requeued))
     return changed.answer
 
 
-def _check_dead(ledger: Ledger, call: Call, job_ids: Sequence[str]) -> None:
-    """Raise what stands against requeueing jobs that were named one by one: all are requeued or none."""
+async def _steered(
+    call: Call,
+    body: RequeueIn,
+    states: tuple[JobState, ...],
+    rule: str,
+    step: Callable[[Ledger, str, Instant], EndOutcome],
+    answer: Callable[[list[str]], Answer[ModelT]],
+) -> Changed[ModelT, list[str]]:
+    """Do a step with the jobs of a choice that are in one of `states`; named ones that are not break the `rule`."""
+    job_ids = body.job_ids if body.job_ids is not None else await _matching(call, body, states)
+
+    def operation(ledger: Ledger, at: Instant) -> list[str]:
+        if body.job_ids is not None:
+            _check_states(ledger, call, job_ids, states, rule)
+        jobs = filter(None, map(ledger.job, dict.fromkeys(job_ids)))
+        meant = [job.job_id for job in jobs if job.state in states and _is_meant(call, body, job)]
+        for job_id in meant:
+            step(ledger, job_id, at)
+        return meant
+
+    return await call.change(operation, answer)
+
+
+def _check_states(ledger: Ledger, call: Call, job_ids: Sequence[str], states: tuple[JobState, ...], rule: str) -> None:
+    """Raise what stands against a step with jobs that were named one by one: it is done with all or none."""
     for job_id in job_ids:
         job = ledger.job(job_id)
         if job is None or not sees(call.caller, job):
             raise unknown(job_id)
-        if job.state is not JobState.DEAD:
-            raise WrongStateError(f"job {job_id!r} is {job.state}; only dead jobs can be requeued")
+        if job.state not in states:
+            raise WrongStateError(f"job {job_id!r} is {job.state}; {rule}")
 
 
 def _is_meant(call: Call, body: RequeueIn, job: Job) -> bool:
-    return (
-        job.state is JobState.DEAD
-        and sees(call.caller, job)
-        and body.team in {None, job.spec.team}
-        and body.task in {None, job.spec.task}
-    )
+    return sees(call.caller, job) and body.team in {None, job.spec.team} and body.task in {None, job.spec.task}
 
 
-async def _dead_ids(call: Call, body: RequeueIn) -> list[str]:
+async def _matching(call: Call, body: RequeueIn, states: tuple[JobState, ...]) -> list[str]:
+    """Return the jobs of a choice, by state in the order of these, at most as many as one request may change."""
     teams = narrowed(None if body.team is None else [body.team], call.caller.teams)
-    query = JobQuery(JobState.DEAD, teams, body.task, limit=MOST_AT_ONCE)
-    return [job.job_id for job in await call.service.listed(lambda reader: reader.jobs(query))]
+    found: list[str] = []
+    for state in states:
+        query = JobQuery(state, teams, body.task, limit=MOST_AT_ONCE - len(found))
+        found += [job.job_id for job in await call.service.listed(partial(_listed, query=query))]
+    return found
+
+
+def _listed(reader: Reader, query: JobQuery) -> Sequence[Job]:
+    return reader.jobs(query) if query.limit else []

@@ -121,6 +121,10 @@ class JobQueueClient:
         path, body = _of_job(job_id, "/withdraw"), wire.ReasonIn(reason=reason)
         return await self._requests.send("POST", path, wire.EndOut, body, can_repeat=False)
 
+    async def withdraw_many(self, request: wire.WithdrawIn) -> wire.WithdrawOut:
+        """Take many pending or running jobs out of the queue."""
+        return await self._requests.send("POST", "/v1/jobs/withdraw", wire.WithdrawOut, request, can_repeat=False)
+
     async def requeue(self, request: wire.RequeueIn) -> wire.RequeueOut:
         """Give dead jobs all their attempts again."""
         return await self._requests.send("POST", "/v1/dead-jobs/requeue", wire.RequeueOut, request, can_repeat=False)
@@ -287,6 +291,7 @@ class SyncJobQueueClient(BlockingClient[JobQueueClient]):
     job = blocking(JobQueueClient.job)
     job_history = blocking(JobQueueClient.job_history)
     withdraw = blocking(JobQueueClient.withdraw)
+    withdraw_many = blocking(JobQueueClient.withdraw_many)
     requeue = blocking(JobQueueClient.requeue)
     all_jobs = blocking_iterator(JobQueueClient.all_jobs)
 
