@@ -21,9 +21,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from headgate.config import Settings, load_settings
 from headgate.core import Model
-from headgate.core.errors import InvalidInputError
+from headgate.core.errors import EnvironmentFailedError, InvalidInputError
 from headgate.core.status import CampaignStatus
-from headgate.environments import Environment, environments_at_hand
+from headgate.environments import Environment, checked_environment, environments_at_hand
 from headgate.orchestration import engine_hosts
 from headgate.reports import LEADERBOARD_COLUMNS, Leaderboard, MissingRule, ScoreTable, build_leaderboard, missing_lines
 from headgate.run import MatrixTasks, RunResult, models_at_hand, repeat_ks, run_campaign, sampled_environments
@@ -186,6 +186,13 @@ async def leaderboard(
     return Scores(samples, against, tuple(ks), missing)
 
 
+def _checked(made: object) -> Environment:
+    try:
+        return checked_environment(getattr(getattr(made, "spec", None), "name", repr(made)), made)
+    except EnvironmentFailedError as error:
+        raise InvalidInputError(error.message, next_step=error.next_step) from None
+
+
 async def _sampled(
     models: Models,
     environments: Environments | None,
@@ -193,7 +200,7 @@ async def _sampled(
     given: Mapping[str, Any],
     duration_s: float | None,
 ) -> Evaluation:
-    if isinstance(environments, str | Environment):
+    if environments is not None and (isinstance(environments, str) or not isinstance(environments, Iterable)):
         environments = (environments,)
     if environments is not None and not (environments := list(environments)):
         raise InvalidInputError(
@@ -201,9 +208,7 @@ async def _sampled(
             next_step="Name some, or leave it out for all that are installed and need no judge.",
         )
     chosen = list(environments or ())
-    objects = [one for one in chosen if not isinstance(one, str)]
-    if strangers := [one for one in objects if not isinstance(one, Environment)]:
-        raise InvalidInputError(f"an environment is a name or a headgate.Environment (got {strangers[0]!r})")
+    objects = [_checked(one) for one in chosen if not isinstance(one, str)]
     flags = {**given, "environments": tuple(one if isinstance(one, str) else one.spec.name for one in chosen) or None}
     if isinstance(models, str | Path):
         flags["roster"] = str(models)

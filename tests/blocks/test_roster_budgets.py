@@ -76,4 +76,12 @@ async def test_a_discount_needs_the_prices_that_it_is_of(tmp_path: Path) -> None
 
 
 async def test_a_price_of_nothing_is_a_price(tmp_path: Path) -> None:
-    assert (await by_file(tmp_path, price_in=0.0)).price == Price.of(0, 0)
+    assert (await by_file(tmp_path, price_in=0.0, price_out=0.0)).price == Price.of(0, 0)
+
+
+@pytest.mark.parametrize(("stated", "missing"), [("price_in", "price_out"), ("price_out", "price_in")])
+async def test_half_a_price_is_refused_and_not_taken_for_free_tokens(stated: str, missing: str, tmp_path: Path) -> None:
+    with pytest.raises(
+        errors.InvalidRosterError, match=rf"{stated}: needs price_in and price_out \(got no {missing}; 0"
+    ):
+        await by_file(tmp_path, **{stated: 0.15})

@@ -21,6 +21,7 @@ from headgate.cli.run import _short_of_tasks
 from headgate.config import Settings
 from headgate.core import Sample
 from headgate.core.errors import StoreError
+from headgate.environments import Environment, Episode, environment
 from headgate.reports import missing_lines
 from headgate.storage import Journal, LimitKey, LimitReport, Opening, open_store
 from tests.cli.conftest import Command
@@ -56,6 +57,31 @@ def test_run_prints_one_document_of_what_it_did(sampled) -> None:
     assert (sampled["samples"], sampled["stored"], sampled["spooled"]) == (12, 12, 0)
     assert sampled["stopped_by"] == "everything is done"
     assert sampled["status"]["state"] == "stopped"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("run", "--roster", "baselines", "-e", "affine:sat-hard", "--instances", "1"),
+        ("environments", "try", "affine:sat-hard"),
+    ],
+    ids=["run", "try"],
+)
+def test_what_an_environment_prints_is_beside_the_document(
+    headgate: Command, asked: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = type(environment("affine:sat-hard"))
+    opened = kind.open
+
+    async def printing(self: Environment, index: int, seed: int) -> Episode:
+        print("debug of an environment")
+        return await opened(self, index, seed)
+
+    monkeypatch.setattr(kind, "open", printing)
+    said = headgate(*asked, "--json")
+    assert said.status == 0
+    assert json.loads(said.out)
+    assert "debug of an environment" in said.err
 
 
 def test_rank_goes_on_from_what_is_stored_until_every_two_models_are_ranked(

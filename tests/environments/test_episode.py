@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
+import re
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -143,6 +146,13 @@ async def test_a_reply_of_the_very_limit_is_read():
     assert result.score == 1.0
 
 
+class UnspeakableError(Exception):
+    """An exception whose text cannot be made."""
+
+    def __str__(self):
+        raise ValueError
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -153,16 +163,21 @@ async def test_a_reply_of_the_very_limit_is_read():
         Score(-0.01, success=False, why=""),
         Score("1", success=True, why=""),
         Score(1.0, success=True, why=None),
+        Score(1.0, success="yes", why=""),
+        Score(1.0, success=None, why=""),
         Continue(()),  # after the last round
         Continue(("text",)),
         Continue(None),
         Continue((Message("user", None),)),
+        Continue((Message(7, "text"),)),
         None,
         1.0,
         asyncio.CancelledError(),
         TimeoutError("of its own"),
+        SystemExit(2),
+        UnspeakableError("unspeakable"),
     ],
-    ids=repr,
+    ids=lambda answer: str(answer.args) if isinstance(answer, UnspeakableError) else repr(answer),
 )
 async def test_what_the_environment_does_wrong_is_never_a_score(answer):
     environment = Scripted([answer])
@@ -177,13 +192,42 @@ async def test_an_environment_that_cannot_open_is_an_environment_error():
     environment = Scripted([], open_raises=ValueError("no data"))
     result = await converse(environment, 0, 0, says("unasked"))
     assert (result.score, result.error_kind) == (None, ErrorKind.ENVIRONMENT)
-    assert result.error == "ValueError: no data"
+    assert re.fullmatch(r"ValueError: no data \(test_episode.py, line \d+\)", result.error)
     assert environment.closed == 0
 
 
-async def test_an_opening_that_is_none_is_an_environment_error():
-    result = await converse(Scripted([], opening=None), 0, 0, says("unasked"))
-    assert result.error_kind is ErrorKind.ENVIRONMENT
+@pytest.mark.parametrize("opening", [None, ()])
+async def test_an_opening_that_is_none_is_an_environment_error(opening):
+    result = await converse(Scripted([], opening=opening), 0, 0, says())
+    assert (result.error_kind, result.attempts) == (ErrorKind.ENVIRONMENT, 0)
+
+
+async def test_an_environment_that_goes_on_without_a_message_asks_nothing_more():
+    result = await converse(Scripted([Continue(()), RIGHT], max_rounds=2), 0, 0, says("hello"))
+    assert (result.error_kind, result.turns) == (ErrorKind.ENVIRONMENT, 1)
+    assert result.error == "messages holds no Message: a model needs one to reply to"
+
+
+async def test_numbers_and_truths_of_numpy_are_kept_as_those_of_python():
+    answer = Score(np.float32(0.5), success=np.bool_(True), why="half")
+    result = await converse(Scripted([answer]), 0, 0, says("hello"))
+    assert (result.score, result.success, result.error) == (0.5, True, None)
+    assert (type(result.score), type(result.success)) == (float, bool)
+
+
+async def test_an_error_of_an_environment_names_the_line_of_its_code_and_no_whole_data_set():
+    def parsed():
+        return json.loads("{" + "x" * 100)
+
+    async def answer():
+        return parsed()
+
+    result = await converse(Scripted([answer]), 0, 0, says("hello"))
+    line = parsed.__code__.co_firstlineno + 1
+    assert result.error.startswith("JSONDecodeError: Expecting property name")
+    assert result.error.endswith(f"(test_episode.py, line {line})")
+    result = await converse(Scripted([ValueError("x" * 1_000_000)]), 0, 0, says("hello"))
+    assert len(result.error) < 2_200
 
 
 async def test_a_hanging_environment_is_an_environment_error():
@@ -280,7 +324,7 @@ async def test_a_failing_close_is_reported_beside_the_score():
 
     result = await converse(Scripted([RIGHT], close=close), 0, 0, says("hello"))
     assert (result.score, result.error_kind) == (1.0, None)
-    assert result.error == "closing failed: OSError: disk"
+    assert re.fullmatch(r"closing failed: OSError: disk \(test_episode.py, line \d+\)", result.error)
 
 
 async def test_a_hanging_close_holds_the_worker_for_a_bounded_time(monkeypatch):

@@ -158,7 +158,9 @@ async def test_an_environment_that_asks_in_a_wrong_way_is_at_fault(odd: _Odd, wh
     assert why in str(result.error)
 
 
-@pytest.mark.parametrize("made", [KeyError("x"), Judgement(1.5, ""), "0.5", Judgement(float("nan"), "")])
+@pytest.mark.parametrize(
+    "made", [KeyError("x"), Judgement(1.5, ""), "0.5", Judgement("0.5", ""), Judgement(float("nan"), ""), SystemExit(2)]
+)
 def test_an_environment_that_misreads_a_judge_is_at_fault(made: object) -> None:
     with pytest.raises(errors.EnvironmentFailedError, match="failed on a judge's reply"):
         read_reply(_Odd(made=made), "x")  # type: ignore[arg-type]

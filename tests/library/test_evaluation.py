@@ -125,7 +125,11 @@ async def test_a_leaderboard_is_made_of_a_store_or_of_a_frame(baselines: str) ->
         pytest.param([3], "affine:sat", {}, "headgate.Model", id="model"),
         pytest.param(3, "affine:sat", {}, "headgate.Model", id="number"),
         pytest.param("baselines", [], {}, "environments names none", id="nowhere"),
-        pytest.param("baselines", [3], {}, "headgate.Environment", id="object"),
+        pytest.param(
+            "baselines", [3], {}, "an? int without spec, open, baseline. .* headgate.Environment", id="object"
+        ),
+        pytest.param("baselines", 3, {}, "an? int without spec, open, baseline", id="no list"),
+        pytest.param("baselines", [FreeEnvironment], {}, r"Write FreeEnvironment\(\)", id="class"),
         pytest.param({"m": {"base_ulr": "x"}}, "affine:sat", {}, "base_url", id="entry"),
         pytest.param([], "affine:sat", {}, "at least one model", id="nobody"),
         pytest.param("missing.yaml", "affine:sat", {}, "missing.yaml", id="roster"),

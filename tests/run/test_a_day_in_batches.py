@@ -188,6 +188,29 @@ def test_requests_in_batches_hold_what_they_may_take_of_a_budget_in_money(tmp_pa
     assert not provider.asked
 
 
+@pytest.mark.parametrize("daily_cost", [0.0003, 0.00006])
+def test_what_came_back_from_a_batch_is_a_sample_also_when_the_budget_is_used_up(
+    tmp_path: Path, daily_cost: float
+) -> None:
+    store, provider, told = day(tmp_path, "batch", 12.0, daily_cost=daily_cost)
+    answered = sum(one.answered for one in told if isinstance(one, events.BatchEnded))
+    assert len(store.samples) == answered > 0
+    assert {sample.cost_micro for sample in store.samples} == {BATCH_COST}
+    assert provider.batched.total() * BATCH_COST <= 3 * daily_cost * 1e6
+
+
+def test_what_came_back_before_a_kill_is_a_sample_of_the_next_run_also_when_the_budget_is_used_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(Run, "_go_on", lambda _run, _task_id: None)
+        first = day(tmp_path, "batch", 20.0, daily_cost=0.0003)
+    answered = sum(one.answered for one in first[2] if isinstance(one, events.BatchEnded))
+    assert not first[0].samples
+    store, _, told = day(tmp_path, "batch", 1.0, after=first, daily_cost=0.0003)
+    assert len(store.samples) == answered + sum(one.answered for one in told if isinstance(one, events.BatchEnded)) > 9
+
+
 def test_auto_asks_at_once_where_batches_are_not_cheaper(tmp_path: Path) -> None:
     store, provider, _ = day(tmp_path, "auto", 2.0, discount=0.0)
     assert not provider.batched

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from headgate.core import sample_task
+from headgate.core import Sample, sample_task
 from headgate.storage import AlreadyTaken, Journal, TaskState
 from headgate.storage.journal_database import JournalPlace
 from tests.storage.journals import NOW, SAT, SMALL, die, opened, opening, sample, spool
@@ -161,6 +162,28 @@ def test_a_batch_keeps_its_id_and_its_rows_until_it_is_confirmed(journal: Journa
     assert second is not None
     assert second.batch_id != batch.batch_id
     assert [s.sequence for s in second.samples] == [3, 4, 5, 6, 7, 8]
+
+
+def test_batches_of_long_conversations_hold_fewer_of_them_and_leave_none_out(journal: Journal) -> None:
+    samples = [sample(task) for task in opened(journal, *(opening(i) for i in range(9)))]
+    long = [replace(each, conversation="x" * 6_000_000) for each in samples]
+    journal.accept(long, NOW)
+    short = spool(journal, 4, first=9)
+    sizes, stored = [], list[Sample]()
+    while (batch := journal.next_batch(300)) is not None:
+        sizes.append(len(batch.samples))
+        stored += batch.samples
+        journal.batch_stored(batch.batch_id)
+    assert sizes == [5, 8]
+    assert stored == long + short
+
+
+def test_a_conversation_that_is_longer_than_a_batch_is_one_of_its_own(journal: Journal) -> None:
+    samples = [replace(sample(task), conversation="x" * 40_000_000) for task in opened(journal, opening(0), opening(1))]
+    journal.accept(samples, NOW)
+    batch = journal.next_batch(300)
+    assert batch is not None
+    assert list(batch.samples) == samples[:1]
 
 
 def test_an_empty_spool_has_no_batch(journal: Journal) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -157,7 +159,8 @@ def try_(
     """
     settings = (choices or RosterChoices()).load().settings
     show = None if as_json else _teller()
-    done = asyncio.run(runs.trial(settings, name, model, index, show))
+    with redirect_stdout(sys.stderr if as_json else sys.stdout):
+        done = asyncio.run(runs.trial(settings, name, model, index, show))
     if as_json:
         print_json(_trial_document(done))
     else:

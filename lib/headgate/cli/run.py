@@ -7,7 +7,7 @@ import fnmatch
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
@@ -231,12 +231,16 @@ class AtHand(TypedDict):
 
 @asynccontextmanager
 async def at_hand(settings: Settings, limits: str) -> AsyncIterator[AtHand]:
-    """Give the models of the settings, the slots of `limits`, and what SIGINT and SIGTERM set."""
+    """Give the models of the settings, the slots of `limits`, and what SIGINT and SIGTERM set.
+
+    Meanwhile what environments print goes to standard error: standard output, unless it is a terminal, has the results.
+    """
     slots = await orchestration.shared_slots(limits) if limits else None  # Prefect is imported by those who need it
     stop = asyncio.Event()
     stop_on_signals(stop, settings.drain_timeout_s)
     async with runs.models_at_hand(settings) as roster, orchestration.engine_hosts(settings) as hosts:
-        yield {"roster": roster, "stop": stop, "slots": slots, "engine_hosts": hosts}
+        with redirect_stdout(sys.stdout if sys.stdout.isatty() else sys.stderr):
+            yield {"roster": roster, "stop": stop, "slots": slots, "engine_hosts": hosts}
 
 
 def stop_on_signals(stop: asyncio.Event, drain_s: float | None = None) -> None:

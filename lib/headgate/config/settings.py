@@ -171,7 +171,7 @@ class Settings(
 
     # Timing.
     roster_refresh_s: float = Field(600.0, gt=0, description="How often the roster is read again.")
-    sink_batch_size: int = Field(300, ge=1, le=1_000_000, description="Samples in one stored batch.")
+    sink_batch_size: int = Field(300, ge=1, le=1_000_000, description="Samples in one stored batch, of at most 32 MB.")
     sink_max_wait: float = Field(
         300.0, gt=0, description="A spooled sample waits no longer than this for its batch to be stored."
     )

@@ -43,6 +43,7 @@ from .registry import (
     AvailableCollection as AvailableCollection,
     Registry as Registry,
     available as available,
+    checked_environment as checked_environment,
     environment as environment,
     environments as environments,
     registry_with as registry_with,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import math
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Real
+from pathlib import Path
 from typing import Any, Final
 
 from headgate.core import Chat, ChatError, ChatReply, ErrorKind, Message, record, redacted
-from headgate.core.errors import HostLostError
+from headgate.core.errors import HeadgateError, HostLostError
 from headgate.environments.protocol import Continue, Environment, EnvironmentSpec, Episode, ForJudge, Score
 from headgate.environments.sandbox import SANDBOX
 from headgate.environments.shares import MODEL
@@ -23,6 +25,11 @@ ANSWER_CHARS: Final = 1_000
 
 KEPT_CHARS: Final = 2_000
 """How much of a reply that is too long to be read stays in the conversation."""
+
+ERROR_CHARS: Final = 2_000
+"""Of a message; an exception may carry a whole dataset in its text."""
+
+_OURS: Final = f"{Path(__file__).parents[1]}/"
 
 
 @record
@@ -120,7 +127,7 @@ class _Run:
                 served = (reply.served_model, reply.system_fingerprint)
         return EpisodeResult(
             score=None if score is None else float(score.value),
-            success=score is not None and score.success,
+            success=score is not None and bool(score.success),
             why="" if score is None else redacted(storable(score.why)) + note,
             error_kind=kind,
             error=None if kind is None else redacted(storable(error)),
@@ -163,7 +170,10 @@ class _Run:
         return text
 
     def say(self, said: Episode | Continue, name: str) -> None:
-        self.messages.extend(map(_storable, _listed(said, name)))
+        found = _listed(said, name)
+        if not found:
+            raise _FaultError(f"{name} holds no Message: a model needs one to reply to")
+        self.messages.extend(map(_storable, found))
 
 
 async def converse(environment: Environment, index: int, seed: int, chat: Chat, *, model: str = "") -> EpisodeResult:
@@ -202,16 +212,41 @@ def storable(text: str) -> str:
     return text
 
 
+def is_share(value: object) -> bool:
+    """Whether a value is a number in [0, 1], of Python or of numpy."""
+    return isinstance(value, Real) and bool(value <= 1 and not value < 0)
+
+
+def text_of(error: BaseException) -> str:
+    """Return what any exception of an environment says, and the line of its code that it came from."""
+    try:
+        text = cut(str(error))
+    except Exception as worse:  # noqa: BLE001 - an exception whose text cannot be made still has a name
+        text = f"(its text cannot be made: {type(worse).__name__})"
+    if isinstance(error, HeadgateError):
+        return text
+    lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    theirs = [(name, line) for name, line in lines if not name.startswith(_OURS) and "importlib" not in name]
+    at = [line for name, line in theirs if name == theirs[0][0]]
+    return f"{text} ({Path(theirs[0][0]).name}, line {at[-1]})" if at else text
+
+
+def cut(text: str) -> str:
+    """Return the first `ERROR_CHARS` characters of a text, and how many there were."""
+    return text if len(text) <= ERROR_CHARS else f"{text[:ERROR_CHARS]}… ({len(text):,} characters)"
+
+
 def checked_score(score: Score) -> Score:
     """Return a score that can be kept.
 
     Raises:
         ValueError: if its value is outside of [0, 1].
-        TypeError: if its reason is no text.
+        TypeError: if it says something else than yes or no of its success, or its reason is no text.
     """
-    value = score.value
-    if not isinstance(value, int | float) or not math.isfinite(value) or not 0.0 <= value <= 1.0:
-        raise ValueError(f"a score must be in [0, 1] (got {value!r})")
+    if not is_share(score.value):
+        raise ValueError(f"a score must be in [0, 1] (got {score.value!r:.80})")
+    if score.success not in (True, False):  # a bool of numpy is equal to one of these
+        raise TypeError(f"success must be True or False (got {score.success!r:.80})")
     if not isinstance(score.why, str):
         raise TypeError(f"why must be a sentence (got {score.why!r})")
     if score.answer is not None and not isinstance(score.answer, str):
@@ -274,7 +309,7 @@ def _askable(answer: ForJudge, spec: EnvironmentSpec) -> ForJudge:
 
 
 def _storable(message: Message) -> Message:
-    if not isinstance(message, Message) or not isinstance(message.content, str):
+    if not isinstance(message, Message) or not isinstance(message.content, str) or not isinstance(message.role, str):
         raise _FaultError(f"it said {message!r:.80}, not a Message with text")
     if message.content.isascii():
         return message
@@ -301,8 +336,8 @@ def _blame(error: BaseException) -> None:
         task = asyncio.current_task()
         if task is None or not task.cancelling():
             raise _FaultError("it cancelled itself") from error
-    elif isinstance(error, Exception) and not isinstance(error, HostLostError):
-        raise _FaultError(f"{type(error).__name__}: {error}") from error
+    elif isinstance(error, Exception | SystemExit) and not isinstance(error, HostLostError):
+        raise _FaultError(f"{type(error).__name__}: {text_of(error)}") from error
 
 
 def _checked(score: Score) -> Score:
@@ -317,8 +352,8 @@ async def _closed(episode: Episode) -> str | None:
     try:
         async with asyncio.timeout(CLOSE_TIMEOUT_S):
             await episode.close()
-    except Exception as error:  # noqa: BLE001 - the score that was earned stays; the fault is reported beside it
-        return f"closing failed: {type(error).__name__}: {error}"
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the score that was earned stays; the fault is reported beside it
+        return f"closing failed: {type(error).__name__}: {text_of(error)}"
     return None
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError
 from headgate.environments.answers import without_thinking
-from headgate.environments.episode import checked_score, storable
+from headgate.environments.episode import checked_score, is_share, storable, text_of
 from headgate.environments.protocol import JudgedEnvironment, Judgement, Score
 
 WHY_CHARS: Final = 300
@@ -112,9 +112,9 @@ def read_reply(environment: JudgedEnvironment, reply: str) -> Judgement | None:
     """
     try:
         judgement = environment.judgement(storable(reply))
-    except Exception as error:
-        raise _failed(f"{type(error).__name__}: {error}") from error
-    if judgement is not None and not (isinstance(judgement, Judgement) and 0.0 <= judgement.value <= 1.0):
+    except (Exception, SystemExit) as error:
+        raise _failed(f"{type(error).__name__}: {text_of(error)}") from error
+    if judgement is not None and not (isinstance(judgement, Judgement) and is_share(judgement.value)):
         raise _failed(f"a judgement must be in [0, 1] (got {judgement!r:.80})")
     return judgement
 
@@ -127,8 +127,8 @@ def judged_score(environment: JudgedEnvironment, judgements: Sequence[Judgement]
     """
     try:
         score = environment.verdict(judgements)
-    except Exception as error:
-        raise _failed(f"{type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise _failed(f"{type(error).__name__}: {text_of(error)}") from error
     if not isinstance(score, Score):
         raise _failed(f"it made {score!r:.80} of the judgements, not a Score")
     try:

@@ -23,6 +23,7 @@ from headgate.environments.apart import (
     members_of,
     specs_of,
 )
+from headgate.environments.episode import text_of
 from headgate.environments.protocol import COLLECTION_GROUP, Collection, Environment, EnvironmentSpec, JudgedEnvironment
 
 GROUP: Final = "headgate.environments"
@@ -82,11 +83,16 @@ def checked_environment(name: str, made: object) -> Environment:
     Raises:
         EnvironmentFailedError: if it cannot; says what to do.
     """
+    if isinstance(made, type):
+        raise errors.EnvironmentFailedError(
+            f"environment {name!r} is the class {made.__name__}, not an object of it",
+            next_step=f"Write {made.__name__}() where an object is meant; an entry point names the class.",
+        )
     if not isinstance(made, Environment):
         missing = ", ".join(one for one in ("spec", "open", "baseline") if not hasattr(made, one))
         raise errors.EnvironmentFailedError(
             f"environment {name!r} is a {type(made).__name__} without {missing}",
-            next_step="Its entry point must name a callable that returns an Environment.",
+            next_step="Add it, as headgate.Environment describes; an entry point names the class, or what makes one.",
         )
     registered = made.spec.name
     if registered != name:
@@ -122,13 +128,13 @@ def _made(what: str, entry_point: importlib.metadata.EntryPoint) -> Any:
         if entry_point.module.split(".")[0] == "headgate" and (error.name or "").split(".")[0] != "headgate":
             raise errors.MissingExtraError(what, EXTRA) from error
         raise _broken(what, error) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _broken(what, error) from error
 
 
-def _broken(what: str, error: Exception) -> errors.EnvironmentFailedError:
+def _broken(what: str, error: BaseException) -> errors.EnvironmentFailedError:
     return errors.EnvironmentFailedError(
-        f"{what} cannot be loaded: {type(error).__name__}: {error}",
+        f"{what} cannot be loaded: {type(error).__name__}: {text_of(error)}",
         next_step="Fix or uninstall the package that registers it.",
     )
 

@@ -142,6 +142,11 @@ class BatchLane:
             return found.stage
         return "now" if found is None and self._until(model, task, self._clock.wall()) is None else "batch"
 
+    def is_answered(self, task_id: str) -> bool:
+        """Return whether the reply to the first request of a task came from a batch: it is paid for and kept."""
+        found = self._requests.get(f"{task_id}.1")
+        return found is not None and found.stage == "done"
+
     def why_now(self, model: Model, task: Task) -> str:
         """Return why a request of the lane `auto` is not put into a batch, where its price is the reason."""
         if self.lane_of(model, task) != "auto" or self.is_cheaper(model):

@@ -223,7 +223,7 @@ class DemandSide:
 
     def _enqueue(self, model: str, tasks: Sequence[Task], now: float) -> None:
         parts = self._parts
-        added = parts.dispatcher.enqueue(tasks, now)
+        added = parts.dispatcher.enqueue(map(parts.note_answered, tasks), now)
         parts.enqueued_recently.add(now, added)
         for task in tasks:
             parts.ready_since[task.task_id] = now

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headgate.config import Settings
-from headgate.core import Clock
+from headgate.core import Clock, Task, TaskId
 from headgate.core.events import Emit
 from headgate.environments import Environment
 from headgate.run.controls import Controls
 from headgate.run.dispatch import JOBS, WORKERS
 from headgate.run.figures import PairFigures
 from headgate.run.hosts import EnvironmentHosts
-from headgate.run.request_side import RequestSide
+from headgate.run.request_side import DAILY_BUDGET, RequestSide
 from headgate.sampling import FairBatches, LocalTaskProvider, ModelSampler, SlidingCount, TaskProvider
 from headgate.scheduling import Backpressure, Dispatcher
 from headgate.storage import JournalThread
@@ -36,6 +37,8 @@ class Parts:
         outside: environments that outside workers play.
         is_outside_full: see `holds_outside`.
         ready_since: task id -> when it became ready.
+        answered: model -> its ready tasks whose reply came back from a batch. They need nothing more of its budgets, so
+            that its lane is open for them when these are used up.
         wake: set when the demand loop has something to look at.
         stopping: set when the campaign takes on no more work.
     """
@@ -61,10 +64,31 @@ class Parts:
     controls: Controls = field(default_factory=Controls)
     pairs: PairFigures = field(default_factory=PairFigures)
     ready_since: dict[str, float] = field(default_factory=dict)
+    answered: dict[str, deque[TaskId]] = field(default_factory=dict)
     enqueued_recently: SlidingCount = field(default_factory=lambda: SlidingCount(span_s=60.0, bucket_s=1.0))
     dequeued_recently: SlidingCount = field(default_factory=lambda: SlidingCount(span_s=60.0, bucket_s=1.0))
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def note_answered(self, task: Task) -> Task:
+        """Return a task as it is enqueued: where its reply came back from a batch it goes first, whatever is spent."""
+        requests = self.requests
+        if requests is None or requests.batches is None or not requests.batches.is_answered(task.task_id):
+            return task
+        self.answered.setdefault(task.model, deque()).append(task.task_id)
+        if requests.budgets.stop_of(task.model) is not None:
+            self.dispatcher.set_pressure(task.model, None)
+        return replace(task, priority=task.priority + 1)
+
+    def close_spent_lanes(self) -> None:
+        """Close the lanes that were open only for what is answered, once all of that has begun."""
+        for model, answered in list(self.answered.items()):
+            while answered and answered[0] not in self.dispatcher.queue:
+                answered.popleft()
+            if not answered:
+                del self.answered[model]
+                if self.requests is not None and self.requests.budgets.stop_of(model) is not None:
+                    self.dispatcher.set_pressure(model, DAILY_BUDGET)
 
     def room(self) -> int:
         """Return how many more tasks the ready queue takes now."""

@@ -419,6 +419,7 @@ class Run:
     def _turned(self) -> None:
         """Follow a turn of the loop: backpressure, buffers that wait for a free worker, and the end of a matrix."""
         parts = self._parts
+        parts.close_spent_lanes()
         changed = parts.backpressure.update(parts.backlog(), self.now())
         if changed is not None:
             self._emit(changed)
@@ -461,8 +462,10 @@ class Run:
 
     def _pressed(self, model: str, reason: str | None, until: float | None) -> None:
         """Close a model's lane, or open it again, as its endpoint can take requests."""
-        # Admission tells the monotonic time, the dispatcher is told the run's.
-        self._parts.dispatcher.set_pressure(model, reason, None if until is None else until + self._epoch_offset)
+        # What is answered needs nothing more of a budget: its lane is open. Admission tells the monotonic time, the
+        # dispatcher is told the run's.
+        told = None if reason == DAILY_BUDGET and model in self._parts.answered else reason
+        self._parts.dispatcher.set_pressure(model, told, None if until is None else until + self._epoch_offset)
         sampler, is_held = self.samplers.get(model), reason == DAILY_BUDGET
         if sampler is not None and sampler.is_held != is_held:
             sampler.is_held = is_held
@@ -477,6 +480,7 @@ class Run:
                 row.ready_at = self.now()
             else:
                 self._parts.ready_since[key] = self.now()
+            self._loop.held[key] = self._parts.note_answered(self._loop.held[key])
             self._loop.go_on(key)
 
     def _sample_of(self, task_id: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final, NoReturn
 
 from headgate.core import (
+    NO_SPENDING,
     ErrorKind,
     Sample,
     Task,
@@ -347,7 +348,8 @@ class Stages:
         self.figures.started(at)
         self._acceptance.note_started(row.task.task_id)
         if parts.requests is not None:
-            parts.requests.budgets.begin(task.task_id, task.model)
+            is_paid = parts.requests.batches is not None and parts.requests.batches.is_answered(task.task_id)
+            parts.requests.budgets.begin(task.task_id, task.model, NO_SPENDING if is_paid else None)
         lease = parts.dispatcher.lease_of(task.task_id)
         about = (row.task.task_id, task.model, task.environment, row.queue_wait_s, row.trace_id)
         parts.emit(TaskStarted(*about, lease.lease_id if lease is not None else "", row.task.attempt))

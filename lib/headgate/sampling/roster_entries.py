@@ -360,9 +360,12 @@ def _model(
     if checked.organisation and checked.organisation not in organisations:
         hint = _nearest(checked.organisation, organisations) if organisations else "; the roster has none"
         problems.append(f"{place}, organisation: {checked.organisation!r:.60} is not in organisations{hint}")
-    if checked.price is None:
-        stated = (name for name in ("price_cached_in", "batch_discount") if getattr(checked, name) is not None)
-        problems += [f"{place}, {name}: needs price_in and price_out (got neither)" for name in stated]
+    unpriced = {"price_in", "price_out"} - checked.model_fields_set
+    priced = {"price_in", "price_out", "price_cached_in", "batch_discount"} & checked.model_fields_set
+    stated = sorted(name for name in priced if getattr(checked, name) is not None)
+    if unpriced and stated:
+        got = "neither" if len(unpriced) == 2 else f"no {unpriced.pop()}; 0 where these tokens cost nothing"
+        problems += [f"{place}, {name}: needs price_in and price_out (got {got})" for name in stated]
     is_stated = "max_parallel" in checked.model_fields_set
     try:
         model = Model(

@@ -175,7 +175,8 @@ INSERT INTO spooled_samples (position, samples) VALUES (?, ?);
 SELECT batch_id FROM spool WHERE holder = ? AND batch_id IS NOT NULL ORDER BY batch_id LIMIT 1;
 
 -- name: free_chunks
-SELECT position, rows, accepted_at FROM spool WHERE holder = ? AND batch_id IS NULL ORDER BY position;
+SELECT position, rows, accepted_at, coalesce(length(samples), 0) FROM spool LEFT JOIN spooled_samples USING (position)
+WHERE holder = ? AND batch_id IS NULL ORDER BY position;
 
 -- name: assign_chunk
 UPDATE spool SET batch_id = ? WHERE position = ?;

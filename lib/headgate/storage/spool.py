@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
@@ -34,6 +34,12 @@ class SpooledBatch:
 
 _LARGEST_CHUNK: Final = 256
 """Samples in one row at most: a batch is made of whole chunks, so they are small beside it."""
+
+_CHUNK_CHARS: Final = 4_000_000
+"""Of the conversations in one row, where it holds several."""
+
+_BATCH_BYTES: Final = 32_000_000
+"""As written, of a batch of several rows: it takes some ten times as much memory while it is stored."""
 
 _SAMPLE_FIELDS: Final = frozenset(field.name for field in fields(Sample))
 
@@ -87,8 +93,7 @@ class Spool:
 
     def add(self, samples: Sequence[Sample], now: float) -> None:
         """Keep samples, accepted at `now` (wall seconds)."""
-        for start in range(0, len(samples), _LARGEST_CHUNK):
-            chunk = [without_secrets(sample) for sample in samples[start : start + _LARGEST_CHUNK]]
+        for chunk in _chunks(samples):
             written = orjson.dumps(chunk)
             self._recent.add(self._add_chunk(written, len(chunk), now), chunk, len(written))
 
@@ -107,14 +112,16 @@ class Spool:
         if row is not None:
             return BatchId(row[0])
         taken: list[int] = []
-        room = at_most
+        room, room_bytes = at_most, _BATCH_BYTES
         too_large: tuple[int, float] | None = None
-        for position, rows, accepted_at in self._db.run("free_chunks", (self._holder,)):
+        for position, rows, accepted_at, size in self._db.run("free_chunks", (self._holder,)):
             if rows > room:
                 too_large = position, accepted_at
                 break
+            if taken and size > room_bytes:
+                break
             taken.append(position)
-            room -= rows
+            room, room_bytes = room - rows, room_bytes - size
         if not taken:
             if too_large is None:
                 return None
@@ -163,6 +170,19 @@ class Spool:
         self._db.run("shorten_chunk", (len(samples) - rows, position))
         self._db.run("replace_chunk_samples", (orjson.dumps(samples[rows:]), position))
         return self._add_chunk(orjson.dumps(samples[:rows]), rows, accepted_at)
+
+
+def _chunks(samples: Sequence[Sample]) -> Iterator[list[Sample]]:
+    chunk: list[Sample] = []
+    chars = 0
+    for sample in map(without_secrets, samples):
+        if chunk and (len(chunk) == _LARGEST_CHUNK or chars + len(sample.conversation) > _CHUNK_CHARS):
+            yield chunk
+            chunk, chars = [], 0
+        chunk.append(sample)
+        chars += len(sample.conversation)
+    if chunk:
+        yield chunk
 
 
 def _loaded(chunk: bytes) -> list[dict[str, Any]]:

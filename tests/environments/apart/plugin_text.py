@@ -101,6 +101,8 @@ BEHAVIOURS = {
     "nan": lambda _: Score(math.nan, success=False, why="nan"),
     "too-high": lambda _: Score(1.01, success=True, why="high"),
     "no-number": lambda _: Score(Foreign(), success=True, why="odd"),
+    "no-truth": lambda _: Score(1.0, success="no", why="odd"),
+    "quits": lambda _: sys.exit(2),
     "no-reason": lambda _: Score(1.0, success=True, why=7),
     "nothing": lambda _: None,
     "no-message": lambda _: Continue((5,)),

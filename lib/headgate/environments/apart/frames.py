@@ -15,7 +15,7 @@ import msgpack  # type: ignore[import-untyped]
 from headgate.config import Settings
 from headgate.core import Message, check_msgpack, errors
 from headgate.core.errors import EnvironmentFailedError, HeadgateError
-from headgate.environments.episode import checked_score
+from headgate.environments.episode import checked_score, cut, text_of
 from headgate.environments.protocol import Continue, ForJudge, Score
 
 KILLED_ABOVE: Final = 1.5
@@ -183,9 +183,6 @@ def answer_of(frame: Frame) -> Continue | Score | ForJudge:
     return ForJudge(tuple(heard(question) for question in frame["questions"]))
 
 
-ERROR_CHARS: Final = 2_000
-"""Of a message; an exception may carry a whole dataset in its text."""
-
 _KNOWN: Final = {
     kind.__name__: kind
     for kind in (
@@ -200,8 +197,8 @@ _KNOWN: Final = {
 def failure_frame(error: BaseException) -> Frame:
     """Return what `error` says in the form that crosses; works for every exception."""
     if isinstance(error, errors.HeadgateError):
-        return {"raised": type(error).__name__, "message": _cut(error.message), "next_step": _cut(error.next_step)}
-    return {"raised": type(error).__name__, "message": _text(error)}
+        return {"raised": type(error).__name__, "message": cut(error.message), "next_step": cut(error.next_step)}
+    return {"raised": type(error).__name__, "message": text_of(error)}
 
 
 def failure_of(frame: Frame, label: str, call: str) -> errors.HeadgateError:
@@ -213,17 +210,6 @@ def failure_of(frame: Frame, label: str, call: str) -> errors.HeadgateError:
         errors.HeadgateError.__init__(error, message, next_step=next_step)
         return error
     return errors.EnvironmentFailedError(f"{label} failed in {call}: {raised}: {message}")
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return _cut(str(error))
-    except Exception as worse:  # noqa: BLE001 - an exception whose text cannot be made still has a name
-        return f"(its text cannot be made: {type(worse).__name__})"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= ERROR_CHARS else f"{text[:ERROR_CHARS]}… ({len(text):,} characters)"
 
 
 class UnfitNodeError(EnvironmentFailedError):
