@@ -249,7 +249,8 @@ def packed(value: Any, what: str) -> bytes:
         ) from error
     if len(data) > LARGEST_BYTES:
         raise WorkFailedError(
-            f"The {what} takes {len(data) / MEBIBYTE:.1f} MiB, and at most {LARGEST_BYTES // MEBIBYTE} MiB are kept",
+            f"The {what} takes {len(data):,} bytes, and at most {LARGEST_BYTES // MEBIBYTE} MiB are kept "
+            f"({LARGEST_BYTES:,})",
             next_step="Write it to a file or a store and return the name.",
         )
     return data
@@ -262,9 +263,17 @@ def raised(error: BaseException) -> Outcome:
         pickle.loads(payload)  # noqa: S301 - some exceptions can be written and not read
     except Exception:  # noqa: BLE001 - the traceback, which is always told, says the same
         payload = b""
-    return Outcome(
-        "raised", payload if len(payload) <= LARGEST_BYTES else b"", "".join(traceback.format_exception(error))
-    )
+    return Outcome("raised", payload if len(payload) <= LARGEST_BYTES else b"", _traced(error))
+
+
+def _traced(error: BaseException) -> str:
+    """Return an error with its traceback from the work on; one that `packed` raises says all by itself."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    if trace is None and isinstance(error, WorkFailedError):
+        return str(error)
+    return "".join(traceback.format_exception(type(error), error, trace))
 
 
 def _raisable(error: BaseException) -> BaseException:

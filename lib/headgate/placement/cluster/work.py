@@ -90,10 +90,12 @@ class PlacedWork:
 
     Attributes:
         request_id: the request's id; `Placement.work` finds it again by it.
+        is_new: whether it was submitted here; False where the id was known, and what was given with it is not run.
     """
 
-    def __init__(self, link: LedgerLink, heartbeat: Heartbeat, request_id: str) -> None:
+    def __init__(self, link: LedgerLink, heartbeat: Heartbeat, request_id: str, *, is_new: bool = False) -> None:
         self.request_id = request_id
+        self.is_new = is_new
         self._link = link
         self._heartbeat = heartbeat
         self._reached: Reach | None = None
@@ -212,11 +214,16 @@ class PlacedWork:
 
     def _failure(self, view: WorkView, ended: Outcome | None) -> WorkFailedError:
         if ended is None:
-            return WorkFailedError(f"{self.request_id} failed: {view.note}")
-        error = WorkFailedError(f"{self.request_id} failed: {view.note}\n{ended.why}")
-        if ended.payload:
-            cause = pickle.loads(ended.payload)  # noqa: S301 - made by the user's own work
-            error.__cause__ = cause if isinstance(cause, BaseException) else None
+            return WorkFailedError(
+                f"{self.request_id} failed: {view.note}",
+                next_step="Find what ends its process, such as os._exit or a lack of memory; `ray logs` may tell.",
+            )
+        cause = pickle.loads(ended.payload) if ended.payload else None  # noqa: S301 - made by the user's own work
+        if isinstance(cause, WorkFailedError) and str(cause) == ended.why:  # what it returned cannot be kept
+            error = WorkFailedError(f"{self.request_id} failed: {cause.message}", next_step=cause.next_step)
+        else:
+            error = WorkFailedError(f"{self.request_id} failed: {view.note}\n{ended.why}")
+        error.__cause__ = cause if isinstance(cause, BaseException) else None
         return error
 
 
