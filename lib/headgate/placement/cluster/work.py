@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import pickle
+import reprlib
 import time
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
@@ -61,8 +63,10 @@ def packed_work(
     """Return work as it is journalled and sent.
 
     Raises:
-        InvalidPlacementError: the class has no such method, or it all cannot be pickled or is too large.
+        InvalidPlacementError: the class has no such method or cannot be made with the arguments, or it all cannot be
+            pickled or is too large.
     """
+    _check_arguments(work, args, kwargs)
     if method is not None and not callable(getattr(work, method, None)):
         raise InvalidPlacementError(
             f"{work.__name__} has no method {method!r} to run",
@@ -79,6 +83,22 @@ def packed_work(
             next_step="Pass the name of a file or an object of a store.",
         )
     return payload
+
+
+def _check_arguments(work: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    try:
+        takes = inspect.signature(work)
+    except (TypeError, ValueError):  # written in C, or made in a way of its own
+        return
+    try:
+        takes.bind(*args, **kwargs)
+    except TypeError as error:
+        named = ", ".join(name for name in takes.parameters if not name.startswith("_"))  # and not what Ray adds
+        given = ", ".join([*map(reprlib.repr, args), *(f"{name}={reprlib.repr(kwargs[name])}" for name in kwargs)])
+        raise InvalidPlacementError(
+            f"{work.__name__}({named}) cannot be made from ({given}): {error}",
+            next_step="Give what its __init__ takes, in this order.",
+        ) from None
 
 
 _UNTOLD_S: Final = 5.0
