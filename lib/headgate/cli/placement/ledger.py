@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
-import threading
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -43,27 +43,12 @@ def joined(address: str | None) -> Iterator[Placement]:
     try:
         if not has_ledger():
             raise LedgerUnreachableError(f"No placement ledger runs on the cluster {connection.address}")
-        with _ending_on_signals(), connect(log_to_driver=False) as placement:
+        with suppress(ValueError):  # not in the main thread; Ray's handler ends with the bare number of the signal
+            signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+        with connect(log_to_driver=False) as placement:
             yield placement
     finally:
         ray.shutdown()
-
-
-@contextmanager
-def _ending_on_signals() -> Iterator[None]:
-    """End with a shell's status for SIGTERM in the block: Ray's handler takes the bare number of the signal for it."""
-
-    def ended(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, ended)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def there_already(address: str | None) -> Any:

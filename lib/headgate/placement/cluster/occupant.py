@@ -138,7 +138,13 @@ class Occupant:
                 await asyncio.wait_for(in_thread(self._ready.wait, "made"), timeout_s)
             can_cancel = hasattr(self._object, "cancel")
             rest = max(0.0, until - time.monotonic())
-            state = await asyncio.wait_for(in_thread(self._cancelled, "cancel"), rest) if can_cancel else None
+            state = (
+                await asyncio.wait_for(
+                    in_thread(lambda: self._here(cancelled(self._object, self.order.request_id)), "cancel"), rest
+                )
+                if can_cancel
+                else None
+            )
             self._leave.set()
             if self._loop is not None and self._task is not None:
                 with suppress(RuntimeError):  # it has closed since
@@ -223,10 +229,10 @@ class Occupant:
             return asyncio.run(_awaited(value))
         return asyncio.run_coroutine_threadsafe(_awaited(value), self._loop).result()
 
-    def _cancelled(self) -> Any:
-        cancel = self._object.cancel
-        takes_id = bool(inspect.signature(cancel).parameters)
-        return self._here(cancel(self.order.request_id) if takes_id else cancel())
+
+def cancelled(work: Any, request_id: str) -> Any:
+    """Call the `cancel` of work, which may take the request's id, and return what it returns."""
+    return work.cancel(request_id) if inspect.signature(work.cancel).parameters else work.cancel()
 
 
 async def _awaited(value: Any) -> Any:
