@@ -7,11 +7,12 @@ import pty
 import signal
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from headgate.elastic.gateway import GatewayClient
-from headgate.simulation.engines import EnginePlan
+from headgate.simulation.engines import EnginePlan, FakeEngine
 from tests.cli.conftest import Command
 from tests.cli.elastic_pools import PATIENCE_S, engines, gateway, pool_file, started
 
@@ -69,6 +70,23 @@ def test_a_worker_that_is_drained_sleeps_until_it_is_released(headgate: Command,
     assert woken.document["pool"]["workers"][1]["pin"] == "awake"
     assert f"{pool[1]} follows the load again; it is active now" in headgate("elastic", "release", pool[1]).out
     assert headgate("elastic", "status", "--json").document["pool"]["workers"][1]["pin"] is None
+
+
+@pytest.mark.slow
+def test_a_worker_that_was_repaired_is_woken_at_once_and_no_old_failure_is_told(
+    headgate: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with engines(EnginePlan(), EnginePlan()) as found:
+        path = pool_file(tmp_path, found.urls, failed_retry=1000, engine_attempts=1)
+        with gateway(path) as served:
+            monkeypatch.setenv("HEADGATE_ELASTIC_URL", served.url)
+            assert headgate("elastic", "drain", found.urls[1], "--wait").status == 0
+            found.do(lambda engine: engine.fail_next(100, 500), 1)
+            for _ in range(2):
+                said = headgate("elastic", "wake", found.urls[1], "--wait")
+                assert (said.status, "has failed: " in said.err) == (3, True)
+            found.do(FakeEngine.let_go, 1)
+            assert headgate("elastic", "wake", found.urls[1], "--wait").status == 0
 
 
 @pytest.mark.slow

@@ -153,9 +153,33 @@ def test_status_shows_the_quota_in_use_and_why_work_waits_beside_a_free_group(si
     assert site("cancel", "beside", "hog").returncode == 0
 
 
+def test_an_id_that_is_known_is_joined_and_the_command_that_does_not_run_is_told(site: Site) -> None:
+    line = ("submit", "--pool", "rlhf", "--request", "twice")
+    assert site(*line, "--", "echo", "one").stderr.count("submitted before") == 0
+    again = site(*line, "--", "echo", "two")
+    assert (again.returncode, again.stdout) == (0, "one\n")
+    assert "twice was submitted before and is done: this joins it" in again.stderr
+    assert site(*line, "--no-wait", "--", "true").stdout == ""
+    assert json.loads(site(*line, "--json", "--", "true").stdout)["new"] is False
+
+
+def test_sigterm_ends_a_submission_with_the_status_of_a_shell_and_takes_its_work_out(site: Site) -> None:
+    line = [sys.executable, "-m", "headgate.cli", "placement", "submit", "--pool", "rlhf", "--request", "termed"]
+    with subprocess.Popen(
+        [*line, "--", "sh", "-c", "echo runs; sleep 600"], stdout=subprocess.PIPE, env=site.environ, cwd=site.folder
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"runs\n"
+        process.terminate()
+        assert process.wait(60) == 143
+    assert "termed is withdrawn" in site("why", "termed").stdout
+
+
 def test_what_can_never_fit_and_what_is_not_known_end_with_a_sentence(site: Site) -> None:
     said = site("submit", "--pool", "rlhf", "--cpus", "100", "--", "true")
     assert (said.returncode, "cannot_fit" in said.stderr) == (2, True)
+    said = site("submit", "--pool", "rlhf", "--gang", "100000000", "--", "true")
+    assert (said.returncode, "--gang must be in [1, 256] (got 100000000)" in said.stderr) == (2, True)
     said = site("submit", "--pool", "nowhere", "--", "true")
     assert (said.returncode, "unknown_pool" in said.stderr) == (2, True)
     assert "There is no request" in site("why", "nobody").stderr

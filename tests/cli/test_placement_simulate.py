@@ -71,6 +71,8 @@ def test_rules_of_a_file_decide_who_is_stopped(headgate: Command, jobs: Path, tm
     line = ("placement", "simulate", str(jobs), "--nodes", "1", "--policy", "headgate", "--json")
     assert headgate(*line).document["policies"][0]["preemptions"] == 1
     assert headgate(*line, "--rules", "rules.yaml").document["policies"][0]["preemptions"] == 0
+    (tmp_path / "pools.yaml").write_text("pools: []\nrules: {same_pool_threshold: 20, cross_pool_threshold: 20}\n")
+    assert headgate(*line, "--rules", "pools.yaml").document["policies"][0]["preemptions"] == 0
 
 
 def test_reserved_groups_are_kept_for_high_priorities(headgate: Command, jobs: Path) -> None:

@@ -50,6 +50,13 @@ def test_output_is_read_from_any_line_on_and_the_oldest_kept_when_it_is_gone(
     assert work.lines(5) == command.Output((), 5)
 
 
+def test_a_line_of_any_length_is_kept_whole_in_parts_that_fit_into_memory() -> None:
+    ended = _python("print('x' * 20_000); print('end')").run()
+    assert "".join(ended.tail[:-1]) == "x" * 20_000
+    assert max(map(len, ended.tail)) <= 8_192
+    assert (ended.tail[-1], ended.lines) == ("end", 4)
+
+
 def test_a_command_that_is_told_to_end_ends_by_its_signal() -> None:
     work = _python("import time; print('ready', flush=True); time.sleep(60)")
     ended: list[command.CommandEnded] = []

@@ -82,6 +82,13 @@ class Fleet:
         found = self.workers.get(worker_id)
         return found if found is not None and found.epoch == epoch else None
 
+    def why_full(self) -> str:
+        """Return why no worker takes a request: where none is awake, what failed last."""
+        if self.active:
+            return "no worker had room"
+        failed = max(self.in_state(WorkerState.FAILED), key=lambda worker: worker.since, default=None)
+        return "no worker is awake" + (f": {failed.worker_id} has failed: {failed.last_error}" if failed else "")
+
     def in_state(self, *states: WorkerState) -> Iterator[Worker]:
         """Yield the workers in one of these states."""
         return (worker for worker in self.workers.values() if worker.state in states)

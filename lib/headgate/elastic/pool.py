@@ -224,10 +224,15 @@ class ElasticPool:
     def pin(self, worker_id: str, pin: Pin | None, now: float) -> None:
         """Keep a worker awake or asleep whatever the load; None gives it back to the policy.
 
+        One that has failed is tried at once: who takes it in hand may have repaired it.
+
         Raises:
             UnknownWorkerError: there is none of that name.
         """
-        self._fleet.worker(worker_id).pin = pin
+        worker = self._fleet.worker(worker_id)
+        worker.pin = pin
+        if worker.state is WorkerState.FAILED:
+            self._fleet.read(worker)
         self._steered(f"{worker_id} is kept {pin}" if pin else f"{worker_id} follows the load")
         self._follow_operator(now)
         self._decided_at = -math.inf

@@ -175,7 +175,7 @@ class Requests:
         while limit_s is not None and (oldest := self.queue.oldest()) is not None:
             if oldest.waits_since + limit_s > now:
                 return
-            why = f"queue_timeout allows {limit_s:g} s of waiting, and no worker had room"
+            why = f"queue_timeout allows {limit_s:g} s of waiting, and {self._fleet.why_full()}"
             self._quit_line(oldest, now)
             self._lose(oldest, PoolFullError.code, why)
 

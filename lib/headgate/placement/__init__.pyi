@@ -12,6 +12,7 @@ from . import (
 )
 from .amounts import Amounts as Amounts, amounts as amounts
 from .checks import (
+    MOST_BUNDLES as MOST_BUNDLES,
     PoolSpec as PoolSpec,
     checked_pool as checked_pool,
     checked_request as checked_request,

@@ -231,8 +231,8 @@ def must_fit(holdings: Holdings, pool: Pool, request: PlacementRequest) -> None:
         occupy(beside, group)
     if reserved and place(shape, beside, holdings.nodes) is None:
         raise CannotFitError(
-            f"{request.request_id} takes {request.size}, which does not fit beside the {len(reserved)} reserved "
-            f"groups, and none of them is for it"
+            f"{request.request_id} takes {request.size}, which does not fit under {request.strategy} beside the "
+            f"reserved groups ({'; '.join(str(group.size) for group in reserved)}), and none of them is for it"
         )
 
 

@@ -102,11 +102,7 @@ def simulate(
         played = generated(mix or "", cluster, hours=hours, load=load, seed=seed)
     if untold:
         played = without_durations(played)
-    in_force = (
-        PreemptionRules(label_rules=_LABEL_RULES)
-        if rules is None
-        else rules_from(yaml_settings(rules, "rules", "preemption"))
-    )
+    in_force = PreemptionRules(label_rules=_LABEL_RULES) if rules is None else _rules(rules)
     policies = policy or tuple(POLICIES)
     with replaying(played.name, len(policies)) as tell:
         made = compared(played, cluster, in_force, policies, tell=tell)
@@ -117,6 +113,12 @@ def simulate(
     else:
         _print(made, output)
     return 0
+
+
+def _rules(path: Path) -> PreemptionRules:
+    """Read rules from a file of their own, or from that of pools."""
+    written = yaml_settings(path, "rules", "preemption")
+    return rules_from(written.get("rules") or {} if written.keys() <= {"pools", "rules"} else written)
 
 
 def _read(path: Path, longest_hours: float | None, checkpoint_every_s: float, restart_s: float) -> Trace:

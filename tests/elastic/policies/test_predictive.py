@@ -172,7 +172,7 @@ def test_it_says_why() -> None:
     flow.run(2.0, 60.0)
     said = flow.policy.decide(demand(running=8, waiting=30, arrived=200), flow.now + 1).because
     assert "by the present load" in said
-    assert "of the 8 slots" in said
+    assert "; 8 are awake" in said
     assert "for the queue" in said
 
 

@@ -203,6 +203,19 @@ def test_a_failed_worker_is_tried_later_each_time() -> None:
     assert [event.retry_s for event in failures][:4] == [10, 20, 40, 80]
 
 
+@pytest.mark.parametrize("pin", [Pin.AWAKE, None])
+def test_a_failed_worker_is_tried_at_once_when_an_operator_takes_it_in_hand(pin: Pin | None) -> None:
+    there = hands(2, failed_retry=1000)
+    there.engines["w0"].is_dead = True
+    there.run(30)
+    assert states(there) == ["failed", "active"]
+    there.engines["w0"].is_dead = False
+    there.pool.pin("w0", pin, there.now)
+    there.settle()
+    there.run(10)
+    assert states(there) == ["active", "active"]
+
+
 def test_a_failed_worker_that_answers_awake_takes_requests_again() -> None:
     there = hands(2, failed_retry=10)
     there.engines["w0"].is_dead = True

@@ -279,6 +279,18 @@ def test_a_request_that_waits_too_long_is_told_so() -> None:
     virtual(main)
 
 
+def test_a_request_that_no_worker_is_awake_for_is_told_what_failed() -> None:
+    async def main() -> None:
+        engine = FakeEngine("w0")
+        async with opened(engine, queue_timeout=30.0, failed_retry=1000) as desk:
+            engine.is_dead = True
+            await asyncio.sleep(60)
+            with pytest.raises(PoolFullError, match="no worker is awake: w0 has failed: it did not answer 3 readings"):
+                await desk.ask("a")
+
+    virtual(main)
+
+
 def test_an_id_that_is_under_way_is_refused() -> None:
     async def main() -> None:
         async with opened(FakeEngine("w0")) as desk:

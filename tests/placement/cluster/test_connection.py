@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 import pytest
 
+from headgate.placement.cluster import connection
 from headgate.placement.cluster.connection import Connection, Found, connect_ray
 from headgate.placement.cluster.tuning import TUNED, LocalCluster
 from headgate.placement.errors import ClusterUnreachableError
@@ -37,6 +39,16 @@ def test_an_address_where_nothing_answers_is_told(unconnected: None, monkeypatch
         monkeypatch.setenv("RAY_ADDRESS", address)
         with pytest.raises(ClusterUnreachableError, match=address):
             connect_ray()
+
+
+@pytest.mark.slow
+def test_a_machine_that_is_no_node_of_the_cluster_is_told_and_not_waited_for(
+    ray_cluster: Any, unconnected: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "find_node_ids", lambda: ["another"])
+    monkeypatch.setattr(connection, "_NODE_S", 0.0)
+    with pytest.raises(ClusterUnreachableError, match=r"none of its nodes runs on this machine.*`ray start --address="):
+        connect_ray(ray_cluster.address)
 
 
 def test_auto_starts_nothing(unconnected: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,12 +105,21 @@ async def test_work_that_fails_says_why(room: Room) -> None:
     assert failed.kind == "raised"
     assert "no weights here" in failed.why
     assert isinstance(pickle.loads(failed.payload), ValueError)
-    assert "cannot be pickled" in (await room.outcome(works.Unpicklable)).why
+    unkept = (await room.outcome(works.Unpicklable)).why
+    assert "cannot be pickled" in unkept
     too_large = await room.outcome(works.Quick, bytes(17 * 2**20))
     assert "at most 16 MiB" in too_large.why
+    for why in (failed.why, unkept, too_large.why):
+        assert "occupant.py" not in why, "whatever calls the work says nothing of what failed in it"
     broken = WorkOrder("request", "lease", next(_epochs), "hosted", b"\x80\x05no pickle", None, (amounts(cpu=1),))
     unread = await (await room.executor.start(room.group_id, room.nodes, broken)).outcome
     assert unread.kind == "raised"
+
+
+async def test_work_that_ends_its_process_as_it_begins_is_told_as_that(room: Room) -> None:
+    with pytest.raises(GroupFailedError, match=r"The work ends its process in group .* as it begins: ActorDied"):
+        await room.start(works.Exiting)
+    assert (await room.outcome(works.Quick)).kind == "returned"
 
 
 async def test_a_process_that_is_killed_is_told_and_replaced(room: Room) -> None:

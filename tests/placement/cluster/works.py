@@ -33,6 +33,15 @@ class Unpicklable:
         return threading.Lock()
 
 
+class Exiting:
+    def __init__(self) -> None:
+        import os
+
+        os._exit(3)
+
+    def run(self) -> None: ...
+
+
 class Ranked:
     def run(self) -> int:
         from headgate.placement.cluster.occupant import placement_context

@@ -81,9 +81,10 @@ def drain(worker: Worker, *, wait: Wait = False, url: Url = None, as_json: AsJso
     It takes no new request and answers those it has; requests whose answer has not begun in time move to other workers.
     """
     with _client_of(url) as client:
+        before = client.status()
         now = client.drain(worker)
         if wait:
-            now = _awaited(client, worker, WorkerState.INACTIVE)
+            now = _awaited(client, before, worker, WorkerState.INACTIVE)
     return _told(now, _kept(now, worker, "goes to sleep, and sleeps", "sleeps"), as_json=as_json)
 
 
@@ -114,9 +115,10 @@ def wake(
     with _client_of(url) as client:
         if worker is None:
             return _wake_all(client, _WAKE_ALL_S if for_s is None else for_s, wait=wait, as_json=as_json)
+        before = client.status()
         now = client.wake(worker)
         if wait:
-            now = _awaited(client, worker, WorkerState.ACTIVE)
+            now = _awaited(client, before, worker, WorkerState.ACTIVE)
     return _told(now, _kept(now, worker, "wakes, and stays awake", "is awake, and stays so"), as_json=as_json)
 
 
@@ -178,13 +180,19 @@ def _may_still_wake(worker: WorkerView) -> bool:
     return worker.pin is not Pin.ASLEEP and worker.state not in {WorkerState.ACTIVE, WorkerState.FAILED}
 
 
-def _awaited(client: GatewayClient, worker: str, state: WorkerState) -> GatewayStatus:
-    """Return the status in which a worker has come to a state.
+def _awaited(client: GatewayClient, before: GatewayStatus, worker: str, state: WorkerState) -> GatewayStatus:
+    """Return the status in which a worker has come to a state; `before` is how it stood before it was told to.
 
     Raises:
-        EngineError: it has failed before.
+        EngineError: it has failed since.
     """
-    now = _until(client, lambda status: _one(status, worker).state in {state, WorkerState.FAILED})
+    failures = _one(before, worker).failures
+
+    def has_come(status: GatewayStatus) -> bool:
+        found = _one(status, worker)
+        return found.state is state or (found.state is WorkerState.FAILED and found.failures > failures)
+
+    now = _until(client, has_come)
     found = _one(now, worker)
     if found.state is WorkerState.FAILED:
         raise EngineError(f"{found.worker_id} has failed: {found.last_error}")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -41,6 +43,8 @@ def joined(address: str | None) -> Iterator[Placement]:
     try:
         if not has_ledger():
             raise LedgerUnreachableError(f"No placement ledger runs on the cluster {connection.address}")
+        with suppress(ValueError):  # not in the main thread; Ray's handler ends with the bare number of the signal
+            signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
         with connect(log_to_driver=False) as placement:
             yield placement
     finally:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from headgate.cli.output import AsJson, console, print_json, tell
+from headgate.cli.output import AsJson, console, print_json, say, tell
 from headgate.cli.placement.ledger import Address, joined, require_ray
 from headgate.core.errors import InvalidInputError
-from headgate.placement import PlacementLostError, Strategy, WorkFailedError, request_spec
+from headgate.placement import MOST_BUNDLES, PlacementLostError, Strategy, WorkFailedError, request_spec
 from headgate.telemetry import json_safe, printable, safe_text
 
 if TYPE_CHECKING:
@@ -44,7 +44,9 @@ class Wanted:
     node_label: Annotated[
         tuple[str, ...], Parameter(help="Label that its nodes need, key=value; may be repeated.")
     ] = ()
-    request: Annotated[str | None, Parameter(help="Request id; an existing id joins that request.")] = None
+    request: Annotated[str | None, Parameter(help="Request id; an existing one is joined, and nothing new runs.")] = (
+        None
+    )
     preemptible: Annotated[bool, Parameter(negative="--no-preemptible", help="Whether other work may preempt it.")] = (
         True
     )
@@ -55,8 +57,8 @@ class Wanted:
         resources: dict[str, Any] = {"cpu": self.cpus, "gpu": self.gpus}
         if self.memory:
             resources["memory"] = self.memory
-        if self.gang < 1:
-            raise InvalidInputError(f"--gang must be >= 1 (got {self.gang})")
+        if not 1 <= self.gang <= MOST_BUNDLES:
+            raise InvalidInputError(f"--gang must be in [1, {MOST_BUNDLES}] (got {self.gang})")
         named = {"request_id": self.request} if self.request else {}
         return named | {
             "pool": self.pool,
@@ -104,11 +106,23 @@ def submit(
     with joined(address) as placement:
         pool = placement.pool(written.pop("pool"))
         placed = pool.submit(what, *args, method="run" if is_command else method, **written)
+        if not placed.is_new:
+            say(_joins(placed), stderr=True)
         if wait:
             return _followed(placed, is_command=is_command, as_json=as_json)
         placement.close(keep_work=True)
     queued = f"{placed.request_id} is queued; `headgate placement why {placed.request_id}` says what it waits for"
-    return tell({"request": placed.request_id}, queued, as_json=as_json)
+    document = {"request": placed.request_id, "new": placed.is_new}
+    return tell(document, *([queued] if placed.is_new else []), as_json=as_json)
+
+
+def _joins(work: PlacedWork) -> str:
+    """Return a sentence that nothing new runs, since the request is there already."""
+    view = work.view()
+    return (
+        f"{work.request_id} was submitted before and is {view.stage}: this joins it, and what is given here does not "
+        "run; give another --request for that"
+    )
 
 
 def _class(name: str) -> type:
@@ -149,11 +163,12 @@ def _followed(work: PlacedWork, *, is_command: bool, as_json: bool) -> int:
         says, *trace = error.message.splitlines()
         for line in trace:
             sys.stderr.write(printable(line) + "\n")
-        raise WorkFailedError(says) from error
+        raise WorkFailedError(says, next_step=error.next_step) from error
     results = result if view.members > 1 else [result]
     status = max((one.status for one in results), default=0) if is_command else 0
     if as_json:
-        document = {"request": work.request_id, "status": status, "starts": view.epoch, "preemptions": view.preemptions}
+        document = {"request": work.request_id, "new": work.is_new, "status": status}
+        document |= {"starts": view.epoch, "preemptions": view.preemptions}
         print_json(document | {"results": json_safe(list(results))})
     else:
         shown.rest(view, results)

@@ -162,8 +162,8 @@ class Predictive:
         }[rule.by]
         for_queue = f", {queue:.0f} of them for the queue" if queue else ""
         return (
-            f"{by} {need:.1f} of the {demand.slots * demand.awake:.0f} slots awake are needed for {rule.share:.0%} of "
-            f"the time{for_queue}"
+            f"{by} {need:.1f} slots are needed for {rule.share:.0%} of the time{for_queue}; "
+            f"{demand.slots * demand.awake:.0f} are awake"
         )
 
 

@@ -294,11 +294,12 @@ def _check_fit(connection: Placement, pool: PlacementPool, demands: Iterable[Dem
         asked = demand.resources
         if not asked.fits(pool.pool.quota):
             raise InvalidElasticError(
-                f"a worker takes {asked}, more than the quota of pool {pool.name}: {pool.pool.quota}",
-                next_step="Request less, or raise the pool's quota.",
+                f"a worker takes {asked}, more than the quota of pool {pool.name}: {pool.pool.quota}. "
+                f"{connection.says}",
+                next_step="Request less, raise the pool's quota, or name another cluster by RAY_ADDRESS.",
             )
         if nodes and not any(asked.fits(node.total) for node in nodes):
             raise InvalidElasticError(
-                f"a worker takes {asked}, more than any node of the cluster has",
+                f"a worker takes {asked}, more than any node of the cluster has. {connection.says}",
                 next_step="Ask for less, or add a node: `headgate placement status` shows what each has.",
             )

@@ -76,9 +76,9 @@ class CommandWork:
             return CommandEnded(143)
         assert process.stdout is not None, "it was started with a pipe"
         with process:
-            for line in process.stdout:
+            while line := process.stdout.readline(_LONGEST_LINE):  # a longer one is read, and shown, in parts
                 with self._lock:
-                    self._lines.append(line.rstrip("\n")[:_LONGEST_LINE])
+                    self._lines.append(line.rstrip("\n"))
                     self._told += 1
         status = process.returncode if process.returncode >= 0 else 128 - process.returncode
         return CommandEnded(status, tuple(self._lines)[-_TAIL_LINES:], self._told)

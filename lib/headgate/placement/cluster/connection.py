@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -14,8 +15,9 @@ from typing import Any, Final
 import ray
 from ray._private import ray_constants
 from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
-from ray._private.services import find_bootstrap_address
+from ray._private.services import find_bootstrap_address, find_node_ids
 from ray._raylet import GcsClient  # type: ignore[attr-defined]
+from ray.core.generated.gcs_pb2 import GcsNodeInfo  # type: ignore[attr-defined]
 from ray.exceptions import RayError
 
 from headgate.placement.cluster.tuning import LocalCluster
@@ -27,6 +29,11 @@ NAMESPACE: Final = "headgate"
 LEDGER_NAME: Final = "headgate-placement"
 
 _PROBE_S: Final = 3.0
+_NODE_S: Final = 10.0
+"""How long a node of the cluster may take to come up on this machine."""
+
+_LOOK_S: Final = 0.5
+_ALIVE: Final = GcsNodeInfo.GcsNodeState.ALIVE
 
 # It says at every start what is as it should be; that tokens are off is said as before.
 logging.getLogger("ray._private.authentication.authentication_token_setup").addFilter(
@@ -137,8 +144,29 @@ def _joined(address: str, found: Found, *, log_to_driver: bool) -> Connection:
     _heed("")
     if not _answers(f"{node_address()}:{port}"):
         _heed(host)
+    _await_node(address)
     _init({"address": address}, log_to_driver=log_to_driver)
     return Connection(address, found)
+
+
+def _await_node(address: str) -> None:
+    """Return once a node of the cluster runs on this machine. Ray would wait for a minute, and not say for what."""
+    until = time.monotonic() + _NODE_S
+    while not _has_node_here(address):
+        if time.monotonic() >= until:
+            raise ClusterUnreachableError(
+                f"The head at {address} answers, and none of its nodes runs on this machine",
+                next_step=f"Start one here with `ray start --address={address}`, or run this on one of its nodes.",
+            )
+        time.sleep(_LOOK_S)
+
+
+def _has_node_here(address: str) -> bool:
+    try:
+        alive = GcsClient(address=address).get_all_node_info(timeout=_PROBE_S, state_filter=_ALIVE)
+    except (RayError, RuntimeError):
+        return True  # another version, or no token: Ray says it when it joins
+    return not {node.hex() for node in alive}.isdisjoint(find_node_ids())  # type: ignore[no-untyped-call]
 
 
 def _started(local: LocalCluster, *, log_to_driver: bool) -> Connection:

@@ -175,7 +175,8 @@ def in_bundle(group: RayGroup, bundle: int) -> PlacementGroupSchedulingStrategy:
 
 def first_line(error: BaseException) -> str:
     """Return what an error of Ray says, on one line and of bounded length."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
+    said, _, _ = " ".join(str(error).split()).partition(" Some common causes")  # Ray guesses from there on
+    return f"{type(error).__name__}: {said}"[:500]
 
 
 async def _death(watch: Any) -> str:
@@ -213,11 +214,11 @@ class HostedWork:
         for _ in range(2):  # an idle host may have died unseen: the second time it is a new one
             self._members = await self._hosts.ready(self._group)
             begun = await asyncio.gather(*(self._begin(rank) for rank in range(len(self._members))))
-            if all(begun):
+            if not (whys := [why for why in begun if why]):
                 self.resume(self._members)
                 return
             await asyncio.gather(*(self._hosts.retire(member) for member in self._members))
-        raise GroupFailedError(f"The hosts of group {self._group.group_id} do not take work")
+        raise GroupFailedError(f"The work ends its process in group {self._group.group_id} as it begins: {whys[0]}")
 
     def resume(self, members: list[HostHandle]) -> None:
         """Watch members that run already."""
@@ -243,14 +244,15 @@ class HostedWork:
         state = states[0] if len(states) == 1 else cloudpickle.dumps(states) if all(states) else None
         return Stopped(state, all(gone), answered=not any(halted.why for halted in halts))
 
-    async def _begin(self, rank: int) -> bool:
+    async def _begin(self, rank: int) -> str:
+        """Have a member begin, and return why it could not; empty where it has."""
         order = self._work
         if order.state is not None and len(order.bundles) > 1:
             order = replace(order, state=cloudpickle.loads(order.state)[rank])
         try:
-            return bool(await self._members[rank].actor.begin.remote(order, rank))
-        except RayError:
-            return False
+            return "" if await self._members[rank].actor.begin.remote(order, rank) else "its host has other work"
+        except RayError as error:
+            return first_line(error)
 
     async def _life(self, member: HostHandle) -> Left:
         """Return how one member ended, when it ended by itself."""

@@ -138,7 +138,13 @@ class Occupant:
                 await asyncio.wait_for(in_thread(self._ready.wait, "made"), timeout_s)
             can_cancel = hasattr(self._object, "cancel")
             rest = max(0.0, until - time.monotonic())
-            state = await asyncio.wait_for(in_thread(self._cancelled, "cancel"), rest) if can_cancel else None
+            state = (
+                await asyncio.wait_for(
+                    in_thread(lambda: self._here(cancelled(self._object, self.order.request_id)), "cancel"), rest
+                )
+                if can_cancel
+                else None
+            )
             self._leave.set()
             if self._loop is not None and self._task is not None:
                 with suppress(RuntimeError):  # it has closed since
@@ -223,10 +229,10 @@ class Occupant:
             return asyncio.run(_awaited(value))
         return asyncio.run_coroutine_threadsafe(_awaited(value), self._loop).result()
 
-    def _cancelled(self) -> Any:
-        cancel = self._object.cancel
-        takes_id = bool(inspect.signature(cancel).parameters)
-        return self._here(cancel(self.order.request_id) if takes_id else cancel())
+
+def cancelled(work: Any, request_id: str) -> Any:
+    """Call the `cancel` of work, which may take the request's id, and return what it returns."""
+    return work.cancel(request_id) if inspect.signature(work.cancel).parameters else work.cancel()
 
 
 async def _awaited(value: Any) -> Any:
@@ -249,7 +255,8 @@ def packed(value: Any, what: str) -> bytes:
         ) from error
     if len(data) > LARGEST_BYTES:
         raise WorkFailedError(
-            f"The {what} takes {len(data) / MEBIBYTE:.1f} MiB, and at most {LARGEST_BYTES // MEBIBYTE} MiB are kept",
+            f"The {what} takes {len(data):,} bytes, and at most {LARGEST_BYTES // MEBIBYTE} MiB are kept "
+            f"({LARGEST_BYTES:,})",
             next_step="Write it to a file or a store and return the name.",
         )
     return data
@@ -262,9 +269,17 @@ def raised(error: BaseException) -> Outcome:
         pickle.loads(payload)  # noqa: S301 - some exceptions can be written and not read
     except Exception:  # noqa: BLE001 - the traceback, which is always told, says the same
         payload = b""
-    return Outcome(
-        "raised", payload if len(payload) <= LARGEST_BYTES else b"", "".join(traceback.format_exception(error))
-    )
+    return Outcome("raised", payload if len(payload) <= LARGEST_BYTES else b"", _traced(error))
+
+
+def _traced(error: BaseException) -> str:
+    """Return an error with its traceback from the work on; one that `packed` raises says all by itself."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    if trace is None and isinstance(error, WorkFailedError):
+        return str(error)
+    return "".join(traceback.format_exception(type(error), error, trace))
 
 
 def _raisable(error: BaseException) -> BaseException:

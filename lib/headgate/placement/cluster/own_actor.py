@@ -14,7 +14,7 @@ from ray.exceptions import RayError
 from headgate.placement.cluster.connection import NAMESPACE
 from headgate.placement.cluster.groups import PREFIX, RayGroup
 from headgate.placement.cluster.hosts import Hosts, Watched, first_line, in_bundle
-from headgate.placement.cluster.occupant import has_async, packed, raised
+from headgate.placement.cluster.occupant import cancelled, has_async, packed, raised
 from headgate.placement.errors import InvalidPlacementError
 from headgate.placement.service.protocol import Outcome, Stopped, WorkOrder
 
@@ -154,20 +154,16 @@ def _restore(work: Any, state: bytes | None) -> None:
 
 
 def _stop(self: Any, request_id: str) -> bytes | None:
-    state = _cancel(self, request_id) if hasattr(self, "cancel") else None
+    state = cancelled(self, request_id) if hasattr(self, "cancel") else None
     if state is None and hasattr(self, "checkpoint"):
         state = self.checkpoint()
     return None if state is None else packed(state, "saved state")
 
 
 async def _stop_async(self: Any, request_id: str) -> bytes | None:
-    state = _cancel(self, request_id) if hasattr(self, "cancel") else None
+    state = cancelled(self, request_id) if hasattr(self, "cancel") else None
     state = await state if inspect.isawaitable(state) else state
     if state is None and hasattr(self, "checkpoint"):
         state = self.checkpoint()
         state = await state if inspect.isawaitable(state) else state
     return None if state is None else packed(state, "saved state")
-
-
-def _cancel(work: Any, request_id: str) -> Any:
-    return work.cancel(request_id) if inspect.signature(work.cancel).parameters else work.cancel()

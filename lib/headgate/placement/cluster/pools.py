@@ -241,7 +241,7 @@ class PlacementPool:
             args: of its `__init__`.
             resources: what it takes; or `bundles` for a gang.
             bundles: what each member of a gang takes; each makes an object of its own, see `placement_context`.
-            request_id: the same id again is the same work; None for a new one.
+            request_id: the same id again is the same work, and nothing new runs (`is_new`); None for a new one.
             priority: higher goes first; from the pool's `reserved_from_priority` it may use reserved groups.
             labels: what preemption rules look at.
             method: what is called; its return value is the result. None keeps the object for calls until `complete`.
@@ -270,10 +270,10 @@ class PlacementPool:
         payload = packed_work(chosen, args, kwargs or {}, method, ray_options or {})
         kind: WorkKind = "own_process" if own_process else "hosted"
         optional = {"resources": resources, "request_id": request_id, "labels": labels}
-        submitted = self._submitted(
+        submitted, is_new = self._submitted(
             kind, payload, bundles, optional, priority=priority, own_process=own_process, **more
         )
-        return PlacedWork(self._link, self._heartbeat, submitted)
+        return PlacedWork(self._link, self._heartbeat, submitted, is_new=is_new)
 
     def lease(
         self,
@@ -300,7 +300,7 @@ class PlacementPool:
         # Nobody asks a lease for its state: what is not told by `saved` is lost.
         written = {"priority": priority, "checkpoints": False, **more}
         optional = {"resources": resources, "request_id": request_id, "labels": labels}
-        submitted = self._submitted("lease", b"", bundles, optional, **written)
+        submitted, _ = self._submitted("lease", b"", bundles, optional, **written)
         return PlacementLease(self._link, self._heartbeat, submitted, on_lost=on_lost, timeout=timeout)
 
     def requests(self) -> tuple[WorkView, ...]:
@@ -323,12 +323,15 @@ class PlacementPool:
         bundles: Sequence[_Resources] | None,
         optional: Mapping[str, Any],
         **written: Any,
-    ) -> str:
-        """Submit a request, made smaller as the pool is, and return its id; `optional` may hold None for nothing."""
+    ) -> tuple[str, bool]:
+        """Submit a request, made smaller as the pool is; return its id, and whether that is new.
+
+        `optional` may hold None for nothing.
+        """
         given = {"bundles": None if bundles is None else tuple(bundles), **optional}
         given = {name: value for name, value in given.items() if value is not None}
         request = request_spec({"pool": self.name, **given, **written}).as_request()
         if self.factor != 1.0:
             request = replace(request, bundles=tuple(scaled_amounts(each, self.factor) for each in request.bundles))
-        self._link.ask("submit", Submission(request, kind, payload), self._heartbeat.driver)
-        return request.request_id
+        is_new = self._link.ask("submit", Submission(request, kind, payload), self._heartbeat.driver)
+        return request.request_id, bool(is_new)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import pickle
+import reprlib
 import time
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
@@ -61,8 +63,10 @@ def packed_work(
     """Return work as it is journalled and sent.
 
     Raises:
-        InvalidPlacementError: the class has no such method, or it all cannot be pickled or is too large.
+        InvalidPlacementError: the class has no such method or cannot be made with the arguments, or it all cannot be
+            pickled or is too large.
     """
+    _check_arguments(work, args, kwargs)
     if method is not None and not callable(getattr(work, method, None)):
         raise InvalidPlacementError(
             f"{work.__name__} has no method {method!r} to run",
@@ -81,6 +85,22 @@ def packed_work(
     return payload
 
 
+def _check_arguments(work: type, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    try:
+        takes = inspect.signature(work)
+    except (TypeError, ValueError):  # written in C, or made in a way of its own
+        return
+    try:
+        takes.bind(*args, **kwargs)
+    except TypeError as error:
+        named = ", ".join(name for name in takes.parameters if not name.startswith("_"))  # and not what Ray adds
+        given = ", ".join([*map(reprlib.repr, args), *(f"{name}={reprlib.repr(kwargs[name])}" for name in kwargs)])
+        raise InvalidPlacementError(
+            f"{work.__name__}({named}) cannot be made from ({given}): {error}",
+            next_step="Give what its __init__ takes, in this order.",
+        ) from None
+
+
 _UNTOLD_S: Final = 5.0
 """A request that the ledger has not told of for so long ended long ago, and is asked for."""
 
@@ -90,10 +110,12 @@ class PlacedWork:
 
     Attributes:
         request_id: the request's id; `Placement.work` finds it again by it.
+        is_new: whether it was submitted here; False where the id was known, and what was given with it is not run.
     """
 
-    def __init__(self, link: LedgerLink, heartbeat: Heartbeat, request_id: str) -> None:
+    def __init__(self, link: LedgerLink, heartbeat: Heartbeat, request_id: str, *, is_new: bool = False) -> None:
         self.request_id = request_id
+        self.is_new = is_new
         self._link = link
         self._heartbeat = heartbeat
         self._reached: Reach | None = None
@@ -212,11 +234,16 @@ class PlacedWork:
 
     def _failure(self, view: WorkView, ended: Outcome | None) -> WorkFailedError:
         if ended is None:
-            return WorkFailedError(f"{self.request_id} failed: {view.note}")
-        error = WorkFailedError(f"{self.request_id} failed: {view.note}\n{ended.why}")
-        if ended.payload:
-            cause = pickle.loads(ended.payload)  # noqa: S301 - made by the user's own work
-            error.__cause__ = cause if isinstance(cause, BaseException) else None
+            return WorkFailedError(
+                f"{self.request_id} failed: {view.note}",
+                next_step="Find what ends its process, such as os._exit or a lack of memory; `ray logs` may tell.",
+            )
+        cause = pickle.loads(ended.payload) if ended.payload else None  # noqa: S301 - made by the user's own work
+        if isinstance(cause, WorkFailedError) and str(cause) == ended.why:  # what it returned cannot be kept
+            error = WorkFailedError(f"{self.request_id} failed: {cause.message}", next_step=cause.next_step)
+        else:
+            error = WorkFailedError(f"{self.request_id} failed: {view.note}\n{ended.why}")
+        error.__cause__ = cause if isinstance(cause, BaseException) else None
         return error
 
 

@@ -122,8 +122,9 @@ class FakeEngine:
         self.core.is_stopped |= not paths
 
     def let_go(self) -> None:
-        """Undo `hang`: what hung is answered now."""
+        """Undo `hang` and `fail_next`: what hung is answered now."""
         self._trouble.hanging.clear()
+        self._trouble.failures.clear()
         self.core.is_stopped = False
         self.core.bell.ring()
 
