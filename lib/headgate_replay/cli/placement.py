@@ -162,27 +162,29 @@ def _print(made: Comparison, figure: Path | None) -> None:
         _COLUMNS,
         [_row(each) for each in made.measures],
         right=tuple(range(1, len(_COLUMNS))),
+        spare=("took", "use", "ended", "stops", "p50"),
     )
     bands = sorted({band for each in made.measures for band in each.bands}, reverse=True)
     print_table(
-        "Waiting of all work and of the widest, bounded slowdown, and CPU per event",
-        ("policy", "mean", "p95", "widest p95", "slowdown p95", "CPU"),
+        "Waiting of all work and of the widest, bounded slowdown, CPU per event, and jobs never done",
+        ("policy", "mean", "p95", "widest p95", "slowdown p95", "CPU", "never done"),
         [
             (
                 each.policy,
                 *(_span(value) for value in (each.all.mean_s, each.all.p95_s, each.widest.p95_s)),
                 "–" if each.slowdown_p95 is None else f"{each.slowdown_p95:.1f}",
                 f"{each.cpu_ms:.2f} ms",
+                str(each.never_done),
             )
             for each in made.measures
         ],
-        right=(1, 2, 3, 4, 5),
+        right=(1, 2, 3, 4, 5, 6),
     )
     print_table(
         "Waiting by band: p50 / p95",
-        ("policy", *(f"band {band}" for band in bands), "never done"),
-        [(each.policy, *(_pair(each.bands[band]) for band in bands), str(each.never_done)) for each in made.measures],
-        right=tuple(range(1, len(bands) + 2)),
+        ("policy", *(f"band {band}" for band in bands)),
+        [(each.policy, *(_pair(each.bands[band]) for band in bands)) for each in made.measures],
+        right=tuple(range(1, len(bands) + 1)),
     )
     least = ", ".join(f"{name} {_span(value)}" for name, value in made.least_waiting_s.items())
     say(f"No policy can get high-priority waiting below: {least}.")
