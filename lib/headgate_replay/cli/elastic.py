@@ -122,7 +122,8 @@ def _print(made: Sequence[Comparison]) -> None:
         say(f"  {note}")
     for each in made:
         say(f"{load.name}: {each.says}")
-        print_table(each.site.start_text, COLUMNS, each.rows, right=tuple(range(1, len(COLUMNS))))
+        right, spare = tuple(range(1, len(COLUMNS))), ("wait p50", "peak", "wait p95")
+        print_table(each.site.start_text, COLUMNS, each.rows, right=right, spare=spare)
         say(each.limits)
         for line in each.frontiers:
             points = "; ".join(
