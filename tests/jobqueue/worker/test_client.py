@@ -24,6 +24,7 @@ from headgate.jobqueue.wire import (
     ReleaseIn,
     RequeueIn,
     ReserveIn,
+    WithdrawIn,
 )
 from headgate.jobqueue.worker import (
     ForbiddenError,
@@ -327,6 +328,7 @@ def test_every_route_of_v1_has_a_method() -> None:
         lambda q: q.release(ReleaseIn(resource_id="p/0", **lease)),
         lambda q: q.requeue(RequeueIn()),
         lambda q: q.withdraw("1"),
+        lambda q: q.withdraw_many(WithdrawIn(team="a")),
         lambda q: q.results(),
         lambda q: q.history(),
         lambda q: q.statistics(),
