@@ -33,11 +33,14 @@ def test_a_line_becomes_a_job(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ('{"id": "a", "arrived_s": 0, "duration_s": -5, "gpus": 1}', r"line 2: duration_s: .* \(got -5\)"),
+        (
+            '{"id": "a", "arrived_s": 0, "duration_s": -5, "gpus": 1}',
+            r"line 2: duration_s must be greater than 0 \(got -5\)",
+        ),
         ('{"id": "a", "arrived_s": -1, "duration_s": 5, "gpus": 1}', "arrived_s"),
         ('{"id": "a", "arrived_s": 0, "duration_s": 5}', "takes nothing"),
-        ('{"id": "a", "duration_s": 5, "gpus": 1}', "arrived_s: Field required[.] Correct"),
-        ('{"id": "a", "arrived_s": 0, "duration_s": 5, "gpu": 1}', "gpu: Extra inputs"),
+        ('{"id": "a", "duration_s": 5, "gpus": 1}', "arrived_s is missing[.] Correct"),
+        ('{"id": "a", "arrived_s": 0, "duration_s": 5, "gpu": 1}', "there is no setting gpu; did you mean 'gpus'"),
         ('{"id": "a", "arrived_s": 0, "duration_s": 5, "gpus": 1.5}', "GPU above 1 must be whole"),
         ('{"id": "a", "arrived_s": 0, "duration_s": NaN, "gpus": 1}', "line 2"),
         ("not json", "line 2: Invalid JSON"),
