@@ -151,7 +151,7 @@ async def test_what_cannot_be_scored_keeps_its_score_and_says_why(store: SampleS
         "nothing to score: provider_failure": 1,
         "the environment says something else now than the model answered": 1,
         "the conversation ends before it is scored": 1,
-        "environment gave no score: RuntimeError: no such number": 1,
+        "environment gave no score: RuntimeError: no such number (test_rescoring.py, line 61)": 1,
     }
     frame = (await store.scan()).frame.sort("sequence")
     assert frame["score"].to_list() == [1.0, 0.0, None, 0.0, 0.0, 0.0, 1.0]

@@ -150,7 +150,7 @@ def test_no_more_dynamic_groups_are_made_than_the_pool_allows() -> None:
         ({"cpu": 5, "members": 2, "strategy": "STRICT_PACK"}, "could not carry them"),
         ({"cpu": 1, "members": 3, "strategy": "STRICT_SPREAD"}, "could not carry them"),
         ({"cpu": 1, "node_labels": {"zone": "moon"}}, "moon"),
-        ({"cpu": 7, "priority": 3}, "beside the 1 reserved"),
+        ({"cpu": 7, "priority": 3}, "under PACK beside the reserved groups"),
     ],
 )
 def test_what_can_never_fit_is_refused_at_once(wanted: dict[str, object], says: str) -> None:
