@@ -348,12 +348,16 @@ class HistoryOut(BaseModel):
     next: int
 
 
-class RequeueIn(Body):
-    """Which dead jobs to try again: all that match, at most `MOST_AT_ONCE` with one request."""
+class JobChoiceIn(Body):
+    """Jobs that are named, or all that match, at most `MOST_AT_ONCE` with one request."""
 
     job_ids: list[JobId] | None = Field(None, max_length=MOST_AT_ONCE)
     team: Name | None = None
     task: Name | None = None
+
+
+class RequeueIn(JobChoiceIn):
+    """Which dead jobs to try again."""
 
 
 class RequeueOut(BaseModel):
@@ -362,8 +366,8 @@ class RequeueOut(BaseModel):
     requeued: list[str]
 
 
-class WithdrawIn(RequeueIn):
-    """Which pending and running jobs to make dead: all that match, at most `MOST_AT_ONCE` with one request."""
+class WithdrawIn(JobChoiceIn):
+    """Which pending and running jobs to make dead."""
 
     reason: str = Field("", max_length=2000)
 

@@ -30,7 +30,7 @@ from headgate.cli.output import (
 from headgate.core.errors import InvalidInputError
 from headgate.core.flaws import flaws_in_words
 from headgate.jobqueue import JobState
-from headgate.jobqueue.wire import MOST_AT_ONCE, JobOut, RequeueIn, WithdrawIn
+from headgate.jobqueue.wire import MOST_AT_ONCE, JobChoiceIn, JobOut, RequeueIn, WithdrawIn
 from headgate.jobqueue.wire_servers import ResourceOut, StatisticsOut
 from headgate.jobqueue.worker import RetryPolicy, SyncJobQueueClient
 from headgate.telemetry import safe_text
@@ -49,7 +49,7 @@ _Team = Annotated[str | None, Parameter(help="Only jobs of this team.")]
 _Task = Annotated[str | None, Parameter(help="Only jobs of this task.")]
 _Limit = Annotated[int | None, Parameter(help="Maximum number of rows; by default 100, and all with --json; 0: all.")]
 _TABLE_ROWS: Final = 100
-Choice = TypeVar("Choice", bound=RequeueIn)
+Choice = TypeVar("Choice", bound=JobChoiceIn)
 
 
 def status(
@@ -151,7 +151,7 @@ def requeue(
         raise InvalidInputError("no job is named", next_step="Name jobs, --team, --task, or --all.")
     request = _choice(RequeueIn, job_ids, team=team, task=task)
     with _client(url) as client:
-        requeued = _in_parts(lambda: client.requeue(request).requeued, is_one=bool(job_ids))
+        requeued = _in_parts(lambda: client.requeue(request).requeued, is_named=bool(job_ids))
     return tell({"requeued": requeued}, f"{counted(len(requeued), 'job')} pending again", as_json=as_json)
 
 
@@ -174,7 +174,7 @@ def withdraw(
         )
     request = _choice(WithdrawIn, job_ids, team=team, task=task, reason=reason)
     with _client(url) as client:
-        withdrawn = _in_parts(lambda: client.withdraw_many(request).withdrawn, is_one=bool(job_ids))
+        withdrawn = _in_parts(lambda: client.withdraw_many(request).withdrawn, is_named=bool(job_ids))
     return tell({"withdrawn": withdrawn}, f"{counted(len(withdrawn), 'job')} withdrawn", as_json=as_json)
 
 
@@ -185,11 +185,12 @@ def _choice(kind: type[Choice], job_ids: Sequence[str], **more: str | None) -> C
         raise InvalidInputError(flaws_in_words(error, kind)) from None
 
 
-def _in_parts(ask: Callable[[], list[str]], *, is_one: bool) -> list[str]:
+def _in_parts(ask: Callable[[], list[str]], *, is_named: bool) -> list[str]:
     """Return the jobs of as many requests as it takes: the queue changes no more than so many with one."""
-    done = ask()
-    while not is_one and len(done) % MOST_AT_ONCE == 0 and (more := ask()):
-        done += more
+    done = part = ask()
+    while not is_named and len(part) == MOST_AT_ONCE:
+        part = ask()
+        done = done + part
     return done
 
 

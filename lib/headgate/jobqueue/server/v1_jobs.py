@@ -24,6 +24,7 @@ from headgate.jobqueue.wire import (
     EntryOut,
     FinishedOut,
     HistoryOut,
+    JobChoiceIn,
     JobOut,
     JobsOut,
     ReasonIn,
@@ -227,7 +228,7 @@ async def requeue(call: Call, body: RequeueIn) -> Answer[RequeueOut]:
 
 async def _steered(
     call: Call,
-    body: RequeueIn,
+    body: JobChoiceIn,
     states: tuple[JobState, ...],
     rule: str,
     step: Callable[[Ledger, str, Instant], EndOutcome],
@@ -258,11 +259,11 @@ def _check_states(ledger: Ledger, call: Call, job_ids: Sequence[str], states: tu
             raise WrongStateError(f"job {job_id!r} is {job.state}; {rule}")
 
 
-def _is_meant(call: Call, body: RequeueIn, job: Job) -> bool:
+def _is_meant(call: Call, body: JobChoiceIn, job: Job) -> bool:
     return sees(call.caller, job) and body.team in {None, job.spec.team} and body.task in {None, job.spec.task}
 
 
-async def _matching(call: Call, body: RequeueIn, states: tuple[JobState, ...]) -> list[str]:
+async def _matching(call: Call, body: JobChoiceIn, states: tuple[JobState, ...]) -> list[str]:
     """Return the jobs of a choice, by state in the order of these, at most as many as one request may change."""
     teams = narrowed(None if body.team is None else [body.team], call.caller.teams)
     found: list[str] = []
