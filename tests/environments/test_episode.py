@@ -327,6 +327,22 @@ async def test_a_failing_close_is_reported_beside_the_score():
     assert re.fullmatch(r"closing failed: OSError: disk \(test_episode.py, line \d+\)", result.error)
 
 
+@pytest.mark.parametrize("fault", [None, OSError("disk"), SystemExit(3)])
+async def test_a_close_that_awaits_nothing_ends_within_the_task_of_its_episode(fault):
+    tasks = []
+
+    class Awaitless(Scripted):
+        async def close(self):
+            tasks.append(asyncio.current_task())
+            if fault is not None:
+                raise fault
+
+    result = await converse(Awaitless([RIGHT]), 0, 0, says("hello"))
+    assert tasks == [asyncio.current_task()]
+    assert result.score == 1.0
+    assert (result.error is None) if fault is None else result.error.startswith("closing failed: ")
+
+
 async def test_a_hanging_close_holds_the_worker_for_a_bounded_time(monkeypatch):
     monkeypatch.setattr("headgate.environments.episode.CLOSE_TIMEOUT_S", 0.01)
     result = await converse(Scripted([RIGHT], close=forever), 0, 0, says("hello"))

@@ -129,15 +129,17 @@ class CallsInFlight:
 
     def ended(self, request_id: str, result: object) -> None:
         """Give the result of a call to all who follow it; `AGAIN` where it was given up."""
-        self._over(request_id).set_result(result)
+        if (followed := self._over(request_id)) is not None:
+            followed.set_result(result)
 
     def failed(self, request_id: str, error: BaseException) -> None:
         """Give the error of a call to all who follow it."""
-        self._over(request_id).set_exception(error)
+        if (followed := self._over(request_id)) is not None:
+            followed.set_exception(error)
 
-    def _over(self, request_id: str) -> Future[Any]:
+    def _over(self, request_id: str) -> Future[Any] | None:
         with self._lock:
-            return self._runs.pop(request_id) or Future()
+            return self._runs.pop(request_id)
 
 
 class CallWatch:

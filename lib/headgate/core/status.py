@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from headgate.core.record import record
 
-@dataclass(frozen=True, slots=True)
+
+@record
 class PairStatus:
     """One model in one environment, since the campaign started."""
 

@@ -6,8 +6,12 @@ import asyncio
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from dis import Bytecode
+from functools import lru_cache
+from inspect import CO_COROUTINE
 from numbers import Real
 from pathlib import Path
+from types import CodeType
 from typing import Any, Final
 
 from headgate.core import Chat, ChatError, ChatReply, ErrorKind, Message, record, redacted
@@ -196,7 +200,7 @@ async def converse(environment: Environment, index: int, seed: int, chat: Chat, 
     try:
         result = await _outcome(environment, index, seed, run)
     finally:
-        problem = None if run.episode is None else await uninterrupted(_closed(run.episode))
+        problem = None if run.episode is None else await _closed(run.episode)
         MODEL.reset(whose)
     if problem is None:
         return result
@@ -348,13 +352,32 @@ def _checked(score: Score) -> Score:
 
 
 async def _closed(episode: Episode) -> str | None:
-    """Close `episode`; return what went wrong."""
+    """Close `episode`, although the caller is cancelled; return what went wrong."""
     try:
-        async with asyncio.timeout(CLOSE_TIMEOUT_S):
-            await episode.close()
+        if not _never_waits(getattr(episode.close, "__code__", None)):
+            return await uninterrupted(_closed_in_time(episode))
+        await episode.close()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the score that was earned stays; the fault is reported beside it
         return f"closing failed: {type(error).__name__}: {text_of(error)}"
     return None
+
+
+async def _closed_in_time(episode: Episode) -> str | None:
+    try:
+        async with asyncio.timeout(CLOSE_TIMEOUT_S):
+            await episode.close()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - as above; it must not leave the task that it is raised in
+        return f"closing failed: {type(error).__name__}: {text_of(error)}"
+    return None
+
+
+@lru_cache(maxsize=256)
+def _never_waits(code: CodeType | None) -> bool:
+    """Return whether it is that of a coroutine without an await, as most ways to close are: it ends as it begins.
+
+    Neither a cancellation nor a deadline can reach it, and a task of its own would cost more than all that it does.
+    """
+    return code is not None and bool(code.co_flags & CO_COROUTINE) and all(op.opname != "SEND" for op in Bytecode(code))
 
 
 def _timed_out(run: _Run) -> EpisodeResult:

@@ -22,8 +22,15 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         import uvloop  # noqa: PLC0415 - not on Windows
 
         factory = uvloop.new_event_loop
+    result: list[T] = []
+
+    async def kept() -> None:
+        # Not the task's own result: when it restores SIGINT, Python 3.11 makes a text of the task, result and all.
+        result.append(await main)
+
     with asyncio.Runner(loop_factory=factory) as runner:
-        return runner.run(main)
+        runner.run(kept())
+    return result[0]
 
 
 class LoopThread:

@@ -71,8 +71,9 @@ class PairFigures:
         for task in open_tasks:
             key = (task.model, task.environment)
             oldest[key] = min(oldest.get(key, task.due_at), task.due_at)
-        keys = sorted(set(rates) | set(self._pairs))
-        return tuple(self._status_of(key, rates.get(key, 0.0), max(0.0, now - oldest.get(key, now))) for key in keys)
+        lags = {key: max(0.0, now - due_at) for key, due_at in oldest.items()}
+        keys = sorted(rates.keys() | self._pairs.keys())
+        return tuple([self._status_of(key, rates.get(key, 0.0), lags.get(key, 0.0)) for key in keys])
 
     def _status_of(self, key: tuple[str, str], rate: float, lag_s: float) -> PairStatus:
         pair = self._pairs.get(key) or _Pair()

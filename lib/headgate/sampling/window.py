@@ -45,7 +45,8 @@ class SlidingCount:
         width = round(last_s / self._bucket_s)
         if width >= size:
             return self._sum
-        return sum(self._buckets[(self._newest - back) % size] for back in range(width))
+        last = self._newest % size + 1
+        return sum(self._buckets[max(0, last - width) : last]) + sum(self._buckets[size - max(0, width - last) :])
 
     def restore(self, counts: Iterable[tuple[float, int]], now: float) -> None:
         """Add (time, count) pairs of an earlier life."""
