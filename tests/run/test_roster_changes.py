@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from headgate.core import Model
 from headgate.core.errors import InvalidRosterError
-from headgate.core.events import RosterRefreshed, RosterRefreshFailed, TaskReturned
+from headgate.core.events import Event, RosterRefreshed, RosterRefreshFailed, TaskReturned, TaskSelected
+from headgate.run import Run
 from headgate.sampling import Roster
-from headgate.simulation import ServiceTime
+from headgate.simulation import LoopClock, ServiceTime
 from tests.run.run_world import World, models
 
 RATES = {"affine:sat": 8_640.0}
@@ -94,3 +97,79 @@ def test_a_roster_that_stays_the_same_is_no_event_until_it_could_not_be_read(wor
     world.run(rosters, RATES, duration_s=600, settings=REFRESH)
     assert len(world.of(RosterRefreshFailed)) == 1
     assert [event.added for event in world.of(RosterRefreshed)] == [()]
+
+
+class Selecting(list):
+    """Events; the first task of a model that is chosen after `is_watched` was set lets whoever waits go on."""
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+        self.is_watched = False
+        self.selected = asyncio.Event()
+
+    def append(self, event: Event) -> None:
+        super().append(event)
+        if self.is_watched and isinstance(event, TaskSelected) and event.group == self.model:
+            self.selected.set()
+
+
+class LeavingRoster:
+    """Loses its second model between the choice of a task of it and the beginning of its work."""
+
+    def __init__(self, events: Selecting) -> None:
+        self._events = events
+        self._looks = 0
+
+    async def load(self) -> Roster:
+        self._looks += 1
+        if self._looks == 1:
+            return Roster(tuple(models(2)))
+        self._events.is_watched = True
+        await self._events.selected.wait()
+        return Roster(tuple(models(1)))
+
+
+def test_a_model_may_leave_between_the_choice_of_a_task_and_its_beginning(world: World) -> None:
+    world.events = events = Selecting("m001@main")
+    settings = {**REFRESH, "roster_refresh_s": 5}
+    result = world.run(LeavingRoster(events), RATES, duration_s=300, settings=settings, plan={"is_traced": True})
+    assert result.stopped_by == "the window is over"
+    (left,) = [event for event in world.of(TaskReturned) if event.reason == "its model left the roster"]
+    assert left.model == "m001@main"
+    assert left.task_id not in {sample.task_id for sample in world.store.samples}
+    assert result.open_tasks == 0
+
+
+def test_a_model_that_left_is_forgotten_after_a_day_and_not_before(world: World) -> None:
+    known: list[set[str]] = []
+
+    async def look(campaign: Run, clock: LoopClock) -> None:
+        for hours in (1, 22, 3):
+            await clock.sleep(hours * 3_600)
+            known.append({pair.model for pair in campaign.status().pairs})
+
+    world.run(
+        ChangingRoster(models(3), models(3), models(2), [*models(1), *models(3)[2:]], models(1)),
+        {"affine:sat": 24.0},
+        duration_s=27 * 3_600,
+        during=look,
+        settings={"roster_refresh_s": 300, "low_sample_threshold": 0},
+    )
+    assert known == [{"m000@main", "m001@main", "m002@main"}] * 2 + [{"m000@main"}]
+
+
+def test_a_model_that_comes_back_is_not_forgotten(world: World) -> None:
+    known: list[set[str]] = []
+
+    async def look(campaign: Run, clock: LoopClock) -> None:
+        await clock.sleep(26 * 3_600)
+        known.append({pair.model for pair in campaign.status().pairs if pair.done > 20})
+
+    world.run(
+        ChangingRoster(models(2), models(1), models(2)),
+        {"affine:sat": 24.0},
+        duration_s=27 * 3_600,
+        during=look,
+        settings={"roster_refresh_s": 300, "low_sample_threshold": 0},
+    )
+    assert known == [{"m000@main", "m001@main"}]

@@ -229,6 +229,22 @@ def test_a_removed_models_tasks_are_withdrawn_and_what_runs_runs_on() -> None:
     assert _started(dispatcher).task.task_id == "a9"
 
 
+def test_models_that_come_and_go_leave_nothing_behind() -> None:
+    dispatcher = _dispatcher(4, stays=1)
+    for number in range(20):
+        model = f"m{number}"
+        dispatcher.set_model(model, 1)
+        dispatcher.enqueue([task(f"{model}-{i}", model) for i in range(3)])
+        running = _started(dispatcher)
+        dispatcher.set_pressure(model, "breaker_open")
+        dispatcher.remove_model(model)
+        dispatcher.set_pressure(model, None)
+        dispatcher.finished(running.task, running.lease)
+        dispatcher.validate()
+    assert list(dispatcher.lanes) == ["stays"]
+    assert not [lane for shelf in dispatcher.queue.shelves() for lane in shelf._lanes]
+
+
 def test_a_task_that_comes_late_for_a_removed_model_does_not_start() -> None:
     dispatcher = _dispatcher(4, a=2)
     dispatcher.remove_model("a")

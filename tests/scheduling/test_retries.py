@@ -32,3 +32,15 @@ def test_a_wait_without_a_failure_forgets_the_failures_before_it(is_failure: boo
     retries.put_off(TASK, RetryLaterError("429", 5.0), 0.0)
     retries.put_off(TASK, RetryLaterError("its day is used up", 5.0, is_failure=is_failure), 50.0)
     assert retries.put_off(TASK, RetryLaterError("429", 5.0), 101.0) == wait_s
+
+
+def test_tasks_that_are_put_off_can_be_taken_out() -> None:
+    retries = Retries(RetryRules())
+    timed, held, other = (replace(TASK, task_id=TaskId(f"t-{name}")) for name in ("timed", "held", "other"))
+    retries.put_off(timed, RetryLaterError("429", 5.0), 0.0)
+    retries.put_off(other, RetryLaterError("429", 9.0), 0.0)
+    retries.put_off(held, RetryLaterError("in a batch", is_held=lambda: True), 0.0)
+    taken = retries.take(lambda task: task.task_id != "t-other")
+    assert {task.task_id for task in taken} == {"t-timed", "t-held"}
+    assert (len(retries), retries.next_at()) == (1, 9.0)
+    assert [task.task_id for task in retries.due(10.0)] == ["t-other"]

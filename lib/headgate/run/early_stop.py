@@ -95,6 +95,11 @@ class RosterEarlyStop:
             f"failing (shutdown_error_rate {self._rate:g})"
         )
 
+    def forget(self, model: str) -> None:
+        """Drop how the samples of a model ended."""
+        self._models.pop(model, None)
+        self._failing.discard(model)
+
 
 class StallWatch:
     """Tells once that a run stands still, and once that it moves again. Pure; owned by the run."""

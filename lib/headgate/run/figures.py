@@ -53,6 +53,11 @@ class PairFigures:
             if len(pair.ends) > _KNOWN_ENDS:
                 del pair.ends[: _KNOWN_ENDS // 2]
 
+    def forget(self, model: str) -> None:
+        """Drop the counts of a model."""
+        for key in [key for key in self._pairs if key[0] == model]:
+            del self._pairs[key]
+
     def leave_out(self, invalid: Iterable[tuple[str, str, float, float, int]]) -> None:
         """Count no sample (model, environment, wall time of its end, score, index) of these as scored, all others."""
         found: defaultdict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
-from headgate.core import Model, Task
+from headgate.core import DAY_S, Model, Task
 from headgate.core.errors import HeadgateError
 from headgate.core.events import RosterRefreshed, RosterRefreshFailed, TaskReturned
 from headgate.run.health import Health
 from headgate.run.parts import Parts
 from headgate.run.plan import RunStore
+from headgate.run.rows import MODEL_LEFT
 from headgate.run.settlement import Settling
 from headgate.sampling import ModelSampler, PairHistory, RosterSource, SamplingRules, interval_s
 from headgate.storage import JournalHistory, JournalThread
+
+REMEMBERED_S: Final = DAY_S
+"""Since a model has left: its budgets of 24 h, its counts, and what its scores were to be."""
 
 
 class Membership:
@@ -27,8 +32,9 @@ class Membership:
         health: Health,
         settling: Settling,
         withdraw: Callable[[Callable[[Task], bool]], list[Task]],
+        forget: Sequence[Callable[[str], None]],
     ) -> None:
-        """Prepare it; `withdraw` takes samples out that wait to be opened."""
+        """Prepare it; `withdraw` takes samples out that wait to be opened, `forget` drop what is known of a model."""
         self._parts = parts
         self._roster = roster
         self._rules = rules
@@ -36,6 +42,8 @@ class Membership:
         self._health = health
         self._settling = settling
         self._withdraw = withdraw
+        self._forget = forget
+        self._left: dict[str, float] = {}
         self._ordinals = 0
         self._wanted: dict[str, Model] = {}
 
@@ -99,6 +107,7 @@ class Membership:
                 parts.samplers[key].steer(*parts.controls.sampling(key, self._rates), parts.now())
                 self._ordinals += 1
         self._wanted = wanted
+        self._forget_long_gone(removed)
         for key, model in wanted.items():
             self._register(model)
             self._health.sync(key)
@@ -107,6 +116,20 @@ class Membership:
         parts.provider.roster_changed(models)
         parts.local.touch([*added, *removed], parts.now())
         return added, removed, withdrawn
+
+    def _forget_long_gone(self, removed: Sequence[str]) -> None:
+        """Drop what is known of models that left a day ago and have not come back: some rosters change for ever."""
+        parts, now = self._parts, self._parts.now()
+        back = self._left.keys() & self._wanted.keys()
+        self._left = {key: at for key, at in self._left.items() if key not in back} | dict.fromkeys(removed, now)
+        for key in [key for key, at in self._left.items() if now - at >= REMEMBERED_S]:
+            if parts.dispatcher.in_flight(key):
+                continue
+            del self._left[key]
+            for forget in self._forget:
+                forget(key)
+            if parts.requests is not None:
+                parts.requests.budgets.forget(key)
 
     async def _dismiss(self, key: str) -> int:
         """Stop a model: its queued and buffered tasks are withdrawn, what is in flight runs on."""
@@ -122,7 +145,7 @@ class Membership:
         await parts.journal.write(parts.journal.journal.withdraw, [task.task_id for task in tasks])
         for task in tasks:
             parts.ready_since.pop(task.task_id, None)
-            parts.emit(TaskReturned(task.task_id, task.model, task.environment, "its model left the roster"))
+            parts.emit(TaskReturned(task.task_id, task.model, task.environment, MODEL_LEFT))
         return len(tasks)
 
 

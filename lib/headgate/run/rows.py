@@ -88,6 +88,9 @@ class Row:
         return task_id_of(task.model, task.environment, task.sequence, f"{task.stage}/{stage}", task.campaign)
 
 
+MODEL_LEFT: Final = "its model left the roster"
+"""Why a task is withdrawn that had not begun."""
+
 MAX_ATTEMPTS = 5
 """A task whose process died this often is recorded as an environment error instead of being run again."""
 

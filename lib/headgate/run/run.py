@@ -147,12 +147,13 @@ class Run:
             ended=self._look_at,
             withdrawn=self._settling.withdrawn,
             drop=lambda tasks, reason: self._loop.drop(tasks, reason),  # noqa: PLW0108 - the loop is made of them
-            discard_held=lambda condition: self._loop.discard_held(condition),  # noqa: PLW0108 - likewise
+            discard_put_off=lambda condition: self._loop.discard_put_off(condition),  # noqa: PLW0108 - likewise
             wake=lambda: self._loop.wake(),  # noqa: PLW0108 - likewise
         )
         self.run_id = plan.run_id or new_run_id()
         self._loop = self._made_loop()
         self._demand = DemandSide(self._parts, self._health, self._settling, self._stages)
+        self._early_stop = RosterEarlyStop.of(settings)
         self._membership = Membership(
             self._parts,
             plan.roster,
@@ -161,6 +162,7 @@ class Run:
             self._health,
             self._settling,
             self._stages.withdraw,
+            [known.forget for known in (self._parts.pairs, self._scores, self._early_stop) if known is not None],
         )
         self.steering = Steering(
             self._parts,
@@ -188,7 +190,6 @@ class Run:
             is_accepting=self._acceptance.is_waiting,
             outside=self._outside,
         )
-        self._early_stop = RosterEarlyStop.of(settings)
         self._stopped_early = False
         self._started_at = self.now()
         self._state = "starting"

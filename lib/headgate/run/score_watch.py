@@ -72,6 +72,11 @@ class ScoreWatch:
         """Take up again what the store has: samples of it count no longer, or again."""
         self._recounted.set()
 
+    def forget(self, model: str) -> None:
+        """Drop what is known of a model."""
+        self._changes.pop(model, None)
+        self._served.pop(model, None)
+
     def accepted(self, sample: Sample) -> None:
         """Take note of a sample of the run."""
         if not self._days:

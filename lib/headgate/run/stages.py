@@ -27,7 +27,7 @@ from headgate.run.judging import Judging
 from headgate.run.outside_workers import Executor, TakenBack
 from headgate.run.parts import Parts
 from headgate.run.plan import ChatSource
-from headgate.run.rows import MAX_ATTEMPTS, Row, failed_result, poison_result, sample_of
+from headgate.run.rows import MAX_ATTEMPTS, MODEL_LEFT, Row, failed_result, poison_result, sample_of
 from headgate.scheduling import RetryLaterError, RetryRules, RowGroup, TaskFailedError
 
 RETRIES: Final = RetryRules(max_wait_s=60.0)
@@ -76,7 +76,7 @@ class Stages:
         ended: Callable[[Sample], None],
         withdrawn: Callable[[Sequence[Task]], None],
         drop: Callable[[Iterable[Task], str], None],
-        discard_held: Callable[[Callable[[Task], bool]], list[Task]],
+        discard_put_off: Callable[[Callable[[Task], bool]], list[Task]],
         wake: Callable[[], None],
     ) -> None:
         """Prepare the stages.
@@ -92,7 +92,7 @@ class Stages:
             ended: told of each sample.
             withdrawn: told of samples that are not taken, though their work had begun.
             drop: has the loop forget ready tasks that were withdrawn.
-            discard_held: takes tasks out of the loop whose requests are in batches.
+            discard_put_off: takes tasks out of the loop that wait for a reply from a batch, or for their next run.
             wake: has the loop look whether a sample can be opened.
         """
         self._parts = parts
@@ -106,7 +106,7 @@ class Stages:
         self._ended = ended
         self._withdrawn = withdrawn
         self._drop = drop
-        self._discard_held = discard_held
+        self._discard_put_off = discard_put_off
         self.wake = wake
         self._running: dict[TaskId, Row] = {}
         self._places: dict[TaskId, tuple[Row, int]] = {}
@@ -209,7 +209,7 @@ class Stages:
             if not row.started_at and not row.is_withdrawn and condition(row.task):
                 row.is_withdrawn = True
                 gone.append(row.task)
-        gone += self._discard_held(condition)
+        gone += self._discard_put_off(condition)
         if self._parts.requests is not None:
             self._parts.requests.forget([task.task_id for task in gone])
         if self._outside is not None:
@@ -263,7 +263,11 @@ class Stages:
         if place is None:
             parts = self._parts
             ready_at = parts.ready_since.pop(task.task_id, None)
-            row = Row(task, parts.samplers[task.model].model, parts.now() if ready_at is None else ready_at)
+            if (sampler := parts.samplers.get(task.model)) is None:  # between its dispatch and its beginning
+                parts.emit(TaskReturned(task.task_id, task.model, task.environment, MODEL_LEFT))
+                self._spent(task)
+                await self._taken_out(task, MODEL_LEFT)
+            row = Row(task, sampler.model, parts.now() if ready_at is None else ready_at)
             if self._outside is not None and task.environment in parts.outside:
                 await self._hand_over(row, task, self._outside)
             else:
@@ -412,13 +416,22 @@ class Stages:
             TaskFailedError: if not. A run that stops leaves it to the next one.
         """
         parts, task = self._parts, row.task
-        if taken.wait_s is None and not parts.stopping.is_set():
-            self._withdrawn((task,))
-            await parts.journal.write(parts.journal.journal.withdraw, [task.task_id])
-        if taken.wait_s is None or parts.stopping.is_set():
+        if parts.stopping.is_set():
             raise TaskFailedError(taken.reason)
+        if taken.wait_s is None:
+            await self._taken_out(task, taken.reason)
         parts.ready_since[task.task_id] = parts.now()
         raise RetryLaterError(taken.reason, taken.wait_s, is_failure=False)
+
+    async def _taken_out(self, task: Task, reason: str) -> NoReturn:
+        """Withdraw a task that the dispatcher has let go; nobody takes it up.
+
+        Raises:
+            TaskFailedError: always.
+        """
+        self._withdrawn((task,))
+        await self._parts.journal.write(self._parts.journal.journal.withdraw, [task.task_id])
+        raise TaskFailedError(reason)
 
     # Episodes that wait for their provider.
 

@@ -131,8 +131,13 @@ class Dispatcher:
         self.queue.set_state(model, CLOSED)
         withdrawn = self.discard_where(lambda task: task.model == model)
         if not lane.in_flight:
-            del self.lanes[model]
+            self._forget(model)
         return withdrawn
+
+    def _forget(self, model: str) -> None:
+        """Drop the lanes of a model of which nothing is queued, in progress or set."""
+        del self.lanes[model]
+        self.queue.forget(model)
 
     def hold(self, model: str, until: float) -> None:
         """Start nothing of a model until `until`, or until `unhold`."""
@@ -165,7 +170,8 @@ class Dispatcher:
         in `PressureRules.closing` they do not start at all until `until`, or until told that it is over.
         """
         self.pressure.put(model, reason, until)
-        self._update_lane(model)
+        if model in self.lanes:
+            self._update_lane(model)
         self.on_change()
 
     def set_limit(self, resource: str, limit: int) -> None:
@@ -303,7 +309,7 @@ class Dispatcher:
                 self.admission.gave_back(task)
             if lane.max_parallel is None and not self.is_roster_open:
                 if not lane.in_flight and lane.held_until is None and not lane.queued:
-                    del self.lanes[task.model]
+                    self._forget(task.model)
             elif lane.in_flight + 1 == lane.max_parallel:
                 if task.model in self.queue.full:
                     self.queue.full.remove(task.model)

@@ -193,12 +193,9 @@ class DispatchLoop:
                 self._trace.tell(events.RetryRedispatched, task.task_id, task.attempt)
             self.dispatcher.enqueue((task,), self._now())
 
-    def discard_held(self, condition: Callable[[Task], bool]) -> list[Task]:
-        """Withdraw tasks that are put off until told, and no part of a row group; return them."""
-        gone = [task for key, task in self._retries.held.items() if key not in self.graph and condition(task)]
-        for task in gone:
-            del self._retries.held[task.task_id]
-        return gone
+    def discard_put_off(self, condition: Callable[[Task], bool]) -> list[Task]:
+        """Withdraw tasks that are put off, and no part of a row group; return them."""
+        return self._retries.take(lambda task: task.task_id not in self.graph and condition(task))
 
     def why(self, task_id: TaskId) -> Explanation:
         """Return which gate holds a task."""

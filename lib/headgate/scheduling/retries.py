@@ -118,6 +118,17 @@ class Retries:
         """Forget a task that has ended for good."""
         self._failing_since.pop(task_id, None)
 
+    def take(self, condition: Callable[[Task], bool]) -> list[Task]:
+        """Take out and return the tasks that fulfil a condition."""
+        taken = [task for task in (*self.held.values(), *(task for _, _, task in self._waiting)) if condition(task)]
+        gone = {task.task_id for task in taken}
+        self._waiting = [entry for entry in self._waiting if entry[2].task_id not in gone]
+        heapq.heapify(self._waiting)
+        for task_id in gone:
+            self.held.pop(task_id, None)
+            self._failing_since.pop(task_id, None)
+        return taken
+
     def due(self, now: float) -> list[Task]:
         """Take out and return the tasks whose time has come."""
         due = []

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
 
 from headgate.core import Denied, LeaseBook, Task
-from headgate.scheduling.fair_queue import FairQueue, Lane, Selection
+from headgate.scheduling.fair_queue import UNLISTED, FairQueue, Lane, Selection
 from headgate.scheduling.holdings import Units
 
 OPEN, PRESSURED, CLOSED = 0, 2, -1
@@ -47,6 +47,13 @@ class Shelf(FairQueue[Task]):
         for standing in (WITHIN, BORROWING):
             if (lane := self._model_lanes[standing].get(model)) is not None:
                 self._put(lane, state, standing)
+
+    def forget(self, model: str) -> None:
+        """Drop the lanes of a model in which nothing waits."""
+        for lanes in self._model_lanes:
+            if (lane := lanes.pop(model, None)) is not None:
+                lane.entry = UNLISTED
+                del self._lanes[lane.name]
 
     def waiting(self, model: str) -> int:
         """Return how many tasks wait in the lanes of a model, behind tasks of that model. O(groups there)."""
@@ -167,6 +174,14 @@ class ReadyShelves:
             self._closed.discard(model)
         for shelf in self._shelves.values():
             shelf.set_state(model, state)
+
+    def forget(self, model: str) -> None:
+        """Drop what is known of a model of which nothing waits."""
+        self._states.pop(model, None)
+        self._closed.discard(model)
+        self.full.discard(model)
+        for shelf in self._shelves.values():
+            shelf.forget(model)
 
     def state(self, model: str) -> int:
         """Return the state of a model's lanes, but for those that are full."""

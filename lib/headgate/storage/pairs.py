@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from headgate.core import record
 from headgate.storage.journal_database import JournalDatabase
@@ -58,6 +59,10 @@ class _Pair:
     last_due: float | None
 
 
+_MOST_KNOWN: Final = 100_000
+"""Pairs that are remembered, 20 MB: models come and go, and nobody says which are gone."""
+
+
 class PairBook:
     """Gives out sequence numbers. Owned by a journal; used inside of its write transactions.
 
@@ -74,7 +79,7 @@ class PairBook:
 
     def refresh(self) -> bool:
         """Forget what another process may have changed; return whether one has written."""
-        is_stale = self._db.claim() or not self._is_known
+        is_stale = self._db.claim() or not self._is_known or len(self._known) > _MOST_KNOWN
         if is_stale:
             self.forget()
             self._is_known = True

@@ -202,6 +202,10 @@ class Budgets:
             account.stop = None
             account.silence()
 
+    def forget(self, alias: str) -> None:
+        """Drop the account of a model that was dismissed; after a day, nothing that it spent counts."""
+        self._accounts.pop(alias, None)
+
     def _take_over(self, account: Account) -> None:
         past, news = self._past.pop(account.alias, ()), list(self._news.pop(account.alias, {}).items())
         now = self.now()
