@@ -49,24 +49,30 @@ class _Forms:
 
     Attributes:
         secrets: how many were known when it was made.
-        texts: the longest first, so that none shows the end of another.
+        longest: characters of the longest of them.
+        words: those that may be a word or number, which `redacted` looks for alone; the longest first.
+        texts: of all others; the longest first, so that none shows the end of another.
         stride: every form is so long that of each `stride` places of a text that it covers one begins one of `pieces`.
         pieces: of `_PIECE_CHARS`, which begin at the first `stride` places of each form.
     """
 
     secrets: int = 0
+    longest: int = 0
+    words: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     stride: int = 1
     pieces: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, secrets: set[str]) -> _Forms:
-        no_words = [one for one in secrets if len(one) >= _WORD_CHARS or not (one.isalpha() or one.isdigit())]
-        texts = {form for one in no_words for form in _forms_of(one)}
+        words = {one for one in secrets if len(one) < _WORD_CHARS and (one.isalpha() or one.isdigit())}
+        texts = {form for one in secrets - words for form in _forms_of(one)}
         stride = min((len(text) - _PIECE_CHARS + 1 for text in texts), default=1)
         stride = min(stride, _MOST_STRIDE)
         pieces = frozenset(text[place : place + _PIECE_CHARS] for text in texts for place in range(stride))
-        return cls(len(secrets), tuple(sorted(texts, key=len, reverse=True)), stride, pieces)
+        longest = max(map(len, secrets), default=0)
+        first, then = (tuple(sorted(some, key=len, reverse=True)) for some in (words, texts))
+        return cls(len(secrets), longest, first, then, stride, pieces)
 
 
 _forms = _Forms()
@@ -111,10 +117,7 @@ def masked(text: str) -> str:
     For what models say. Unlike `redacted` it leaves alone what is just shaped like a key, and short words or numbers.
     Keys are found in base64, hex, and escaped as in URLs, JSON and HTML.
     """
-    global _forms  # noqa: PLW0603 - made anew when a secret was, and the same for everybody
-    forms = _forms
-    if forms.secrets != len(_known):
-        _forms = forms = _Forms.of(_known.copy())
+    forms = _present_forms()
     if not forms.texts:
         return text
     places = range(0, len(text), forms.stride)
@@ -123,6 +126,13 @@ def masked(text: str) -> str:
     for form in forms.texts:
         text = text.replace(form, _MASK)
     return text
+
+
+def _present_forms() -> _Forms:
+    global _forms  # noqa: PLW0603 - made anew when a secret was, and the same for everybody
+    if _forms.secrets != len(_known):
+        _forms = _Forms.of(_known.copy())  # a copy, in one step: other threads make secrets meanwhile
+    return _forms
 
 
 def _forms_of(secret: str) -> Iterator[str]:
@@ -146,15 +156,12 @@ def redacted(text: str, *, limit_chars: int = 2_000) -> str:
 
     The result is cut to `limit_chars`, so that an answer of many megabytes never travels inside a message.
     """
-    # A copy, in one step: other threads make secrets meanwhile. The longest first: none shows the end of another.
-    known = sorted(_known, key=len, reverse=True)
-    longest = 3 * len(known[0]) if known else 0  # as long as it is where it is escaped
+    forms = _present_forms()
+    longest = 3 * forms.longest  # as long as it is where it is escaped
     was_cut = len(text) > limit_chars * 2 + longest
-    text = text[: limit_chars * 2 + longest]
-    for value in known:
-        if value in text:
-            text = text.replace(value, _MASK)
-    text = masked(text)
+    text = masked(text[: limit_chars * 2 + longest])
+    for word in forms.words:
+        text = text.replace(word, _MASK)
     if was_cut:
         # The cut may have gone through a secret, whose beginning is now the end of the text.
         text = text[: max(0, len(text) - longest)]

@@ -243,6 +243,10 @@ class BatchLane:
             if batch.record.model == model.key:
                 batch.note_model(model)
 
+    def forget_model(self, alias: str) -> None:
+        """Know a model no longer; a batch that is under way has its own."""
+        self._models.pop(alias, None)
+
     # What it looks like.
 
     def why(self, task_id: str) -> str:

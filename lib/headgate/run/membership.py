@@ -129,7 +129,7 @@ class Membership:
             for forget in self._forget:
                 forget(key)
             if parts.requests is not None:
-                parts.requests.budgets.forget(key)
+                parts.requests.forget_model(key)
 
     async def _dismiss(self, key: str) -> int:
         """Stop a model: its queued and buffered tasks are withdrawn, what is in flight runs on."""

@@ -238,6 +238,12 @@ class RequestSide:
                 del self._aliases[account]
                 self.executor.budget.forget(account)
 
+    def forget_model(self, alias: str) -> None:
+        """Drop what is known of a model that was dismissed a day ago."""
+        self.budgets.forget(alias)
+        if self.batches is not None:
+            self.batches.forget_model(alias)
+
     def retry(self, alias: str) -> None:
         """Ask a model's endpoint again before its cooldown is over."""
         if (key := self._keys.get(alias)) is not None:
