@@ -23,10 +23,6 @@ Absent: TypeAlias = T | SkipJsonSchema[None]
 """A parameter that may be left out; null, as other schemas of such values have it, no URL can carry."""
 
 
-def _listed(value: object) -> object:
-    return [value] if isinstance(value, str) else value
-
-
 class Parameters(BaseModel):
     """Parameters of a request; unknown ones are refused."""
 
@@ -75,8 +71,8 @@ class JobsQuery(DeadQuery):
 class HistoryQuery(PageQuery):
     """Which entries of the history are shown."""
 
-    what: Annotated[list[Happening], BeforeValidator(_listed)] = Field(
-        default_factory=list, description="Only these kinds; may be repeated."
+    what: Annotated[list[Happening], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)] = (
+        Field(default_factory=list, description="Only these kinds; may be repeated.")
     )
 
 
