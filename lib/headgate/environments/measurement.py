@@ -18,7 +18,6 @@ from headgate.environments.protocol import (
     BaselineKind,
     Continue,
     Environment,
-    EnvironmentSpec,
     Episode,
     ForJudge,
     JudgedEnvironment,
@@ -129,14 +128,11 @@ class _Watched:
 
     def __init__(self, inner: Environment) -> None:
         self.inner = inner
+        self.spec = inner.spec
         self.opening_s: list[float] = []
         self.answering_s: list[float] = []
         self.opening_chars: list[int] = []
         self.cpu_s = 0.0
-
-    @property
-    def spec(self) -> EnvironmentSpec:
-        return self.inner.spec
 
     async def open(self, index: int, seed: int) -> Episode:
         started, cpu = time.perf_counter(), _cpu_s()
@@ -156,10 +152,7 @@ class _WatchedEpisode:
     def __init__(self, inner: Episode, watched: _Watched) -> None:
         self._inner = inner
         self._watched = watched
-
-    @property
-    def opening(self) -> Sequence[Message]:
-        return self._inner.opening
+        self.opening = inner.opening
 
     async def answer(self, reply: str) -> Continue | Score | ForJudge:
         started, cpu = time.perf_counter(), _cpu_s()

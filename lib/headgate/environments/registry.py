@@ -35,17 +35,6 @@ EXTRA: Final = "environments"
 """The optional extra that carries what our own environments need."""
 
 
-def loaded_environment(entry_point: importlib.metadata.EntryPoint) -> Environment:
-    """Return the environment that an entry point makes.
-
-    Raises:
-        MissingExtraError: if it is one of ours and lacks its optional package.
-        EnvironmentFailedError: if it cannot be made, or breaks a rule of the registry.
-    """
-    what = f"environment {entry_point.name!r}"
-    return checked_environment(entry_point.name, _made(what, entry_point))
-
-
 def loaded_collection(entry_point: importlib.metadata.EntryPoint) -> Collection:
     """Return the collection that an entry point makes; cheap by the collections' contract.
 
@@ -296,7 +285,10 @@ class Registry:
             specs = specs_of(names, HOSTS.of(source, self._limits))
         except errors.EnvironmentFailedError:  # one of them ended the process, or is slow: each for itself
             return tuple(self._availability(name) for name in names)
-        return tuple(_available(name, spec) for name, spec in zip(names, specs, strict=True))
+        return tuple(
+            Available(name, None, str(spec)) if isinstance(spec, errors.HeadgateError) else Available(name, spec, None)
+            for name, spec in zip(names, specs, strict=True)
+        )
 
     def _availability(self, name: str) -> Available:
         try:
@@ -315,7 +307,7 @@ class Registry:
 
     def _single(self, name: str) -> Environment:
         point = self._entry_point(name)
-        made = loaded_environment(point)
+        made = checked_environment(name, _made(f"environment {name!r}", point))
         if made.spec.needs_judge and made.spec.runs_apart:
             raise judges_in_process(name)
         if made.spec.needs_judge or not (made.spec.runs_apart or self._all_apart):
@@ -369,12 +361,6 @@ def registry_with(
     if not more and limits == ApartLimits() and not all_apart:
         return _INSTALLED
     return Registry(_SINGLE, more, collections=_COLLECTIONS, apart=limits, all_apart=all_apart)
-
-
-def _available(name: str, found: EnvironmentSpec | errors.HeadgateError) -> Available:
-    if isinstance(found, errors.HeadgateError):
-        return Available(name, None, str(found))
-    return Available(name, found, None)
 
 
 def _by_name(points: EntryPoints) -> Registered:

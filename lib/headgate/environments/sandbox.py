@@ -171,7 +171,12 @@ class Sandbox:
             SandboxUnavailableError: if programs cannot be locked in here.
         """
         if self._locks is None:
-            self._locks = _tried_locks(await self._run(_BURGLAR, "", Limits()))
+            tried = await self._run(_BURGLAR, "", Limits())
+            if tried.run.stdout != _REFUSED or not tried.run.is_clean:
+                raise errors.SandboxUnavailableError(
+                    f"the locks of the sandbox do not hold: {tried.run.problem or tried.run.stdout!r}"
+                )
+            self._locks = tried.locks
             # Nobody but root can read the memory or variables of this process from now on: keys are there.
             ctypes.CDLL(None).prctl(*_NOT_DUMPABLE)
         return self._locks
@@ -209,14 +214,6 @@ class _LockedRun:
     run: ProgramRun
 
 
-def _tried_locks(tried: _LockedRun) -> tuple[str, ...]:
-    if tried.run.stdout != _REFUSED or not tried.run.is_clean:
-        raise errors.SandboxUnavailableError(
-            f"the locks of the sandbox do not hold: {tried.run.problem or tried.run.stdout!r}"
-        )
-    return tried.locks
-
-
 def own_folder() -> contextlib.AbstractContextManager[Path]:
     """Give a program a folder of its own, which goes with the context; those of killed processes go, too."""
     return temporary_folder("headgate-sandbox-")
@@ -233,7 +230,10 @@ async def _run(
         _memory_file(stdin) as stdin_fd,
     ):
         process = await asyncio.create_subprocess_exec(
-            *_command(program_fd, limits, nice),
+            *bare_interpreter(),
+            str(_LAUNCHER),
+            *map(str, (program_fd, nice, limits.cpu_s, limits.memory_bytes)),
+            *_readable_paths(),
             stdin=stdin_fd,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -371,11 +371,6 @@ def bare_interpreter() -> tuple[str, ...]:
 
 def _niceness(beyond_own: int) -> int:
     return min(os.getpriority(os.PRIO_PROCESS, 0) + beyond_own, 19)
-
-
-def _command(program_fd: int, limits: Limits, nice: int) -> tuple[str, ...]:
-    settings = (str(program_fd), str(nice), str(limits.cpu_s), str(limits.memory_bytes))
-    return (*bare_interpreter(), str(_LAUNCHER), *settings, *_readable_paths())
 
 
 @functools.cache

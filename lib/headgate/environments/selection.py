@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from headgate.config import Settings, value_for
 from headgate.core.errors import EnvironmentFailedError, HeadgateError, UnknownEnvironmentError, some_of
 from headgate.environments.agentgym.served import served_environments
 from headgate.environments.apart import ApartLimits
-from headgate.environments.protocol import Environment, EnvironmentSpec, Episode
+from headgate.environments.protocol import Environment, EnvironmentSpec
 from headgate.environments.registry import Registry, registry_with
 from headgate.environments.sandbox import SANDBOX
 
@@ -46,7 +46,10 @@ def selected(names: Sequence[str], registry: Registry) -> Selection:
     found = Selection({}, {})
     for name in names:
         if _is_pattern(name):
-            _take_matches(found, name, registry)
+            matched = matching(name, registry)
+            _take(found, matched, registry)
+            if not any(one in found.environments for one in matched):
+                raise found.left_out[matched[0]]
         elif name not in found.environments:
             found.environments[name] = registry.environment(name)
     if not names:
@@ -68,13 +71,6 @@ def matching(pattern: str, registry: Registry) -> tuple[str, ...]:
     if not matched:
         raise _nothing(pattern, sorted(name for name in names if name.partition(":")[0] == prefix), registry)
     return matched
-
-
-def _take_matches(found: Selection, pattern: str, registry: Registry) -> None:
-    matched = matching(pattern, registry)
-    _take(found, matched, registry)
-    if not any(name in found.environments for name in matched):
-        raise found.left_out[matched[0]]
 
 
 def _take(found: Selection, names: Sequence[str], registry: Registry) -> None:
@@ -152,14 +148,13 @@ class OutsideEnvironment:
             replays=False,
         )
 
-    async def open(self, *_: Any, **__: Any) -> Episode:
+    async def open(self, *_: Any, **__: Any) -> NoReturn:
         """Refuse to play: always raises `EnvironmentFailedError`."""
         raise EnvironmentFailedError(
             f"environment {self.spec.name!r} is not installed here; only outside workers play it",
             next_step="Start workers that have it, or install the package that registers it.",
         )
 
-    async def baseline(self, *_: Any, **__: Any) -> str:
+    async def baseline(self, *_: Any, **__: Any) -> NoReturn:
         """Refuse to play: always raises `EnvironmentFailedError`."""
         await self.open()
-        raise AssertionError

@@ -257,7 +257,9 @@ class AgentGymServer:
 
     def _item(self, path: str, answer: Any, key: str) -> Any:
         if not isinstance(answer, dict) or key not in answer:
-            raise self._failed(f"answered {path} without {key!r}; is it AgentGym's server of {self._environment}?")
+            raise self._failed(
+                f"answered {path} without {key!r}; is it AgentGym's server of {self.dialect.environment}?"
+            )
         return answer[key]
 
     def _text(self, path: str, found: Any) -> str:
@@ -273,13 +275,9 @@ class AgentGymServer:
             raise self._failed(f"answered {path} with {actions!r:.80} where a list of actions was due")
         return f"\nAVAILABLE ACTIONS: {','.join(map(str, actions))}"
 
-    @property
-    def _environment(self) -> str:
-        return self.dialect.environment
-
     def _failed(self, what: str) -> EnvironmentFailedError:
         return EnvironmentFailedError(
-            redacted(f"the AgentGym server of {self._environment} at {self._url} {what}".rstrip(".")),
+            redacted(f"the AgentGym server of {self.dialect.environment} at {self._url} {what}".rstrip(".")),
             next_step=f"Look at the server's log, start it again, or correct its address in `{SETTING}`.",
         )
 

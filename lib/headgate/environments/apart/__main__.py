@@ -135,12 +135,6 @@ def tie_to_parent(parent: int) -> None:
     _read_nothing()
 
 
-def offer_to_memory_killer() -> None:
-    """Let the kernel end this process before the campaign when the machine runs out of memory."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
-
-
 def _read_nothing() -> None:
     """Let stdin be empty: an environment that asks a question at the terminal gets the end of the file."""
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -153,7 +147,9 @@ def main(arguments: list[str]) -> None:
     descriptor, parent, locks, kind, name, value = arguments
     SANDBOX.require(locks.split(","))
     tie_to_parent(int(parent))
-    offer_to_memory_killer()
+    # The kernel is to end this process before the campaign when the machine runs out of memory.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
     os.environ.pop("PYTHONPATH", None)  # ours, made of the parent's path; what is started from here finds its own way
     os.set_inheritable(int(descriptor), False)  # the end of this process must be the end of the socket
     for stream in (sys.stdout, sys.stderr):
