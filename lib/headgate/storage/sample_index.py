@@ -298,7 +298,5 @@ class TextSearch:
 
 def whole_sample(objects: ObjectStore, part: Part, task_id: str) -> dict[str, Any] | None:
     """Return every column of a sample as it is stored; None where the part has it no more."""
-    problems: list[Problem] = []
-    for _, rows in read_parts(objects, [part], None, problems):
-        return next(rows.filter(pl.col("task_id") == task_id).iter_rows(named=True), None)
-    return None
+    found = (rows.filter(pl.col("task_id") == task_id) for _, rows in read_parts(objects, [part], None, []))
+    return next((row for rows in found for row in rows.iter_rows(named=True)), None)

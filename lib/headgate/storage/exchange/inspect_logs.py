@@ -105,7 +105,8 @@ def log_of(samples: Sequence[Sample], model: str, window: Window, chosen: Chosen
     id is of model, environment, window and what was chosen, so that a later export of the same replaces this one only.
     """
     ordered = sorted(samples, key=lambda s: (s.index, s.campaign, s.stage, s.sequence, s.finished_at))
-    epochs = list(_epochs(ordered))
+    by_index = itertools.groupby(ordered, key=lambda sample: sample.index)
+    epochs = [epoch for _, same in by_index for epoch, _ in enumerate(same, start=1)]
     started, ended = min(s.started_at for s in samples), max(s.finished_at for s in samples)
     ids = sorted({s.index for s in samples})
     name = f"{window.environment}/{model}/{window.label}"
@@ -206,12 +207,6 @@ _MESSAGES: Final[Mapping[str, Callable[..., ChatMessage]]] = {
 def _message(words: Words, message_id: str) -> ChatMessage:
     kind = _MESSAGES.get(words.role, ChatMessageUser)
     return kind(content=words.content, id=message_id)
-
-
-def _epochs(ordered: Sequence[Sample]) -> Iterator[int]:
-    """Yield which time it is that an index was sampled, from 1, for samples in the order of their index."""
-    for _, same in itertools.groupby(ordered, key=lambda sample: sample.index):
-        yield from range(1, len(list(same)) + 1)
 
 
 def _add_interval(log: EvalLog, samples: Sequence[Sample]) -> None:
