@@ -61,15 +61,13 @@ def _ray_metric(metric: Metric) -> _Write:
         return Gauge(metric.name, metric.help, tag_keys=metric.labels).set
     if metric.kind == "histogram":
         return Histogram(metric.name, metric.help, boundaries=list(metric.buckets), tag_keys=metric.labels).observe
-    return _adding(Counter(metric.name, metric.help, tag_keys=metric.labels))
+    counter = Counter(metric.name, metric.help, tag_keys=metric.labels)
 
-
-def _adding(counter: Counter) -> _Write:
-    def write(value: float, tags: dict[str, str]) -> None:
+    def add(value: float, tags: dict[str, str]) -> None:
         if value > 0:  # Ray refuses to add nothing
             counter.inc(value, tags)
 
-    return write
+    return add
 
 
 _JOURNAL_FAILED: Final = 75

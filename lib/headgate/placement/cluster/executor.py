@@ -70,14 +70,12 @@ class LeasedWork:
         """Tell whether the bundles' own resources are free; Ray counts them on each node beside the node's."""
         group_hex = self._group.handle.id.hex()
         free = state.available_resources_per_node()  # type: ignore[no-untyped-call]
-        for index, (node, bundle) in enumerate(zip(self._group.nodes, self._group.bundles, strict=True)):
-            on_node = free.get(node)
-            if on_node is None:  # the node has died, and all in it
-                continue
-            for name, units in bundle.as_ray().items():
-                if on_node.get(f"{name}_group_{index}_{group_hex}", 0) < units:
-                    return False
-        return True
+        return all(
+            free[node].get(f"{name}_group_{index}_{group_hex}", 0) >= units
+            for index, (node, bundle) in enumerate(zip(self._group.nodes, self._group.bundles, strict=True))
+            if node in free  # else the node has died, and all in it
+            for name, units in bundle.as_ray().items()
+        )
 
     async def _watched(self) -> None:
         while self._groups.stands(self._group.group_id):  # noqa: ASYNC110 - Ray tells nobody

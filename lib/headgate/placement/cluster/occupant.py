@@ -70,7 +70,10 @@ def in_thread(call: Callable[[], Any], name: str) -> asyncio.Future[Any]:
         try:
             value = call()
         except BaseException as error:  # noqa: BLE001 - told to whoever awaits the future
-            loop.call_soon_threadsafe(settle, future.set_exception, _raisable(error))
+            # StopIteration cannot be raised into a future.
+            is_raisable = isinstance(error, Exception) and not isinstance(error, StopIteration)
+            told = error if is_raisable else RuntimeError(repr(error))
+            loop.call_soon_threadsafe(settle, future.set_exception, told)
         else:
             loop.call_soon_threadsafe(settle, future.set_result, value)
 
@@ -201,7 +204,7 @@ class Occupant:
             async def main() -> Any:
                 self._make(work, args, kwargs)
                 self._task = asyncio.ensure_future(
-                    _awaited(getattr(self._object, method)()) if method else asyncio.to_thread(self._leave.wait)
+                    awaited(getattr(self._object, method)()) if method else asyncio.to_thread(self._leave.wait)
                 )
                 self._ready.set()  # not before: a stop that comes now finds a task to cancel
                 result = await self._task
@@ -226,8 +229,8 @@ class Occupant:
         if not inspect.isawaitable(value):
             return value
         if self._loop is None or self._loop.is_closed():
-            return asyncio.run(_awaited(value))
-        return asyncio.run_coroutine_threadsafe(_awaited(value), self._loop).result()
+            return asyncio.run(awaited(value))
+        return asyncio.run_coroutine_threadsafe(awaited(value), self._loop).result()
 
 
 def cancelled(work: Any, request_id: str) -> Any:
@@ -235,7 +238,8 @@ def cancelled(work: Any, request_id: str) -> Any:
     return work.cancel(request_id) if inspect.signature(work.cancel).parameters else work.cancel()
 
 
-async def _awaited(value: Any) -> Any:
+async def awaited(value: Any) -> Any:
+    """Return a value, or what it gives once it is awaited where that can be done."""
     return await value if inspect.isawaitable(value) else value
 
 
@@ -280,8 +284,3 @@ def _traced(error: BaseException) -> str:
     if trace is None and isinstance(error, WorkFailedError):
         return str(error)
     return "".join(traceback.format_exception(type(error), error, trace))
-
-
-def _raisable(error: BaseException) -> BaseException:
-    """Return an error that a future can hold; StopIteration cannot be raised into one."""
-    return error if isinstance(error, Exception) and not isinstance(error, StopIteration) else RuntimeError(repr(error))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import pickle
 from typing import Any, Final
 
@@ -14,7 +13,7 @@ from ray.exceptions import RayError
 from headgate.placement.cluster.connection import NAMESPACE
 from headgate.placement.cluster.groups import PREFIX, RayGroup
 from headgate.placement.cluster.hosts import Hosts, Watched, first_line, in_bundle
-from headgate.placement.cluster.occupant import cancelled, has_async, packed, raised
+from headgate.placement.cluster.occupant import awaited, cancelled, has_async, packed, raised
 from headgate.placement.errors import InvalidPlacementError
 from headgate.placement.service.protocol import Outcome, Stopped, WorkOrder
 
@@ -142,8 +141,7 @@ def _run(self: Any, method: str, state: bytes | None) -> Outcome:
 async def _run_async(self: Any, method: str, state: bytes | None) -> Outcome:
     try:
         _restore(self, state)
-        result = getattr(self, method)() if method else None
-        return Outcome("returned", packed(await result if inspect.isawaitable(result) else result, "result"))
+        return Outcome("returned", packed(await awaited(getattr(self, method)()) if method else None, "result"))
     except Exception as error:  # noqa: BLE001 - the work's own, told with its traceback
         return raised(error)
 
@@ -161,9 +159,7 @@ def _stop(self: Any, request_id: str) -> bytes | None:
 
 
 async def _stop_async(self: Any, request_id: str) -> bytes | None:
-    state = cancelled(self, request_id) if hasattr(self, "cancel") else None
-    state = await state if inspect.isawaitable(state) else state
+    state = await awaited(cancelled(self, request_id)) if hasattr(self, "cancel") else None
     if state is None and hasattr(self, "checkpoint"):
-        state = self.checkpoint()
-        state = await state if inspect.isawaitable(state) else state
+        state = await awaited(self.checkpoint())
     return None if state is None else packed(state, "saved state")
