@@ -154,7 +154,9 @@ async def run_benchmark(order: BenchOrder) -> Any:
         page = way_to_page(_PAGE, published) if published else "No scenario ended, so there is no page."
         await publish("benchmark", outcome.markdown(page), "The benchmarks in words and tables")
         run_logger().info("benchmarks: %s", outcome.sentence())
-        return await _ended(order, outcome, published, stop)
+        if stop.reason is None and (outcome.failed or (outcome.missed and order.fail_on_missed)):
+            return Failed(message=outcome.sentence())
+        return await ended(stop, outcome.sentence(), outcome.data() | places_of(published))
 
 
 @contextmanager
@@ -163,12 +165,6 @@ def _folder() -> Iterator[Path]:
     _WORKPLACE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=_WORKPLACE, prefix="run-") as place:
         yield Path(place).absolute()
-
-
-async def _ended(order: BenchOrder, outcome: BenchOutcome, published: PublishedReport | None, stop: StopRequest) -> Any:
-    if stop.reason is None and (outcome.failed or (outcome.missed and order.fail_on_missed)):
-        return Failed(message=outcome.sentence())
-    return await ended(stop, outcome.sentence(), outcome.data() | places_of(published))
 
 
 async def _names(order: BenchOrder, folder: Path) -> tuple[str, ...]:

@@ -142,9 +142,17 @@ async def private_server(
     port = free_port(port)
     url = f"http://127.0.0.1:{port}"
     command = _command(port, log_level="info" if log_requests else "warning")
-    environ = _server_environ(folder, port, database)
-    if log_requests:
-        environ["PREFECT_SERVER_LOGGING_LEVEL"] = "INFO"
+    environ = _environ(folder, os.environ) | {
+        "PREFECT_API_DATABASE_CONNECTION_URL": database or f"sqlite+aiosqlite:///{folder / 'prefect.db'}",
+        "PREFECT_SERVER_API_HOST": "127.0.0.1",
+        "PREFECT_SERVER_API_PORT": str(port),
+        "PREFECT_UI_API_URL": "/api",
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
+        "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": FILE_LEASES,
+        "PREFECT_SERVER_LOGGING_LEVEL": "INFO" if log_requests else "WARNING",
+        "PREFECT__SERVER_FINAL": "1",
+    }
     if not keep_leases:
         # Who held leases of an earlier server in this folder has ended with it.
         await asyncio.to_thread(shutil.rmtree, folder / _LEASES, ignore_errors=True)
@@ -254,20 +262,6 @@ def _environ(folder: Path, base: Mapping[str, str]) -> dict[str, str]:
         "PREFECT_CLI_PROMPT": "false",
         "PREFECT_LOGGING_COLORS": "false",
         "DO_NOT_TRACK": "1",
-    }
-
-
-def _server_environ(folder: Path, port: int, database: str) -> dict[str, str]:
-    return _environ(folder, os.environ) | {
-        "PREFECT_API_DATABASE_CONNECTION_URL": database or f"sqlite+aiosqlite:///{folder / 'prefect.db'}",
-        "PREFECT_SERVER_API_HOST": "127.0.0.1",
-        "PREFECT_SERVER_API_PORT": str(port),
-        "PREFECT_UI_API_URL": "/api",
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
-        "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": FILE_LEASES,
-        "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
-        "PREFECT__SERVER_FINAL": "1",
     }
 
 

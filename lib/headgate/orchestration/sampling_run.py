@@ -99,13 +99,7 @@ async def run_sampling(order: SamplingOrder, subject: str, *, duration_s: float 
         HeadgateError: if something that was given cannot be used; nothing was started then.
         SamplesKeepFailingError: if it stopped by itself because its samples kept failing.
     """
-    share: Share | None = None
-    if duration_s is not None:
-        seconds = duration_s
-
-        def share(status: CampaignStatus) -> float:
-            return (status.captured_at - status.started_at) / seconds
-
+    share = None if duration_s is None else lambda status: (status.captured_at - status.started_at) / duration_s
     return await _run(order, subject, share, duration_s=duration_s)
 
 

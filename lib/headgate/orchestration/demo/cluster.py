@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -211,19 +211,15 @@ class _ClusterDemo(Narrator):
 
     async def _account(self) -> tuple[str, bool]:
         """Return what became of the samples that were due, in a sentence, and whether each is stored once."""
-        store = open_store(str(self._folder / "samples"))
-        try:
+        with closing(open_store(str(self._folder / "samples"))) as store:
             columns = ["campaign", "model", "environment", "sequence"]
             found = (await store.scan(since=self._began, columns=columns)).frame
-        finally:
-            store.close()
         rows = found.filter(found["campaign"].str.starts_with(self._campaign))
         due, stored = len(CHECKPOINTS) * INSTANCES + OUTSIDE_INSTANCES, rows.unique().height
         left = 0
         for environment in (_ON_RAY, _OUTSIDE):
-            journal = Journal(self._folder / "journal", self._settings(environment).campaign)
-            left += journal.open_count() + journal.spool_count()
-            journal.close()
+            with closing(Journal(self._folder / "journal", self._settings(environment).campaign)) as journal:
+                left += journal.open_count() + journal.spool_count()
         lost, twice = due - stored - left, rows.height - stored
         says = f"{due} samples due, {stored} stored, {left} open, {lost} lost, {twice} stored twice"
         return says, stored == due and left == lost == twice == 0

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -20,7 +20,6 @@ from rich.live import Live
 from rich.table import Table
 
 from blocks import ModelEndpoint, ModelRoster, ReportStore, RosterEntry, SampleStore
-from headgate import storage
 from headgate.config import setting_fields, variables_of
 from headgate.core import DAY_S, errors
 from headgate.models import (
@@ -297,12 +296,6 @@ class DemoJournal:
         return {pair: sum(n for _, n in minutes) for pair, minutes in counts.items()}
 
 
-async def demo_samples(store: storage.SampleStore, since: float) -> pl.DataFrame:
-    """Return what a leaderboard reads of the demo's stored samples that ended at `since` or later."""
-    scan = await store.scan(since=since, columns=["campaign", *LEADERBOARD_COLUMNS])
-    return scan.frame.filter(pl.col("campaign") == CAMPAIGN)
-
-
 def missing_local_model(samples: pl.DataFrame, choices: DemoChoices) -> str:
     """Return why the local model is in no table, and what to do; nothing when it has a score."""
     if LOCAL_MODEL in {key.partition("@")[0] for key in samples["model"]}:
@@ -386,7 +379,10 @@ class _Demo(Narrator):
             ids = await self._started(file)
             async with _cancelled_with_this(ids):
                 await stack.enter_async_context(self._endpoint(port, ids))
-                await self._follow(ids)
+                with DemoJournal(self._folder / "journal", time.time()) as journal, self._shown(journal) as show:
+                    within_s, log = self._choices.window_s + START_S, self._folder / "worker.log"
+                    await completed_runs(ids, within_s, log, look=show)
+                    show()
             self.tell("all windows are over, drained and stored")
             page = await self._report()
             return await self._conclude(server, page)
@@ -451,12 +447,6 @@ class _Demo(Narrator):
         self.tell(f"{len(ids)} flow runs started: {', '.join(ENVIRONMENTS)}")
         return ids
 
-    async def _follow(self, ids: Sequence[UUID]) -> None:
-        """Show how the windows go until all are over."""
-        with DemoJournal(self._folder / "journal", time.time()) as journal, self._shown(journal) as show:
-            await completed_runs(ids, self._choices.window_s + START_S, self._folder / "worker.log", look=show)
-            show()
-
     @contextmanager
     def _shown(self, journal: DemoJournal) -> Iterator[Callable[[], None]]:
         if not self._console.is_terminal:
@@ -482,11 +472,9 @@ class _Demo(Narrator):
         return max((self._folder / "reports").glob("*/report.html"), key=lambda path: path.stat().st_mtime)
 
     async def _conclude(self, server: PrivateServer, page: Path) -> int:
-        store = open_store(str(self._folder / "samples"))
-        try:
-            samples = await demo_samples(store, self._began)
-        finally:
-            store.close()
+        with closing(open_store(str(self._folder / "samples"))) as store:
+            scan = await store.scan(since=self._began, columns=["campaign", *LEADERBOARD_COLUMNS])
+        samples = scan.frame.filter(pl.col("campaign") == CAMPAIGN)
         goal = self._choices.goal()
         scored = samples.filter(pl.col("score").is_not_null())
         is_reached = scored.height >= goal and scored["environment"].n_unique() == len(ENVIRONMENTS)

@@ -256,7 +256,8 @@ class PlacedLeases:
         except asyncio.CancelledError:
             if place.give_up():
                 self._threads.submit(given_back_quietly, place)
-            standing.add_done_callback(_heard)
+            # Nobody waits for how it ends any more.
+            standing.add_done_callback(lambda stood: stood.cancelled() or stood.exception())
             raise
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
@@ -270,9 +271,3 @@ def _stood(place: WorkerPlace, keeps: bool) -> None:
         except BaseException:
             given_back_quietly(place)
             raise
-
-
-def _heard(standing: asyncio.Future[None]) -> None:
-    """Take note of how standing in line ended for somebody who has left it."""
-    if not standing.cancelled():
-        standing.exception()

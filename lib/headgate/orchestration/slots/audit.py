@@ -73,9 +73,9 @@ async def limit_reports(service: SlotService, names: Iterable[str] = ()) -> list
     used = {name for holder in holders for name in holder.holdings}
     wanted = set(names)
     return [
-        LimitReport(limit.name, limit.seen, tuple(holder for holder in holders if limit.name in holder.holdings))
-        for limit in await service.limits()
-        if limit.name in wanted or (not wanted and (limit.name in used or limit.name.startswith(NAME_PREFIX)))
+        LimitReport(name, seen, tuple(holder for holder in holders if name in holder.holdings))
+        for name, seen in await service.limits()
+        if name in wanted or (not wanted and (name in used or name.startswith(NAME_PREFIX)))
     ]
 
 

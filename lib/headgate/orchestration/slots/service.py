@@ -169,14 +169,6 @@ class NoSlots:
     retry_after_s: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class StoredLimit:
-    """A global concurrency limit by its name."""
-
-    name: str
-    seen: LimitSeen
-
-
 class SlotService:
     """One client of the Prefect API. Calls that write take turns with the other processes of this machine."""
 
@@ -190,15 +182,15 @@ class SlotService:
         answer = await _answer(self._client.request("GET", "/v2/concurrency_limits/{id_or_name}", path_params=where))
         return None if answer.status_code == httpx.codes.NOT_FOUND else _seen(answer.json())
 
-    async def limits(self) -> list[StoredLimit]:
-        """Return every limit of the server but those that Prefect keeps for deployments and tags."""
-        found: list[StoredLimit] = []
+    async def limits(self) -> list[tuple[str, LimitSeen]]:
+        """Return every limit of the server by its name, but those that Prefect keeps for deployments and tags."""
+        found: list[tuple[str, LimitSeen]] = []
         while True:
             page = {"limit": _PAGE, "offset": len(found)}
             rows = (await _answer(self._client.request("POST", "/v2/concurrency_limits/filter", json=page))).json()
-            found += [StoredLimit(row["name"], _seen(row)) for row in rows]
+            found += [(row["name"], _seen(row)) for row in rows]
             if len(rows) < _PAGE:
-                return [limit for limit in found if not limit.name.startswith(("deployment:", "tag:"))]
+                return [limit for limit in found if not limit[0].startswith(("deployment:", "tag:"))]
 
     async def set_limit(self, name: str, slots: int, *, only_missing: bool = False) -> bool:
         """Create a limit, or give an existing one this number; return whether anything changed."""
