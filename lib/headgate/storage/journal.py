@@ -435,6 +435,10 @@ class Journal:
                 self.controls.add(change)
         return change, is_new
 
+    def is_shared(self) -> bool:
+        """Return whether another process that lives has it open."""
+        return self._db.holders.others()
+
     def open_count(self) -> int:
         """Return how many tasks are open, of all holders."""
         return int(self._db.run("open_count").fetchone()[0])
