@@ -95,6 +95,8 @@ class JournalThread:
                 self.problem = ""
                 self._emit(JournalRecovered(self._clock.monotonic() - self._blocked_at))
                 self.unblocked()
+                with contextlib.suppress(*JOURNAL_AWAY):
+                    await self.call(self.journal.announce)
             return result
 
     async def reconcile(self, now: float, due_s: Mapping[str, float]) -> None:
