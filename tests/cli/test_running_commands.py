@@ -382,6 +382,8 @@ def test_doctor_finds_what_is_well_and_what_is_not(headgate: Command, sampled) -
     missing = {f["check"]: f for f in said.document}
     assert (missing["roster"]["ok"], missing["endpoints"]["ok"]) == (False, False)
     assert missing["roster"]["next_step"]
+    Path("two.yaml").write_text("models:\n  - {name: a}\n  - {base_url: nowhere}\n")
+    assert "\\n" not in headgate("doctor", "--roster", "two.yaml").out, "each problem of a roster has a line of its own"
     assert (missing["endpoints"]["found"], missing["endpoints"]["next_step"]) == ("see roster", "")
 
 
@@ -426,6 +428,14 @@ def test_doctor_tells_a_journal_that_is_ahead_of_the_clock(
     findings = {f["check"]: f for f in headgate("doctor", "--roster", "roster.yaml", "--json").document}
     assert not findings["journal"]["ok"]
     assert "what it wrote last" in findings["journal"]["found"]
+
+
+def test_doctor_tells_a_journal_whose_disk_is_nearly_full(
+    headgate: Command, sampled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.cli.doctor.shutil.disk_usage", lambda _: SimpleNamespace(free=3 << 20))
+    said = {f["check"]: f for f in headgate("doctor", "--roster", "roster.yaml", "--json").document}["journal"]
+    assert (said["ok"], said["found"].endswith("lies on a disk with 3 MiB left, of 64 at least")) == (False, True)
 
 
 def test_a_damaged_journal_ends_a_run_with_one_error_and_is_repaired(

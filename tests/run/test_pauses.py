@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from headgate.core import ErrorKind, Model
-from headgate.core.events import ModelGivenUp, ModelPaused, ModelResumed, QueuePaused, QueueResumed, QueueWarned
+from headgate.core.events import (
+    ModelGivenUp,
+    ModelPaused,
+    ModelResumed,
+    ModelUnscored,
+    QueuePaused,
+    QueueResumed,
+    QueueWarned,
+)
 from headgate.run import Run
 from headgate.run.matrix import MatrixTaskProvider
 from headgate.simulation import LoopClock, ServiceTime
@@ -37,6 +45,16 @@ def test_three_service_errors_pause_a_model_for_fifteen_minutes(world: World, ki
     assert any(s.score is not None for s in world.samples_of("m000@main")), "it is sampled again afterwards"
     healthy = world.samples_of("m001@main")
     assert len(healthy) >= 118, "nobody else suffers"
+
+
+def test_errors_that_pause_no_model_are_told_once_until_a_sample_is_scored(world: World) -> None:
+    def script(model: Model, at: float) -> ErrorKind | None:
+        return ErrorKind.BAD_REQUEST if model.name == "m000" and not 300 < at < 400 else None
+
+    world.run(models(2), RATES, duration_s=700, script=script, settings=STEADY)
+    told = world.of(ModelUnscored)
+    assert [(e.model, e.samples, e.last_error) for e in told] == [("m000@main", 10, "scripted bad_request")] * 2
+    assert world.of(ModelPaused) == []
 
 
 def test_no_request_is_sent_once_the_errors_suffice_for_a_pause(world: World) -> None:

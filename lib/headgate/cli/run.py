@@ -143,10 +143,10 @@ def _remarks(result: runs.RunResult, settings: Settings) -> list[str]:
         for model, why in result.given_up.items()
     ]
     if result.empty_because:
-        remarks += [
-            f"no samples: {result.empty_because}",
-            "`--instances 20` takes 20 tasks of each model in each environment now; --set rates=*=20000 raises rates",
-        ]
+        are_paused = {model.pause_kind for model in result.status.models} == {"errors"}
+        more = "`--instances 20` takes 20 tasks of each model in each environment now; --set rates=*=20000 raises rates"
+        todo = "`headgate retry` ends their pauses once the cause is gone" if are_paused else more
+        remarks += [f"no samples: {result.empty_because}", todo]
     return remarks
 
 

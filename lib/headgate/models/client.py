@@ -384,7 +384,9 @@ class ToolTrials:
         try:
             tried, calls = await send(native)
         except ChatError as error:
-            if not _may_be_of_tools(error):
+            # Some servers tell of a field that they refuse as a failure of theirs.
+            is_failure = (error.status or 0) >= 500 and "tool" in str(error).lower()
+            if error.kind is not ErrorKind.BAD_REQUEST and not is_failure:
                 raise
         else:
             if calls or self._takes_fields.get(key):
@@ -400,8 +402,3 @@ class ToolTrials:
             **{name: getattr(tried, name) + getattr(reply, name) for name in _COUNTS},
             billed_micro=None if None in bills else sum(filter(None, bills)),
         )
-
-
-def _may_be_of_tools(error: ChatError) -> bool:
-    """Return whether a refusal may be of the field; some servers tell of it as a failure of theirs."""
-    return error.kind is ErrorKind.BAD_REQUEST or ((error.status or 0) >= 500 and "tool" in str(error).lower())

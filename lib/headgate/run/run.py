@@ -347,6 +347,8 @@ class Run:
             batches=() if parts.requests is None or parts.requests.batches is None else parts.requests.batches.status(),
             unjudged=self._stages.unjudged,
             judged=() if self.plan.judging is None else self.plan.judging.figures.pairs(),
+            journal_problem=parts.journal.problem,
+            store_problem=self._sink.problem,
         )
 
     # The beginning and the end.
@@ -510,7 +512,7 @@ class Run:
 
     async def _writable(self) -> None:
         """Return once the journal can be written: while its disk is full nothing begins that it could not keep."""
-        while self.journal.is_blocked:
+        while self.journal.problem:
             self._unblocked.clear()
             await self._unblocked.wait()
 

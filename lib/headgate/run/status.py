@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -83,15 +83,10 @@ def why_no_samples(status: CampaignStatus, next_due_at: float | None) -> str:
     if status.open_tasks:
         return f"{status.open_tasks} tasks fell due and none ended within {lasted}; the next run goes on with them"
     rates = sorted({pair.rate_per_day for pair in status.pairs if pair.rate_per_day})
-    spacing = f"; a model has a sample in an environment every {_spacing(rates)}" if rates else ""
+    ends = dict.fromkeys(duration(DAY_S / rate) for rate in rates[:-2:-1] + rates[:1])
+    spacing = f"; a model has a sample in an environment every {' to '.join(ends)}" if ends else ""
     due_in = "" if next_due_at is None else f"; the next sample is due in {duration(next_due_at - status.captured_at)}"
     return f"nothing fell due within {lasted}{due_in}{spacing}"
-
-
-def _spacing(rates: Sequence[float]) -> str:
-    """Return the time between samples at daily rates, from the shortest to the longest."""
-    ends = dict.fromkeys(duration(DAY_S / rate) for rate in (rates[-1], rates[0]))
-    return " to ".join(ends)
 
 
 def model_status(sampler: ModelSampler, parts: Parts, now: float) -> ModelStatus:
@@ -130,6 +125,7 @@ def model_status(sampler: ModelSampler, parts: Parts, now: float) -> ModelStatus
         queued=dispatcher.queued(model.key),
         budgets=() if budgets is None else budgets.status(model.key),
         engines=None if engines is None else engines.status(model.key),
+        unscored=sampler.unscored,
     )
 
 

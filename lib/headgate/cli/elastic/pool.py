@@ -165,7 +165,8 @@ def _check_there_are(number: int, now: GatewayStatus) -> None:
 def _wake_all(client: GatewayClient, for_s: float, *, wait: bool, as_json: bool) -> int:
     now = client.wake_all(for_s)
     if wait:
-        now = _until(client, lambda status: not any(_may_still_wake(worker) for worker in status.pool.workers))
+        over = {WorkerState.ACTIVE, WorkerState.FAILED}
+        now = _until(client, lambda told: all(w.pin is Pin.ASLEEP or w.state in over for w in told.pool.workers))
     awake = now.pool.count(WorkerState.ACTIVE)
     asleep = sum(worker.pin is Pin.ASLEEP for worker in now.pool.workers)
     but = f", but for {counted(asleep, 'worker')} kept asleep by hand" if asleep else ""
@@ -174,10 +175,6 @@ def _wake_all(client: GatewayClient, for_s: float, *, wait: bool, as_json: bool)
         f"{len(now.pool.workers)} take requests now. `headgate elastic resume` ends it before."
     )
     return _told(now, told, as_json=as_json)
-
-
-def _may_still_wake(worker: WorkerView) -> bool:
-    return worker.pin is not Pin.ASLEEP and worker.state not in {WorkerState.ACTIVE, WorkerState.FAILED}
 
 
 def _awaited(client: GatewayClient, before: GatewayStatus, worker: str, state: WorkerState) -> GatewayStatus:

@@ -123,6 +123,13 @@ class ModelGivenUp(_ModelEvent, log_level=WARNING):
     last_error: str
 
 
+class ModelUnscored(_ModelEvent, log_level=WARNING):
+    """Many samples of a model in a row have no score, for errors that do not pause it; told once, until one has."""
+
+    samples: int
+    last_error: str
+
+
 class ControlChanged(Event, log_level=WARNING):
     """Somebody paused, resumed or changed something of a campaign, or ordered something; told by each of its processes.
 

@@ -23,10 +23,6 @@ Absent: TypeAlias = T | SkipJsonSchema[None]
 """A parameter that may be left out; null, as other schemas of such values have it, no URL can carry."""
 
 
-def _listed(value: object) -> object:
-    return [value] if isinstance(value, str) else value
-
-
 class Parameters(BaseModel):
     """Parameters of a request; unknown ones are refused."""
 
@@ -75,7 +71,7 @@ class JobsQuery(DeadQuery):
 class HistoryQuery(PageQuery):
     """Which entries of the history are shown."""
 
-    what: Annotated[list[Happening], BeforeValidator(_listed)] = Field(
+    what: Annotated[list[Happening], BeforeValidator(lambda one: [one] if isinstance(one, str) else one)] = Field(
         default_factory=list, description="Only these kinds; may be repeated."
     )
 

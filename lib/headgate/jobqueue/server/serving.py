@@ -80,7 +80,8 @@ async def running_server(
     clock = SystemClock()
     with contextlib.ExitStack() as stack:
         store = open_store(settings.database)
-        writer = LedgerWriter(store, clock, _owner(), emit)
+        owner = f"{user_name(os.environ) or 'unknown user'}@{socket.gethostname()} process {os.getpid()}"
+        writer = LedgerWriter(store, clock, owner, emit)
         writer.open()
         stack.callback(writer.close)
         if imports is not None:
@@ -176,10 +177,6 @@ def _usable(tokens: TokenStore) -> int:
     except HeadgateError:
         tokens.close()
         raise
-
-
-def _owner() -> str:
-    return f"{user_name(os.environ) or 'unknown user'}@{socket.gethostname()} process {os.getpid()}"
 
 
 _SIGN_S: Final = 0.5
