@@ -182,7 +182,8 @@ def test_a_pair_whose_model_is_paused_for_errors_or_whose_mean_is_known_says_so(
     assert known is not None
     assert (known.gate, known.reason) == ("settled", "no further sample of it is taken: its mean is known well enough")
     assert failing is not None
-    assert (failing.gate, failing.reason) == ("model_pause", "model m001@main is paused for errors (pause 1)")
+    assert failing.gate == "model_pause"
+    assert failing.reason == "model m001@main is paused for errors (pause 1); the last: scripted auth"
     assert failing.until is not None
 
 

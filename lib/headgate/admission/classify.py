@@ -60,6 +60,7 @@ _CANCELLED: Final = (
 
 _OUTCOMES: Final[Mapping[ErrorKind, OutcomeKind]] = {
     ErrorKind.RATE_LIMITED: OutcomeKind.RATE_LIMITED,
+    ErrorKind.QUOTA: OutcomeKind.RATE_LIMITED,
     ErrorKind.PROVIDER_FAILURE: OutcomeKind.PROVIDER_FAILURE,
     ErrorKind.PROVIDER_TIMEOUT: OutcomeKind.PROVIDER_TIMEOUT,
     ErrorKind.CONNECTION: OutcomeKind.PROVIDER_FAILURE,
@@ -113,7 +114,8 @@ def error_kind(error: BaseException) -> ErrorKind | None:
         return None
     status = _status_of(error)
     if status is not None:
-        return None if 200 <= status < 300 else kind_of_status(status)
+        names = (getattr(error, "code", None), getattr(error, "type", None))  # as openai's exceptions have them
+        return None if 200 <= status < 300 else kind_of_status(status, *names)
     bases = {base.__name__ for base in type(error).__mro__}
     if bases & _TIMEOUTS:
         return ErrorKind.PROVIDER_TIMEOUT

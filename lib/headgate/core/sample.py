@@ -99,10 +99,11 @@ class ErrorKind(StrEnum):
     BUDGET = "budget"
     DAILY_BUDGET = "daily_budget"
     ENGINE = "engine"
+    QUOTA = "quota"
 
     @property
     def is_service_error(self) -> bool:
-        """True for what counts towards a model's error pause (bad key, no instances, 5xx, refused)."""
+        """True for what counts towards a model's error pause (bad key, no credit, 5xx, refused)."""
         return self in _SERVICE_ERRORS
 
     @property
@@ -111,7 +112,7 @@ class ErrorKind(StrEnum):
         return self in _OWN_DOING
 
 
-_SERVICE_ERRORS = frozenset({ErrorKind.AUTH, ErrorKind.PROVIDER_FAILURE, ErrorKind.CONNECTION})
+_SERVICE_ERRORS = frozenset({ErrorKind.AUTH, ErrorKind.QUOTA, ErrorKind.PROVIDER_FAILURE, ErrorKind.CONNECTION})
 _OWN_DOING = frozenset({ErrorKind.BAD_ANSWER, ErrorKind.BUDGET})
 
 

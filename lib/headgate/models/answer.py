@@ -24,14 +24,33 @@ SHOWN_CHARS: Final = 300
 """Of an error, what is told."""
 
 
-def kind_of_status(status: int) -> ErrorKind:
-    """Return the error kind of an HTTP status that is not 2xx."""
+_USED_UP: Final = frozenset(
+    {
+        "insufficient_quota",  # OpenAI, DashScope, LiteLLM's proxy
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        "insufficient_user_quota",  # One API
+        "exceeded_current_quota_error",  # Moonshot
+    }
+)
+"""Codes and types of errors that say, whatever their status, that the account behind a key has no quota left."""
+
+_OF_A_DAY: Final = re.compile(r"per[ _-]?day", re.IGNORECASE)
+"""How a refusal for a rate names a limit per day; without a `Retry-After` it may last for hours."""
+
+
+def kind_of_status(status: int, *names: object) -> ErrorKind:
+    """Return the error kind of an HTTP status that is not 2xx, and of the code and type that the error has."""
     match status:
+        case 402:
+            return ErrorKind.QUOTA
+        case _ if 400 <= status < 500 and any(isinstance(name, str) and name in _USED_UP for name in names):
+            return ErrorKind.QUOTA
         case 429:
             return ErrorKind.RATE_LIMITED
         case 408:
             return ErrorKind.PROVIDER_TIMEOUT
-        case 401 | 402 | 403:  # 402: the account behind the key has no credit left
+        case 401 | 403:
             return ErrorKind.AUTH
         case _ if 300 <= status < 500:
             return ErrorKind.BAD_REQUEST
@@ -67,15 +86,20 @@ def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
 
 def failure_of_status(status: int, body: bytes | bytearray, headers: Mapping[str, str], now: float) -> ChatError:
     """Return the error that an answer with a status other than 2xx stands for."""
-    advice = "; it redirects, which is not followed: name the final address as base_url" if 300 <= status < 400 else ""
-    told = rate_notes(headers, now)
-    whole = _said(body)
+    told, asked_s = rate_notes(headers, now), retry_after_s(headers, now)
+    whole, names = _said(body)
     said = redacted(whole, limit_chars=SHOWN_CHARS)
+    kind = kind_of_status(status, *names)
+    if kind is ErrorKind.RATE_LIMITED and asked_s is None and _OF_A_DAY.search(whole):
+        kind = ErrorKind.QUOTA
+    advice = "; it redirects, which is not followed: name the final address as base_url" if 300 <= status < 400 else ""
+    if kind is ErrorKind.QUOTA:
+        advice = "; its quota is used up"
     return ChatError(
-        kind_of_status(status),
+        kind,
         f"HTTP {status}{advice}" + (f": {said}" if said else ""),
         status=status,
-        retry_after_s=retry_after_s(headers, now),
+        retry_after_s=asked_s,
         told=refusal_notes(whole, told) if status == 429 else told,
     )
 
@@ -94,15 +118,17 @@ def _http_date(text: str) -> float | None:
     return stamp if math.isfinite(stamp) else None
 
 
-def _said(body: bytes | bytearray) -> str:
-    """Return the message inside an error body as providers shape it, else the body's beginning."""
+def _said(body: bytes | bytearray) -> tuple[str, tuple[object, object]]:
+    """Return the message inside an error body as providers shape it, with its code and type, else the beginning."""
     try:
         parsed = json_value(body)
     except orjson.JSONDecodeError:
-        return body[: SHOWN_CHARS * 4].decode("utf-8", "replace").strip()
+        return body[: SHOWN_CHARS * 4].decode("utf-8", "replace").strip(), (None, None)
     inner = parsed.get("error", parsed) if isinstance(parsed, dict) else parsed
-    message = inner.get("message", inner) if isinstance(inner, dict) else inner
-    return message if isinstance(message, str) else orjson.dumps(message).decode()
+    message, names = inner, (None, None)
+    if isinstance(inner, dict):
+        message, names = inner.get("message", inner), (inner.get("code"), inner.get("type"))
+    return message if isinstance(message, str) else orjson.dumps(message).decode(), names
 
 
 _DONE: Final = b"[DONE]"

@@ -265,7 +265,8 @@ class Inquiry:
         if stop is not None:
             return DAILY_BUDGET, stop.reason, stop.until
         if pause.is_paused(parts.now()):
-            return "model_pause", f"model {model} is paused for errors (pause {pause.level})", pause.paused_until
+            last = f"; the last: {sampler.last_error[1]}" if sampler.last_error else ""
+            return "model_pause", f"model {model} is paused for errors (pause {pause.level}){last}", pause.paused_until
         if parts.provider is not parts.local:
             is_dry = parts.provider.next_at(parts.now()) is None
             gives = "has no further task of it" if is_dry else "has not given its next task yet"

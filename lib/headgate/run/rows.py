@@ -170,4 +170,6 @@ def health_of(error_kind: str | None) -> Health:
     """Return what an episode says about its model's service (a wrong answer is no service error)."""
     if error_kind is None or ErrorKind(error_kind).is_scored:
         return "answered"
+    if error_kind == ErrorKind.QUOTA:
+        return "exhausted"
     return "service_error" if ErrorKind(error_kind).is_service_error else "neutral"
