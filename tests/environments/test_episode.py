@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.core import ChatError, ChatReply, ErrorKind, Message
+from headgate.core import ChatError, ChatReply, ErrorKind, Message, storable
 from headgate.environments import Continue, EnvironmentSpec, Score, converse
-from headgate.environments.episode import storable
 from headgate.environments.shares import MODEL
 
 QUESTION = (Message("user", "question"),)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -155,6 +156,33 @@ def test_a_stream_gives_the_same_text_however_it_is_cut_into_packets(text: str, 
     events += b'data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}\n\ndata: [DONE]\n\n'
     assert streamed(events, step) == Answer(ChatReply(text, 3, 4))
     assert streamed(events.replace(b"\n", b"\r\n"), step) == Answer(ChatReply(text, 3, 4))
+
+
+def escaped(text: str) -> bytes:
+    """Return the completion with `text`, halves of characters written as escapes."""
+    answered = {"model": "m\ud800", "choices": [{"message": {"content": text}, "finish_reason": "stop"}]}
+    return json.dumps(answered).encode()
+
+
+def test_half_a_character_in_a_text_is_replaced_and_everything_else_stays() -> None:
+    answer = read_completion(escaped("caf\u00e9 \ud83d\ude00 \ud800 \\ud800"))
+    assert (answer.said.text, answer.said.served_model) == ("caf\u00e9 \U0001f600 \ufffd \\ud800", "m\ufffd")
+    with pytest.raises(ChatError, match="not a JSON object"):
+        read_completion(escaped("\ud800") + b"}")
+
+
+def test_a_stream_that_cuts_a_text_within_a_character_is_put_together_again() -> None:
+    deltas = [{"content": "grin \ud83d"}, {"content": "\ude00, half \ud800"}, {"content": "."}]
+    data = b"".join(b"data: " + json.dumps({"choices": [{"delta": delta}]}).encode() + b"\n\n" for delta in deltas)
+    assert streamed(data + chunk(finish="stop")).said.text == "grin \U0001f600, half \ufffd."
+
+
+def test_half_a_character_in_a_call_is_replaced() -> None:
+    whole = {"tool_calls": [{"function": {"name": "look", "arguments": {"at": "\ud800"}}}]}
+    choices = [{"message": whole, "delta": whole, "finish_reason": "tool_calls"}]
+    body = json.dumps({"choices": choices}).encode()
+    for answer in (read_completion(body), streamed(b"data: " + body + b"\n\n")):
+        assert answer.said.text == '<tool_call>{"name":"look","arguments":{"at":"\ufffd"}}</tool_call>'
 
 
 def test_a_stream_without_done_or_last_newline_is_whole_once_it_gave_a_finish_reason() -> None:

@@ -25,7 +25,7 @@ from .clock import (
     until_set as until_set,
     utc_text as utc_text,
 )
-from .decoding import check_msgpack as check_msgpack, json_value as json_value
+from .decoding import check_msgpack as check_msgpack, json_value as json_value, storable as storable
 from .extras import entry_points_of as entry_points_of, missing_extra as missing_extra, names_by_stub as names_by_stub
 from .ids import (
     BatchId as BatchId,

@@ -5,8 +5,9 @@ A message of empty lists is small, and takes up to 64 times as much memory, and 
 
 from __future__ import annotations
 
+import json
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 MOST_VALUES: Final = 2**16
 """Of one message: 15 MB at the worst. Long lists of numbers belong into arrays of bytes."""
@@ -21,8 +22,19 @@ _NO_HEADS: Final = bytes(set(range(256)) - {*range(0x80, 0xA0), *range(0xDC, 0xE
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
-def json_value(data: bytes | bytearray, *, most_values: int = MOST_VALUES) -> Any:
+def json_value(
+    data: bytes | bytearray,
+    *,
+    most_values: int = MOST_VALUES,
+    halves: Literal["refused", "replaced", "kept"] = "refused",
+) -> Any:
     """Return the value that JSON in UTF-8 holds.
+
+    Args:
+        data: of the message.
+        most_values: that it may hold.
+        halves: of surrogate pairs, which models write as escapes, and servers that cut a text between them: replaced
+            as by `storable`, or kept for who puts the pieces together.
 
     Raises:
         orjson.JSONDecodeError: if it is no JSON, holds more than `most_values`, or lies deeper than `MOST_DEPTH`.
@@ -31,7 +43,26 @@ def json_value(data: bytes | bytearray, *, most_values: int = MOST_VALUES) -> An
 
     if (flaw := _flaw_of_json(data, most_values)) is not None:
         raise orjson.JSONDecodeError(flaw, "", 0)
-    return orjson.loads(data)
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        if halves == "refused" or b"\\ud" not in data.lower():
+            raise
+        try:
+            value = json.loads(data.decode())
+            return value if halves == "kept" else orjson.loads(storable(json.dumps(value, ensure_ascii=False)))
+        except ValueError:
+            pass
+        raise
+
+
+def storable(text: str) -> str:
+    """Return `text` with every lone surrogate replaced, so that it can be encoded as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
 
 
 def check_msgpack(data: bytes | bytearray, *, most_values: int = MOST_VALUES) -> None:

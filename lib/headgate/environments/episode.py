@@ -10,7 +10,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.core import Chat, ChatError, ChatReply, ErrorKind, Message, record, redacted
+from headgate.core import Chat, ChatError, ChatReply, ErrorKind, Message, record, redacted, storable
 from headgate.core.errors import HeadgateError, HostLostError
 from headgate.environments.protocol import Continue, Environment, EnvironmentSpec, Episode, ForJudge, Score
 from headgate.environments.sandbox import SANDBOX
@@ -201,15 +201,6 @@ async def converse(environment: Environment, index: int, seed: int, chat: Chat, 
     if problem is None:
         return result
     return replace(result, error=redacted("; ".join(filter(None, (result.error, problem)))))
-
-
-def storable(text: str) -> str:
-    """Return `text` with every lone surrogate replaced, so that it can be encoded as UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
 
 
 def is_share(value: object) -> bool:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import orjson
 
-from headgate.core import ChatError, ChatReply, ErrorKind, json_value, masked, redacted
+from headgate.core import ChatError, ChatReply, ErrorKind, json_value, masked, redacted, storable
 from headgate.environments import tool_forms
 from headgate.models.rate_headers import rate_notes, refusal_notes
 
@@ -172,7 +173,7 @@ def read_completion(body: bytes | bytearray) -> Answer:
     Raises:
         ChatError: PROVIDER_FAILURE, or the kind that an error object inside a 200 answer names by its code.
     """
-    document = _document(body)
+    document = _document(body, "replaced")
     choice = _first_choice(document)
     if choice is None:
         raise _garbage("a completion without choices", body)
@@ -213,7 +214,7 @@ class StreamedCalls:
             if isinstance(name, str):
                 call.name = call.name or name
             if isinstance(arguments, dict):
-                arguments = orjson.dumps(arguments).decode()
+                arguments = json.dumps(arguments, ensure_ascii=False)  # unlike orjson, with halves of characters
             if isinstance(arguments, str):
                 call.arguments.append(arguments)
                 taken += len(arguments)
@@ -222,7 +223,7 @@ class StreamedCalls:
 
     def whole(self) -> list[tuple[str, object]]:
         """Return names and arguments of the calls; what names nothing is no call."""
-        return [(call.name, "".join(call.arguments)) for call in self._calls if call.name]
+        return [(storable(call.name), storable("".join(call.arguments))) for call in self._calls if call.name]
 
     def _call_of(self, index: object, call_id: object) -> _Call:
         place = index if type(index) is int else max(len(self._calls) - 1, 0)
@@ -292,13 +293,13 @@ class StreamedAnswer:
             raise ChatError(
                 ErrorKind.PROVIDER_FAILURE, f"the stream ended without a finish reason after {self._chars} characters"
             )
-        return _answer("".join(self._pieces), self._usage, self._last, self._calls.whole())
+        return _answer(storable("".join(self._pieces)), self._usage, self._last, self._calls.whole())
 
     def _take(self, payload: bytearray) -> None:
         if payload == _DONE:
             self.is_done = True
             return
-        chunk = _document(payload)
+        chunk = _document(payload, "kept")  # a server may cut a text within a character
         self._usage = chunk.get("usage") or self._usage
         if chunk.get("model"):
             self._last = chunk
@@ -332,9 +333,10 @@ def _payloads(lines: list[bytearray]) -> Iterator[bytearray]:
                 yield payload
 
 
-def _document(body: bytes | bytearray) -> dict[str, Any]:
+def _document(body: bytes | bytearray, halves: Literal["replaced", "kept"]) -> dict[str, Any]:
     try:
-        document = json_value(body, most_values=2**20)  # with the 20 likeliest tokens, 200 for each that was chosen
+        # With the 20 likeliest tokens, an answer has 200 values for each that was chosen.
+        document = json_value(body, most_values=2**20, halves=halves)
     except orjson.JSONDecodeError:
         document = None  # raised below: the decoder's exception would keep the whole body alive
     if not isinstance(document, dict):
@@ -422,7 +424,7 @@ def _billed(cost: object) -> int | None:
 
 def _name(value: object) -> str:
     """Return a name that an endpoint gave; one that is no text, or far too long, is none."""
-    return masked(value) if isinstance(value, str) and len(value) <= _MAX_NAME_CHARS else ""
+    return masked(storable(value)) if isinstance(value, str) and len(value) <= _MAX_NAME_CHARS else ""
 
 
 def _count(value: object) -> int:

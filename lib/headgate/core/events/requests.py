@@ -31,7 +31,7 @@ class DailyBudgetFreed(Event):
 
 
 class UsageMissing(Event, log_level=WARNING):
-    """An endpoint does not say how many tokens a model's answers took; budgets count an estimate. Told once."""
+    """An endpoint does not say how many tokens a model's prompts or answers took; budgets estimate them. Told once."""
 
     model: str
     estimated_tokens: int

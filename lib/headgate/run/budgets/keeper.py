@@ -323,6 +323,8 @@ class Budgets:
             return
         completion = reply.completion_tokens or account.habits.tokens_of(reply_chars(reply.text))
         spent = account.budget.spending(reply.prompt_tokens, completion, 1, reply.lane)
+        if not reply.prompt_tokens:
+            spent = spent.at_least(account.daily.held_for(task_id))
         cost = account.budget.cost_of(reply, reply.billed_micro)
         self.settle(task_id, account, spent if cost is None else spent._replace(cost_micro=cost))
         self.ended(task_id)
