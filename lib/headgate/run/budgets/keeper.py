@@ -63,6 +63,10 @@ RESUME_SHARE: Final = 0.02
 
 _LEAST_WAIT_S: Final = 1.0
 
+_BRIEF_S: Final = 900.0
+"""A stop that is not known to last so long is told to nobody: near its limit a model rests for minutes at a time, as
+what it spent a day ago is forgotten."""
+
 
 class Budgets:
     """Keeps an account for each model of a campaign. Owned by its request side; runs on one event loop.
@@ -405,14 +409,17 @@ class Budgets:
         account.stop = stop = replace(stop, until=until, reason=used_up(account.alias, exhausted))
         if not account.is_asked:
             return
-        # While only episodes in progress are in the way, their ends let it go on.
+        # While only episodes in progress are in the way, their ends let it go on; what they hold may put off `until`.
         wait_s = max(_LEAST_WAIT_S, until - now) if until is not None else 60.0
-        account.timer = asyncio.get_running_loop().call_later(wait_s, self._timed, account)
-        if not account.is_told:
+        known_until = now if until is None or any(account.daily.held) else until
+        if not account.is_told and known_until - stop.since < _BRIEF_S:
+            wait_s = min(wait_s, _BRIEF_S)
+        elif not account.is_told:
             account.is_told = True
             self._emit(
                 DailyBudgetSpent(account.alias, exhausted.limit, exhausted.used, exhausted.allowed, until, stop.reason)
             )
+        account.timer = asyncio.get_running_loop().call_later(wait_s, self._timed, account)
         self.changed(account.alias, stop)
 
     def _timed(self, account: Account) -> None:
@@ -423,10 +430,12 @@ class Budgets:
     def _go_on(self, account: Account, now: float) -> None:
         stop, account.stop = account.stop, None
         account.silence()
-        if stop is not None and account.is_told:
+        if stop is None:
+            return
+        if account.is_told:
             account.is_told = False
             self._emit(DailyBudgetFreed(account.alias, stop.limit, now - stop.since))
-            self.changed(account.alias, None)
+        self.changed(account.alias, None)
 
 
 async def restored_budgets(budgets: Budgets, journal: JournalThread, store: RunStore, now: float) -> None:
