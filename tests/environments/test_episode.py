@@ -333,6 +333,19 @@ async def test_a_hanging_close_holds_the_worker_for_a_bounded_time(monkeypatch):
     assert "closing failed: TimeoutError" in result.error
 
 
+@pytest.mark.parametrize(
+    ("reasons", "stored"), [(("stop", "tool_calls"), "tool_calls"), (("length", "stop"), "length"), (("", ""), "")]
+)
+async def test_a_reply_that_was_cut_off_is_found_whichever_turn_it_was_in(reasons, stored):
+    told = iter(reasons)
+
+    async def chat(_messages) -> ChatReply:
+        return ChatReply("x", finish_reason=next(told))
+
+    environment = Scripted([Continue((Message("user", "go on"),)), RIGHT], max_rounds=2)
+    assert (await converse(environment, 0, 0, chat)).finish_reason == stored
+
+
 async def test_lone_surrogates_of_a_reply_can_be_stored():
     environment = Scripted([Score(0.0, success=False, why="\udcff")])
     result = await converse(environment, 0, 0, says("a\udcffb"))

@@ -38,6 +38,7 @@ class ChatReply:
         lane: in which it was asked: `now`, or `batch`.
         cost_micro: what it cost: as billed, else by the model's prices; None where neither is known.
         told: what it told of the provider's limits per minute.
+        finish_reason: why it ended, as the endpoint says: `stop`, `length` at the limit of tokens, ….
     """
 
     text: str
@@ -55,12 +56,15 @@ class ChatReply:
     lane: str = "now"
     cost_micro: int | None = None
     told: tuple[RateNote, ...] = ()
+    finish_reason: str = ""
 
     def booked(self, wait_s: float, attempts: int, cost_micro: int | None) -> ChatReply:
         """Return it with what a run knows of it, in less time than `dataclasses.replace` takes."""
         usage = (self.text, self.prompt_tokens, self.completion_tokens, self.latency_s, self.first_token_s)
         served = (self.served_model, self.system_fingerprint, self.cached_tokens, self.reasoning_tokens)
-        return ChatReply(*usage, wait_s, attempts, *served, self.billed_micro, self.lane, cost_micro, self.told)
+        return ChatReply(
+            *usage, wait_s, attempts, *served, self.billed_micro, self.lane, cost_micro, self.told, self.finish_reason
+        )
 
 
 class ChatError(Exception):

@@ -148,6 +148,8 @@ class Sample:
         request_seed: that its requests asked for; None where they asked for none.
         answer: what its environment took from the last reply as the answer; None where it takes none out.
         judge_cost_micro: what its judge's replies cost, as `cost_micro`; None where nobody knows, or none was asked.
+        finish_reason: `length` where any answer was cut off at its limit of tokens, else why the last one ended, as its
+            endpoint says; None where it does not.
     """
 
     task_id: str
@@ -183,6 +185,7 @@ class Sample:
     request_seed: int | None = None
     answer: str | None = None
     judge_cost_micro: int | None = None
+    finish_reason: str | None = None
 
     @property
     def served_by(self) -> str:

@@ -59,6 +59,7 @@ class EpisodeResult:
         cost_micro: likewise; None when there is no reply, or one whose cost is not known.
         lane: `batch` when any reply came in that lane.
         answer: what the environment took from the last reply, its first `ANSWER_CHARS` characters; None for nothing.
+        finish_reason: `length` when any reply was cut off there, else of the last one; empty where none says.
     """
 
     score: float | None
@@ -80,6 +81,7 @@ class EpisodeResult:
     cost_micro: int | None = None
     lane: str = "now"
     answer: str | None = None
+    finish_reason: str = ""
 
 
 def sum_of_known(costs: Sequence[int | None]) -> int | None:
@@ -117,12 +119,13 @@ class _Run:
         open_locks = SANDBOX.not_held if self.spec.runs_programs else ()
         note = f" (sandbox without {', '.join(open_locks)})" if open_locks else ""
         prompt = completion = cached = reasoning = 0
-        attempts, wait_s, lane, served = self.lost_attempts, self.lost_wait_s, "now", ("", "")
+        attempts, wait_s, lane, served, finish = self.lost_attempts, self.lost_wait_s, "now", ("", ""), ""
         for reply in self.replies:
             prompt, completion = prompt + reply.prompt_tokens, completion + reply.completion_tokens
             cached, reasoning = cached + reply.cached_tokens, reasoning + reply.reasoning_tokens
             attempts, wait_s = attempts + reply.attempts, wait_s + reply.wait_s
             lane = reply.lane if reply.lane != "now" else lane
+            finish = finish if finish == "length" else reply.finish_reason
             if reply.served_model or reply.system_fingerprint:
                 served = (reply.served_model, reply.system_fingerprint)
         return EpisodeResult(
@@ -145,6 +148,7 @@ class _Run:
             cost_micro=sum_of_known([reply.cost_micro for reply in self.replies]),
             lane=lane,
             answer=None if score is None or score.answer is None else storable(score.answer[:ANSWER_CHARS]),
+            finish_reason=finish,
         )
 
     async def ask(self) -> str:

@@ -181,7 +181,8 @@ def read_completion(body: bytes | bytearray) -> Answer:
     message = choice.get("message")
     if not isinstance(message, dict):
         raise _garbage("a choice without a message", body)
-    return _answer(_text_of(message), document.get("usage"), document, tool_forms.calls_in(message.get("tool_calls")))
+    calls = tool_forms.calls_in(message.get("tool_calls"))
+    return _answer(_text_of(message), document.get("usage"), document, calls, choice.get("finish_reason"))
 
 
 @dataclass(slots=True)
@@ -257,7 +258,7 @@ class StreamedAnswer:
     _rest: bytearray = field(default_factory=bytearray)
     _usage: object = None
     _last: dict[str, Any] = field(default_factory=dict)
-    _is_finished: bool = False
+    _finish: object = None
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the stream.
@@ -289,11 +290,11 @@ class StreamedAnswer:
         rest, self._rest = self._rest, bytearray()
         for payload in _payloads([rest]):
             self._take(payload)
-        if not self._is_finished:
+        if self._finish is None:
             raise ChatError(
                 ErrorKind.PROVIDER_FAILURE, f"the stream ended without a finish reason after {self._chars} characters"
             )
-        return _answer(storable("".join(self._pieces)), self._usage, self._last, self._calls.whole())
+        return _answer(storable("".join(self._pieces)), self._usage, self._last, self._calls.whole(), self._finish)
 
     def _take(self, payload: bytearray) -> None:
         if payload == _DONE:
@@ -307,7 +308,8 @@ class StreamedAnswer:
         if choice is None:  # the last chunk carries the usage alone
             return
         _refuse_failed_choice(choice)
-        self._is_finished = self._is_finished or choice.get("finish_reason") is not None
+        if choice.get("finish_reason") is not None:
+            self._finish = choice["finish_reason"]
         delta = choice.get("delta")
         if not isinstance(delta, dict):
             return
@@ -379,7 +381,9 @@ def _text_of(message: dict[str, Any]) -> str:
             return refusal if isinstance(refusal, str) else ""
 
 
-def _answer(text: str, usage: object, document: dict[str, Any], calls: Sequence[tuple[str, object]] = ()) -> Answer:
+def _answer(
+    text: str, usage: object, document: dict[str, Any], calls: Sequence[tuple[str, object]], finish: object
+) -> Answer:
     counts = usage if isinstance(usage, dict) else {}
     prompt, completion = _count(counts.get("prompt_tokens")), _count(counts.get("completion_tokens"))
     cached = _first_count(
@@ -401,6 +405,7 @@ def _answer(text: str, usage: object, document: dict[str, Any], calls: Sequence[
         cached_tokens=cached if cached <= prompt else 0,
         reasoning_tokens=thoughts if thoughts <= completion else 0,
         billed_micro=_billed(counts.get("cost")),
+        finish_reason=_name(finish),
     )
     return Answer(said, len(calls))
 

@@ -88,7 +88,7 @@ def job_of(task: Task, model: Model, executor: str, *, sends_key: bool) -> JobSp
 def result_of(result: EpisodeResult) -> dict[str, Any]:
     """Return how an episode ended, as a worker hands it in."""
     names = ("score", "success", "why", "answer", "error", "prompt_tokens", "completion_tokens", "turns", "attempts")
-    counts = ("cached_tokens", "reasoning_tokens", "cost_micro")
+    counts = ("cached_tokens", "reasoning_tokens", "cost_micro", "finish_reason")
     told = {name: getattr(result, name) for name in (*names, *counts)}
     conversation = orjson.dumps([(message.role, message.content) for message in result.messages])
     if len(conversation) <= _CONVERSATION_BYTES:
@@ -135,6 +135,7 @@ def sample_of_order(row: Row, job: JobOut, server: str, *, now: float, keep_conv
         cached_tokens=min(whole(told.get("cached_tokens")), whole(told.get("prompt_tokens"))),
         reasoning_tokens=min(whole(told.get("reasoning_tokens")), whole(told.get("completion_tokens"))),
         cost_micro=None if told.get("cost_micro") is None else whole(told["cost_micro"]),
+        finish_reason=_text(told.get("finish_reason"))[:WHY_CHARS] or None,
         turns=whole(told.get("turns")) or sample.turns,
         attempts=whole(told.get("attempts")) or job.epoch,
         trace_id=row.trace_id,

@@ -141,6 +141,7 @@ def sample_of(
         request_seed=task.request_seed,
         answer=result.answer,
         judge_cost_micro=sum_of_known(judge_costs),
+        finish_reason=result.finish_reason or None,
     )
 
 

@@ -133,7 +133,7 @@ COLUMNS: Final[tuple[str, ...]] = tuple(field.name for field in fields(Sample))
 
 ADDED: Final[Mapping[str, str | int | None]] = MappingProxyType(
     {"served_model": None, "system_fingerprint": None, "cached_tokens": 0, "reasoning_tokens": 0, "cost_micro": None}
-    | {"lane": "now", "request_seed": None, "answer": None, "judge_cost_micro": None}
+    | {"lane": "now", "request_seed": None, "answer": None, "judge_cost_micro": None, "finish_reason": None}
 )
 """Columns that stores of earlier versions lack, in the order in which they came, and what they read as there."""
 
