@@ -22,19 +22,12 @@ _NO_HEADS: Final = bytes(set(range(256)) - {*range(0x80, 0xA0), *range(0xDC, 0xE
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
-def json_value(
-    data: bytes | bytearray,
-    *,
-    most_values: int = MOST_VALUES,
-    halves: Literal["refused", "replaced", "kept"] = "refused",
-) -> Any:
-    """Return the value that JSON in UTF-8 holds.
+Halves = Literal["refused", "replaced", "kept"]
+"""What becomes of halves of surrogate pairs: servers that cut a text between them send such, and models write them."""
 
-    Args:
-        data: of the message.
-        most_values: that it may hold.
-        halves: of surrogate pairs, which models write as escapes, and servers that cut a text between them: replaced
-            as by `storable`, or kept for who puts the pieces together.
+
+def json_value(data: bytes | bytearray, *, most_values: int = MOST_VALUES, halves: Halves = "refused") -> Any:
+    """Return the value that JSON in UTF-8 holds.
 
     Raises:
         orjson.JSONDecodeError: if it is no JSON, holds more than `most_values`, or lies deeper than `MOST_DEPTH`.

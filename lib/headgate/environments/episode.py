@@ -67,12 +67,12 @@ class EpisodeResult:
     why: str
     error_kind: ErrorKind | None
     error: str | None
-    prompt_tokens: int
-    completion_tokens: int
-    turns: int
-    attempts: int
-    request_wait_s: float
-    messages: tuple[Message, ...]
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    turns: int = 0
+    attempts: int = 0
+    request_wait_s: float = 0.0
+    messages: tuple[Message, ...] = ()
     questions: tuple[tuple[Message, ...], ...] = ()
     served_model: str = ""
     system_fingerprint: str = ""

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import orjson
 
 from headgate.core import ChatError, ChatReply, ErrorKind, json_value, masked, redacted, storable
+from headgate.core.decoding import Halves
 from headgate.environments import tool_forms
 from headgate.models.rate_headers import rate_notes, refusal_notes
 
@@ -26,15 +27,10 @@ SHOWN_CHARS: Final = 300
 
 
 _USED_UP: Final = frozenset(
-    {
-        "insufficient_quota",  # OpenAI, DashScope, LiteLLM's proxy
-        "billing_hard_limit_reached",
-        "billing_not_active",
-        "insufficient_user_quota",  # One API
-        "exceeded_current_quota_error",  # Moonshot
-    }
+    {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"}  # OpenAI and those who follow it
+    | {"insufficient_user_quota", "exceeded_current_quota_error"}  # One API, Moonshot
 )
-"""Codes and types of errors that say, whatever their status, that the account behind a key has no quota left."""
+"""Codes and types of errors that say that the account behind a key has no quota left."""
 
 _OF_A_DAY: Final = re.compile(r"per[ _-]?day", re.IGNORECASE)
 """How a refusal for a rate names a limit per day; without a `Retry-After` it may last for hours."""
@@ -335,7 +331,7 @@ def _payloads(lines: list[bytearray]) -> Iterator[bytearray]:
                 yield payload
 
 
-def _document(body: bytes | bytearray, halves: Literal["replaced", "kept"]) -> dict[str, Any]:
+def _document(body: bytes | bytearray, halves: Halves) -> dict[str, Any]:
     try:
         # With the 20 likeliest tokens, an answer has 200 values for each that was chosen.
         document = json_value(body, most_values=2**20, halves=halves)

@@ -15,7 +15,7 @@ from headgate.jobqueue import JobSpec, JobState
 from headgate.jobqueue.wire import JobOut
 from headgate.run.job_samples import SCORE_FIELD, WHY_CHARS, JobSampleRules, sample_of_job, whole
 from headgate.run.matrix import seeded
-from headgate.run.rows import Row
+from headgate.run.rows import OF_TASK, Row
 
 _CONVERSATION_BYTES: Final = 200_000
 """A longer conversation is left out: a result of the queue has 256 KiB at most."""
@@ -120,10 +120,7 @@ def sample_of_order(row: Row, job: JobOut, server: str, *, now: float, keep_conv
     finished_at = min(sample.finished_at, now)
     return replace(
         sample,
-        **{
-            name: getattr(task, name)
-            for name in ("task_id", "model", "environment", "sequence", "index", "seed", "stage")
-        },
+        **{name: getattr(task, name) for name in OF_TASK},
         why=redacted(_text(told.get("why")), limit_chars=WHY_CHARS) or sample.why,
         error_kind=kind and kind.value,
         error=kind and redacted(error or kind.value, limit_chars=WHY_CHARS),
@@ -139,7 +136,6 @@ def sample_of_order(row: Row, job: JobOut, server: str, *, now: float, keep_conv
         turns=whole(told.get("turns")) or sample.turns,
         attempts=whole(told.get("attempts")) or job.epoch,
         trace_id=row.trace_id,
-        request_seed=task.request_seed,
         answer=_text(told.get("answer"))[:ANSWER_CHARS] or None,
         conversation=_text(told.get("conversation")) if keep_conversation else "",
     )

@@ -49,14 +49,8 @@ def encoded_parts(frame: pl.DataFrame, batch_id: str) -> Iterator[tuple[Part, by
         yield part, data
 
 
-def decoded(
-    part: Part, data: bytes, columns: Sequence[str] | None = None, wanted_rows: pl.Expr | None = None
-) -> pl.DataFrame:
-    """Return the rows of a part whose object holds `data`, all or those that are wanted.
-
-    Raises:
-        errors.CorruptDataError: if it is not what it was.
-    """
+def decoded(part: Part, data: bytes, columns: Sequence[str] | None = None, cut: pl.Expr | None = None) -> pl.DataFrame:
+    """Return the rows of a part, or some, whose object holds `data`; raises `CorruptDataError` when it does not."""
     found = hashlib.sha256(data).hexdigest()
     if found != part.sha256:
         raise errors.CorruptDataError(f"{part.path} does not match its checksum (stated {part.sha256}, found {found})")
@@ -64,13 +58,13 @@ def decoded(
     lacking = lacking_columns(part.added)
     there = [name for name in wanted if name not in lacking]
     try:
-        if wanted_rows is None:
+        if cut is None:
             rows = pl.read_parquet(io.BytesIO(data), columns=there if columns is not None else None)
             height = rows.height
         else:  # long conversations of other rows are not even decoded
             lazy = pl.scan_parquet(io.BytesIO(data))
             height = lazy.select(pl.len()).collect().item()
-            rows = lazy.filter(wanted_rows).select(there).collect()
+            rows = lazy.filter(cut).select(there).collect()
     except (pl.exceptions.PolarsError, OSError) as error:
         raise errors.CorruptDataError(f"{part.path} cannot be read as Parquet: {error}") from error
     if height != part.rows:

@@ -299,9 +299,7 @@ class Budgets:
             self._hopeless.add(task_id)
             return BudgetStop(exhausted.limit, too_large(account.alias, exhausted), None, now)
         account.request = account.request.at_least(needed)
-        if account.stop is None:
-            self._stop(account, exhausted, now)
-        self._look(account)
+        self._look(account, exhausted)
         self._forget_unknown(task_id, account)
         return account.stop or BudgetStop(exhausted.limit, used_up(account.alias, exhausted), None, now)
 
@@ -380,15 +378,12 @@ class Budgets:
         for account in self._accounts.values():
             account.silence()
 
-    def _look(self, account: Account) -> None:
+    def _look(self, account: Account, refused: Exhausted | None = None) -> None:
         """Stop a model that has no room for another sample, or let one go on that has room for some."""
         now = self.now()
         limits = account.daily.limits
-        if account.stop is None:
-            exhausted = account.daily.lacks(account.expected, now)
-            if exhausted is None:
-                return
-            self._stop(account, exhausted, now)
+        if account.stop is None and refused is None and account.daily.lacks(account.expected, now) is None:
+            return
         wanted = limits.capped(account.expected.at_least(limits.share(RESUME_SHARE)))
         exhausted = account.daily.lacks(wanted, now)
         if exhausted is None:
@@ -396,17 +391,11 @@ class Budgets:
         else:
             self._wait(account, exhausted, now)
 
-    def _stop(self, account: Account, exhausted: Exhausted, now: float) -> None:
-        until = exhausted.until if exhausted.until is not None and exhausted.until > now else None
-        account.stop = BudgetStop(exhausted.limit, used_up(account.alias, exhausted), until, now)
-
     def _wait(self, account: Account, exhausted: Exhausted, now: float) -> None:
-        stop = account.stop
-        if stop is None:
-            return
         account.silence()
         until = exhausted.until if exhausted.until is not None and exhausted.until > now else None
-        account.stop = stop = replace(stop, until=until, reason=used_up(account.alias, exhausted))
+        since = now if account.stop is None else account.stop.since
+        account.stop = stop = BudgetStop(exhausted.limit, used_up(account.alias, exhausted), until, since)
         if not account.is_asked:
             return
         # While only episodes in progress are in the way, their ends let it go on; what they hold may put off `until`.
