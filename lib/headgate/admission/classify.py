@@ -143,15 +143,5 @@ def _asked_to_wait_s(error: BaseException, wall: float | None) -> float | None:
     headers = getattr(getattr(error, "response", None), "headers", None) or getattr(error, "headers", None)
     if not isinstance(headers, Mapping):
         return None
-    plain = _CaseBlind(headers)
+    plain = {str(name): str(value) for name, value in headers.items()}
     return retry_after_s(plain, time.time() if wall is None else wall)
-
-
-class _CaseBlind(dict[str, str]):
-    """Headers of any client, looked up without regard to case."""
-
-    def __init__(self, headers: Mapping[object, object]) -> None:
-        super().__init__({str(name).lower(): str(value) for name, value in headers.items()})
-
-    def get(self, name: str, default: str | None = None) -> str | None:  # type: ignore[override]
-        return super().get(name.lower(), default)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from headgate.core.rates import RateNote
 from headgate.core.record import record
@@ -16,6 +16,10 @@ class Message:
 
     role: Literal["system", "user", "assistant"]
     content: str
+
+
+COUNTS: Final = ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens")
+"""What is counted of each reply, and summed over those of an episode."""
 
 
 @record

@@ -52,8 +52,9 @@ def json_value(data: bytes | bytearray, *, most_values: int = MOST_VALUES, halve
 def storable(text: str) -> str:
     """Return `text` with every lone surrogate replaced, so that it can be encoded as UTF-8."""
     try:
-        text.encode()
-    except UnicodeEncodeError:
+        if not text.isascii():
+            text.encode()
+    except UnicodeEncodeError:  # in UTF-16 halves that make a pair become a character
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
 

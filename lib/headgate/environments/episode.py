@@ -10,7 +10,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.core import Chat, ChatError, ChatReply, ErrorKind, Message, record, redacted, storable
+from headgate.core import COUNTS, Chat, ChatError, ChatReply, ErrorKind, Message, record, redacted, storable
 from headgate.core.errors import HeadgateError, HostLostError
 from headgate.environments.protocol import Continue, Environment, EnvironmentSpec, Episode, ForJudge, Score
 from headgate.environments.sandbox import SANDBOX
@@ -118,11 +118,8 @@ class _Run:
         score = end if isinstance(end, Score) else None
         open_locks = SANDBOX.not_held if self.spec.runs_programs else ()
         note = f" (sandbox without {', '.join(open_locks)})" if open_locks else ""
-        prompt = completion = cached = reasoning = 0
         attempts, wait_s, lane, served, finish = self.lost_attempts, self.lost_wait_s, "now", ("", ""), ""
         for reply in self.replies:
-            prompt, completion = prompt + reply.prompt_tokens, completion + reply.completion_tokens
-            cached, reasoning = cached + reply.cached_tokens, reasoning + reply.reasoning_tokens
             attempts, wait_s = attempts + reply.attempts, wait_s + reply.wait_s
             lane = reply.lane if reply.lane != "now" else lane
             finish = finish if finish == "length" else reply.finish_reason
@@ -134,8 +131,7 @@ class _Run:
             why="" if score is None else redacted(storable(score.why)) + note,
             error_kind=kind,
             error=None if kind is None else redacted(storable(error)),
-            prompt_tokens=prompt,
-            completion_tokens=completion,
+            **{name: sum(getattr(reply, name) for reply in self.replies) for name in COUNTS},
             turns=len(self.replies),
             attempts=attempts,
             request_wait_s=wait_s,
@@ -143,8 +139,6 @@ class _Run:
             questions=end.questions if isinstance(end, ForJudge) else (),
             served_model=served[0],
             system_fingerprint=served[1],
-            cached_tokens=cached,
-            reasoning_tokens=reasoning,
             cost_micro=sum_of_known([reply.cost_micro for reply in self.replies]),
             lane=lane,
             answer=None if score is None or score.answer is None else storable(score.answer[:ANSWER_CHARS]),
@@ -169,7 +163,7 @@ class _Run:
         if len(reply.text) > (limit := self.spec.reply_chars):
             self.messages.append(Message("assistant", storable(reply.text[:KEPT_CHARS]) + "…"))
             raise _UnreadableReplyError(f"the reply has {len(reply.text)} characters, at most {limit} are read")
-        text = reply.text if reply.text.isascii() else storable(reply.text)
+        text = storable(reply.text)
         self.messages.append(Message("assistant", text))
         return text
 
@@ -306,8 +300,6 @@ def _askable(answer: ForJudge, spec: EnvironmentSpec) -> ForJudge:
 def _storable(message: Message) -> Message:
     if not isinstance(message, Message) or not isinstance(message.content, str) or not isinstance(message.role, str):
         raise _FaultError(f"it said {message!r:.80}, not a Message with text")
-    if message.content.isascii():
-        return message
     text = storable(message.content)
     return message if text is message.content else Message(message.role, text)
 

@@ -66,10 +66,11 @@ def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
         headers: of the answer; looked up without regard to case.
         now: wall time, seconds since the epoch.
     """
-    in_ms = _number(headers.get("retry-after-ms"))
+    told = {name.lower(): value for name, value in headers.items()}
+    in_ms = _number(told.get("retry-after-ms"))
     if in_ms is not None:
         return min(in_ms / 1000, MAX_RETRY_AFTER_S)
-    asked = headers.get("Retry-After")
+    asked = told.get("retry-after")
     if asked is None:
         return None
     in_s = _number(asked)
@@ -77,7 +78,7 @@ def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
         until = _http_date(asked)
         if until is None:
             return None
-        in_s = until - (_http_date(headers.get("Date", "")) or now)
+        in_s = until - (_http_date(told.get("date", "")) or now)
     return min(in_s, MAX_RETRY_AFTER_S) if in_s >= 0 else None
 
 

@@ -78,10 +78,7 @@ def read_parts(
     problems: list[Problem],
     cut: Callable[[Part], pl.Expr | None] = lambda _: None,
 ) -> Iterator[tuple[Part, pl.DataFrame]]:
-    """Yield the parts with their rows, some objects in memory at a time; bad ones are added to `problems` instead.
-
-    Of a part of which `cut` says what is wanted the other rows are never in memory.
-    """
+    """Yield the parts with the rows that `cut` wants of them, all if None; bad ones are added to `problems` instead."""
     for start in range(0, len(parts), _PARTS_AT_ONCE):
         some = parts[start : start + _PARTS_AT_ONCE]
         for part, data in zip(some, objects.get_many([part.path for part in some]), strict=True):

@@ -37,13 +37,9 @@ _UNITS: Final = {"daily_tokens": "tokens", "daily_requests": "requests", "daily_
 
 def used_up(alias: str, exhausted: Exhausted) -> str:
     """Return how much a model has used or promised, and on which day and when it goes on, where that is known."""
-    used = (
-        f"{alias} has used or promised {_shown(exhausted.used)} of {_shown(exhausted.allowed)} "
-        f"{_UNITS[exhausted.limit]} of 24 h"
-    )
-    if exhausted.until is None:
-        return used
-    return f"{used}, goes on at {utc_text(exhausted.until)}"
+    until = "" if exhausted.until is None else f", goes on at {utc_text(exhausted.until)}"
+    used = f"{_shown(exhausted.used)} of {_shown(exhausted.allowed)} {_UNITS[exhausted.limit]}"
+    return f"{alias} has used or promised {used} of 24 h{until}"
 
 
 def too_large(alias: str, exhausted: Exhausted) -> str:
