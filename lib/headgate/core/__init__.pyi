@@ -31,7 +31,12 @@ from .clock import (
     until_set as until_set,
     utc_text as utc_text,
 )
-from .decoding import check_msgpack as check_msgpack, json_value as json_value, storable as storable
+from .decoding import (
+    Halves as Halves,
+    check_msgpack as check_msgpack,
+    json_value as json_value,
+    storable as storable,
+)
 from .extras import entry_points_of as entry_points_of, missing_extra as missing_extra, names_by_stub as names_by_stub
 from .ids import (
     BatchId as BatchId,

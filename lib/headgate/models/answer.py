@@ -13,8 +13,7 @@ from typing import Any, Final
 
 import orjson
 
-from headgate.core import ChatError, ChatReply, ErrorKind, json_value, masked, redacted, storable
-from headgate.core.decoding import Halves
+from headgate.core import ChatError, ChatReply, ErrorKind, Halves, json_value, masked, redacted, storable
 from headgate.environments import tool_forms
 from headgate.models.rate_headers import rate_notes, refusal_notes
 
