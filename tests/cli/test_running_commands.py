@@ -264,6 +264,15 @@ def test_what_failed_first_and_was_scored_later_is_not_told_of_as_unscored() -> 
     assert missing_lines(samples) == ["1 without a score: auth, such as HTTP 401"]
 
 
+def test_answers_that_were_cut_off_are_counted_and_their_models_named() -> None:
+    rows = [
+        ("m@main", "e", number, 0.0, None, None, 1.0, finish) for number, finish in enumerate(("length", "stop", None))
+    ]
+    columns = ["model", "environment", "sequence", "score", "error_kind", "error", "finished_at", "finish_reason"]
+    samples = pl.DataFrame(rows, schema=columns, orient="row")
+    assert missing_lines(samples) == ["1 with an answer cut off at its limit of tokens: m@main; raise max_tokens"]
+
+
 def test_an_evaluation_that_is_run_again_runs_nothing_again(headgate: Command, sampled) -> None:
     said = headgate("run", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--instances", "8", "--json")
     assert said.document["samples"] == 4

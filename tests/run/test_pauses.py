@@ -149,6 +149,21 @@ def test_a_model_that_stays_down_is_given_up_and_the_others_are_completed(world:
     assert len(scored) == 80 - 18, "what was withdrawn is taken; `failed` would have what failed taken again, too"
 
 
+def test_a_used_up_quota_costs_a_sample_for_each_pause_until_its_model_is_given_up(world: World) -> None:
+    script = failing("m000", ErrorKind.QUOTA, 1e9)
+    result = world.run(models(2, max_parallel=1), RATES, duration_s=None, script=script, plan=matrix(40))
+    assert [p.pause_s for p in world.of(ModelPaused)] == [2, 4, 8, 16, 32]
+    assert list(result.given_up) == ["m000@main"]
+    assert len(world.samples_of("m000@main")) == 6
+    assert len(world.samples_of("m001@main")) == 40
+
+
+def test_a_used_up_quota_rests_a_model_by_rates_for_longer_each_time(world: World) -> None:
+    world.run(models(1), RATES, duration_s=8_000, script=failing("m000", ErrorKind.QUOTA, 3_500), settings=STEADY)
+    assert [p.pause_s for p in world.of(ModelPaused)] == [900, 1_800, 3_600]
+    assert len([s for s in world.store.samples if s.error_kind == "quota"]) == 3
+
+
 @pytest.mark.long
 def test_a_model_is_never_given_up_by_rates_or_without_early_stop(world: World) -> None:
     script = failing("m000", ErrorKind.AUTH, 1e9)

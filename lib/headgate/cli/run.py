@@ -166,7 +166,7 @@ async def campaign_samples(settings: Settings) -> pl.DataFrame:
     """Return the stored samples of a campaign, also what an earlier run has taken."""
     import polars as pl  # noqa: PLC0415 - `--help` waits for no tables
 
-    columns = [*reports.LEADERBOARD_COLUMNS, "campaign", "sequence", "error_kind", "error"]
+    columns = [*reports.LEADERBOARD_COLUMNS, "campaign", "sequence", "error_kind", "error", "finish_reason"]
     found = await storage.sample_store(settings).scan(columns=columns)
     return found.frame.filter(pl.col("campaign") == settings.campaign)
 

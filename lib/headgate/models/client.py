@@ -17,7 +17,7 @@ import orjson
 from aiohttp.abc import AbstractCookieJar
 
 from headgate import __version__
-from headgate.core import ChatError, ChatReply, Clock, ErrorKind, Message, Model, SystemClock, redacted
+from headgate.core import COUNTS, ChatError, ChatReply, Clock, ErrorKind, Message, Model, SystemClock, redacted
 from headgate.core.addresses import is_metadata_address
 from headgate.core.rates import RateNote
 from headgate.environments import NativeForm, tool_forms
@@ -354,9 +354,6 @@ Send = Callable[[tool_forms.NativeForm | None], Awaitable[tuple[ChatReply, int]]
 """Sends a conversation, as text or with its tools in fields; returns the reply, and how many calls came in a field."""
 
 
-_COUNTS: Final = ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens")
-
-
 class ToolTrials:
     """Asks models in the form in which they take tools. Owned by what sends requests.
 
@@ -399,6 +396,6 @@ class ToolTrials:
         bills = (tried.billed_micro, reply.billed_micro)
         return replace(
             reply,
-            **{name: getattr(tried, name) + getattr(reply, name) for name in _COUNTS},
+            **{name: getattr(tried, name) + getattr(reply, name) for name in COUNTS},
             billed_micro=None if None in bills else sum(filter(None, bills)),
         )

@@ -63,7 +63,7 @@ CLOSE_S: Final = 10.0
 _LOST_AFTER: Final = 3
 _SHOWN: Final = 50
 _CHUNK: Final = 200
-_NEVER: Final = frozenset({ErrorKind.BAD_REQUEST, ErrorKind.AUTH})
+_NEVER: Final = frozenset({ErrorKind.BAD_REQUEST, ErrorKind.AUTH, ErrorKind.QUOTA})
 
 
 class _EndedError(Exception):

@@ -48,12 +48,6 @@ CAPACITY_SETTINGS: Final = (
 MAX_NAMED: Final = 100
 """Models and request keys that a plan names; the others are counted in `left_out`."""
 
-_SOURCES: Final = {
-    "flag": CapacitySource.FLAG,
-    "env": CapacitySource.ENVIRONMENT,
-    "file": CapacitySource.FILE,
-    "default": CapacitySource.DEFAULT,
-}
 _DEFAULT_PARALLEL: Final = next(field.default for field in fields(Model) if field.name == "max_parallel")
 
 
@@ -101,7 +95,7 @@ def capacity_plan(
 def source_of(origin: str) -> tuple[CapacitySource, str]:
     """Return the source that an origin of a setting is, and its detail: the variable or the file."""
     kind, _, detail = origin.partition(" ")
-    return _SOURCES[kind], detail
+    return CapacitySource("environment" if kind == "env" else kind), detail
 
 
 def _setting(settings: Settings, name: str) -> CapacityValue:
@@ -127,8 +121,7 @@ def _seen(value: int | None) -> CapacityValue:
 
 
 def _observed(peaks: CapacityPeaks | None, keys: Sequence[RequestStatus]) -> Mapping[str, CapacityValue]:
-    names = [field.name for field in fields(CapacityPeaks)]
-    seen = {name: _seen(None if peaks is None else getattr(peaks, name)) for name in names}
+    seen = {one.name: _seen(None if peaks is None else getattr(peaks, one.name)) for one in fields(CapacityPeaks)}
     for key in keys:
         seen[f"in_flight {key_name(key)}"] = CapacityValue(key.peak_in_flight, CapacitySource.RUNTIME)
         seen[f"waiters {key_name(key)}"] = CapacityValue(key.peak_waiters, CapacitySource.RUNTIME)

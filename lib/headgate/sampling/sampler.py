@@ -12,7 +12,7 @@ from headgate.core import DAY_S, Model, events, record, unit_hash
 from headgate.core.status import MANY_UNSCORED
 from headgate.sampling.window import SlidingCount
 
-Health = Literal["answered", "service_error", "neutral"]
+Health = Literal["answered", "service_error", "exhausted", "neutral"]
 
 
 @dataclass(slots=True)
@@ -21,7 +21,8 @@ class ErrorPause:
 
     Source: Affine's runner. `threshold` consecutive service errors pause for `base_s`, doubling per
     further pause up to `max_s`; an answer resets both. Episodes that began before the pause say nothing about the
-    service after it, so their outcomes are ignored: eight failing in parallel are one pause, not two.
+    service after it, so their outcomes are ignored: eight failing in parallel are one pause, not two. An exhausted
+    quota pauses at once: it does not come back within seconds, and each request that asks for it loses a sample.
     """
 
     threshold: int
@@ -51,7 +52,7 @@ class ErrorPause:
             self.forget()
             return None
         self.consecutive += 1
-        if self.consecutive < self.threshold or self.is_paused(now):
+        if (health == "service_error" and self.consecutive < self.threshold) or self.is_paused(now):
             return None
         duration = self._length_s(self.level)
         self.level = min(self.level + 1, 40)

@@ -102,7 +102,7 @@ class _ModelEvent(Event):
 
 
 class ModelPaused(_ModelEvent, log_level=WARNING):
-    """Consecutive service errors paused a model."""
+    """Consecutive service errors, or a quota that is used up, paused a model."""
 
     pause_s: float
     consecutive_errors: int
