@@ -14,7 +14,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, Final
 
-from headgate.core import COUNTS, Chat, ChatError, ChatReply, ErrorKind, Message, record, redacted, storable
+from headgate.core import Chat, ChatError, ChatReply, ErrorKind, Message, record, redacted, storable
 from headgate.core.errors import HeadgateError, HostLostError
 from headgate.environments.protocol import Continue, Environment, EnvironmentSpec, Episode, ForJudge, Score
 from headgate.environments.sandbox import SANDBOX
@@ -122,8 +122,11 @@ class _Run:
         score = end if isinstance(end, Score) else None
         open_locks = SANDBOX.not_held if self.spec.runs_programs else ()
         note = f" (sandbox without {', '.join(open_locks)})" if open_locks else ""
+        prompt = completion = cached = reasoning = 0
         attempts, wait_s, lane, served, finish = self.lost_attempts, self.lost_wait_s, "now", ("", ""), ""
         for reply in self.replies:
+            prompt, completion = prompt + reply.prompt_tokens, completion + reply.completion_tokens
+            cached, reasoning = cached + reply.cached_tokens, reasoning + reply.reasoning_tokens
             attempts, wait_s = attempts + reply.attempts, wait_s + reply.wait_s
             lane = reply.lane if reply.lane != "now" else lane
             finish = finish if finish == "length" else reply.finish_reason
@@ -135,7 +138,10 @@ class _Run:
             why="" if score is None else redacted(storable(score.why)) + note,
             error_kind=kind,
             error=None if kind is None else redacted(storable(error)),
-            **{name: sum(getattr(reply, name) for reply in self.replies) for name in COUNTS},
+            prompt_tokens=prompt,
+            completion_tokens=completion,
+            cached_tokens=cached,
+            reasoning_tokens=reasoning,
             turns=len(self.replies),
             attempts=attempts,
             request_wait_s=wait_s,

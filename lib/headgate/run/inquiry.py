@@ -193,8 +193,11 @@ class Inquiry:
         self._is_accepting = is_accepting
         self._outside_workers = outside
         self.peaks = CapacityPeaks()
-        kinds = (events.TaskStarted, events.TasksEnqueued, events.SampleAccepted)
-        self.handlers: Mapping[type[events.Event], Handler] = dict.fromkeys(kinds, self._note_peaks)
+        self.handlers: Mapping[type[events.Event], Handler] = {
+            events.TaskStarted: self._task_started,
+            events.TasksEnqueued: self._tasks_enqueued,
+            events.SampleAccepted: self._sample_accepted,
+        }
 
     # Questions.
 
@@ -352,12 +355,16 @@ class Inquiry:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _note_peaks(self, _: Recorded[events.Event]) -> None:
+    def _task_started(self, _: Recorded[events.TaskStarted]) -> None:
+        self.peaks.workers = max(self.peaks.workers, self._busy())
+
+    def _tasks_enqueued(self, recorded: Recorded[events.TasksEnqueued]) -> None:
         peaks = self.peaks
-        peaks.workers = max(peaks.workers, self._busy())
-        peaks.queued = max(peaks.queued, self._parts.backlog())
+        peaks.queued = max(peaks.queued, recorded.event.queued)
         peaks.buffered = max(peaks.buffered, self._parts.batches.size)
-        peaks.spooled = max(peaks.spooled, self._spooled())
+
+    def _sample_accepted(self, _: Recorded[events.SampleAccepted]) -> None:
+        self.peaks.spooled = max(self.peaks.spooled, self._spooled())
 
     # Where a task may be.
 

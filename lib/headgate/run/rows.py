@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Final
 
@@ -95,6 +96,7 @@ OF_TASK: Final = tuple(name for name in Sample.__match_args__ if name in Task.__
 """What a sample has of its task."""
 
 _OF_RESULT: Final = tuple(name for name in Sample.__match_args__ if name in EpisodeResult.__match_args__)
+_task_values, _result_values = attrgetter(*OF_TASK), attrgetter(*_OF_RESULT)
 
 MAX_ATTEMPTS = 5
 """A task whose process died this often is recorded as an environment error instead of being run again."""
@@ -115,12 +117,13 @@ def sample_of(
     conversation = ""
     if keep_conversation:
         conversation = orjson.dumps([(m.role, m.content) for m in result.messages]).decode()
-    told = {name: getattr(result, name) for name in _OF_RESULT}
-    told |= {name: told[name] or None for name in ("served_model", "system_fingerprint", "finish_reason")}
-    told["error_kind"] = result.error_kind.value if result.error_kind else None
+    known = dict(zip(OF_TASK, _task_values(task), strict=True))
+    known.update(zip(_OF_RESULT, _result_values(result), strict=True))
+    for name in ("served_model", "system_fingerprint", "finish_reason"):
+        known[name] = known[name] or None
+    known["error_kind"] = result.error_kind.value if result.error_kind else None
     return Sample(
-        **{name: getattr(task, name) for name in OF_TASK},
-        **told,
+        **known,
         started_at=started_at,
         finished_at=started_at + latency_s,
         latency_s=latency_s,
