@@ -15,6 +15,7 @@ from headgate.config import load_settings
 from headgate.core.errors import HeadgateError, InvalidInputError, StoreError
 from headgate.reports import CheckpointCurve, CheckpointScore
 from headgate.run import FollowOrder, FollowResult, follow_checkpoints
+from headgate.run import follow as following
 from headgate.run.checkpoints import Checkpoint, CheckpointFolder
 from tests.house.tree import ROOT
 
@@ -118,6 +119,30 @@ async def test_a_folder_that_cannot_be_read_for_a_while_ends_nothing(
     looks = 1
     with pytest.raises(StoreError, match="away"):
         await follow(tmp_path)
+
+
+async def test_a_folder_that_is_gone_for_a_while_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where its file system is mounted anew, or a training begins again."""
+    write(tmp_path)
+    stop, looks, read, place = asyncio.Event(), 0, CheckpointFolder.whole, tmp_path / "run-7"
+
+    def whole(folder: CheckpointFolder, now: float) -> list[Checkpoint]:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            place.rename(tmp_path / "away")
+        if looks == 4:
+            (tmp_path / "away").rename(place)
+            stop.set()
+        return read(folder, now)
+
+    monkeypatch.setattr(CheckpointFolder, "whole", whole)
+    monkeypatch.setattr(following, "LOOK_EVERY_S", 0.01)
+    assert (await follow(tmp_path, until_idle=False, stop=stop)).stopped_by == "stopped by request"
+    assert looks == 4
+    place.rmdir()
+    with pytest.raises(InvalidInputError, match="there is no folder"):
+        await follow(tmp_path, until_idle=False)
 
 
 async def test_two_do_not_follow_the_same_training(tmp_path: Path) -> None:
