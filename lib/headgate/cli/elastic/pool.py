@@ -186,11 +186,14 @@ def _awaited(client: GatewayClient, before: GatewayStatus, worker: str, state: W
     Raises:
         EngineError: it has failed since.
     """
-    failures = _one(before, worker).failures
+    worker_id = _one(before, worker).worker_id
+    # All of them: those in a row begin again with a start that succeeds, which may lie between two looks.
+    failures = before.pool.counts.failures.get(worker_id, 0)
 
     def has_come(status: GatewayStatus) -> bool:
         found = _one(status, worker)
-        return found.state is state or (found.state is WorkerState.FAILED and found.failures > failures)
+        has_failed = status.pool.counts.failures.get(worker_id, 0) != failures
+        return found.state is state or (found.state is WorkerState.FAILED and has_failed)
 
     now = _until(client, has_come)
     found = _one(now, worker)
