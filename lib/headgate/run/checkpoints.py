@@ -63,11 +63,6 @@ class Entry:
     marker: bool = False
     is_vouched: bool = False
 
-    @property
-    def is_folder(self) -> bool:
-        """Whether it is a folder."""
-        return "" not in self.sizes
-
 
 @dataclass(slots=True)
 class CheckpointWatch:
@@ -105,7 +100,7 @@ class CheckpointWatch:
             before, since = self._seen.get(entry.name, (entry, now))
             same = (before.sizes, before.changed) == (entry.sizes, entry.changed)
             seen[entry.name] = (entry, since if same else now)
-            settle_s = SETTLE_FOLDER_S if entry.is_folder and not entry.is_vouched else SETTLE_S
+            settle_s = SETTLE_S if entry.is_vouched or "" in entry.sizes else SETTLE_FOLDER_S
             is_whole = entry.marker if self.needs_marker else now - seen[entry.name][1] >= settle_s
             if size and is_whole:
                 found[entry.name] = Checkpoint(step, revision_of(entry.name), _weights(entry), size, entry.changed)
@@ -152,7 +147,8 @@ class CheckpointFolder:
         """Whether it is a bucket, whose listings cost."""
         self._files: AbstractFileSystem = bucket or LocalFileSystem()
         self._marker = marker
-        self._watch = CheckpointWatch(pattern, needs_marker=bool(marker))
+        self.watch = CheckpointWatch(pattern, needs_marker=bool(marker))
+        """What is not whole; for reading."""
         self._whole: dict[str, Checkpoint] = {}
         self._looked_at: set[Checkpoint] = set()
         self._was_there = False
@@ -181,18 +177,8 @@ class CheckpointFolder:
             said = redacted(f"{type(error).__name__}: {error}", limit_chars=300)
             raise errors.StoreError(f"{self.place} cannot be read: {said}") from error
         self._was_there = True
-        self._whole |= self._watch.whole([entry for entry in entries if entry is not None], now)
+        self._whole |= self.watch.whole([entry for entry in entries if entry is not None], now)
         return sorted({checkpoint.name: checkpoint for checkpoint in sorted(self._whole.values())}.values())
-
-    @property
-    def is_settling(self) -> bool:
-        """Whether anything may be whole soon that was not at the last look."""
-        return self._watch.is_settling
-
-    @property
-    def unfinished(self) -> tuple[str, ...]:
-        """Names that are a checkpoint's and were not whole at the last look."""
-        return self._watch.unfinished
 
     def look_again(self, checkpoint: Checkpoint) -> None:
         """List a checkpoint at every look as long as it is as it is: it did not load, and may be replaced."""
@@ -201,7 +187,7 @@ class CheckpointFolder:
     def unlike(self) -> list[str]:
         """Return names in the folder that are no checkpoint's, a few of them: for a message."""
         names = [_name_of(found["name"]) for found in self._listing()]
-        return sorted(name for name in names if name and self._watch.step(name) is None)[:5]
+        return sorted(name for name in names if name and self.watch.step(name) is None)[:5]
 
     def close(self) -> None:
         """Close what is open."""
@@ -217,7 +203,7 @@ class CheckpointFolder:
         return found
 
     def _entry(self, name: str, found: Mapping[str, Any], listed: Mapping[str, Any]) -> Entry | None:
-        if not name or self._watch.step(name) is None:
+        if not name or self.watch.step(name) is None:
             return None
         path = str(found["name"])
         shown = f"s3://{path}" if self.is_remote else path

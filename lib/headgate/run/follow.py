@@ -252,7 +252,7 @@ class _Follower:
             due = await self._next(await self._whole(now(), can_wait=not until_idle))
             if due is not None:
                 curve = await self._evaluate(due, stop)
-            elif until_idle and (not self._folder.is_settling or now() - began > SETTLE_FOLDER_S + every_s):
+            elif until_idle and (not self._folder.watch.is_settling or now() - began > SETTLE_FOLDER_S + every_s):
                 stopped_by = await asyncio.to_thread(self._nothing_left)
                 break
             else:
@@ -276,7 +276,7 @@ class _Follower:
 
     def _nothing_left(self) -> str:
         """Return why there is nothing to evaluate."""
-        unfinished = [name for name in self._folder.unfinished if revision_of(name) not in self._tried][:5]
+        unfinished = [name for name in self._folder.watch.unfinished if revision_of(name) not in self._tried][:5]
         others = f"; not complete: {', '.join(unfinished)}" if unfinished else ""
         if self._failed:
             return f"every checkpoint was tried{others}"

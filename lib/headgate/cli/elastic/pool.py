@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 
 from headgate.cli.elastic.status_table import status_document, status_view, watch_pool
-from headgate.cli.output import AsJson, console, counted, print_json, tell
+from headgate.cli.output import AsJson, console, counted, print_json, say, tell
 from headgate.core import Secret
 from headgate.core.errors import InvalidInputError
 from headgate.elastic import EngineError, Pin, WorkerState
@@ -203,7 +203,11 @@ def _awaited(client: GatewayClient, before: GatewayStatus, worker: str, state: W
 
 
 def _until(client: GatewayClient, holds: Callable[[GatewayStatus], bool]) -> GatewayStatus:
-    return next(status for status in client.watch() if holds(status))
+    statuses = client.watch()
+    if not holds(status := next(statuses)):
+        say("waiting until it is done; Ctrl-C ends the wait and nothing else", stderr=True)
+        status = next(status for status in statuses if holds(status))
+    return status
 
 
 def _one(status: GatewayStatus, named: str) -> WorkerView:
