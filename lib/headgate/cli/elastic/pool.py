@@ -186,14 +186,16 @@ def _awaited(client: GatewayClient, before: GatewayStatus, worker: str, state: W
     Raises:
         EngineError: it has failed since.
     """
-    worker_id = _one(before, worker).worker_id
-    # All of them: those in a row begin again with a start that succeeds, which may lie between two looks.
-    failures = before.pool.counts.failures.get(worker_id, 0)
+
+    def failures(status: GatewayStatus) -> tuple[int, int]:
+        # Those in a row begin again with a start that succeeds, maybe between two looks; of tries of a worker that
+        # stays failed only they tell.
+        found = _one(status, worker)
+        return found.failures, status.pool.counts.failures.get(found.worker_id, 0)
 
     def has_come(status: GatewayStatus) -> bool:
-        found = _one(status, worker)
-        has_failed = status.pool.counts.failures.get(worker_id, 0) != failures
-        return found.state is state or (found.state is WorkerState.FAILED and has_failed)
+        now = _one(status, worker).state
+        return now is state or (now is WorkerState.FAILED and failures(status) != failures(before))
 
     now = _until(client, has_come)
     found = _one(now, worker)
