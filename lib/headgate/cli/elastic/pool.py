@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 
 from headgate.cli.elastic.status_table import status_document, status_view, watch_pool
-from headgate.cli.output import AsJson, console, counted, print_json, tell
+from headgate.cli.output import AsJson, console, counted, print_json, say, tell
 from headgate.core import Secret
 from headgate.core.errors import InvalidInputError
 from headgate.elastic import EngineError, Pin, WorkerState
@@ -183,11 +183,16 @@ def _awaited(client: GatewayClient, before: GatewayStatus, worker: str, state: W
     Raises:
         EngineError: it has failed since.
     """
-    failures = _one(before, worker).failures
+
+    def failures(status: GatewayStatus) -> tuple[int, int]:
+        # Those in a row begin again with a start that succeeds, maybe between two looks; of tries of a worker that
+        # stays failed only they tell.
+        found = _one(status, worker)
+        return found.failures, status.pool.counts.failures.get(found.worker_id, 0)
 
     def has_come(status: GatewayStatus) -> bool:
-        found = _one(status, worker)
-        return found.state is state or (found.state is WorkerState.FAILED and found.failures > failures)
+        now = _one(status, worker).state
+        return now is state or (now is WorkerState.FAILED and failures(status) != failures(before))
 
     now = _until(client, has_come)
     found = _one(now, worker)
@@ -197,7 +202,11 @@ def _awaited(client: GatewayClient, before: GatewayStatus, worker: str, state: W
 
 
 def _until(client: GatewayClient, holds: Callable[[GatewayStatus], bool]) -> GatewayStatus:
-    return next(status for status in client.watch() if holds(status))
+    statuses = client.watch()
+    if not holds(status := next(statuses)):
+        say("waiting until it is done; Ctrl-C ends the wait and nothing else", stderr=True)
+        status = next(status for status in statuses if holds(status))
+    return status
 
 
 def _one(status: GatewayStatus, named: str) -> WorkerView:

@@ -60,6 +60,6 @@ def secret_of(variable: str, environ: Mapping[str, str], place: str) -> Secret:
     if not (value := environ.get(variable, "").strip()):
         raise InvalidElasticError(
             f"{place} names the environment variable {variable}, which is not set",
-            next_step=f"Set {variable}, or take it out of the file.",
+            next_step=f"Set {variable}, or leave it out.",
         )
     return Secret(value)
