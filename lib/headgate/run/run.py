@@ -79,14 +79,14 @@ class Run:
             JournalError: if the journal cannot be opened.
         """
         self.plan = plan.checked()
-        settings = plan.settings
+        settings, judging = plan.settings, plan.judging
         self._outside = outside = plan.executor
         self._clock = clock
         self._emit = emit
         self._is_simulated = inline
         self._epoch_offset = clock.wall() - clock.monotonic()
         rates = plan.rates() if plan.provider is None else {}
-        judge = plan.judging.judge if plan.judging is not None else None
+        judge = None if judging is None else judging.judge
         journal = Journal(settings.journal, settings.campaign, fsync=not inline, lease_s=settings.journal_lease_s)
         self.journal = JournalThread(journal, inline=inline, clock=clock, emit=emit)
         self.samplers: dict[str, ModelSampler] = {}
@@ -141,7 +141,7 @@ class Run:
             self._health,
             self._acceptance,
             plan.chats,
-            plan.judging,
+            judging,
             outside=self._outside,
             writable=self._writable,
             ended=self._look_at,
@@ -154,6 +154,7 @@ class Run:
         self._loop = self._made_loop()
         self._demand = DemandSide(self._parts, self._health, self._settling, self._stages)
         self._early_stop = RosterEarlyStop.of(settings)
+        knowing = (self._parts.pairs, self._scores, self._early_stop, None if judging is None else judging.figures)
         self._membership = Membership(
             self._parts,
             plan.roster,
@@ -162,7 +163,7 @@ class Run:
             self._health,
             self._settling,
             self._stages.withdraw,
-            [known.forget for known in (self._parts.pairs, self._scores, self._early_stop) if known is not None],
+            [one.forget for one in knowing if one is not None],
         )
         self.steering = Steering(
             self._parts,
