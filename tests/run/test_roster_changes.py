@@ -173,3 +173,28 @@ def test_a_model_that_comes_back_is_not_forgotten(world: World) -> None:
         settings={"roster_refresh_s": 300, "low_sample_threshold": 0},
     )
     assert known == [{"m000@main", "m001@main"}]
+
+
+def test_a_run_is_steered_while_it_follows_a_new_roster(world: World) -> None:
+    steered = 0
+
+    async def steer_within_writes(campaign: Run, clock: LoopClock) -> None:
+        write = campaign.journal.write
+
+        async def written(function, *given, **named):
+            nonlocal steered
+            if function == campaign.journal.journal.withdraw:
+                campaign._membership.steered()
+                steered += 1
+            return await write(function, *given, **named)
+
+        campaign.journal.write = written
+        await clock.sleep(3_600)
+
+    settings = {"roster_refresh_s": 60, "low_sample_threshold": 0, "num_evaluation_workers": 1}
+    rosters = ChangingRoster(models(3), models(1))
+    result = world.run(
+        rosters, RATES, duration_s=300, service=ServiceTime(100.0), during=steer_within_writes, settings=settings
+    )
+    assert steered
+    assert result.stopped_by == "the window is over"

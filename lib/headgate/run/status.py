@@ -35,7 +35,7 @@ class RunResult:
         stopped_early: whether it gave up because its samples kept failing.
         given_up: models whose service kept failing, and why: their other tasks were not run.
         empty_because: why there is no sample; empty when there are some, or the provider gave no tasks.
-        agreements: by environment, how far repeated judgements agree; of the latest samples, those of earlier runs included.
+        agreements: by environment, how far repeated judgements agree; of the latest samples, also of earlier runs.
         ranking: what is known of every two models, where `indifference` asks for it.
         left_out: tasks of a matrix that the journal did not give, since another run, now or before, was given them.
         in_hand: of `left_out`, those that are open: another run has them, and will sample them.
