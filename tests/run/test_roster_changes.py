@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections import Counter
+
+import pytest
 
 from headgate.core import Model
 from headgate.core.errors import InvalidRosterError
@@ -198,3 +202,39 @@ def test_a_run_is_steered_while_it_follows_a_new_roster(world: World) -> None:
     )
     assert steered
     assert result.stopped_by == "the window is over"
+
+
+class PassingRoster:
+    """Has ten models at each look, two of which are new."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    async def load(self) -> Roster:
+        self.looks += 1
+        return Roster(tuple(models(2 * self.looks + 10)[-10:]))
+
+
+def _held() -> Counter[str]:
+    """What a run holds: objects of its rooms, by class; not of events and samples, which this world keeps."""
+    gc.collect()
+    rooms = tuple(f"headgate.{room}." for room in ("run", "scheduling", "sampling", "admission", "statistics"))
+    names = (f"{type(one).__module__}.{type(one).__name__}" for one in gc.get_objects())
+    return Counter(name for name in names if name.startswith(rooms))
+
+
+@pytest.mark.long
+def test_a_run_whose_roster_changes_for_days_holds_no_more_than_it_did(world: World) -> None:
+    held: list[Counter[str]] = []
+
+    async def look(_: Run, clock: LoopClock) -> None:
+        for hours in (30, 30):
+            await clock.sleep(hours * 3_600)
+            held.append(_held())
+
+    roster = PassingRoster()
+    settings = {"roster_refresh_s": 600, "low_sample_threshold": 0}
+    world.run(roster, {"affine:sat": 96.0, "affine:abd": 96.0}, duration_s=61 * 3_600, during=look, settings=settings)
+    replaced = 2 * 30 * 6
+    grown = {kind: count for kind, count in (held[1] - held[0]).items() if count > replaced / 10}
+    assert not grown
