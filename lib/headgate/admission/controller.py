@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Final
@@ -453,9 +454,7 @@ class AdmissionController:
     def validate(self, now: float) -> None:
         """Assert the invariants of the class, of its accounts, and of its waiters."""
         self.accounts.validate()
-        by_key: dict[int, int] = {}
-        for lease in self._live.values():
-            by_key[id(lease.key)] = by_key.get(id(lease.key), 0) + 1
+        by_key = Counter(id(lease.key) for lease in self._live.values())
         for key in self._keys.values():
             assert key.in_flight == by_key.pop(id(key), 0), f"{key.key}: in flight is not what is leased"
             if key.waiting and self.changes_at > now:

@@ -13,7 +13,6 @@ from typing import Final, TypeVarTuple, Unpack
 
 from headgate.admission.classify import SUCCESS, OutcomeKind, RequestOutcome
 from headgate.admission.controller import AdmissionController
-from headgate.admission.effects import Effect
 from headgate.admission.items import (
     Denied,
     Pressure,
@@ -307,7 +306,12 @@ class RequestAdmission:
             done = 0
             try:
                 for effect in effects:
-                    self._carry_out_one(effect, running)
+                    if isinstance(effect, Ticket):
+                        self._wake(effect, running)
+                    elif isinstance(effect, PressureChanged):
+                        self._tell(effect)
+                    else:
+                        self._emit(effect)
                     done += 1
             finally:
                 if done < len(effects):
@@ -327,14 +331,6 @@ class RequestAdmission:
             if isinstance(answer, RequestLease):
                 self.release(answer, _CANCELLED)
             raise
-
-    def _carry_out_one(self, effect: Effect, running: asyncio.AbstractEventLoop | None) -> None:
-        if isinstance(effect, Ticket):
-            self._wake(effect, running)
-        elif isinstance(effect, PressureChanged):
-            self._tell(effect)
-        else:
-            self._emit(effect)
 
     def _wake(self, ticket: Ticket, running: asyncio.AbstractEventLoop | None) -> None:
         waker = ticket.waker

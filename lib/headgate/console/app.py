@@ -100,7 +100,7 @@ def _add_frame(app: FastAPI, console: Console) -> None:
 
     @app.get("/sign-in")
     async def sign_in_page(request: Request) -> HTMLResponse:
-        return console.page(request, "sign_in.html", error="")
+        return console.pages.page(request, "sign_in.html", error="")
 
     @app.post("/sign-in")
     async def sign_in(request: Request) -> Response:
@@ -108,7 +108,7 @@ def _add_frame(app: FastAPI, console: Console) -> None:
         try:
             cookie = await console.access.sign_in(form.get("token", ""))
         except UnauthorizedError as error:
-            return console.page(request, "sign_in.html", status=401, error=error.message)
+            return console.pages.page(request, "sign_in.html", status=401, error=error.message)
         there = form.get("there", "/")
         answer = RedirectResponse(there if there.startswith("/") and there[1:2] not in {"/", "\\"} else "/", 303)
         answer.set_cookie(
@@ -128,7 +128,7 @@ def _add_frame(app: FastAPI, console: Console) -> None:
         status = shown.http_status if shown else error.status_code if isinstance(error, HTTPException) else 500
         message = shown.message if shown else error.detail if isinstance(error, HTTPException) else "the page failed"
         step = shown.next_step if shown else "" if isinstance(error, HTTPException) else "The console's log says why."
-        return console.page(request, "failed.html", status=status, message=message, next_step=step)
+        return console.pages.page(request, "failed.html", status=status, message=message, next_step=step)
 
     for kind in (HeadgateError, HTTPException, Exception):
         app.add_exception_handler(kind, failed)
@@ -190,7 +190,7 @@ class _Guard:
     async def _refusal(self, scope: AsgiScope) -> Response | None:
         """Return the answer to whoever is not let in, None for those who are."""
         request, headers = Request(scope), Headers(scope=scope)
-        page = self._console.page
+        page = self._console.pages.page
         try:
             check_site(headers.get, scope["method"])
             if not scope["path"].startswith(_OPEN):

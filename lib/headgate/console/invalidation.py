@@ -26,7 +26,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
     def shown(request: Request, listing: Listing, rows: pl.DataFrame, **further: Any) -> HTMLResponse:
         pairs = rows.group_by("model", "environment").len().sort("len", descending=True)
         values = {"error": None, "done": None, "fields": {}} | further
-        return console.page(
+        return console.pages.page(
             request, "invalidate.html", listing=listing, count=rows.height, undo=listing.chosen.invalid is True,
             pairs=pairs.head(MOST_PAIRS).rows(), more=max(0, pairs.height - MOST_PAIRS), **values,
         )  # fmt: skip

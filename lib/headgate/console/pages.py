@@ -138,10 +138,6 @@ class Console:
     pages: Pages
     records: Records
 
-    def page(self, request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
-        """Return a page; see `Pages.page`."""
-        return self.pages.page(request, template, status=status, **values)
-
     def add_live(self, app: FastAPI, path: str, values: Callable[[QueryParams], dict[str, Any]]) -> None:
         """Show at `path`, whose template has the same name, what the sources say, asked of late.
 

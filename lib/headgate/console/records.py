@@ -19,6 +19,7 @@ from fastapi import HTTPException, Request
 from headgate.config import Settings
 from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.core.tasks import cancelled, first_ended
+from headgate.net.asgi import disconnected
 from headgate.storage import MOST_FOUND, SampleFilter, SampleIndex, SampleStore, TextSearch, sample_store
 
 _log = logging.getLogger("headgate.console")
@@ -272,13 +273,8 @@ async def opened_records(settings: Settings) -> AsyncIterator[Records]:
 
 async def while_connected(request: Request, awaited: Awaitable[T]) -> T:
     """Return what is awaited; it is cancelled as soon as whoever asked has left."""
-    async with first_ended(awaited, _left(request)) as (task, _):
+    async with first_ended(awaited, disconnected(request)) as (task, _):
         if not task.done():
             raise HTTPException(499, "whoever asked has left")
         result: T = task.result()
         return result
-
-
-async def _left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

@@ -76,7 +76,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
     async def shown(request: Request, listing: Listing, *, error: str = "", status: int = 200) -> HTMLResponse:
         rows = await records.rows(listing.chosen)
         values = {"count": rows.height, "job": job, "error": error}
-        return console.page(request, "rescore.html", listing=listing, status=status, **values)
+        return console.pages.page(request, "rescore.html", listing=listing, status=status, **values)
 
     @app.get("/samples/rescore", dependencies=[Depends(steerer_of)])
     async def form_page(request: Request) -> HTMLResponse:

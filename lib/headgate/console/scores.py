@@ -149,12 +149,10 @@ def _lines(found: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
 
 def _drops(rows: pl.DataFrame) -> list[ScoreDrop]:
     """Return where the scores of one model fell, by the test that tells operators of it while a campaign runs."""
-    change, found = ScoreChange(rows["environment"].n_unique()), []
+    change = ScoreChange(rows["environment"].n_unique())
     scored = rows.filter(pl.col("score").is_not_null()).sort("finished_at", "task_id").tail(MOST_TESTED)
-    for environment, index, score, at in scored.select("environment", "index", "score", "finished_at").iter_rows():
-        if (drop := change.add(environment, index, score, at)) is not None:
-            found.append(drop)
-    return found
+    cells = scored.select("environment", "index", "score", "finished_at").iter_rows()
+    return [drop for cell in cells if (drop := change.add(*cell)) is not None]
 
 
 def _checkpoints(index: SampleIndex, model: str, chosen: SampleFilter) -> dict[str, Any] | None:

@@ -90,7 +90,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
                 error = failed
             await console.sources.ask(source, now=True)
         values: dict[str, Any] = {"source": source, "verb": verb, "targets": targets, "form": form}
-        return console.page(request, "act.html", would=would, did=did, error=error, **values)
+        return console.pages.page(request, "act.html", would=would, did=did, error=error, **values)
 
 
 def _run(console: Console, address: str) -> RunSource:
@@ -118,7 +118,7 @@ def _form(
     def mine(change: Mapping[str, Any]) -> bool:
         return (change["model"], change["environment"]) == (model, environment)
 
-    return console.page(
+    return console.pages.page(
         request,
         "steer.html",
         run=run,

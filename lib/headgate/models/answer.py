@@ -324,11 +324,8 @@ def too_long(limit: int, of: str = "bytes") -> ChatError:
 
 
 def _payloads(lines: list[bytearray]) -> Iterator[bytearray]:
-    for line in lines:
-        if line.startswith(b"data:"):  # others are comments, event names and blank lines
-            payload = line[5:].strip()
-            if payload:
-                yield payload
+    # Lines without it are comments, event names and blank ones.
+    return filter(None, (line[5:].strip() for line in lines if line.startswith(b"data:")))
 
 
 def _document(body: bytes | bytearray, halves: Halves) -> dict[str, Any]:

@@ -42,10 +42,7 @@ WITHOUT_TASK: Final = (
 
 def baseline_of(model: str) -> BaselineKind | None:
     """Return which baseline a model's name stands for, None for any other model."""
-    for name, kind in BASELINES.items():
-        if model == name or model.startswith(name + "-"):
-            return kind
-    return None
+    return next((kind for name, kind in BASELINES.items() if model == name or model.startswith(f"{name}-")), None)
 
 
 def is_judge_baseline(model: str) -> bool:

@@ -7,11 +7,12 @@ long as their server, and for a week at most; the server says who owns one, and 
 from __future__ import annotations
 
 import asyncio
+import io
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import orjson
 from aiohttp import web
@@ -126,6 +127,9 @@ class _Batch:
         }
 
 
+_Kept = TypeVar("_Kept", _File, _Batch)
+
+
 class _RefusedError(Exception):
     """What a client is told in place of what it asked for."""
 
@@ -230,21 +234,15 @@ class BatchRoutes:
         return _shown(_page([one.shown() for one in reversed(mine)], http))
 
     async def _show_file(self, http: web.Request, owner: str) -> web.Response:
-        return _shown(self._file(http, owner).shown())
+        return _shown(_owned(self._files, "file", http, owner).shown())
 
     async def _delete_file(self, http: web.Request, owner: str) -> web.Response:
-        found = self._file(http, owner)
+        found = _owned(self._files, "file", http, owner)
         del self._files[found.id]
         return _shown({"id": found.id, "object": "file", "deleted": True})
 
     async def _content(self, http: web.Request, owner: str) -> web.Response:
-        return web.Response(body=self._file(http, owner).data, content_type="application/octet-stream")
-
-    def _file(self, http: web.Request, owner: str) -> _File:
-        found = self._files.get(name := http.match_info["id"])
-        if found is None or found.owner != owner:
-            raise _RefusedError(404, f"there is no file {name[:100]!r}")
-        return found
+        return web.Response(body=_owned(self._files, "file", http, owner).data, content_type="application/octet-stream")
 
     # Batches.
 
@@ -274,21 +272,15 @@ class BatchRoutes:
         return _shown(_page(mine, http))
 
     async def _show_batch(self, http: web.Request, owner: str) -> web.Response:
-        return _shown(self._batch(http, owner).shown())
+        return _shown(_owned(self._batches, "batch", http, owner).shown())
 
     async def _cancel(self, http: web.Request, owner: str) -> web.Response:
-        batch = self._batch(http, owner)
+        batch = _owned(self._batches, "batch", http, owner)
         if batch.status in _ENDED:
             raise _RefusedError(409, f"the batch has ended: it is {batch.status}")
         if batch.status != "cancelling":
             batch.reached("cancelling", self._clock.wall())
         return _shown(batch.shown())
-
-    def _batch(self, http: web.Request, owner: str) -> _Batch:
-        found = self._batches.get(name := http.match_info["id"])
-        if found is None or found.owner != owner:
-            raise _RefusedError(404, f"there is no batch {name[:100]!r}")
-        return found
 
     def _forget_old(self) -> None:
         before = self._clock.wall() - self.limits.keep_s
@@ -370,13 +362,20 @@ class BatchRoutes:
         return status, answer
 
 
+def _owned(kept: Mapping[str, _Kept], what: str, http: web.Request, owner: str) -> _Kept:
+    found = kept.get(name := http.match_info["id"])
+    if found is None or found.owner != owner:
+        raise _RefusedError(404, f"there is no {what} {name[:100]!r}")
+    return found
+
+
 async def _requests_in(
     data: bytes, most: int
 ) -> tuple[list[tuple[str, dict[str, Any]]], tuple[str, str, int | None] | None]:
     """Return the requests of an input file, and which rule it breaks: code, sentence and line."""
     found: dict[str, dict[str, Any]] = {}
     models: set[str] = set()
-    for number, line in enumerate(_lines(data), start=1):
+    for number, line in enumerate(filter(None, map(bytes.strip, io.BytesIO(data))), start=1):
         if number > most:
             return [], ("too_many_tasks", f"a batch must have at most {most} requests (got more)", None)
         if not number % 200:
@@ -402,16 +401,6 @@ async def _requests_in(
     if not found:
         return [], ("empty_file", "the input file has no requests", None)
     return list(found.items()), None
-
-
-def _lines(data: bytes) -> Iterator[bytes]:
-    start = 0
-    while start < len(data):
-        end = data.find(b"\n", start)
-        end = len(data) if end < 0 else end
-        if line := data[start:end].strip():
-            yield line
-        start = end + 1
 
 
 async def _object_in(http: web.Request) -> dict[str, Any]:

@@ -95,11 +95,8 @@ def lasting(notes: tuple[RateNote, ...]) -> tuple[RateNote, ...]:
 
 
 def _smaller(one: RateNote, other: RateNote) -> RateNote:
-    return RateNote(one.unit, *(_least(a, b) for a, b in zip(one[1:], other[1:], strict=True)))
-
-
-def _least(one: float | None, other: float | None) -> float | None:
-    return min((value for value in (one, other) if value is not None), default=None)
+    both = zip(one[1:], other[1:], strict=True)
+    return RateNote(one.unit, *(min((value for value in two if value is not None), default=None) for two in both))
 
 
 def _number(text: str | None) -> float | None:

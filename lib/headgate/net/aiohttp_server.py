@@ -7,7 +7,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Final
 
 from aiohttp import web
 
@@ -26,7 +26,14 @@ async def serving(
         app, access_log=None, handler_cancellation=True, shutdown_timeout=stop_s, keepalive_timeout=IDLE_S
     )
     await runner.setup()
-    accepting = Listener(listener, runner.server, _awaits_head, most, tls)  # type: ignore[arg-type]  # set by setup
+    accepting = Listener(
+        listener,
+        runner.server,  # type: ignore[arg-type]  # set by setup
+        # aiohttp says it nowhere else: a request waits for its handler in `_messages`, and is `_current_request` then.
+        lambda handler: handler._current_request is None and not handler._messages,  # noqa: SLF001
+        most,
+        tls,
+    )
     try:
         yield
     finally:
@@ -46,8 +53,3 @@ async def read_body(request: web.Request) -> bytes:
             return await request.read()
     except TimeoutError:
         raise web.HTTPRequestTimeout(reason=f"the body did not arrive within {BODY_S:g} s") from None
-
-
-def _awaits_head(handler: Any) -> bool:
-    # aiohttp says it nowhere else: a request waits for its handler in `_messages`, and is `_current_request` then.
-    return handler._current_request is None and not handler._messages  # noqa: SLF001

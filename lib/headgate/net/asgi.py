@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 import uvicorn
+from starlette.requests import Request
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -59,6 +60,12 @@ async def serving(
             listener.close()
 
 
+async def disconnected(request: Request) -> None:
+    """Return when the client of a request, whose body has been read, is gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
 class _Server(uvicorn.Server):
     """A server that leaves signals to the process that runs it, and accepts by a listener."""
 
@@ -70,7 +77,12 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - uvicorn's own
         await self.lifespan.startup()
-        self.servers: list[Any] = [self.listen(lambda: _Protocol(self.config, self.server_state, {}), _awaits_head)]
+        self.servers: list[Any] = [
+            self.listen(
+                lambda: _Protocol(self.config, self.server_state, {}),
+                lambda protocol: protocol.cycle is None or protocol.cycle.response_complete,
+            )
+        ]
         self.started = True
 
 
@@ -96,7 +108,3 @@ class _Protocol(HttpToolsProtocol):
         if self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
             self.transport.write(_LARGE)
             self.transport.close()
-
-
-def _awaits_head(protocol: HttpToolsProtocol) -> bool:
-    return protocol.cycle is None or protocol.cycle.response_complete

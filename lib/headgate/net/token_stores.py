@@ -233,11 +233,8 @@ def _check_version(version: int, place: Path | PostgresAddress) -> None:
 
 
 def _row_of(token: Token) -> dict[str, object]:
-    return asdict(token) | {name: _listed(getattr(token, name)) for name in ("scopes", "teams", "pools")}
-
-
-def _listed(names: frozenset[str] | None) -> str | None:
-    return None if names is None else json.dumps(sorted(names))
+    named = {name: getattr(token, name) for name in ("scopes", "teams", "pools")}
+    return asdict(token) | {name: None if some is None else json.dumps(sorted(some)) for name, some in named.items()}
 
 
 def _token_of(row: Sequence[Any]) -> Token:

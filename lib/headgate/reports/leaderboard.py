@@ -86,12 +86,6 @@ def bounds_table(samples: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def missing_of(samples: pl.DataFrame) -> dict[str, Missing]:
-    """Return model -> what it has and what it lacks."""
-    rows = bounds_table(samples).drop("mean").iter_rows(named=True)
-    return {str(row.pop("model")): Missing(**row) for row in rows}
-
-
 def could_move(order: Sequence[str], missing: Mapping[str, Missing]) -> frozenset[str]:
     """Return the models whose place in the order another one could take, or give, by what is missing of the two.
 
@@ -276,7 +270,8 @@ def build_leaderboard(
     if missing not in MISSING_RULES:
         raise errors.InvalidInputError(f"missing must be one of {', '.join(MISSING_RULES)} (got {missing!r})")
     rows = _checked(samples)
-    lacking, costs = missing_of(rows), costs_by(rows, "model")
+    bounds, costs = bounds_table(rows).drop("mean").iter_rows(named=True), costs_by(rows, "model")
+    lacking = {str(row.pop("model")): Missing(**row) for row in bounds}
     scored = rows.filter(pl.col("score").is_not_null())
     counted = rows.filter(pl.col("environment").is_in(scored["environment"].unique().to_list()))
     if missing == "bound":  # a model without any score stays without a place

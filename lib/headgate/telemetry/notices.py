@@ -247,10 +247,6 @@ def _stalled(event: events.RunStalled, at: float) -> Notice:
     return _made("run.stalled", f"run/{event.campaign}", text + event.reason, event, at)
 
 
-def _moved(event: events.RunMoved, at: float) -> Notice:
-    return _made("run.moved", f"run/{event.campaign}", "", event, at, ends="run.stalled", is_told=False)
-
-
 def _settled(event: events.PairSettled, at: float) -> Notice:
     text = f"{event.model} is known in {event.environment}: {event.mean:.3f} ({event.low:.3f} to {event.high:.3f})"
     return _made("pair.settled", f"pair/{event.model}/{event.environment}", text, event, at)
@@ -272,14 +268,6 @@ def _drifted(event: events.EndpointDrifted, at: float) -> Notice:
     return _made("endpoint.drifted", f"model/{event.model}", text, event, at, again_before=at - DAY_S / 24)
 
 
-def _exhausted(event: events.DailyBudgetSpent, at: float) -> Notice:
-    return _made("budget.exhausted", f"model/{event.model}", f"{event.model}: {event.reason}", event, at)
-
-
-def _freed(event: events.DailyBudgetFreed, at: float) -> Notice:
-    return _made("budget.freed", f"model/{event.model}", "", event, at, ends="budget.exhausted", is_told=False)
-
-
 def _died(event: events.JobDied, at: float) -> Notice:
     text = f"job {event.job_id} is dead after {event.attempts} attempts: {event.error}"
     return _made("job.died", f"job/{event.job_id}", text, event, at, again_before=_ALWAYS)
@@ -290,12 +278,18 @@ _MADE: Final[Mapping[type[events.Event], Callable[[Any, float], Notice | None]]]
     events.ModelUnscored: _unscored,
     events.ControlChanged: _controlled,
     events.RunStalled: _stalled,
-    events.RunMoved: _moved,
+    events.RunMoved: lambda event, at: _made(
+        "run.moved", f"run/{event.campaign}", "", event, at, ends="run.stalled", is_told=False
+    ),
     events.PairSettled: _settled,
     events.ScoreDropped: _dropped,
     events.EndpointDrifted: _drifted,
-    events.DailyBudgetSpent: _exhausted,
-    events.DailyBudgetFreed: _freed,
+    events.DailyBudgetSpent: lambda event, at: _made(
+        "budget.exhausted", f"model/{event.model}", f"{event.model}: {event.reason}", event, at
+    ),
+    events.DailyBudgetFreed: lambda event, at: _made(
+        "budget.freed", f"model/{event.model}", "", event, at, ends="budget.exhausted", is_told=False
+    ),
     events.JobDied: _died,
 }
 

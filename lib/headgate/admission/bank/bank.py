@@ -225,7 +225,7 @@ class SlotBank:
                 calls.append(self._ask_at)
         if max(self._peaks) > self._need:
             ends.append(self._peak_from + self.rules.idle_s)
-        if self._blocks.has_leaving:
+        if any(block.is_leaving and not block.is_in_call for block in blocks):
             calls.append(now + _DRAIN_LOOK_S)
         if calls:
             ends.append(max(min(calls), self._retry_at))

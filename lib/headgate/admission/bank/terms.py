@@ -197,11 +197,6 @@ class HeldBlocks:
         """Whether a call about one of them is being made."""
         return any(b.is_in_call for b in self.by_lease.values())
 
-    @property
-    def has_leaving(self) -> bool:
-        """Whether a block waits for requests in flight to end before it is given back."""
-        return any(b.is_leaving and not b.is_in_call for b in self.by_lease.values())
-
     def unmark(self, lease_id: str) -> None:
         """Take that a call about a lease came to nothing."""
         if block := self.by_lease.get(lease_id):

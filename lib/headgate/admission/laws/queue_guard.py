@@ -234,7 +234,9 @@ class QueueGuard:
             # Only above the limit of the base: while a limit is drained to, the last to end are the longest.
             rise = self._recent - self._base
             self._is_slow = rise > self._settings.slow_at_once and limit > 1.3 * self._base_limit
-            if self._is_slow and rise > self._settings.certainty * self._recent_error():
+            # An average with a memory of n has the spread of 2 n independent values.
+            values = 2 * self._settings.recent
+            if self._is_slow and rise > self._settings.certainty * self._cohorts.error(values, self._base_count):
                 return self._settle(limit)
         if not self._cohorts.ended(cohort, level):
             return None
@@ -244,10 +246,6 @@ class QueueGuard:
         return proposal
 
     # Watching.
-
-    def _recent_error(self) -> float:
-        # An average with a memory of n has the spread of 2 n independent values.
-        return self._cohorts.error(2 * self._settings.recent, self._base_count)
 
     def _settle(self, limit: int) -> Proposal:
         """Step down at once, without trusting the level: it lags behind a limit that grows."""

@@ -316,8 +316,5 @@ async def _failed(_: Request, error: Exception) -> Response:
 
 def _methods(request: Request) -> list[str]:
     """Return the methods that any route has for this path; the router looks at the first one alone."""
-    found: set[str] = set()
-    for route in request.app.router.routes:
-        if route.matches(request.scope)[0] is not Match.NONE:
-            found |= getattr(route, "methods", None) or set()
-    return sorted(found)
+    routes = [route for route in request.app.router.routes if route.matches(request.scope)[0] is not Match.NONE]
+    return sorted({method for route in routes for method in getattr(route, "methods", None) or ()})

@@ -45,14 +45,11 @@ def check_addresses(specs: Iterable[ResourceSpec], *, allow_link_local: bool) ->
         return
     for spec in specs:
         if is_refused(spec.host):
-            raise _refusal(spec)
-
-
-def _refusal(spec: ResourceSpec) -> InvalidJobError:
-    return InvalidJobError(
-        f"policy server {spec.host}:{spec.port} has a link-local, metadata or unspecified address",
-        next_step="Name its real address, or allow such addresses with the server's setting `allow_link_local`.",
-    )
+            raise InvalidJobError(
+                f"policy server {spec.host}:{spec.port} has a link-local, metadata or unspecified address",
+                next_step="Name its real address, or allow such addresses with the server's setting "
+                "`allow_link_local`.",
+            )
 
 
 _log = logging.getLogger("headgate.jobqueue")

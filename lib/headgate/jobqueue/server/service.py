@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -18,11 +18,13 @@ from headgate.jobqueue.server.metrics import Metrics
 from headgate.jobqueue.server.settings import ServerSettings
 from headgate.jobqueue.stores.sql import Reader
 from headgate.jobqueue.writer import LedgerWriter
+from headgate.net.asgi import disconnected
 from headgate.net.authority import EVERYBODY, Authority, Caller, Refused
 from headgate.net.hosts import HostNames, check_site
 from headgate.net.refusals import token_of
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class LongPolls:
@@ -55,7 +57,7 @@ class LongPolls:
             waiting.cancel()
         try:
             # Both are ended before the request is: whoever cancels a writer's waiter must let it leave its line.
-            async with first_ended(waiting, _gone(request)):
+            async with first_ended(waiting, disconnected(request)):
                 if not waiting.done():
                     raise ClientDisconnect
                 return None if waiting.cancelled() else waiting.result()
@@ -67,11 +69,6 @@ class LongPolls:
         self._is_closed = True
         for waiting in list(self._waiting):
             waiting.cancel()
-
-
-async def _gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 class Service:
@@ -102,13 +99,13 @@ class Service:
         self._reader.close()
         self.large_bodies.close()
 
-    async def listed(self, question: Callable[[Reader], T]) -> T:
+    async def listed(self, question: Callable[[Reader, *Ts], T], *of: *Ts) -> T:
         """Return what a reader answers, asked in a thread.
 
         Raises:
             StoreFailedError: the database cannot be read.
         """
-        return await asyncio.to_thread(question, self._reader)
+        return await asyncio.to_thread(question, self._reader, *of)
 
     async def let_in(self, request: Request, method: str) -> Caller | Refused:
         """Return who makes a request, or why nobody may; what is refused is counted.

@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from headgate.core import SystemClock
 from headgate.core.audit import record_change
-from headgate.core.errors import HeadgateError
 from headgate.core.events import Emit
 from headgate.core.tasks import cancelled
 from headgate.jobqueue.errors import StoreFailedError
@@ -40,7 +39,7 @@ from headgate.net.hosts import is_loopback
 from headgate.net.listener import allow_many_connections, bound, url_of
 from headgate.net.refusals import check_binding
 from headgate.net.tls import server_context
-from headgate.net.token_stores import TokenStore, open_tokens
+from headgate.net.token_stores import open_tokens
 
 _log = logging.getLogger("headgate.jobqueue")
 
@@ -89,16 +88,17 @@ async def running_server(
             after = f"{taken.added} new jobs, {len(imports.resources)} policy servers"
             record_change("jobqueue import", "files of --import", after=after)
         tokens = open_tokens(settings.database)
-        check_binding(
-            settings.host,
-            "the job queue",
-            is_guarded=_usable(tokens) > 0,
-            next_step="Create one with `headgate jobqueue token create NAME --scopes admin` and start the server "
-            "again, or listen on 127.0.0.1.",
-        )
         rate = Rate(settings.rate_per_s, settings.rate_burst)
         authority = Authority(tokens, needs_no_tokens=is_loopback(settings.host), rate=rate)
         stack.callback(authority.close)
+        now = time.time()
+        check_binding(
+            settings.host,
+            "the job queue",
+            is_guarded=any(token.ended_by(now) is None for token in tokens.tokens()),
+            next_step="Create one with `headgate jobqueue token create NAME --scopes admin` and start the server "
+            "again, or listen on 127.0.0.1.",
+        )
         service = Service(writer, store.reader(), authority, settings, clock)
         stack.callback(service.close)
         tls = server_context(settings.tls_certificate, settings.tls_key)
@@ -151,32 +151,17 @@ def serve(
     """
     allow_many_connections()
     sys.setswitchinterval(_SWITCH_S)
-    event_loop.run(_until_told(settings, announce, imports, emit))
 
+    async def until_told() -> None:
+        told = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, told.set)
+        async with running_server(settings, imports, emit) as server:
+            announce(server)
+            await told.wait()
+            _log.info("Stopping: what is in flight is answered first")
 
-async def _until_told(
-    settings: ServerSettings,
-    announce: Callable[[RunningServer], None],
-    imports: Imports | None,
-    emit: Emit | None,
-) -> None:
-    told = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
-    async with running_server(settings, imports, emit) as server:
-        announce(server)
-        await told.wait()
-        _log.info("Stopping: what is in flight is answered first")
-
-
-def _usable(tokens: TokenStore) -> int:
-    try:
-        now = time.time()
-        return sum(token.ended_by(now) is None for token in tokens.tokens())
-    except HeadgateError:
-        tokens.close()
-        raise
+    event_loop.run(until_told())
 
 
 _SIGN_S: Final = 0.5

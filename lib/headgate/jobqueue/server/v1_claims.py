@@ -148,14 +148,12 @@ async def renew(call: Call, body: RenewIn) -> Answer[RenewOut]:
     """Keep claims, and the servers that they hold, for another period."""
     refs = [lease.ref for lease in body.leases]
     caller = call.caller
-
-    def operation(ledger: Ledger, at: Instant) -> list[RenewOutcome]:
-        return [
+    outcomes = await call.service.writer.do(
+        lambda ledger, at: [
             Unknown(ref.job_id) if is_hidden(ledger, caller, ref.job_id) else ledger.claims.renew(ref, at)
             for ref in refs
         ]
-
-    outcomes = await call.service.writer.do(operation)
+    )
     return ok(RenewOut.model_construct(renewals=[_renewal(outcome) for outcome in outcomes]))
 
 
@@ -175,18 +173,15 @@ async def complete(call: Call, path: JobPath, body: CompleteIn) -> Answer[Comple
     """Take a result in, once."""
     ref = LeaseRef(path.job_id, body.lease_id, body.epoch)
     completion = _completion(body)
-    changed = await call.change(lambda ledger, at: _complete(ledger, call, ref, completion, at), _completed)
+    changed = await call.change(
+        lambda ledger, at: _complete(ledger, call, ref, completion, at),
+        lambda found: refused(found) if isinstance(found, Stale | Unknown) else ok(_completion_out(found)),
+    )
     if changed.outcome is not None:
         _note_completion(call, ref, changed.outcome)
         status = _completion_out(changed.outcome).status
         audit(call.caller, f"completed job {ref.job_id!r} epoch {ref.epoch}: {status}")
     return changed.answer
-
-
-def _completed(outcome: CompleteOutcome) -> Answer[CompletionOut]:
-    if isinstance(outcome, Stale | Unknown):
-        return refused(outcome)
-    return ok(_completion_out(outcome))
 
 
 async def complete_many(call: Call, body: CompletionsIn) -> Answer[CompletionsOut]:
@@ -247,10 +242,9 @@ async def give_back(call: Call, path: JobPath, body: GiveBackIn) -> Answer[EndOu
 
 
 async def _end(call: Call, ref: LeaseRef, how: str, end: Operation[EndOutcome]) -> Answer[EndOut]:
-    def operation(ledger: Ledger, at: Instant) -> EndOutcome:
-        return Unknown(ref.job_id) if is_hidden(ledger, call.caller, ref.job_id) else end(ledger, at)
-
-    changed = await call.change(operation, ended)
+    changed = await call.change(
+        lambda ledger, at: Unknown(ref.job_id) if is_hidden(ledger, call.caller, ref.job_id) else end(ledger, at), ended
+    )
     outcome = changed.outcome
     if isinstance(outcome, Ended):
         done = how.replace("_", " ")

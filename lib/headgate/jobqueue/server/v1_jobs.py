@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from headgate.jobqueue.errors import WrongStateError
 from headgate.jobqueue.job import Job, JobState
@@ -41,7 +41,6 @@ from headgate.net.authority import Caller
 _log = logging.getLogger("headgate.jobqueue")
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 _CHUNK: Final = 200
 _UNENDED: Final = (JobState.PENDING, JobState.IN_PROGRESS)
@@ -49,10 +48,6 @@ _UNENDED: Final = (JobState.PENDING, JobState.IN_PROGRESS)
 
 _PAGE_BYTES: Final = 8 * 1024**2
 """A page that has grown to this ends: payloads and results may have 256 KiB each."""
-
-
-class _Chunk(Protocol[T_co]):
-    def __call__(self, reader: Reader, /, *, behind: int, most: int) -> Sequence[T_co]: ...
 
 
 async def submit(call: Call, body: SubmitIn) -> Answer[SubmitOut]:
@@ -73,11 +68,13 @@ async def submit(call: Call, body: SubmitIn) -> Answer[SubmitOut]:
 async def list_jobs(call: Call, query: JobsQuery) -> Answer[JobsOut]:
     """Return a page of jobs."""
     teams = narrowed(None if query.team is None else [query.team], call.caller.teams)
-
-    def chunk(reader: Reader, /, *, behind: int, most: int) -> Sequence[Job]:
-        return reader.jobs(JobQuery(query.state, teams, query.task, query.pool, behind, most))
-
-    jobs, is_last = await _chunks(call, chunk, lambda job: job.seq, query, _job_bytes)
+    jobs, is_last = await _chunks(
+        call,
+        lambda reader, behind, most: reader.jobs(JobQuery(query.state, teams, query.task, query.pool, behind, most)),
+        lambda job: job.seq,
+        query,
+        _job_bytes,
+    )
     following = None if is_last else jobs[-1].seq
     return ok(JobsOut.model_construct(jobs=[JobOut.of(job) for job in jobs], next=following))
 
@@ -89,7 +86,7 @@ async def list_dead(call: Call, query: DeadQuery) -> Answer[JobsOut]:
 
 async def _chunks(
     call: Call,
-    chunk: _Chunk[T],
+    chunk: Callable[[Reader, int, int], Sequence[T]],
     cursor: Callable[[T], int],
     page: PageQuery,
     size: Callable[[T], int],
@@ -100,7 +97,7 @@ async def _chunks(
     while len(found) < page.limit and total < _PAGE_BYTES:
         most = min(_CHUNK, page.limit - len(found))
         behind = cursor(found[-1]) if found else page.after
-        part = await call.service.listed(partial(chunk, behind=behind, most=most))
+        part = await call.service.listed(chunk, behind, most)
         found += part
         total += sum(map(size, part))
         if len(part) < most:
@@ -143,7 +140,7 @@ async def _entries(
 ) -> list[HistoryEntry]:
     entries, _ = await _chunks(
         call,
-        lambda reader, *, behind, most: reader.history(behind, most, job_id=job_id, what=what),
+        lambda reader, behind, most: reader.history(behind, most, job_id=job_id, what=what),
         lambda entry: entry.entry,
         query,
         lambda entry: len(entry.note) + 200,
@@ -172,7 +169,7 @@ async def results(call: Call, query: PageQuery) -> Answer[ResultsOut]:
     """Return completed jobs in the order of their completion."""
     finished, _ = await _chunks(
         call,
-        lambda reader, *, behind, most: reader.finished(behind, most, call.caller.teams),
+        lambda reader, behind, most: reader.finished(behind, most, call.caller.teams),
         lambda one: one.entry,
         query,
         lambda one: _job_bytes(one.job),
@@ -241,7 +238,11 @@ async def _steered(
         if body.job_ids is not None:
             _check_states(ledger, call, job_ids, states, rule)
         jobs = filter(None, map(ledger.job, dict.fromkeys(job_ids)))
-        meant = [job.job_id for job in jobs if job.state in states and _is_meant(call, body, job)]
+        meant = [
+            job.job_id for job in jobs
+            if job.state in states and sees(call.caller, job)
+            and body.team in {None, job.spec.team} and body.task in {None, job.spec.task}
+        ]  # fmt: skip
         for job_id in meant:
             step(ledger, job_id, at)
         return meant
@@ -259,19 +260,12 @@ def _check_states(ledger: Ledger, call: Call, job_ids: Sequence[str], states: tu
             raise WrongStateError(f"job {job_id!r} is {job.state}; {rule}")
 
 
-def _is_meant(call: Call, body: JobChoiceIn, job: Job) -> bool:
-    return sees(call.caller, job) and body.team in {None, job.spec.team} and body.task in {None, job.spec.task}
-
-
 async def _matching(call: Call, body: JobChoiceIn, states: tuple[JobState, ...]) -> list[str]:
     """Return the jobs of a choice, by state in the order of these, at most as many as one request may change."""
     teams = narrowed(None if body.team is None else [body.team], call.caller.teams)
     found: list[str] = []
     for state in states:
         query = JobQuery(state, teams, body.task, limit=MOST_AT_ONCE - len(found))
-        found += [job.job_id for job in await call.service.listed(partial(_listed, query=query))]
+        jobs = await call.service.listed(Reader.jobs, query) if query.limit else []
+        found += [job.job_id for job in jobs]
     return found
-
-
-def _listed(reader: Reader, query: JobQuery) -> Sequence[Job]:
-    return reader.jobs(query) if query.limit else []

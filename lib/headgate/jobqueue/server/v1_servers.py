@@ -106,9 +106,7 @@ def statistics_of(
 ) -> StatisticsOut:
     """Return the queue at a glance, as far as it concerns `teams` and the servers of `usable` pools (None: all)."""
     lanes = {lane: counts for lane, counts in ledger.lane_counts().items() if teams is None or lane.team in teams}
-    jobs: Counter[JobState] = Counter()
-    for counts in lanes.values():
-        jobs.update(counts)
+    jobs = sum(map(Counter, lanes.values()), Counter[JobState]())
     pools = {lane.pool for lane in lanes if lane.pool}
     if teams is None:
         pools |= {spec.pool for resource in ledger.resources().values() for spec in resource.specs}

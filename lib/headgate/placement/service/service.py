@@ -127,11 +127,7 @@ class PlacementService:
     def set_rules(self, rules: PreemptionRules) -> None:
         """Put other rules in force; they hold after a restart, too."""
         written = {each.name: getattr(rules, each.name) for each in fields(rules) if each.init}
-
-        def act(ledger: PlacementLedger, _: float) -> None:
-            ledger.set_rules(rules)
-
-        self._steps.do(act, Writes(meta={"rules": written}))
+        self._steps.do(lambda ledger, _: ledger.set_rules(rules), Writes(meta={"rules": written}))
 
     def rules(self) -> PreemptionRules:
         """Return the rules in force."""
@@ -175,11 +171,7 @@ class PlacementService:
             for each in self.ledger.requests.values()
             if each.holder == holder and not each.stage.has_ended
         ]
-
-        def act(ledger: PlacementLedger, now: float) -> int:
-            return sum(ledger.withdraw(request_id, now, why) for request_id in theirs)
-
-        return self._steps.do(act)
+        return self._steps.do(lambda ledger, now: sum(ledger.withdraw(each, now, why) for each in theirs))
 
     def leave(self, holder: str) -> None:
         """Answer a driver's heartbeat now: it is about to go."""

@@ -299,9 +299,4 @@ class Steps:
     def _tick(self) -> None:
         self._timer = None
         if self._is_open:
-            self.do(_nothing)
-
-
-def _nothing(ledger: PlacementLedger, now: float) -> None:
-    """Have the ledger decide what only time has brought about."""
-    del ledger, now
+            self.do(lambda _ledger, _now: None)  # it decides what only time has brought about

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from aiohttp import web
 
 from headgate.environments import Continue, Episode, Score, environment
 
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 FaultKind = Literal["hang", "status", "error", "no_json", "exit"]
 
 
@@ -95,18 +97,18 @@ class SimulatedServer:
         self._let_go.set()
 
     @web.middleware
-    async def _faulty(self, request: web.Request, handler: Any) -> web.StreamResponse:
+    async def _faulty(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         fault = self._faults.get(request.path)
         if fault is None or fault.after > 0:
             if fault is not None:
-                self._faults[request.path] = Fault(fault.path, fault.kind, fault.after - 1, fault.is_carried_out)
-            return await self._handled(handler, request)
+                self._faults[request.path] = replace(fault, after=fault.after - 1)
+            return await handler(request)
         if fault.is_carried_out:
             await handler(request)
         if fault.kind == "hang":
             self.is_hanging.set()
             await self._let_go.wait()
-            return await self._handled(handler, request)
+            return await handler(request)
         if fault.kind == "exit":
             os._exit(1)
         if fault.kind == "no_json":
@@ -114,11 +116,6 @@ class SimulatedServer:
         if fault.kind == "status":
             return web.Response(status=500, text="Internal Server Error")
         return web.json_response({"error": "simulated"})
-
-    @staticmethod
-    async def _handled(handler: Any, request: web.Request) -> web.StreamResponse:
-        answer: web.StreamResponse = await handler(request)
-        return answer
 
     async def _hello(self, _: web.Request) -> web.Response:
         return web.json_response("This is a simulated environment.")

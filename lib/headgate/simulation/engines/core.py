@@ -56,11 +56,6 @@ class EngineRequest:
         """Tokens that it holds in the cache while it runs."""
         return len(self.prompt) + self.generated
 
-    @property
-    def promised_tokens(self) -> int:
-        """Tokens that it holds when it has come to its end."""
-        return len(self.prompt) + self.limit
-
     def text(self, start: int = 0) -> str:
         """Return the generated text from token `start` on: the words of the prompt, over and over."""
         words = (GIBBERISH,) if self.is_gibberish else self.prompt
@@ -217,9 +212,10 @@ class EngineCore:
             self.bell.ring()
 
     def _grant(self) -> None:
-        while self.waiting and self._may_grant() and len(self.running) < self.plan.slots:
+        is_barred = self.is_paused or self._is_moving_memory or bool(self.died_of)
+        while self.waiting and not is_barred and len(self.running) < self.plan.slots:
             request = self.waiting[0]
-            promised = sum(each.promised_tokens for each in [*self.running, request])
+            promised = sum(len(each.prompt) + each.limit for each in [*self.running, request])  # at their ends
             if self.running and promised > self.plan.token_room:
                 return
             if self.released and self._is_releasable:
@@ -228,9 +224,6 @@ class EngineCore:
             self.running.append(self.waiting.pop(0))
             request.granted.set()
             self.bell.ring()
-
-    def _may_grant(self) -> bool:
-        return not (self.is_paused or self._is_moving_memory or self.died_of)
 
     async def _generate(self, request: EngineRequest) -> bool:
         """Generate one token; False where it has ended."""

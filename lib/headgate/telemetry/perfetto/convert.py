@@ -97,7 +97,7 @@ class RunTrace:
         self._tasks = TaskTracks(self._scene)
         self._parts = (self._tasks, RequestTracks(self._scene, self._tasks), PlacementTracks(self._scene))
         drawn: dict[type[events.Event], Draw] = dict.fromkeys(_LASTED, self._lasted)
-        drawn |= dict.fromkeys(_COUNTED, self._counted) | dict.fromkeys(_NOT_DRAWN, _nothing)
+        drawn |= dict.fromkeys(_COUNTED, self._counted) | dict.fromkeys(_NOT_DRAWN, lambda *_: None)
         for part in self._parts:
             drawn |= part.drawn
         self._draw = {event_name(kind): draw for kind, draw in drawn.items()}
@@ -155,10 +155,6 @@ class RunTrace:
         place = self._tasks.place_of(str(fields.get("task_id")))
         subject = "tasks" if "task_id" in fields else _SUBJECTS.get(name, "other")
         return place or self._scene.track(self._scene.campaign, subject)
-
-
-def _nothing(_: Fields, __: float, ___: str) -> None:
-    return
 
 
 _log = logging.getLogger("headgate.telemetry")
