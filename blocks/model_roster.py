@@ -188,11 +188,19 @@ class RosterEntry(RateFields):
         title="Cost per day",
         description="Of any 24 h, by the prices below or the settings' table. Empty: what the settings say.",
     )
-    price_in: float = Field(
-        default=0.0, ge=0, allow_inf_nan=False, title="Prompt price", description="Per million prompt tokens."
+    price_in: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        title="Prompt price",
+        description="Per million prompt tokens. Empty, as the completion price: what the settings' table says.",
     )
-    price_out: float = Field(
-        default=0.0, ge=0, allow_inf_nan=False, title="Completion price", description="Per million completion tokens."
+    price_out: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        title="Completion price",
+        description="Per million completion tokens; 0 where these cost nothing.",
     )
     price_cached_in: float | None = Field(
         default=None,
@@ -210,6 +218,16 @@ class RosterEntry(RateFields):
         description="Share by which these prices are lower in batches, 0.5 for half. Empty: not known.",
     )
 
+    @model_validator(mode="after")
+    def _has_a_whole_price(self) -> Self:
+        unpriced = [name for name in ("price_in", "price_out") if getattr(self, name) is None]
+        parts = ("price_in", "price_out", "price_cached_in", "batch_discount")
+        stated = [name for name in parts if getattr(self, name) is not None]
+        if unpriced and stated:
+            got = "neither" if len(unpriced) == 2 else f"no {unpriced[0]}; 0 where these tokens cost nothing"
+            raise ValueError(f"{stated[0]} of {self.name!r} needs price_in and price_out (got {got})")
+        return self
+
     @property
     def budget(self) -> ModelBudget:
         """What the model may spend, and what its tokens cost."""
@@ -218,7 +236,7 @@ class RosterEntry(RateFields):
     @property
     def price(self) -> Price | None:
         """What its tokens cost; None without prices, so that the table of prices may know it."""
-        if not (self.price_in or self.price_out):
+        if self.price_in is None or self.price_out is None:
             return None
         return Price.of(self.price_in, self.price_out, cached=self.price_cached_in, batch_discount=self.batch_discount)
 

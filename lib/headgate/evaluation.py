@@ -46,6 +46,7 @@ _COLUMNS: Final = (
     "prompt_tokens",
     "completion_tokens",
     "latency_s",
+    "finish_reason",
 )
 _SHOWN_WIDTH: Final = 120
 

@@ -37,6 +37,13 @@ class NamelessError(Exception):
         self.status_code = status_code
 
 
+def coded(status_code: int, code: str) -> NamelessError:
+    """Return an error with the code that its body had, as exceptions of openai have it."""
+    error = NamelessError(status_code)
+    error.code = code  # type: ignore[attr-defined]
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "kind", "outcome"),
     [
@@ -45,6 +52,7 @@ class NamelessError(Exception):
         (ChatError(ErrorKind.PROVIDER_TIMEOUT, ""), ErrorKind.PROVIDER_TIMEOUT, "provider_timeout"),
         (ChatError(ErrorKind.CONNECTION, ""), ErrorKind.CONNECTION, "provider_failure"),
         (ChatError(ErrorKind.AUTH, ""), ErrorKind.AUTH, "provider_failure"),
+        (ChatError(ErrorKind.QUOTA, ""), ErrorKind.QUOTA, "rate_limited"),
         (ChatError(ErrorKind.BAD_REQUEST, ""), ErrorKind.BAD_REQUEST, "provider_failure"),
         (ChatError(ErrorKind.BAD_ANSWER, ""), ErrorKind.BAD_ANSWER, "success"),
         (ChatError(ErrorKind.CANCELLED, ""), ErrorKind.CANCELLED, "local_cancelled"),
@@ -60,6 +68,7 @@ class NamelessError(Exception):
         (ConnectionRefusedError(), ErrorKind.CONNECTION, "provider_failure"),
         (NamelessError(429), ErrorKind.RATE_LIMITED, "rate_limited"),
         (NamelessError(529), ErrorKind.PROVIDER_FAILURE, "provider_failure"),
+        (coded(429, "insufficient_quota"), ErrorKind.QUOTA, "rate_limited"),
         (NamelessError("429"), None, "unexpected_exception"),
         (NamelessError(True), None, "unexpected_exception"),
         (NamelessError(7), None, "unexpected_exception"),

@@ -73,10 +73,13 @@ async def test_a_budget_that_cannot_be_is_refused_with_its_value_and_the_rule(
 async def test_a_discount_needs_the_prices_that_it_is_of(tmp_path: Path) -> None:
     with pytest.raises(errors.InvalidRosterError, match=r"batch_discount: needs price_in and price_out \(got neither"):
         await by_file(tmp_path, batch_discount=0.5)
+    with pytest.raises(ValidationError, match=r"batch_discount of 'alpha' needs price_in and price_out \(got neither"):
+        RosterEntry(name="alpha", batch_discount=0.5)
 
 
 async def test_a_price_of_nothing_is_a_price(tmp_path: Path) -> None:
-    assert (await by_file(tmp_path, price_in=0.0, price_out=0.0)).price == Price.of(0, 0)
+    free = {"price_in": 0.0, "price_out": 0.0}
+    assert (await by_file(tmp_path, **free)).price == (await by_block(**free)).price == Price.of(0, 0)
 
 
 @pytest.mark.parametrize(("stated", "missing"), [("price_in", "price_out"), ("price_out", "price_in")])
@@ -85,3 +88,7 @@ async def test_half_a_price_is_refused_and_not_taken_for_free_tokens(stated: str
         errors.InvalidRosterError, match=rf"{stated}: needs price_in and price_out \(got no {missing}; 0"
     ):
         await by_file(tmp_path, **{stated: 0.15})
+    with pytest.raises(
+        ValidationError, match=rf"{stated} of 'alpha' needs price_in and price_out \(got no {missing}; 0"
+    ):
+        RosterEntry(name="alpha", **{stated: 0.15})

@@ -54,7 +54,10 @@ def test_what_keeps_an_engine_from_being_a_worker_is_said(headgate: Command) -> 
     [
         ((), "no engine is named"),
         (("localhost:30000",), "an engine's url must be http://host:port"),
-        ((NOBODY, "--api-key-env", "NOT_SET_ANYWHERE"), "NOT_SET_ANYWHERE, which is to hold a key, is not set"),
+        (
+            (NOBODY, "--api-key-env", "NOT_SET_ANYWHERE"),
+            "--api-key-env names the environment variable NOT_SET_ANYWHERE, which is not set",
+        ),
     ],
     ids=["nothing", "no address", "no key"],
 )

@@ -228,7 +228,7 @@ def test_one_run_is_found_and_not_steered_for_another_campaign_at_rest(headgate:
         assert "may be meant: nightly runs, main is at rest" in refused.err
         unsigned = headgate("pause", *one.options, "--campaign", "nightly", "--set", "monitor_token=wrong")
         assert (unsigned.status, one.paused()) == (3, {"nightly": 1})
-        assert "asks for a token" in unsigned.err
+        assert "does not take the monitor_token that it is sent" in unsigned.err
 
 
 def test_the_token_goes_where_the_consoles_goes(headgate: Command, tmp_path: Path) -> None:

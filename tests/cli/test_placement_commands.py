@@ -163,16 +163,18 @@ def test_an_id_that_is_known_is_joined_and_the_command_that_does_not_run_is_told
     assert json.loads(site(*line, "--json", "--", "true").stdout)["new"] is False
 
 
-def test_sigterm_ends_a_submission_with_the_status_of_a_shell_and_takes_its_work_out(site: Site) -> None:
-    line = [sys.executable, "-m", "headgate.cli", "placement", "submit", "--pool", "rlhf", "--request", "termed"]
-    with subprocess.Popen(
-        [*line, "--", "sh", "-c", "echo runs; sleep 600"], stdout=subprocess.PIPE, env=site.environ, cwd=site.folder
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"runs\n"
-        process.terminate()
-        assert process.wait(60) == 143
-    assert "termed is withdrawn" in site("why", "termed").stdout
+def test_a_signal_ends_a_submission_with_the_status_of_a_shell_and_takes_its_work_out(site: Site) -> None:
+    for number, why in ((signal.SIGTERM, "its driver ended"), (signal.SIGINT, "Ctrl-C ended its driver")):
+        line = [sys.executable, "-m", "headgate.cli", "placement", "submit", "--pool", "rlhf", "--request", number.name]
+        command = ["sh", "-c", "echo runs; sleep 600"]
+        with subprocess.Popen(
+            [*line, "--", *command], stdout=subprocess.PIPE, env=site.environ, cwd=site.folder
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"runs\n"
+            process.send_signal(number)
+            assert process.wait(60) == 128 + number
+        assert f"{number.name} is withdrawn: {why}" in site("why", number.name).stdout
 
 
 def test_what_can_never_fit_and_what_is_not_known_end_with_a_sentence(site: Site) -> None:

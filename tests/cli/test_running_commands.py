@@ -264,6 +264,15 @@ def test_what_failed_first_and_was_scored_later_is_not_told_of_as_unscored() -> 
     assert missing_lines(samples) == ["1 without a score: auth, such as HTTP 401"]
 
 
+def test_answers_that_were_cut_off_are_counted_and_their_models_named() -> None:
+    rows = [
+        ("m@main", "e", number, 0.0, None, None, 1.0, finish) for number, finish in enumerate(("length", "stop", None))
+    ]
+    columns = ["model", "environment", "sequence", "score", "error_kind", "error", "finished_at", "finish_reason"]
+    samples = pl.DataFrame(rows, schema=columns, orient="row")
+    assert missing_lines(samples) == ["1 with an answer cut off at its limit of tokens: m@main; raise max_tokens"]
+
+
 def test_an_evaluation_that_is_run_again_runs_nothing_again(headgate: Command, sampled) -> None:
     said = headgate("run", "--roster", "roster.yaml", "-e", "affine:sat-hard", "--instances", "8", "--json")
     assert said.document["samples"] == 4
@@ -382,6 +391,8 @@ def test_doctor_finds_what_is_well_and_what_is_not(headgate: Command, sampled) -
     missing = {f["check"]: f for f in said.document}
     assert (missing["roster"]["ok"], missing["endpoints"]["ok"]) == (False, False)
     assert missing["roster"]["next_step"]
+    Path("two.yaml").write_text("models:\n  - {name: a}\n  - {base_url: nowhere}\n")
+    assert "\\n" not in headgate("doctor", "--roster", "two.yaml").out, "each problem of a roster has a line of its own"
     assert (missing["endpoints"]["found"], missing["endpoints"]["next_step"]) == ("see roster", "")
 
 
@@ -426,6 +437,14 @@ def test_doctor_tells_a_journal_that_is_ahead_of_the_clock(
     findings = {f["check"]: f for f in headgate("doctor", "--roster", "roster.yaml", "--json").document}
     assert not findings["journal"]["ok"]
     assert "what it wrote last" in findings["journal"]["found"]
+
+
+def test_doctor_tells_a_journal_whose_disk_is_nearly_full(
+    headgate: Command, sampled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.cli.doctor.shutil.disk_usage", lambda _: SimpleNamespace(free=3 << 20))
+    said = {f["check"]: f for f in headgate("doctor", "--roster", "roster.yaml", "--json").document}["journal"]
+    assert (said["ok"], said["found"].endswith("lies on a disk with 3 MiB left, of 64 at least")) == (False, True)
 
 
 def test_a_damaged_journal_ends_a_run_with_one_error_and_is_repaired(

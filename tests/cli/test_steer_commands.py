@@ -19,7 +19,7 @@ from headgate.core import events
 from headgate.core.audit import audit_entries
 from headgate.models import serve
 from headgate.run import run_campaign
-from headgate.storage import Journal
+from headgate.storage import Journal, ServedRun
 from tests.cli.conftest import Command
 
 ENVIRONMENT = "affine:sat-hard"
@@ -191,7 +191,8 @@ def test_without_a_run_the_journal_is_told_and_the_next_run_obeys(headgate: Comm
     assert said.status == 2
     assert "campaign main has no run in journal .headgate/journal that can be asked, and no journal there" in said.err
     Journal(Path(".headgate/journal"), "main").close()
-    assert headgate("pause", "--model", "alpha", "--reason", "later", *nobody).status == 0
+    later = headgate("pause", "--model", "alpha", "--reason", "later", *nobody)
+    assert (later.status, later.out.splitlines()[-1].endswith(", which its next run obeys: none is alive")) == (0, True)
     tried = headgate("withdraw", "--dry-run", *nobody)
     assert tried.out.startswith("would withdraw what is queued of the whole run")
     assert "nothing is written to journal" in tried.out
@@ -205,6 +206,23 @@ def test_without_a_run_the_journal_is_told_and_the_next_run_obeys(headgate: Comm
     assert control["by"].startswith("user ")
     *_, entry = audit_entries()
     assert (entry.what, entry.thing, entry.after) == ("controls pause paused", "model alpha@main", "yes later")
+
+
+def test_a_drain_without_a_run_drains_nothing_and_says_what_became_of_the_last_run(
+    headgate: Command, roster: Path
+) -> None:
+    journal = Journal(Path(".headgate/journal"), "main")
+    said = headgate("drain", "--set", f"roster={roster}")
+    assert said.out.startswith("drained the whole run\n")
+    assert said.out.strip().endswith("which every run of it obeys"), "another process has the journal open"
+    journal.close()
+    lost = ServedRun("main", "r-1", "http://127.0.0.1:1", "here", 1_767_225_600.0)
+    (Path(".headgate/journal/main/holders") / "h-0123456789abcdef").write_text(lost.said())
+    said = headgate("drain", "--set", f"roster={roster}")
+    assert (said.status, said.out.splitlines()[0]) == (0, "nothing to drain: no run of campaign main is alive")
+    assert "; the one of 2026-01-01 00:00:00 UTC was killed, or its machine was lost; nothing is written" in said.out
+    assert len(headgate("controls", "--json").document["log"]) == 1
+    assert "was killed, or its machine was lost" in headgate("why", "alpha", ENVIRONMENT).err
 
 
 def test_models_tells_what_a_running_campaign_leaves_of_a_budget_that_was_set(

@@ -42,6 +42,7 @@ def test_a_reply_that_is_booked_keeps_everything_that_its_endpoint_said() -> Non
 def test_a_bad_key_a_failing_service_and_a_refused_connection_are_service_errors_and_nothing_else() -> None:
     assert {kind for kind in ErrorKind if kind.is_service_error} == {
         ErrorKind.AUTH,
+        ErrorKind.QUOTA,
         ErrorKind.PROVIDER_FAILURE,
         ErrorKind.CONNECTION,
     }

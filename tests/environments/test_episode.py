@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.core import ChatError, ChatReply, ErrorKind, Message
+from headgate.core import ChatError, ChatReply, ErrorKind, Message, storable
 from headgate.environments import Continue, EnvironmentSpec, Score, converse
-from headgate.environments.episode import storable
 from headgate.environments.shares import MODEL
 
 QUESTION = (Message("user", "question"),)
@@ -348,6 +347,19 @@ async def test_a_hanging_close_holds_the_worker_for_a_bounded_time(monkeypatch):
     result = await converse(Scripted([RIGHT], close=forever), 0, 0, says("hello"))
     assert result.score == 1.0
     assert "closing failed: TimeoutError" in result.error
+
+
+@pytest.mark.parametrize(
+    ("reasons", "stored"), [(("stop", "tool_calls"), "tool_calls"), (("length", "stop"), "length"), (("", ""), "")]
+)
+async def test_a_reply_that_was_cut_off_is_found_whichever_turn_it_was_in(reasons, stored):
+    told = iter(reasons)
+
+    async def chat(_messages) -> ChatReply:
+        return ChatReply("x", finish_reason=next(told))
+
+    environment = Scripted([Continue((Message("user", "go on"),)), RIGHT], max_rounds=2)
+    assert (await converse(environment, 0, 0, chat)).finish_reason == stored
 
 
 async def test_lone_surrogates_of_a_reply_can_be_stored():

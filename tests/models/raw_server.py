@@ -46,7 +46,7 @@ async def raw_server(script: Script) -> AsyncIterator[str]:
 async def read_request(reader: asyncio.StreamReader) -> bytes:
     """Return one whole request."""
     head = await reader.readuntil(b"\r\n\r\n")
-    length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+    length = next((int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0)
     return head + await reader.readexactly(length)
 
 

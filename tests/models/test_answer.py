@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -26,7 +27,7 @@ def message(**fields: object) -> bytes:
 
 def test_a_completion_gives_its_text_and_tokens() -> None:
     body = completion("four", usage={"prompt_tokens": 9, "completion_tokens": 1})
-    assert read_completion(body) == Answer(ChatReply("four", 9, 1))
+    assert read_completion(body) == Answer(ChatReply("four", 9, 1, finish_reason="stop"))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,7 @@ def test_thoughts_that_are_counted_beside_the_completion_are_counted_with_it() -
     [None, 3, {"prompt_tokens": -1, "completion_tokens": True}, {"prompt_tokens": 2**60, "completion_tokens": "9"}],
 )
 def test_nonsense_token_counts_are_zero(usage: object) -> None:
-    assert read_completion(completion("x", usage=usage)) == Answer(ChatReply("x"))
+    assert read_completion(completion("x", usage=usage)) == Answer(ChatReply("x", finish_reason="stop"))
 
 
 @pytest.mark.parametrize(
@@ -153,12 +154,41 @@ def streamed(data: bytes, step: int = 7, limit: int = 10_000) -> Answer:
 def test_a_stream_gives_the_same_text_however_it_is_cut_into_packets(text: str, step: int) -> None:
     events = b": ping\n\n" + b"".join(chunk(letter) for letter in text) + chunk(finish="stop")
     events += b'data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}\n\ndata: [DONE]\n\n'
-    assert streamed(events, step) == Answer(ChatReply(text, 3, 4))
-    assert streamed(events.replace(b"\n", b"\r\n"), step) == Answer(ChatReply(text, 3, 4))
+    assert streamed(events, step) == Answer(ChatReply(text, 3, 4, finish_reason="stop"))
+    assert streamed(events.replace(b"\n", b"\r\n"), step) == Answer(ChatReply(text, 3, 4, finish_reason="stop"))
+
+
+def escaped(text: str) -> bytes:
+    """Return the completion with `text`, halves of characters written as escapes."""
+    answered = {"model": "m\ud800", "choices": [{"message": {"content": text}, "finish_reason": "stop"}]}
+    return json.dumps(answered).encode()
+
+
+def test_half_a_character_in_a_text_is_replaced_and_everything_else_stays() -> None:
+    answer = read_completion(escaped("caf\u00e9 \ud83d\ude00 \ud800 \\ud800"))
+    assert (answer.said.text, answer.said.served_model) == ("caf\u00e9 \U0001f600 \ufffd \\ud800", "m\ufffd")
+    with pytest.raises(ChatError, match="not a JSON object"):
+        read_completion(escaped("\ud800") + b"}")
+
+
+def test_a_stream_that_cuts_a_text_within_a_character_is_put_together_again() -> None:
+    deltas = [{"content": "grin \ud83d"}, {"content": "\ude00, half \ud800"}, {"content": "."}]
+    data = b"".join(b"data: " + json.dumps({"choices": [{"delta": delta}]}).encode() + b"\n\n" for delta in deltas)
+    assert streamed(data + chunk(finish="stop")).said.text == "grin \U0001f600, half \ufffd."
+
+
+def test_half_a_character_in_a_call_is_replaced() -> None:
+    whole = {"tool_calls": [{"function": {"name": "look", "arguments": {"at": "\ud800"}}}]}
+    choices = [{"message": whole, "delta": whole, "finish_reason": "tool_calls"}]
+    body = json.dumps({"choices": choices}).encode()
+    for answer in (read_completion(body), streamed(b"data: " + body + b"\n\n")):
+        assert answer.said.text == '<tool_call>{"name":"look","arguments":{"at":"\ufffd"}}</tool_call>'
 
 
 def test_a_stream_without_done_or_last_newline_is_whole_once_it_gave_a_finish_reason() -> None:
-    assert streamed((chunk("a") + chunk("b", finish="length")).rstrip()) == Answer(ChatReply("ab"))
+    assert streamed((chunk("a") + chunk("b", finish="length")).rstrip()) == Answer(
+        ChatReply("ab", finish_reason="length")
+    )
 
 
 @pytest.mark.parametrize("tail", [b"", b"data: [DONE]\n\n"])

@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from headgate.core import ChatError, ErrorKind, Model, Secret, SystemClock
-from headgate.models import ChatClient, ClientSettings
+from headgate.models import BatchClient, BatchStatus, ChatClient, ClientSettings
 from tests.models.doubles import HELLO, ask_once, failure_of
 from tests.models.raw_server import always, completion, raw_server, read_request, response
 
@@ -347,3 +347,13 @@ async def test_a_key_that_the_endpoint_echoes_goes_no_further_though_it_is_split
         reply = await ask_once(model(url), ClientSettings(stream=stream))
     assert reply.text.count("[redacted]") == 3
     assert not any(part in repr(reply) for part in ("very-secret", "dmVyeS1zZWNyZX", "746865"))
+
+
+async def test_half_a_character_in_a_result_of_a_batch_is_replaced() -> None:
+    body = orjson.dumps({"custom_id": "r1", "response": {"status_code": 200, "body": orjson.Fragment(completion("x"))}})
+    lines = body.replace(b'"x"', b'"half \\ud800"') + b"\n"
+    async with raw_server(always(response(lines))) as url, ChatClient() as client:
+        batches = BatchClient(client.connections, SystemClock())
+        batch = BatchStatus("b-1", "completed", files=("f-1",))
+        found = [(key, reply and reply.text) async for key, reply in batches.results(model(url), batch)]
+    assert found == [("r1", "half \ufffd")]

@@ -4,13 +4,14 @@ import math
 from datetime import UTC, datetime
 from email.utils import format_datetime
 
+import orjson
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.core import ErrorKind
 from headgate.models import kind_of_status, retry_after_s
-from headgate.models.answer import MAX_RETRY_AFTER_S
+from headgate.models.answer import MAX_RETRY_AFTER_S, failure_of_status
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC).timestamp()
 
@@ -21,7 +22,7 @@ NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC).timestamp()
         (429, ErrorKind.RATE_LIMITED),
         (408, ErrorKind.PROVIDER_TIMEOUT),
         (401, ErrorKind.AUTH),
-        (402, ErrorKind.AUTH),
+        (402, ErrorKind.QUOTA),
         (403, ErrorKind.AUTH),
         (301, ErrorKind.BAD_REQUEST),
         (400, ErrorKind.BAD_REQUEST),
@@ -35,6 +36,40 @@ NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC).timestamp()
 )
 def test_a_status_stands_for_one_kind(status: int, kind: ErrorKind) -> None:
     assert kind_of_status(status) is kind
+
+
+def _body(message: str, **more: object) -> bytes:
+    return orjson.dumps({"error": {"message": message, **more}})
+
+
+_OPENAI = "You exceeded your current quota, please check your plan and billing details."
+_GROQ = "Rate limit reached for model `llama` on tokens per day (TPD): Limit 100000, Used 99336."
+_GEMINI = {"quotaId": "GenerateRequestsPerDayPerProjectPerModel-FreeTier", "quotaValue": "50"}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers", "kind"),
+    [
+        (429, _body(_OPENAI, type="insufficient_quota", code="insufficient_quota"), {}, ErrorKind.QUOTA),
+        (429, _body(_OPENAI, type="insufficient_quota", code=None), {"Retry-After": "2"}, ErrorKind.QUOTA),
+        (400, _body("Billing hard limit has been reached", code="billing_hard_limit_reached"), {}, ErrorKind.QUOTA),
+        (403, _body("user quota is not enough", code="insufficient_user_quota"), {}, ErrorKind.QUOTA),
+        (429, _body(_GROQ, code="rate_limit_exceeded"), {}, ErrorKind.QUOTA),
+        (429, _body(_GROQ, code="rate_limit_exceeded"), {"Retry-After": "290"}, ErrorKind.RATE_LIMITED),
+        (429, orjson.dumps([{"error": {"code": 429, "details": [{"violations": [_GEMINI]}]}}]), {}, ErrorKind.QUOTA),
+        (429, _body("Rate limit exceeded: free-models-per-day", code=429), {}, ErrorKind.QUOTA),
+        (429, _body("Rate limit reached on requests per min (RPM)", code=["?"]), {}, ErrorKind.RATE_LIMITED),
+        (429, b"too many requests", {}, ErrorKind.RATE_LIMITED),
+        (500, _body(_OPENAI, code="insufficient_quota"), {}, ErrorKind.PROVIDER_FAILURE),
+    ],
+    ids=str,
+)
+def test_a_quota_that_is_used_up_is_told_from_a_rate(
+    status: int, body: bytes, headers: dict[str, str], kind: ErrorKind
+) -> None:
+    failed = failure_of_status(status, body, headers, NOW)
+    assert failed.kind is kind
+    assert ("its quota is used up" in str(failed)) is (kind is ErrorKind.QUOTA)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_a_back_off_lies_in_the_upper_half_of_its_ceiling(
     policy: RetryPolicy, attempt: int, kind: ErrorKind, seed: int
 ) -> None:
     decision = policy.decide(attempt, kind, None, random.Random(seed))
-    if attempt >= policy.attempts_of(kind):
+    if attempt >= (policy.max_refusals if kind is ErrorKind.RATE_LIMITED else policy.max_attempts):
         assert isinstance(decision, GiveUp)
     else:
         assert isinstance(decision, Retry)

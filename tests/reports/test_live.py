@@ -46,7 +46,7 @@ def test_models_that_wait_are_named_with_their_reason_and_many_are_counted():
     view = status(models=tuple(waiting))
     lines = shown(live_view(view)).splitlines()[-6:]
     assert lines[0].strip() == "acme/model-1@main waits: it has used 1 of 9 tokens of 24 h"
-    assert lines[-1].strip() == "3 more models wait"
+    assert lines[-1].strip() == "and 3 more models"
     assert status_lines(view)[-6:] == [line.rstrip() for line in lines]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.reports import ranking_lines
+from headgate.reports import neighbour_rows, ranking_lines
 from headgate.sampling import RankedPair, RankingReport
 
 
@@ -28,3 +28,12 @@ def test_many_pairs_are_not_all_printed() -> None:
     lines = ranking_lines(RankingReport(pairs))
     assert len(lines) == 1 + 45 + 1
     assert lines[-1] == "and 5 more: --json has them all"
+
+
+def test_neighbours_without_a_common_task_have_no_difference() -> None:
+    pairs = (
+        RankedPair("a", "b", "open", 0.0, 0, 0.0, -1.0, 1.0),
+        RankedPair("b", "c", "open", 0.0, 9, 0.25, -1.0, 1.0),
+    )
+    shown = [row["difference (95 %)"] for row in neighbour_rows(RankingReport(pairs, 1.0))]
+    assert shown == ["–", "+0.250 (-1.000 to +1.000)"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,29 @@ def test_a_folder_is_read(tmp_path: Path) -> None:
     assert len(folder.whole(3.0)) == 4, "what was whole once is not read again"
     folder.look_again(found[0])
     assert len(folder.whole(4.0)) == 3, "unless it is to be"
+
+
+def test_a_checkpoint_that_did_not_load_is_found_again_once_its_files_are_others(tmp_path: Path) -> None:
+    """Whenever that is, and also when they are as long as before: a file whose room was reserved in advance."""
+    for form in ("step_1.gguf", "step_1"):
+        place = tmp_path / form
+        place.mkdir()
+        folder, weights = CheckpointFolder(str(place), environ={}), place / "step_1.gguf"
+        if form == "step_1":
+            (place / "step_1").mkdir()
+            weights = place / "step_1" / "model.safetensors"
+        weights.write_bytes(b"0000")
+        folder.whole(0.0)
+        (broken,) = folder.whole(20.0)
+        folder.look_again(broken)
+        folder.whole(40.0)
+        assert folder.whole(60.0) == [broken] == folder.whole(80.0), "as it was"
+        weights.write_bytes(b"1111")
+        os.utime(weights, ns=(1, 1))
+        assert folder.whole(100.0) == [], "it may still be written"
+        (replaced,) = folder.whole(120.0)
+        assert replaced != broken
+        assert replaced[:4] == broken[:4]
 
 
 def test_shards_vouch_for_a_folder_once_all_of_them_are_there(tmp_path: Path) -> None:

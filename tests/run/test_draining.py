@@ -196,7 +196,14 @@ def test_nothing_new_starts_while_the_journal_cannot_be_written(world: World, mo
 
             monkeypatch.setattr(journal, name, write)
         await clock.sleep(100)
+        assert campaign.status().journal_problem == f"database or disk is full ({journal.place})"
+        due = campaign.inquiry.next_due("m000@main", "affine:sat")
+        assert due is not None
+        assert (due.gate, due.until) == ("journal", None)
+        assert due.reason == f"the journal cannot be written: database or disk is full ({journal.place})"
         is_full[0] = False
+        await clock.sleep(10)
+        assert campaign.status().journal_problem == ""
 
     world.run(models(1), RATES, duration_s=400, during=fill_disk, settings=STEADY)
     assert len(world.of(JournalBlocked)) == 1

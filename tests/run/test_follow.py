@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,13 @@ import psycopg
 import pytest
 
 from headgate.config import load_settings
+from headgate.core import Serving
 from headgate.core.errors import HeadgateError, InvalidInputError, StoreError
+from headgate.elastic import ElasticConfig, InvalidElasticError
+from headgate.elastic.service import EnginesAtHand, Machine
 from headgate.reports import CheckpointCurve, CheckpointScore
 from headgate.run import FollowOrder, FollowResult, follow_checkpoints
+from headgate.run import follow as following
 from headgate.run.checkpoints import Checkpoint, CheckpointFolder
 from tests.house.tree import ROOT
 
@@ -118,6 +124,64 @@ async def test_a_folder_that_cannot_be_read_for_a_while_ends_nothing(
     looks = 1
     with pytest.raises(StoreError, match="away"):
         await follow(tmp_path)
+
+
+async def test_a_folder_that_is_gone_for_a_while_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where its file system is mounted anew, or a training begins again."""
+    write(tmp_path)
+    stop, looks, read, place = asyncio.Event(), 0, CheckpointFolder.whole, tmp_path / "run-7"
+
+    def whole(folder: CheckpointFolder, now: float) -> list[Checkpoint]:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            place.rename(tmp_path / "away")
+        if looks == 4:
+            (tmp_path / "away").rename(place)
+            stop.set()
+        return read(folder, now)
+
+    monkeypatch.setattr(CheckpointFolder, "whole", whole)
+    monkeypatch.setattr(following, "LOOK_EVERY_S", 0.01)
+    assert (await follow(tmp_path, until_idle=False, stop=stop)).stopped_by == "stopped by request"
+    assert looks == 4
+    place.rmdir()
+    with pytest.raises(InvalidInputError, match="there is no folder"):
+        await follow(tmp_path, until_idle=False)
+
+
+async def test_a_checkpoint_whose_engine_had_no_place_is_tried_again_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the cluster is away when the checkpoint appears; with `until_idle` it is tried once."""
+
+    class AtFirstFull(Machine):
+        asked = 0
+
+        @asynccontextmanager
+        async def engines(self, name: str, serving: Serving, config: ElasticConfig) -> AsyncIterator[EnginesAtHand]:
+            self.asked += 1
+            if self.asked <= 3:
+                raise InvalidElasticError("no node has a GPU")
+            async with super().engines(name, serving, config) as at_hand:
+                yield at_hand
+
+    write(tmp_path, step_1="solver")
+    stop, hosts, told = asyncio.Event(), AtFirstFull(), list[str]()
+
+    async def on_curve(_: CheckpointCurve, point: CheckpointScore | None) -> None:
+        told.append(point.model if point else "no score")
+        if point:
+            stop.set()
+
+    monkeypatch.setattr(following, "RETRY_S", 0.01)
+    given: dict[str, Any] = {"changes": {"instances": 2}, "engine_hosts": hosts, "on_curve": on_curve}
+    once = await follow(tmp_path, **given)
+    assert (once.evaluated, hosts.asked) == ((), 1)
+    result = await follow(tmp_path, until_idle=False, stop=stop, duration_s=20, **given)
+    assert result.evaluated == ("step_1",)
+    assert result.failed == {}
+    assert told == ["no score"] * 3 + ["run-7@step_1"]
 
 
 async def test_two_do_not_follow_the_same_training(tmp_path: Path) -> None:

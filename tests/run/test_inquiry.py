@@ -162,6 +162,34 @@ def test_a_pair_without_an_open_task_says_when_its_next_sample_falls_due_or_why_
     assert world.samples_of(model), "it was sampled before"
 
 
+def test_a_pair_of_which_no_sample_is_scored_says_so_with_the_last_error(world: World) -> None:
+    found: dict[str, Any] = {}
+
+    async def ask(campaign: Run, clock: LoopClock) -> None:
+        await clock.sleep(30.0)
+        found["due"] = campaign.inquiry.next_due("m000@main", "affine:sat")
+        (found["status"],) = campaign.status().models
+        task = next(iter(campaign._stages.tasks), None) or world.of(TaskOpened)[-1]
+        found["task"] = await campaign.inquiry.explain(task.task_id)
+
+    world.run(
+        models(1),
+        RATES,
+        during=ask,
+        duration_s=40,
+        service=ServiceTime(3.0, cv=0.0),
+        script=lambda *_: ErrorKind.BAD_REQUEST,
+        settings={"early_stop": False},
+        plan={"is_traced": True},
+    )
+    status = found["status"]
+    assert (status.is_paused, status.unscored >= 10) == (False, True)
+    words = f"; none of its model's last {status.unscored} samples has a score, the last error: scripted bad_request"
+    assert found["due"].reason.endswith(words)
+    assert found["task"].state == "running"
+    assert found["task"].reason.endswith(words)
+
+
 def test_a_pair_whose_model_is_paused_for_errors_or_whose_mean_is_known_says_so(world: World) -> None:
     found: dict[str, Explanation | None] = {}
 
@@ -182,7 +210,10 @@ def test_a_pair_whose_model_is_paused_for_errors_or_whose_mean_is_known_says_so(
     assert known is not None
     assert (known.gate, known.reason) == ("settled", "no further sample of it is taken: its mean is known well enough")
     assert failing is not None
-    assert (failing.gate, failing.reason) == ("model_pause", "model m001@main is paused for errors (pause 1)")
+    assert (failing.gate, failing.reason) == (
+        "model_pause",
+        "model m001@main is paused for errors (pause 1); the last error: scripted auth",
+    )
     assert failing.until is not None
 
 

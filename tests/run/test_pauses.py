@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from headgate.core import ErrorKind, Model
-from headgate.core.events import ModelGivenUp, ModelPaused, ModelResumed, QueuePaused, QueueResumed, QueueWarned
+from headgate.core.events import (
+    ModelGivenUp,
+    ModelPaused,
+    ModelResumed,
+    ModelUnscored,
+    QueuePaused,
+    QueueResumed,
+    QueueWarned,
+)
 from headgate.run import Run
 from headgate.run.matrix import MatrixTaskProvider
 from headgate.simulation import LoopClock, ServiceTime
@@ -37,6 +45,16 @@ def test_three_service_errors_pause_a_model_for_fifteen_minutes(world: World, ki
     assert any(s.score is not None for s in world.samples_of("m000@main")), "it is sampled again afterwards"
     healthy = world.samples_of("m001@main")
     assert len(healthy) >= 118, "nobody else suffers"
+
+
+def test_errors_that_pause_no_model_are_told_once_until_a_sample_is_scored(world: World) -> None:
+    def script(model: Model, at: float) -> ErrorKind | None:
+        return ErrorKind.BAD_REQUEST if model.name == "m000" and not 300 < at < 400 else None
+
+    world.run(models(2), RATES, duration_s=700, script=script, settings=STEADY)
+    told = world.of(ModelUnscored)
+    assert [(e.model, e.samples, e.last_error) for e in told] == [("m000@main", 10, "scripted bad_request")] * 2
+    assert world.of(ModelPaused) == []
 
 
 def test_no_request_is_sent_once_the_errors_suffice_for_a_pause(world: World) -> None:
@@ -129,6 +147,21 @@ def test_a_model_that_stays_down_is_given_up_and_the_others_are_completed(world:
     assert again.given_up == {}, "a later run begins without its errors"
     scored = [s for s in world.samples_of("m000@main") if s.score is not None]
     assert len(scored) == 80 - 18, "what was withdrawn is taken; `failed` would have what failed taken again, too"
+
+
+def test_a_used_up_quota_costs_a_sample_for_each_pause_until_its_model_is_given_up(world: World) -> None:
+    script = failing("m000", ErrorKind.QUOTA, 1e9)
+    result = world.run(models(2, max_parallel=1), RATES, duration_s=None, script=script, plan=matrix(40))
+    assert [p.pause_s for p in world.of(ModelPaused)] == [2, 4, 8, 16, 32]
+    assert list(result.given_up) == ["m000@main"]
+    assert len(world.samples_of("m000@main")) == 6
+    assert len(world.samples_of("m001@main")) == 40
+
+
+def test_a_used_up_quota_rests_a_model_by_rates_for_longer_each_time(world: World) -> None:
+    world.run(models(1), RATES, duration_s=8_000, script=failing("m000", ErrorKind.QUOTA, 3_500), settings=STEADY)
+    assert [p.pause_s for p in world.of(ModelPaused)] == [900, 1_800, 3_600]
+    assert len([s for s in world.store.samples if s.error_kind == "quota"]) == 3
 
 
 @pytest.mark.long

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections import Counter
+
+import pytest
 
 from headgate.core import Model
 from headgate.core.errors import InvalidRosterError
@@ -173,3 +177,64 @@ def test_a_model_that_comes_back_is_not_forgotten(world: World) -> None:
         settings={"roster_refresh_s": 300, "low_sample_threshold": 0},
     )
     assert known == [{"m000@main", "m001@main"}]
+
+
+def test_a_run_is_steered_while_it_follows_a_new_roster(world: World) -> None:
+    steered = 0
+
+    async def steer_within_writes(campaign: Run, clock: LoopClock) -> None:
+        write = campaign.journal.write
+
+        async def written(function, *given, **named):
+            nonlocal steered
+            if function == campaign.journal.journal.withdraw:
+                campaign._membership.steered()
+                steered += 1
+            return await write(function, *given, **named)
+
+        campaign.journal.write = written
+        await clock.sleep(3_600)
+
+    settings = {"roster_refresh_s": 60, "low_sample_threshold": 0, "num_evaluation_workers": 1}
+    rosters = ChangingRoster(models(3), models(1))
+    result = world.run(
+        rosters, RATES, duration_s=300, service=ServiceTime(100.0), during=steer_within_writes, settings=settings
+    )
+    assert steered
+    assert result.stopped_by == "the window is over"
+
+
+class PassingRoster:
+    """Has ten models at each look, two of which are new."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    async def load(self) -> Roster:
+        self.looks += 1
+        return Roster(tuple(models(2 * self.looks + 10)[-10:]))
+
+
+def _held() -> Counter[str]:
+    """What a run holds: objects of its rooms, by class; not of events and samples, which this world keeps."""
+    gc.collect()
+    rooms = tuple(f"headgate.{room}." for room in ("run", "scheduling", "sampling", "admission", "statistics"))
+    names = (f"{type(one).__module__}.{type(one).__name__}" for one in gc.get_objects())
+    return Counter(name for name in names if name.startswith(rooms))
+
+
+@pytest.mark.long
+def test_a_run_whose_roster_changes_for_days_holds_no_more_than_it_did(world: World) -> None:
+    held: list[Counter[str]] = []
+
+    async def look(_: Run, clock: LoopClock) -> None:
+        for hours in (30, 30):
+            await clock.sleep(hours * 3_600)
+            held.append(_held())
+
+    roster = PassingRoster()
+    settings = {"roster_refresh_s": 600, "low_sample_threshold": 0}
+    world.run(roster, {"affine:sat": 96.0, "affine:abd": 96.0}, duration_s=61 * 3_600, during=look, settings=settings)
+    replaced = 2 * 30 * 6
+    grown = {kind: count for kind, count in (held[1] - held[0]).items() if count > replaced / 10}
+    assert not grown

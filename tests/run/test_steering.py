@@ -276,6 +276,7 @@ WRONG: list[tuple[dict[str, Any], type[HeadgateError], str]] = [
     ({"verb": "set", "what": "rates", "value": 1}, InvalidInputError, "'rates' cannot be set; did you mean 'rate'"),
     ({"verb": "set", "what": "rate", "value": 1}, InvalidInputError, "a rate is of an environment, or a model in one"),
     ({"verb": "set", "what": "workers", "value": 0}, InvalidInputError, "a whole number from 1 to 100000"),
+    ({"verb": "set", "what": "workers", "value": 2, "model": "m000"}, InvalidInputError, "workers are of the whole"),
     ({"verb": "set", "what": "workers", "value": True}, InvalidInputError, "whole number"),
     ({"verb": "set", "what": "workers", "value": 2.5}, InvalidInputError, "whole number"),
     ({"verb": "set", "what": "cap", "value": 2, "environment": "affine:sat"}, InvalidInputError, "a cap is of a model"),

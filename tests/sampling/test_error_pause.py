@@ -28,6 +28,17 @@ def test_the_third_service_error_in_a_row_pauses() -> None:
     assert not pause.is_paused(911.0)
 
 
+def test_a_quota_that_is_used_up_pauses_at_once_and_longer_each_time() -> None:
+    pause, now, durations = _pause(), 0.0, []
+    for _ in range(3):
+        now += 1.0
+        durations.append(pause.observe("exhausted", started_at=now, now=now))
+        assert pause.observe("exhausted", started_at=now, now=now) is None, "what was asked at the same time"
+        now += durations[-1] or 0.0
+        pause.end()
+    assert durations == [900.0, 1_800.0, 3_600.0]
+
+
 def test_an_answer_in_between_starts_the_count_again() -> None:
     pause = _pause()
     _fail(pause, 1.0, times=2)

@@ -342,7 +342,7 @@ async def test_parts_of_earlier_versions_are_read_queried_and_merged_with_new_on
     store: SampleStore, objects: ObjectStore
 ) -> None:
     lately = {"cached_tokens": 4, "reasoning_tokens": 2, "cost_micro": 17, "lane": "batch", "served_model": "a"}
-    lately |= {"request_seed": 7, "answer": "42", "judge_cost_micro": 3}
+    lately |= {"request_seed": 7, "answer": "42", "judge_cost_micro": 3, "finish_reason": "length"}
     for number, added in enumerate((None, True, len(ADDED))):
         frame = frame_of([sample(number, **(lately if added else {}))])
         (part, data), *_ = encoded_parts(
@@ -353,8 +353,8 @@ async def test_parts_of_earlier_versions_are_read_queried_and_merged_with_new_on
         del content["parts"][0]["added"]
         content["parts"][0] |= stated if added is not None else {}
         objects.put_many([(part.path, data), (key, sealed(content))])
-    unknown = (0, 0, None, "now", None, None, None)
-    expected = [(None, *unknown), ("a", *unknown), ("a", 4, 2, 17, "batch", 7, "42", 3)]
+    unknown = (0, 0, None, "now", None, None, None, None)
+    expected = [(None, *unknown), ("a", *unknown), ("a", 4, 2, 17, "batch", 7, "42", 3, "length")]
     names = ("served_model", *list(ADDED)[2:])
     for _ in range(2):
         assert (await store.scan(columns=["sequence", *names])).frame.sort("sequence").select(names).rows() == expected

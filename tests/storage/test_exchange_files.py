@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 
 from headgate.core import Secret, errors
 from headgate.storage import EXPORT_FORMATS, Chosen, SampleStore, export_samples, import_samples, open_store
+from headgate.storage.batches import decoded, encoded_parts
 from headgate.storage.exchange.windows import planned, read
+from headgate.storage.schema import frame_of
 from tests.storage.samples import DAY, START, failed, many, sample
 
 _TALK = '[["user","2 + 2?"],["assistant","4"]]'
@@ -292,3 +295,27 @@ async def test_parquet_of_something_else_is_refused(store: SampleStore, tmp_path
         await import_samples(store, tmp_path / "other.parquet", "parquet")
     with pytest.raises(errors.InvalidInputError, match=r"junk\.parquet cannot be read as Parquet"):
         await import_samples(store, tmp_path / "junk.parquet", "parquet")
+
+
+async def test_long_conversations_are_read_in_windows_of_some_megabytes_also_from_one_part(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "store"))
+    await store.put_batch("one", [sample(n, conversation=_talk_of(os.urandom(350_000).hex())) for n in range(60)])
+    plan = await planned(store, Chosen())
+    assert plan.rows == 60
+    assert max(window.rows for window in plan.windows) < 60
+    file = tmp_path / "all.jsonl"
+    assert await export_samples(store, file, now=START) == 60
+    assert [line["sequence"] for line in _lines(file)] == list(range(60))
+
+
+def _talk_of(text: str) -> str:
+    return orjson.dumps([["user", text]]).decode()
+
+
+def test_only_the_wanted_rows_of_a_part_are_decoded_and_its_rows_are_counted_all_the_same() -> None:
+    ((part, data),) = encoded_parts(frame_of(many(100, conversation=_TALK)), "one")
+    chosen = Chosen(since=START + 10, until=START + 13)
+    assert decoded(part, data, ["sequence"], chosen.cut_from(part))["sequence"].to_list() == [10, 11, 12]
+    assert Chosen(since=START, until=START + 100).cut_from(part) is None, "all of it"
+    with pytest.raises(errors.CorruptDataError, match="has 100 rows, its manifest says 99"):
+        decoded(replace(part, rows=99), data, ["sequence"], chosen.cut_from(part))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import sqlite3
 import threading
 from pathlib import Path
 
 import pytest
 
-from headgate.storage import Journal, JournalThread
+from headgate.storage import Journal, JournalThread, ServedRun, served_runs
 from tests.storage.journals import NOW, opened, opening, sample
+from tests.telemetry.factories import FixedClock
 
 
 async def test_calls_run_in_order_on_one_other_thread(tmp_path: Path) -> None:
@@ -85,3 +88,35 @@ async def test_an_error_of_closing_is_not_swallowed(tmp_path: Path) -> None:
     (Path(thread.journal.place) / "holders").write_text("in the way")
     with pytest.raises(OSError, match="Not a directory"):
         thread.close()
+
+
+class Patient(FixedClock):
+    """A clock that stands still, also while one sleeps."""
+
+    async def sleep(self, seconds: float) -> None:
+        del seconds
+
+
+async def test_a_run_that_began_on_a_full_disk_is_found_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread, is_full = JournalThread(Journal(tmp_path, "main"), inline=True, clock=Patient()), [True]
+    real = os.pwrite
+
+    def pwrite(handle: int, data: bytes, offset: int) -> int:
+        if is_full[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(handle, data, offset)
+
+    def written() -> None:
+        if is_full[0]:
+            is_full[0] = False
+            raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    run = ServedRun("main", "r-1", "http://127.0.0.1:8765", "here", 0.0)
+    await thread.call(thread.journal.announce, run)
+    assert served_runs(tmp_path)[0] == {}
+    await thread.write(written)
+    assert list(served_runs(tmp_path)[0]) == [run]
+    thread.close()

@@ -109,7 +109,8 @@ async def test_sql_that_cannot_be_run_is_explained(folder_store: SampleStore, sq
 async def test_a_wrong_column_is_answered_with_the_columns_there_are(folder_store: SampleStore) -> None:
     await _fill(folder_store)
     with pytest.raises(
-        errors.InvalidInputError, match=r"has the columns task_id, .*lane, request_seed, answer, judge_cost_micro, date"
+        errors.InvalidInputError,
+        match=r"has the columns task_id, .*lane, request_seed, answer, .*finish_reason, date",
     ):
         await folder_store.query("select points from samples")
 

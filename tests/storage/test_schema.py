@@ -23,7 +23,7 @@ def _reason(bad: Sample) -> str:
 
 
 def test_the_columns_are_those_of_a_sample() -> None:
-    assert len(COLUMNS) == 33
+    assert len(COLUMNS) == 34
     assert frame_of([]).schema == FRAME_SCHEMA
     assert FRAME_SCHEMA["score"] == pl.Float64
     assert FRAME_SCHEMA["sequence"] == pl.Int64

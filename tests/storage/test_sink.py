@@ -143,8 +143,10 @@ def test_a_failed_batch_keeps_its_id_and_its_rows_while_others_arrive(tmp_path: 
     async def script(bench: Workbench) -> None:
         bench.accept(10)
         await asyncio.sleep(0.1)
+        assert bench.sink.problem == "the bucket is away"
         bench.accept(25)
         await asyncio.sleep(1_000)
+        assert bench.sink.problem == ""
 
     bench = played(tmp_path, script, ScriptedStore(fails=4))
     first = bench.store.tries[:5]

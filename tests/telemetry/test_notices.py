@@ -7,6 +7,7 @@ import base64
 import hashlib
 import hmac
 import json
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ DROPPED = events.ScoreDropped(MODEL, "affine:sat", 0.8, 0.6, -0.3, -0.1, START -
 DRIFTED = events.EndpointDrifted(MODEL, "small fp_1", "small fp_2")
 SETTLED = events.PairSettled(MODEL, "affine:sat", 40, 0.5, 0.45, 0.55)
 STALLED = events.RunStalled("main", 3_600.0, 5, "none begins")
+UNSCORED = events.ModelUnscored(MODEL, 0, 10, "HTTP 404: no such model")
 DIED = events.JobDied("j-1", "acme", "sat", 3, "exit status 1")
 
 
@@ -87,6 +89,13 @@ async def test_what_lasts_is_told_once_over_runs_until_it_ends(tmp_path: Path) -
     assert again == ["model.paused", "budget.exhausted", "run.stalled"]
 
 
+async def test_a_model_without_scores_is_told_once_a_day(tmp_path: Path) -> None:
+    (told,) = await _told(tmp_path, UNSCORED, UNSCORED)
+    assert (told.kind, told.subject) == ("model.unscored", f"model/{MODEL}")
+    assert told.text == f"{MODEL} has no score for its last 10 samples: HTTP 404: no such model"
+    assert await _told(tmp_path, UNSCORED) == []
+
+
 async def test_a_pause_by_an_operator_is_told_with_who_and_ends_when_it_is_resumed(tmp_path: Path) -> None:
     told = await _told(tmp_path, _pause("anna", is_paused=True), _pause("bob", is_paused=False))
     assert [(one.kind, one.text) for one in told] == [
@@ -126,9 +135,11 @@ def receiver() -> Iterator[str]:
     server.server_close()
 
 
-def _sent(url: str, *told: events.Event, secret: str = "s3cret", command: tuple[str, ...] = ()) -> None:
+def _sent(
+    url: str, *told: events.Event, secret: str = "s3cret", command: tuple[str, ...] = (), timeout_s: float = 10.0
+) -> None:
     """Have events told, and wait until they are passed on."""
-    senders = senders_of(url, secret, command, "main", 10.0)
+    senders = senders_of(url, secret, command, "main", timeout_s)
     board = Notices("main", senders)
     for event in told:
         board.tell(event)
@@ -171,3 +182,17 @@ def test_a_command_reads_the_notice_and_one_that_fails_is_logged(
     _sent("", DIED, command=(sys.executable, "-c", write))
     assert json.loads(made.read_text())["subject"] == "job/j-1"
     assert "not passed on by the command: it ended with 1: no room" in caplog.text
+
+
+def test_a_command_that_takes_too_long_is_killed_with_what_it_has_started(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fifo = tmp_path / "held"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    # The shell and its child hold the pipe open for writing: its end is read once both are gone.
+    _sent("", DIED, command=("/bin/sh", "-c", f"exec 3>{fifo}; echo begun >&3; sleep 1000; true"), timeout_s=2.0)
+    os.set_blocking(reader, True)
+    with os.fdopen(reader) as held:
+        assert held.read() == "begun\n"
+    assert "not passed on by the command: it did not end within 2 s" in caplog.text

@@ -60,6 +60,7 @@ _CANCELLED: Final = (
 
 _OUTCOMES: Final[Mapping[ErrorKind, OutcomeKind]] = {
     ErrorKind.RATE_LIMITED: OutcomeKind.RATE_LIMITED,
+    ErrorKind.QUOTA: OutcomeKind.RATE_LIMITED,
     ErrorKind.PROVIDER_FAILURE: OutcomeKind.PROVIDER_FAILURE,
     ErrorKind.PROVIDER_TIMEOUT: OutcomeKind.PROVIDER_TIMEOUT,
     ErrorKind.CONNECTION: OutcomeKind.PROVIDER_FAILURE,
@@ -113,7 +114,8 @@ def error_kind(error: BaseException) -> ErrorKind | None:
         return None
     status = _status_of(error)
     if status is not None:
-        return None if 200 <= status < 300 else kind_of_status(status)
+        names = (getattr(error, "code", None), getattr(error, "type", None))  # as openai's exceptions have them
+        return None if 200 <= status < 300 else kind_of_status(status, *names)
     bases = {base.__name__ for base in type(error).__mro__}
     if bases & _TIMEOUTS:
         return ErrorKind.PROVIDER_TIMEOUT
@@ -141,15 +143,5 @@ def _asked_to_wait_s(error: BaseException, wall: float | None) -> float | None:
     headers = getattr(getattr(error, "response", None), "headers", None) or getattr(error, "headers", None)
     if not isinstance(headers, Mapping):
         return None
-    plain = _CaseBlind(headers)
+    plain = {str(name): str(value) for name, value in headers.items()}
     return retry_after_s(plain, time.time() if wall is None else wall)
-
-
-class _CaseBlind(dict[str, str]):
-    """Headers of any client, looked up without regard to case."""
-
-    def __init__(self, headers: Mapping[object, object]) -> None:
-        super().__init__({str(name).lower(): str(value) for name, value in headers.items()})
-
-    def get(self, name: str, default: str | None = None) -> str | None:  # type: ignore[override]
-        return super().get(name.lower(), default)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 
 import httpx
 
@@ -63,8 +65,9 @@ async def _examined(settings: Settings) -> list[Finding]:
         try:
             findings.append(Finding(name, is_well=True, found=await check(settings)))
         except HeadgateError as error:
-            told = next((one.check for one in findings if one.found == error.message), None)
-            found, further = (f"see {told}", "") if told else (error.message, error.next_step)
+            message = " ".join(error.message.split())  # of several lines, such as the problems of a roster
+            told = next((one.check for one in findings if one.found == message), None)
+            found, further = (f"see {told}", "") if told else (message, error.next_step)
             findings.append(Finding(name, is_well=False, found=found, next_step=further))
     return findings
 
@@ -101,6 +104,10 @@ async def _store(settings: Settings) -> str:
 async def _journal(settings: Settings) -> str:
     with contextlib.closing(storage.Journal(settings.journal, settings.campaign)) as journal:
         journal.check()
+        place = settings.journal
+        if isinstance(place, Path) and (free := shutil.disk_usage(place).free) < 2**26:
+            told = f"{journal.place} lies on a disk with {free >> 20} MiB left, of 64 at least"
+            raise HeadgateError(told, next_step="Free space there, or name another place with --journal.")
         now = time.time()
         require_agreement(now, max(journal.times.latest() or 0.0, now), f"what it wrote last into {journal.place}")
         return f"{journal.place}: {journal.open_count()} tasks open, {journal.spool_count()} samples spooled"

@@ -20,7 +20,7 @@ from headgate.cli.output import AsJson, console, counted, print_json, print_tabl
 from headgate.config import Settings
 from headgate.core import ChatReply, Message
 from headgate.core.errors import HeadgateError
-from headgate.environments import Available, AvailableCollection, registry_of
+from headgate.environments import Available, registry_of
 from headgate.telemetry import safe_text
 
 UNSCORED: Final = 3
@@ -99,7 +99,9 @@ def list_(
         spare=("licence", "rounds", "seconds", "tokens"),
     )
     if collections:
-        _print_collections(collections)
+        lines = [(f"{one.prefix}:…", one.extra, one.problem or one.summary) for one in collections]
+        heading = f"{len(lines)} collections (headgate environments --collection NAME)"
+        print_table(heading, ("collection", "extra", "what it holds"), lines)
     return 0
 
 
@@ -131,12 +133,6 @@ def _document(entry: Available, cost: MeanCost) -> Mapping[str, Any]:
     stated = {name: getattr(entry.spec, name, None) for name in _SPEC}
     stated["licence"] = stated["licence"] or None
     return {"name": entry.name, "problem": entry.problem, **stated, **cost._asdict()}
-
-
-def _print_collections(collections: Sequence[AvailableCollection]) -> None:
-    rows = [(f"{entry.prefix}:…", entry.extra, entry.problem or entry.summary) for entry in collections]
-    title = f"{len(rows)} collections (headgate environments --collection NAME)"
-    print_table(title, ("collection", "extra", "what it holds"), rows)
 
 
 @environments.command(name="try")

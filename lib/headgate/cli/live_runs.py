@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from headgate.cli.output import say
 from headgate.config import LoadedSettings, Settings
+from headgate.core import utc_text
 from headgate.core.errors import HeadgateError, InvalidInputError, JournalError, NotFoundError, UnauthorizedError
 from headgate.storage import Journal, ServedRun, runs_to_ask, served_runs
 from headgate.telemetry import MonitorClient
@@ -29,6 +30,7 @@ class LiveRuns:
         answering: clients of the runs that answer, newest first, by campaign.
         silent: of those that do not, or may not be asked, a sentence each, by campaign.
         hidden: sentences on files in which further runs may be named, and which cannot be read.
+        lost: when the run began, by campaign, that did not leave its journal last (wall time).
     """
 
     settings: Settings
@@ -37,6 +39,7 @@ class LiveRuns:
     answering: dict[str, list[MonitorClient]] = field(default_factory=dict)
     silent: dict[str, list[str]] = field(default_factory=dict)
     hidden: list[str] = field(default_factory=list)
+    lost: dict[str, float] = field(default_factory=dict)
 
     def campaigns(self) -> list[str]:
         """Return the campaigns that run, or else the one that the settings name."""
@@ -78,6 +81,8 @@ class LiveRuns:
     def why_not(self, campaign: str) -> str:
         """Return why no run of a campaign is asked, as the first words of a sentence."""
         nothing = f"campaign {campaign} has no run in journal {self.settings.journal} that can be asked"
+        if campaign in self.lost:
+            nothing += f"; the one of {utc_text(self.lost[campaign], seconds=True)} was killed, or its machine was lost"
         return self.silent.get(campaign, [nothing])[0]
 
     def tell_silent(self) -> None:
@@ -114,6 +119,7 @@ async def live_runs(loaded: LoadedSettings, url: str | None) -> AsyncIterator[Li
             raise JournalError(f"journal {settings.journal} cannot be looked into: {error}") from error
         found.hidden += [f"{path} cannot be read: {why}" for path, why in unreadable.items()]
         meant = {run: died_at for run, died_at in told.items() if not is_named or run.campaign == settings.campaign}
+        found.lost = {run.campaign: run.started_at for run, died_at in meant.items() if died_at < math.inf}
         found.running = sorted({run.campaign for run, died_at in meant.items() if died_at == math.inf})
         asked, silent = runs_to_ask(meant, settings)
         monitors = [MonitorClient(settings, address, run.run_id) for run, address in asked.items()]

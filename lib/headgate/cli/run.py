@@ -143,10 +143,10 @@ def _remarks(result: runs.RunResult, settings: Settings) -> list[str]:
         for model, why in result.given_up.items()
     ]
     if result.empty_because:
-        remarks += [
-            f"no samples: {result.empty_because}",
-            "`--instances 20` takes 20 tasks of each model in each environment now; --set rates=*=20000 raises rates",
-        ]
+        are_paused = {model.pause_kind for model in result.status.models} == {"errors"}
+        more = "`--instances 20` takes 20 tasks of each model in each environment now; --set rates=*=20000 raises rates"
+        todo = "`headgate retry` ends their pauses once the cause is gone" if are_paused else more
+        remarks += [f"no samples: {result.empty_because}", todo]
     return remarks
 
 
@@ -166,7 +166,7 @@ async def campaign_samples(settings: Settings) -> pl.DataFrame:
     """Return the stored samples of a campaign, also what an earlier run has taken."""
     import polars as pl  # noqa: PLC0415 - `--help` waits for no tables
 
-    columns = [*reports.LEADERBOARD_COLUMNS, "campaign", "sequence", "error_kind", "error"]
+    columns = [*reports.LEADERBOARD_COLUMNS, "campaign", "sequence", "error_kind", "error", "finish_reason"]
     found = await storage.sample_store(settings).scan(columns=columns)
     return found.frame.filter(pl.col("campaign") == settings.campaign)
 

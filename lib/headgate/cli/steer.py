@@ -144,9 +144,14 @@ async def _steered(order: Order, told: dict[str, Any]) -> tuple[dict[str, Any], 
 
     known = {"models": models, "environments": environments}
     with _at_rest(runs, campaign) as journal:
-        answer = steer_at_rest(journal, told, **known, by=process_user(), now=time.time(), dry_run=order.dry_run)
+        obeys = "which every run of it obeys" if journal.is_shared() else "which its next run obeys: none is alive"
+        is_idle = told["verb"] == "drain" and not journal.is_shared()  # a run that begins later is not drained
+        is_dry = order.dry_run or is_idle
+        answer = steer_at_rest(journal, told, **known, by=process_user(), now=time.time(), dry_run=is_dry)
         place = f"journal {journal.place}"
-    done = f"nothing is written to {place}" if order.dry_run else f"written to {place}, which every run of it obeys"
+    if is_idle:
+        answer["would"] = f"nothing to drain: no run of campaign {campaign} is alive"
+    done = f"nothing is written to {place}" if is_dry else f"written to {place}, {obeys}"
     return answer | {"campaign": campaign}, f"{runs.why_not(campaign)}; {done}"
 
 

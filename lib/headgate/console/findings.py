@@ -12,6 +12,7 @@ from headgate.console.asking import RunSource, key_of
 from headgate.console.sources import RAREST_S, Source, Sources
 from headgate.core import utc_text
 from headgate.core.errors import some_of
+from headgate.core.status import MANY_UNSCORED
 from headgate.telemetry import counted, duration
 
 LATE_S: Final = 900.0
@@ -20,6 +21,11 @@ LATE_S: Final = 900.0
 MOST_NAMED: Final = 3
 
 _RANK: Final = {"bad": 0, "warn": 1}
+
+_UNWRITTEN: Final = {
+    "journal": "Nothing is begun meanwhile. Free space, or bring its database back: it goes on by itself.",
+    "store": "Samples wait in the journal meanwhile. It is tried again by itself, once a minute at least.",
+}
 
 Document = Mapping[str, Any]
 
@@ -125,7 +131,11 @@ def _run(source: Source, said: Document) -> Iterator[Finding]:
     name = said["campaign"]
     if said["state"] == "draining":
         yield Finding("draining", "warn", f"{name} is draining", "it ends what it began and takes on nothing new")
+    for what in ("journal", "store"):
+        if why := said.get(f"{what}_problem"):
+            yield Finding(what, "bad", f"{name}: its {what} cannot be written", why, _UNWRITTEN[what])
     yield from _paused(source, said)
+    yield from _unscored(said)
     yield from _late(source, said)
     yield from _endpoints(source, said)
     yield from _budgets(source, said)
@@ -155,7 +165,7 @@ def _paused(source: Source, said: Document) -> Iterator[Finding]:
             by_cause.setdefault((is_failing, reason), []).append(model)
     for (is_failing, reason), models in by_cause.items():
         first = min((one["pause_until"] for one in models if one["pause_until"]), default=None)
-        error = next((one["last_error"] for one in models if one["last_error"]), "")
+        error = next((f"{one['model']}: {one['last_error']}" for one in models if one["last_error"]), "")
         again = f"; tried again in {duration(first - said['captured_at'])}" if first and is_failing else ""
         todo = "It goes on by itself." if first else "Resume it when it may go on."
         if is_failing:
@@ -164,10 +174,25 @@ def _paused(source: Source, said: Document) -> Iterator[Finding]:
             f"paused {reason}",
             "bad" if is_failing else "warn",
             f"{_named(one['model'] for one in models)} {'is' if len(models) == 1 else 'are'} paused",
-            f"{reason}{again}" + (f"; last error: {error}" if error and is_failing else ""),
+            f"{reason}{again}" + (f"; last error of {error}" if error and is_failing else ""),
             todo,
             min((one["paused_since"] for one in models if one["paused_since"]), default=None),
             _steer_link(source, said, reason, models),
+        )
+
+
+def _unscored(said: Document) -> Iterator[Finding]:
+    failing = [one for one in said["models"] if one.get("unscored", 0) >= MANY_UNSCORED and not one["is_paused"]]
+    if failing:
+        worst = max(failing, key=lambda one: one["unscored"])
+        yield Finding(
+            "unscored",
+            "bad",
+            f"{_named(one['model'] for one in failing)} {'gets' if len(failing) == 1 else 'get'} no score",
+            f"none of the last {worst['unscored']:,} samples of {worst['model']} has one; "
+            f"last error: {worst['last_error']}",
+            "Pause it until the cause is gone: such errors pause no model by themselves.",
+            link=f"/samples?model={quote(worst['model'])}",
         )
 
 

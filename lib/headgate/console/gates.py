@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final
@@ -60,6 +60,7 @@ def _values(sources: Sources, query: QueryParams) -> dict[str, Any]:
     keys = [key for key in said.get("requests", ()) if wanted in key_of(key).lower()]
     keys.sort(key=_SORTS.get(query.get("sort", ""), _SORTS[""])[1])
     page = page_of(keys, query, ROWS)
+    rates = {(rate["scope"], rate["unit"]): rate for key in keys for rate in key.get("rates", ())}
     chosen = query.get("key") or (key_of(page.items[0]) if page.items else "")
     return {
         "run": run,
@@ -70,7 +71,7 @@ def _values(sources: Sources, query: QueryParams) -> dict[str, Any]:
             [(run, key) for key in page.items if run], link("/gates", query, key=None) + f"&page={page.number}"
         ),
         "chosen": chosen,
-        "rates": _rates(keys),
+        "rates": sorted(rates.values(), key=lambda rate: rate["left"] / rate["limit"])[:ROWS],
         "budgets": _budgets(said, wanted),
         "batches": [one for one in said.get("batches", ()) if wanted in f"{one['model']} {one['provider']}".lower()],
         "sorts": _SORTS,
@@ -97,12 +98,6 @@ def endpoints_of(
         (run, key, key_of(key), f"{address or f'/gates?run={quote(run.address)}'}&key={quote(key_of(key))}")
         for run, key in keys
     ]
-
-
-def _rates(keys: Iterable[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """Return the limits per minute of endpoints, each once, those with the least left first; of many, the first."""
-    found = {(rate["scope"], rate["unit"]): rate for key in keys for rate in key.get("rates", ())}
-    return sorted(found.values(), key=lambda rate: rate["left"] / rate["limit"])[:ROWS]
 
 
 def _budgets(said: Mapping[str, Any], wanted: str) -> Sequence[tuple[str, Mapping[str, Any]]]:

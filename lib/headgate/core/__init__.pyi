@@ -13,7 +13,13 @@ from .price import LanePrice as LanePrice, Price as Price, Prices as Prices
 from .metrics import Metric as Metric
 from .metrics import metrics_of as metrics_of
 from .model import NO_SPENDING as NO_SPENDING, ModelBudget as ModelBudget, Spending as Spending, Model as Model
-from .chat import Chat as Chat, ChatError as ChatError, ChatReply as ChatReply, Message as Message
+from .chat import (
+    COUNTS as COUNTS,
+    Chat as Chat,
+    ChatError as ChatError,
+    ChatReply as ChatReply,
+    Message as Message,
+)
 from .clock import (
     CLOCK_TOLERANCE_S as CLOCK_TOLERANCE_S,
     DAY_S as DAY_S,
@@ -25,7 +31,12 @@ from .clock import (
     until_set as until_set,
     utc_text as utc_text,
 )
-from .decoding import check_msgpack as check_msgpack, json_value as json_value
+from .decoding import (
+    Halves as Halves,
+    check_msgpack as check_msgpack,
+    json_value as json_value,
+    storable as storable,
+)
 from .extras import entry_points_of as entry_points_of, missing_extra as missing_extra, names_by_stub as names_by_stub
 from .ids import (
     BatchId as BatchId,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from headgate.core.rates import RateNote
 from headgate.core.record import record
@@ -16,6 +16,10 @@ class Message:
 
     role: Literal["system", "user", "assistant"]
     content: str
+
+
+COUNTS: Final = ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens")
+"""What is counted of each reply, and summed over those of an episode."""
 
 
 @record
@@ -38,6 +42,7 @@ class ChatReply:
         lane: in which it was asked: `now`, or `batch`.
         cost_micro: what it cost: as billed, else by the model's prices; None where neither is known.
         told: what it told of the provider's limits per minute.
+        finish_reason: why it ended, as the endpoint says: `stop`, `length` at the limit of tokens, ….
     """
 
     text: str
@@ -55,12 +60,15 @@ class ChatReply:
     lane: str = "now"
     cost_micro: int | None = None
     told: tuple[RateNote, ...] = ()
+    finish_reason: str = ""
 
     def booked(self, wait_s: float, attempts: int, cost_micro: int | None) -> ChatReply:
         """Return it with what a run knows of it, in less time than `dataclasses.replace` takes."""
         usage = (self.text, self.prompt_tokens, self.completion_tokens, self.latency_s, self.first_token_s)
         served = (self.served_model, self.system_fingerprint, self.cached_tokens, self.reasoning_tokens)
-        return ChatReply(*usage, wait_s, attempts, *served, self.billed_micro, self.lane, cost_micro, self.told)
+        return ChatReply(
+            *usage, wait_s, attempts, *served, self.billed_micro, self.lane, cost_micro, self.told, self.finish_reason
+        )
 
 
 class ChatError(Exception):

@@ -5,8 +5,9 @@ A message of empty lists is small, and takes up to 64 times as much memory, and 
 
 from __future__ import annotations
 
+import json
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 MOST_VALUES: Final = 2**16
 """Of one message: 15 MB at the worst. Long lists of numbers belong into arrays of bytes."""
@@ -21,7 +22,11 @@ _NO_HEADS: Final = bytes(set(range(256)) - {*range(0x80, 0xA0), *range(0xDC, 0xE
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
-def json_value(data: bytes | bytearray, *, most_values: int = MOST_VALUES) -> Any:
+Halves = Literal["refused", "replaced", "kept"]
+"""What becomes of halves of surrogate pairs: servers that cut a text between them send such, and models write them."""
+
+
+def json_value(data: bytes | bytearray, *, most_values: int = MOST_VALUES, halves: Halves = "refused") -> Any:
     """Return the value that JSON in UTF-8 holds.
 
     Raises:
@@ -31,7 +36,27 @@ def json_value(data: bytes | bytearray, *, most_values: int = MOST_VALUES) -> An
 
     if (flaw := _flaw_of_json(data, most_values)) is not None:
         raise orjson.JSONDecodeError(flaw, "", 0)
-    return orjson.loads(data)
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        if halves == "refused" or b"\\ud" not in data.lower():
+            raise
+        try:
+            value = json.loads(data.decode())
+            return value if halves == "kept" else orjson.loads(storable(json.dumps(value, ensure_ascii=False)))
+        except ValueError:
+            pass
+        raise
+
+
+def storable(text: str) -> str:
+    """Return `text` with every lone surrogate replaced, so that it can be encoded as UTF-8."""
+    try:
+        if not text.isascii():
+            text.encode()
+    except UnicodeEncodeError:  # in UTF-16 halves that make a pair become a character
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
 
 
 def check_msgpack(data: bytes | bytearray, *, most_values: int = MOST_VALUES) -> None:

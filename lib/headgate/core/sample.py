@@ -99,10 +99,11 @@ class ErrorKind(StrEnum):
     BUDGET = "budget"
     DAILY_BUDGET = "daily_budget"
     ENGINE = "engine"
+    QUOTA = "quota"
 
     @property
     def is_service_error(self) -> bool:
-        """True for what counts towards a model's error pause (bad key, no instances, 5xx, refused)."""
+        """True for what counts towards a model's error pause (bad key, no credit, 5xx, refused)."""
         return self in _SERVICE_ERRORS
 
     @property
@@ -111,7 +112,7 @@ class ErrorKind(StrEnum):
         return self in _OWN_DOING
 
 
-_SERVICE_ERRORS = frozenset({ErrorKind.AUTH, ErrorKind.PROVIDER_FAILURE, ErrorKind.CONNECTION})
+_SERVICE_ERRORS = frozenset({ErrorKind.AUTH, ErrorKind.QUOTA, ErrorKind.PROVIDER_FAILURE, ErrorKind.CONNECTION})
 _OWN_DOING = frozenset({ErrorKind.BAD_ANSWER, ErrorKind.BUDGET})
 
 
@@ -147,6 +148,8 @@ class Sample:
         request_seed: that its requests asked for; None where they asked for none.
         answer: what its environment took from the last reply as the answer; None where it takes none out.
         judge_cost_micro: what its judge's replies cost, as `cost_micro`; None where nobody knows, or none was asked.
+        finish_reason: `length` where any answer was cut off at its limit of tokens, else why the last one ended, as its
+            endpoint says; None where it does not.
     """
 
     task_id: str
@@ -182,6 +185,7 @@ class Sample:
     request_seed: int | None = None
     answer: str | None = None
     judge_cost_micro: int | None = None
+    finish_reason: str | None = None
 
     @property
     def served_by(self) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from headgate.core.record import record
 
@@ -95,6 +96,10 @@ class EngineStatus:
     """When it is tried again, from now."""
 
 
+MANY_UNSCORED: Final = 10
+"""Samples in a row without a score that are told: errors that pause no model may cost it every task of a day."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
     """One model: whether it is sampled, how often, and what went wrong last."""
@@ -123,6 +128,8 @@ class ModelStatus:
     """Of pauses in a row for errors, when the first one began."""
     pause_kind: str | None = None
     """`errors` of its service, a `budget` that is used up, or a `control` in force; None while it is sampled."""
+    unscored: int = 0
+    """Samples in a row without a score, for errors that do not pause the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +305,10 @@ class CampaignStatus:
     """Answers that wait for the judge, or are with it."""
     judged: tuple[JudgedPair, ...] = ()
     """Empty where no answer needs a judge."""
+    journal_problem: str = ""
+    """Why the journal cannot be written, so that nothing is begun; empty while it can be."""
+    store_problem: str = ""
+    """Why the last batch could not be stored, so that samples wait in the journal; empty once one is."""
 
     @property
     def share(self) -> float:

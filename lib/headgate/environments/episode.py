@@ -14,7 +14,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, Final
 
-from headgate.core import Chat, ChatError, ChatReply, ErrorKind, Message, record, redacted
+from headgate.core import Chat, ChatError, ChatReply, ErrorKind, Message, record, redacted, storable
 from headgate.core.errors import HeadgateError, HostLostError
 from headgate.environments.protocol import Continue, Environment, EnvironmentSpec, Episode, ForJudge, Score
 from headgate.environments.sandbox import SANDBOX
@@ -63,6 +63,7 @@ class EpisodeResult:
         cost_micro: likewise; None when there is no reply, or one whose cost is not known.
         lane: `batch` when any reply came in that lane.
         answer: what the environment took from the last reply, its first `ANSWER_CHARS` characters; None for nothing.
+        finish_reason: `length` when any reply was cut off there, else of the last one; empty where none says.
     """
 
     score: float | None
@@ -70,12 +71,12 @@ class EpisodeResult:
     why: str
     error_kind: ErrorKind | None
     error: str | None
-    prompt_tokens: int
-    completion_tokens: int
-    turns: int
-    attempts: int
-    request_wait_s: float
-    messages: tuple[Message, ...]
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    turns: int = 0
+    attempts: int = 0
+    request_wait_s: float = 0.0
+    messages: tuple[Message, ...] = ()
     questions: tuple[tuple[Message, ...], ...] = ()
     served_model: str = ""
     system_fingerprint: str = ""
@@ -84,6 +85,7 @@ class EpisodeResult:
     cost_micro: int | None = None
     lane: str = "now"
     answer: str | None = None
+    finish_reason: str = ""
 
 
 def sum_of_known(costs: Sequence[int | None]) -> int | None:
@@ -121,12 +123,13 @@ class _Run:
         open_locks = SANDBOX.not_held if self.spec.runs_programs else ()
         note = f" (sandbox without {', '.join(open_locks)})" if open_locks else ""
         prompt = completion = cached = reasoning = 0
-        attempts, wait_s, lane, served = self.lost_attempts, self.lost_wait_s, "now", ("", "")
+        attempts, wait_s, lane, served, finish = self.lost_attempts, self.lost_wait_s, "now", ("", ""), ""
         for reply in self.replies:
             prompt, completion = prompt + reply.prompt_tokens, completion + reply.completion_tokens
             cached, reasoning = cached + reply.cached_tokens, reasoning + reply.reasoning_tokens
             attempts, wait_s = attempts + reply.attempts, wait_s + reply.wait_s
             lane = reply.lane if reply.lane != "now" else lane
+            finish = finish if finish == "length" else reply.finish_reason
             if reply.served_model or reply.system_fingerprint:
                 served = (reply.served_model, reply.system_fingerprint)
         return EpisodeResult(
@@ -137,6 +140,8 @@ class _Run:
             error=None if kind is None else redacted(storable(error)),
             prompt_tokens=prompt,
             completion_tokens=completion,
+            cached_tokens=cached,
+            reasoning_tokens=reasoning,
             turns=len(self.replies),
             attempts=attempts,
             request_wait_s=wait_s,
@@ -144,11 +149,10 @@ class _Run:
             questions=end.questions if isinstance(end, ForJudge) else (),
             served_model=served[0],
             system_fingerprint=served[1],
-            cached_tokens=cached,
-            reasoning_tokens=reasoning,
             cost_micro=sum_of_known([reply.cost_micro for reply in self.replies]),
             lane=lane,
             answer=None if score is None or score.answer is None else storable(score.answer[:ANSWER_CHARS]),
+            finish_reason=finish,
         )
 
     async def ask(self) -> str:
@@ -169,7 +173,7 @@ class _Run:
         if len(reply.text) > (limit := self.spec.reply_chars):
             self.messages.append(Message("assistant", storable(reply.text[:KEPT_CHARS]) + "…"))
             raise _UnreadableReplyError(f"the reply has {len(reply.text)} characters, at most {limit} are read")
-        text = reply.text if reply.text.isascii() else storable(reply.text)
+        text = storable(reply.text)
         self.messages.append(Message("assistant", text))
         return text
 
@@ -205,15 +209,6 @@ async def converse(environment: Environment, index: int, seed: int, chat: Chat, 
     if problem is None:
         return result
     return replace(result, error=redacted("; ".join(filter(None, (result.error, problem)))))
-
-
-def storable(text: str) -> str:
-    """Return `text` with every lone surrogate replaced, so that it can be encoded as UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
 
 
 def is_share(value: object) -> bool:
@@ -315,8 +310,6 @@ def _askable(answer: ForJudge, spec: EnvironmentSpec) -> ForJudge:
 def _storable(message: Message) -> Message:
     if not isinstance(message, Message) or not isinstance(message.content, str) or not isinstance(message.role, str):
         raise _FaultError(f"it said {message!r:.80}, not a Message with text")
-    if message.content.isascii():
-        return message
     text = storable(message.content)
     return message if text is message.content else Message(message.role, text)
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Final
 
-from headgate.core import Message
+from headgate.core import Message, storable
 from headgate.core.errors import EnvironmentFailedError
 from headgate.environments.answers import without_thinking
-from headgate.environments.episode import checked_score, is_share, storable, text_of
+from headgate.environments.episode import checked_score, is_share, text_of
 from headgate.environments.protocol import JudgedEnvironment, Judgement, Score
 
 WHY_CHARS: Final = 300

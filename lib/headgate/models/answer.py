@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any, Final
 
 import orjson
 
-from headgate.core import ChatError, ChatReply, ErrorKind, json_value, masked, redacted
+from headgate.core import ChatError, ChatReply, ErrorKind, Halves, json_value, masked, redacted, storable
 from headgate.environments import tool_forms
 from headgate.models.rate_headers import rate_notes, refusal_notes
 
@@ -24,14 +25,28 @@ SHOWN_CHARS: Final = 300
 """Of an error, what is told."""
 
 
-def kind_of_status(status: int) -> ErrorKind:
-    """Return the error kind of an HTTP status that is not 2xx."""
+_USED_UP: Final = frozenset(
+    {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"}  # OpenAI and those who follow it
+    | {"insufficient_user_quota", "exceeded_current_quota_error"}  # One API, Moonshot
+)
+"""Codes and types of errors that say that the account behind a key has no quota left."""
+
+_OF_A_DAY: Final = re.compile(r"per[ _-]?day", re.IGNORECASE)
+"""How a refusal for a rate names a limit per day; without a `Retry-After` it may last for hours."""
+
+
+def kind_of_status(status: int, *names: object) -> ErrorKind:
+    """Return the error kind of an HTTP status that is not 2xx, and of the code and type that the error has."""
     match status:
+        case 402:
+            return ErrorKind.QUOTA
+        case _ if 400 <= status < 500 and any(isinstance(name, str) and name in _USED_UP for name in names):
+            return ErrorKind.QUOTA
         case 429:
             return ErrorKind.RATE_LIMITED
         case 408:
             return ErrorKind.PROVIDER_TIMEOUT
-        case 401 | 402 | 403:  # 402: the account behind the key has no credit left
+        case 401 | 403:
             return ErrorKind.AUTH
         case _ if 300 <= status < 500:
             return ErrorKind.BAD_REQUEST
@@ -50,10 +65,11 @@ def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
         headers: of the answer; looked up without regard to case.
         now: wall time, seconds since the epoch.
     """
-    in_ms = _number(headers.get("retry-after-ms"))
+    told = {name.lower(): value for name, value in headers.items()}
+    in_ms = _number(told.get("retry-after-ms"))
     if in_ms is not None:
         return min(in_ms / 1000, MAX_RETRY_AFTER_S)
-    asked = headers.get("Retry-After")
+    asked = told.get("retry-after")
     if asked is None:
         return None
     in_s = _number(asked)
@@ -61,21 +77,26 @@ def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
         until = _http_date(asked)
         if until is None:
             return None
-        in_s = until - (_http_date(headers.get("Date", "")) or now)
+        in_s = until - (_http_date(told.get("date", "")) or now)
     return min(in_s, MAX_RETRY_AFTER_S) if in_s >= 0 else None
 
 
 def failure_of_status(status: int, body: bytes | bytearray, headers: Mapping[str, str], now: float) -> ChatError:
     """Return the error that an answer with a status other than 2xx stands for."""
-    advice = "; it redirects, which is not followed: name the final address as base_url" if 300 <= status < 400 else ""
-    told = rate_notes(headers, now)
-    whole = _said(body)
+    told, asked_s = rate_notes(headers, now), retry_after_s(headers, now)
+    whole, names = _said(body)
     said = redacted(whole, limit_chars=SHOWN_CHARS)
+    kind = kind_of_status(status, *names)
+    if kind is ErrorKind.RATE_LIMITED and asked_s is None and _OF_A_DAY.search(whole):
+        kind = ErrorKind.QUOTA
+    advice = "; it redirects, which is not followed: name the final address as base_url" if 300 <= status < 400 else ""
+    if kind is ErrorKind.QUOTA:
+        advice = "; its quota is used up"
     return ChatError(
-        kind_of_status(status),
+        kind,
         f"HTTP {status}{advice}" + (f": {said}" if said else ""),
         status=status,
-        retry_after_s=retry_after_s(headers, now),
+        retry_after_s=asked_s,
         told=refusal_notes(whole, told) if status == 429 else told,
     )
 
@@ -94,15 +115,17 @@ def _http_date(text: str) -> float | None:
     return stamp if math.isfinite(stamp) else None
 
 
-def _said(body: bytes | bytearray) -> str:
-    """Return the message inside an error body as providers shape it, else the body's beginning."""
+def _said(body: bytes | bytearray) -> tuple[str, tuple[object, object]]:
+    """Return the message inside an error body as providers shape it, with its code and type, else the beginning."""
     try:
         parsed = json_value(body)
     except orjson.JSONDecodeError:
-        return body[: SHOWN_CHARS * 4].decode("utf-8", "replace").strip()
+        return body[: SHOWN_CHARS * 4].decode("utf-8", "replace").strip(), (None, None)
     inner = parsed.get("error", parsed) if isinstance(parsed, dict) else parsed
-    message = inner.get("message", inner) if isinstance(inner, dict) else inner
-    return message if isinstance(message, str) else orjson.dumps(message).decode()
+    message, names = inner, (None, None)
+    if isinstance(inner, dict):
+        message, names = inner.get("message", inner), (inner.get("code"), inner.get("type"))
+    return message if isinstance(message, str) else orjson.dumps(message).decode(), names
 
 
 _DONE: Final = b"[DONE]"
@@ -146,7 +169,7 @@ def read_completion(body: bytes | bytearray) -> Answer:
     Raises:
         ChatError: PROVIDER_FAILURE, or the kind that an error object inside a 200 answer names by its code.
     """
-    document = _document(body)
+    document = _document(body, "replaced")
     choice = _first_choice(document)
     if choice is None:
         raise _garbage("a completion without choices", body)
@@ -154,7 +177,8 @@ def read_completion(body: bytes | bytearray) -> Answer:
     message = choice.get("message")
     if not isinstance(message, dict):
         raise _garbage("a choice without a message", body)
-    return _answer(_text_of(message), document.get("usage"), document, tool_forms.calls_in(message.get("tool_calls")))
+    calls = tool_forms.calls_in(message.get("tool_calls"))
+    return _answer(_text_of(message), document.get("usage"), document, calls, choice.get("finish_reason"))
 
 
 @dataclass(slots=True)
@@ -187,7 +211,7 @@ class StreamedCalls:
             if isinstance(name, str):
                 call.name = call.name or name
             if isinstance(arguments, dict):
-                arguments = orjson.dumps(arguments).decode()
+                arguments = json.dumps(arguments, ensure_ascii=False)  # unlike orjson, with halves of characters
             if isinstance(arguments, str):
                 call.arguments.append(arguments)
                 taken += len(arguments)
@@ -196,7 +220,7 @@ class StreamedCalls:
 
     def whole(self) -> list[tuple[str, object]]:
         """Return names and arguments of the calls; what names nothing is no call."""
-        return [(call.name, "".join(call.arguments)) for call in self._calls if call.name]
+        return [(storable(call.name), storable("".join(call.arguments))) for call in self._calls if call.name]
 
     def _call_of(self, index: object, call_id: object) -> _Call:
         place = index if type(index) is int else max(len(self._calls) - 1, 0)
@@ -230,7 +254,7 @@ class StreamedAnswer:
     _rest: bytearray = field(default_factory=bytearray)
     _usage: object = None
     _last: dict[str, Any] = field(default_factory=dict)
-    _is_finished: bool = False
+    _finish: object = None
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the stream.
@@ -262,17 +286,17 @@ class StreamedAnswer:
         rest, self._rest = self._rest, bytearray()
         for payload in _payloads([rest]):
             self._take(payload)
-        if not self._is_finished:
+        if self._finish is None:
             raise ChatError(
                 ErrorKind.PROVIDER_FAILURE, f"the stream ended without a finish reason after {self._chars} characters"
             )
-        return _answer("".join(self._pieces), self._usage, self._last, self._calls.whole())
+        return _answer(storable("".join(self._pieces)), self._usage, self._last, self._calls.whole(), self._finish)
 
     def _take(self, payload: bytearray) -> None:
         if payload == _DONE:
             self.is_done = True
             return
-        chunk = _document(payload)
+        chunk = _document(payload, "kept")  # a server may cut a text within a character
         self._usage = chunk.get("usage") or self._usage
         if chunk.get("model"):
             self._last = chunk
@@ -280,7 +304,8 @@ class StreamedAnswer:
         if choice is None:  # the last chunk carries the usage alone
             return
         _refuse_failed_choice(choice)
-        self._is_finished = self._is_finished or choice.get("finish_reason") is not None
+        if choice.get("finish_reason") is not None:
+            self._finish = choice["finish_reason"]
         delta = choice.get("delta")
         if not isinstance(delta, dict):
             return
@@ -303,9 +328,10 @@ def _payloads(lines: list[bytearray]) -> Iterator[bytearray]:
     return filter(None, (line[5:].strip() for line in lines if line.startswith(b"data:")))
 
 
-def _document(body: bytes | bytearray) -> dict[str, Any]:
+def _document(body: bytes | bytearray, halves: Halves) -> dict[str, Any]:
     try:
-        document = json_value(body, most_values=2**20)  # with the 20 likeliest tokens, 200 for each that was chosen
+        # With the 20 likeliest tokens, an answer has 200 values for each that was chosen.
+        document = json_value(body, most_values=2**20, halves=halves)
     except orjson.JSONDecodeError:
         document = None  # raised below: the decoder's exception would keep the whole body alive
     if not isinstance(document, dict):
@@ -348,7 +374,9 @@ def _text_of(message: dict[str, Any]) -> str:
             return refusal if isinstance(refusal, str) else ""
 
 
-def _answer(text: str, usage: object, document: dict[str, Any], calls: Sequence[tuple[str, object]] = ()) -> Answer:
+def _answer(
+    text: str, usage: object, document: dict[str, Any], calls: Sequence[tuple[str, object]], finish: object
+) -> Answer:
     counts = usage if isinstance(usage, dict) else {}
     prompt, completion = _count(counts.get("prompt_tokens")), _count(counts.get("completion_tokens"))
     cached = _first_count(
@@ -370,6 +398,7 @@ def _answer(text: str, usage: object, document: dict[str, Any], calls: Sequence[
         cached_tokens=cached if cached <= prompt else 0,
         reasoning_tokens=thoughts if thoughts <= completion else 0,
         billed_micro=_billed(counts.get("cost")),
+        finish_reason=_name(finish),
     )
     return Answer(said, len(calls))
 
@@ -393,7 +422,7 @@ def _billed(cost: object) -> int | None:
 
 def _name(value: object) -> str:
     """Return a name that an endpoint gave; one that is no text, or far too long, is none."""
-    return masked(value) if isinstance(value, str) and len(value) <= _MAX_NAME_CHARS else ""
+    return masked(storable(value)) if isinstance(value, str) and len(value) <= _MAX_NAME_CHARS else ""
 
 
 def _count(value: object) -> int:

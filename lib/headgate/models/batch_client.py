@@ -216,7 +216,7 @@ async def _lines(response: aiohttp.ClientResponse, longest: int) -> AsyncIterato
 
 def _result(line: bytes) -> tuple[str, ChatReply | None] | None:
     try:
-        found: Any = json_value(line, most_values=2**20)
+        found: Any = json_value(line, most_values=2**20, halves="replaced")
     except orjson.JSONDecodeError:
         return None
     match found:

@@ -17,7 +17,7 @@ import orjson
 from aiohttp.abc import AbstractCookieJar
 
 from headgate import __version__
-from headgate.core import ChatError, ChatReply, Clock, ErrorKind, Message, Model, SystemClock, redacted
+from headgate.core import COUNTS, ChatError, ChatReply, Clock, ErrorKind, Message, Model, SystemClock, redacted
 from headgate.core.addresses import is_metadata_address
 from headgate.core.rates import RateNote
 from headgate.environments import NativeForm, tool_forms
@@ -354,9 +354,6 @@ Send = Callable[[tool_forms.NativeForm | None], Awaitable[tuple[ChatReply, int]]
 """Sends a conversation, as text or with its tools in fields; returns the reply, and how many calls came in a field."""
 
 
-_COUNTS: Final = ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens")
-
-
 class ToolTrials:
     """Asks models in the form in which they take tools. Owned by what sends requests.
 
@@ -384,10 +381,9 @@ class ToolTrials:
         try:
             tried, calls = await send(native)
         except ChatError as error:
-            # A refusal may be of the field; some servers tell of it as a failure of theirs.
-            if error.kind is not ErrorKind.BAD_REQUEST and (
-                (error.status or 0) < 500 or "tool" not in str(error).lower()
-            ):
+            # Some servers tell of a field that they refuse as a failure of theirs.
+            is_failure = (error.status or 0) >= 500 and "tool" in str(error).lower()
+            if error.kind is not ErrorKind.BAD_REQUEST and not is_failure:
                 raise
         else:
             if calls or self._takes_fields.get(key):
@@ -400,6 +396,6 @@ class ToolTrials:
         bills = (tried.billed_micro, reply.billed_micro)
         return replace(
             reply,
-            **{name: getattr(tried, name) + getattr(reply, name) for name in _COUNTS},
+            **{name: getattr(tried, name) + getattr(reply, name) for name in COUNTS},
             billed_micro=None if None in bills else sum(filter(None, bills)),
         )

@@ -61,12 +61,6 @@ class RetryPolicy:
                 f"(got base_s {self.base_s:g}, max_s {self.max_s:g}, factor {self.factor:g})"
             )
 
-    def attempts_of(self, kind: ErrorKind) -> int:
-        """Return how often a request may end with `kind` before it is given up; 1 when asking again is useless."""
-        if kind not in _WORTH_ANOTHER:
-            return 1
-        return self.max_refusals if kind is ErrorKind.RATE_LIMITED else self.max_attempts
-
     def ceiling_s(self, attempt: int) -> float:
         """Return the longest back-off after attempt number `attempt` (from 1)."""
         ceiling = self.base_s
@@ -84,7 +78,7 @@ class RetryPolicy:
         """
         if kind not in _WORTH_ANOTHER:
             return GiveUp(f"{kind} does not change by asking again")
-        allowed = self.attempts_of(kind)
+        allowed = self.max_refusals if kind is ErrorKind.RATE_LIMITED else self.max_attempts
         if attempt >= allowed:
             return GiveUp(f"{allowed} attempts were made")
         if not retry_after_s:

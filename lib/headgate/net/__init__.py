@@ -2,8 +2,8 @@
 
 `listener` accepts connections and bounds them, `asgi` and `aiohttp_server` serve an application by it on an
 `event_loop`, `hosts` tells names and web pages apart, `refusals` says who has to show a token and how a request is
-refused, `flaws` which of its values break rules, `tokens` says what a token allows, `token_stores` keeps them and
-`authority` tells callers by them, `tls` loads certificates. `clients` makes clients of such servers.
+refused, `request_flaws` which of its values break rules, `tokens` says what a token allows, `token_stores` keeps them
+and `authority` tells callers by them, `tls` loads certificates. `clients` makes clients of such servers.
 """
 
 __all__ = [
@@ -12,10 +12,10 @@ __all__ = [
     "authority",
     "clients",
     "event_loop",
-    "flaws",
     "hosts",
     "listener",
     "refusals",
+    "request_flaws",
     "tls",
     "token_stores",
     "tokens",

@@ -98,8 +98,8 @@ def curve_sentence(curve: reports.CheckpointCurve, point: reports.CheckpointScor
     """Return what a new checkpoint means, in one sentence."""
     if point.mean is None:
         return f"{point.model} has no score"
-    made = point.versus.difference if point.versus is not None else None
-    apart = f", {made.difference:+.3f} from {point.versus.against}: {point.verdict}" if made and point.versus else ""
+    made, versus = point.difference, point.versus
+    apart = f", {made.difference:+.3f} from {versus.against}: {point.verdict}" if made and versus else ""
     best = "; the best so far" if curve.best is point else ""
     return f"{point.model} scores {point.mean.mean:.3f} ({point.mean.low:.3f} to {point.mean.high:.3f}){apart}{best}"
 

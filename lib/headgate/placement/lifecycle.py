@@ -122,14 +122,14 @@ class Lifecycle:
         request = self.holdings.requests.get(request_id)
         if request is None or request.stage.has_ended:
             return False
+        if request.stage is Stage.STOPPING and request.stop_reason in _ENDS:
+            return False
         request.note = why or "withdrawn"
         if request.stage is Stage.WAITING:
             self.queue.discard(request_id)
             self.outbox.changed()  # others may have gone around it
             self._end(request, Stage.WITHDRAWN, now)
         elif request.stage is Stage.STOPPING:
-            if request.stop_reason in _ENDS:
-                return False
             request.stop_reason = "withdrawn"
             self.outbox.touch(request)
         elif request.begun:

@@ -20,7 +20,7 @@ from headgate.statistics import MIN_COMMON_TASKS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from headgate.statistics import MeanEstimate
+    from headgate.statistics import MeanEstimate, PairedDifference
 
 _DIGITS: Final = 6
 _NUMBER: Final = re.compile(r"\d+")
@@ -44,16 +44,19 @@ class CheckpointScore:
     versus: Comparison | None
 
     @property
+    def difference(self) -> PairedDifference | None:
+        """From the best before it, with its interval; None for the first, and where too few tasks are in common."""
+        return self.versus.difference if self.versus is not None else None
+
+    @property
     def is_regression(self) -> bool:
         """Whether it is worse than the best before it: the whole interval of the paired difference lies below zero."""
-        made = self.versus.difference if self.versus is not None else None
-        return made is not None and made.high < 0
+        return self.difference is not None and self.difference.high < 0
 
     @property
     def is_progress(self) -> bool:
         """Whether the whole interval lies above zero."""
-        made = self.versus.difference if self.versus is not None else None
-        return made is not None and made.low > 0
+        return self.difference is not None and self.difference.low > 0
 
     @property
     def verdict(self) -> str:
@@ -134,8 +137,7 @@ def curve_rows(curve: CheckpointCurve) -> list[dict[str, str]]:
 
 
 def _row(curve: CheckpointCurve, point: CheckpointScore) -> dict[str, str]:
-    mean, missing = point.mean, point.missing
-    made = point.versus.difference if point.versus is not None else None
+    mean, missing, made = point.mean, point.missing, point.difference
     return {
         "step": count(point.step),
         "checkpoint": point.model,
@@ -159,7 +161,7 @@ def curve_document(curve: CheckpointCurve) -> dict[str, Any]:
 
 def point_document(point: CheckpointScore) -> dict[str, Any]:
     """Return one checkpoint as JSON values."""
-    made = point.versus.difference if point.versus is not None else None
+    made = point.difference
     return {
         "step": point.step,
         "model": point.model,

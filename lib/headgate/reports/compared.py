@@ -50,8 +50,8 @@ DEFINITIONS: Final[Mapping[str, str]] = {
     "no day's budget has room for (daily_budget), has no score. It is never counted as 0; it is left out of means and "
     "shown below. An answer that cannot be used (bad_answer), and a sample's budget used up (budget), is the model's "
     "own and scores 0.",
-    "provider error": "rate_limited, provider_failure, provider_timeout, auth, bad_request or connection, after every "
-    "retry that the policy allows.",
+    "provider error": "rate_limited, provider_failure, provider_timeout, auth, quota, bad_request or connection, after "
+    "every retry that the policy allows.",
     "if missing were 0, if missing were 1": "The model's mean had every missing score been 0, or 1, over all "
     "environments that it was sampled in. The mean that no error had hidden lies between the two.",
     "latency": "Duration of a scored episode, model calls and environment together. p50 is the median; 5 % take longer "

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.core import status as campaign_status
-from headgate.telemetry import duration, printable
+from headgate.telemetry import counted, duration, printable
 
 _PAUSED_ROWS = 5
 """Models that wait and are named with their reason."""
@@ -57,7 +57,7 @@ def _paused(models: Sequence[campaign_status.ModelStatus]) -> list[Text]:
     paused = [(model.model, why) for model in models if (why := _why_it_waits(model))]
     lines = [Text(printable(f"{model} waits: {why}"), "yellow") for model, why in paused[:_PAUSED_ROWS]]
     if len(paused) > _PAUSED_ROWS:
-        lines.append(Text(f"{len(paused) - _PAUSED_ROWS:,} more models wait", "yellow"))
+        lines.append(Text(f"and {counted(len(paused) - _PAUSED_ROWS, 'more model')}", "yellow"))
     return lines
 
 

@@ -8,6 +8,7 @@ from typing import Final
 import polars as pl
 
 from headgate.core import redacted
+from headgate.core.errors import some_of
 from headgate.telemetry import counted, safe_text
 
 _CELL: Final = ("model", "environment", "sequence")
@@ -23,7 +24,7 @@ def missing_lines(
     in_hand: Set[tuple[str, str, int]] = frozenset(),
     spooled: int = 0,
 ) -> list[str]:
-    """Return a line on tasks that were not taken, and one on each kind of error that left tasks without a score.
+    """Return a line on tasks that were not taken, on each kind of error that left some without a score, on cut answers.
 
     A task that has a score by now is no such task, and one that failed several times is one.
 
@@ -57,4 +58,7 @@ def missing_lines(
     for kind, count, error in kinds.iter_rows():
         said = safe_text(" ".join(str(error).split()), limit_chars=_SHOWN_CHARS)
         lines.append(f"{count} without a score: {kind}, such as {said}")
+    if "finish_reason" in samples.columns and (cut := samples.filter(pl.col("finish_reason") == "length")).height:
+        whose = some_of(sorted(cut["model"].unique()), 5)
+        lines.append(f"{cut.height} with an answer cut off at its limit of tokens: {whose}; raise max_tokens")
     return [safe_text(line) for line in lines]

@@ -132,7 +132,7 @@ def neighbour_rows(report: RankingReport) -> list[dict[str, str]]:
             "model": pair.first,
             "verdict": _WORDS.get(pair.verdict, "is not told from"),
             "next": pair.second,
-            "difference (95 %)": f"{pair.difference:+.3f} ({pair.low:+.3f} to {pair.high:+.3f})",
+            "difference (95 %)": f"{pair.difference:+.3f} ({pair.low:+.3f} to {pair.high:+.3f})" if pair.tasks else "–",
             "certainty": _percent(pair.certainty) if pair.certainty else "–",
             "tasks": f"{pair.tasks:,}",
         }

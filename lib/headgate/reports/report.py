@@ -30,6 +30,7 @@ PROVIDER_ERRORS: Final = (
     ErrorKind.PROVIDER_FAILURE,
     ErrorKind.PROVIDER_TIMEOUT,
     ErrorKind.AUTH,
+    ErrorKind.QUOTA,
     ErrorKind.BAD_REQUEST,
     ErrorKind.CONNECTION,
     ErrorKind.ENGINE,

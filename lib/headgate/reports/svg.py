@@ -131,10 +131,10 @@ COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E0
 """Okabe and Ito's palette, told apart by colour-blind readers; its yellow and black are replaced by an olive and a
 grey, since they vanish on light or dark pages."""
 
-_MORE: Final = ("#5B4B8A", "#3B6E75", "#3A36D8", "#7C7CF4", "#A0522D")
+_MORE: Final = ("#5B4B8A", "#3B6E75", "#3A36D8", "#7C7CF4", "#A0522D", "#9B4F7C")
 
 ERROR_COLOURS: Final[Mapping[str, str]] = dict(zip((kind.value for kind in ErrorKind), (*COLOURS, *_MORE), strict=True))
-"""A colour for every kind; the two kinds of budget are two shades of one."""
+"""A colour for every kind; the two kinds of budget are two shades of one, as are a wrong key and a quota used up."""
 
 
 def short_name(key: str) -> str:

@@ -63,7 +63,7 @@ CLOSE_S: Final = 10.0
 _LOST_AFTER: Final = 3
 _SHOWN: Final = 50
 _CHUNK: Final = 200
-_NEVER: Final = frozenset({ErrorKind.BAD_REQUEST, ErrorKind.AUTH})
+_NEVER: Final = frozenset({ErrorKind.BAD_REQUEST, ErrorKind.AUTH, ErrorKind.QUOTA})
 
 
 class _EndedError(Exception):
@@ -468,7 +468,8 @@ class BatchLane:
                 if found.is_ended:
                     return found
             now = self._clock.wall()
-            self._give_late_ones_up(batch, now)
+            for request in [one for one in batch.open.values() if one.until <= now]:
+                self._settled(request)  # it is asked at once: its due day ends before its batch may
             if now > record.made_at + OVERDUE_S:
                 with contextlib.suppress(ChatError):
                     await self._sender.cancel(batch.asked, record.batch_id)
@@ -476,12 +477,6 @@ class BatchLane:
             batch.wake.clear()
             await until_set(batch.wake, pause_s)
             pause_s = self._grown(pause_s)
-
-    def _give_late_ones_up(self, batch: LaneBatch, now: float) -> None:
-        """Have requests asked at once whose due day ends before their batch may."""
-        late = [request for request in batch.open.values() if request.until <= now]
-        for request in late:
-            self._settled(request)
 
     async def _collect(self, batch: LaneBatch, found: BatchStatus) -> None:
         """Keep what came back, and have its tasks go on as it is durable; results that break off are read again."""

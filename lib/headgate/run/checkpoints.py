@@ -35,12 +35,14 @@ class Checkpoint(NamedTuple):
         name: of its file or folder, without `.gguf`; the revision of the model.
         path: where an engine finds its weights: an absolute path, or an `s3://` URL.
         size_bytes: of all of its files.
+        changed: what the file system or bucket says of the times of its files; another one when they are replaced.
     """
 
     step: int
     name: str
     path: str
     size_bytes: int
+    changed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class Entry:
 
     Attributes:
         sizes: bytes by file, relative to the folder; one file, named "", where it is no folder.
+        changed: see `Checkpoint`.
         marker: whether the file is there that says that it is whole.
         is_vouched: whether an index of its shards is there, and all of the shards.
     """
@@ -56,21 +59,17 @@ class Entry:
     name: str
     path: str
     sizes: Mapping[str, int]
+    changed: tuple[str, ...] = ()
     marker: bool = False
     is_vouched: bool = False
-
-    @property
-    def is_folder(self) -> bool:
-        """Whether it is a folder."""
-        return "" not in self.sizes
 
 
 @dataclass(slots=True)
 class CheckpointWatch:
     """Says which entries of a folder are checkpoints that are whole. Pure: listings and times come in.
 
-    Without a marker it goes by sizes: what has not changed since it was first seen with them, by the clock of the
-    reader and not that of the file system.
+    Without a marker it goes by sizes and times of change: what has not changed since it was first seen with them, by
+    the clock of the reader and not that of the file system.
 
     Attributes:
         pattern: that names match, as a shell has it; `*` takes every name with a number.
@@ -79,7 +78,7 @@ class CheckpointWatch:
 
     pattern: str = "*"
     needs_marker: bool = False
-    _seen: dict[str, tuple[Mapping[str, int], float]] = field(default_factory=dict)
+    _seen: dict[str, tuple[Entry, float]] = field(default_factory=dict)
     is_settling: bool = False
     """Whether anything of the last listing may be whole soon."""
     unfinished: tuple[str, ...] = ()
@@ -98,12 +97,13 @@ class CheckpointWatch:
             step, size = self.step(entry.name), sum(entry.sizes.values())
             if step is None:
                 continue
-            sizes, since = self._seen.get(entry.name, ({}, now))
-            seen[entry.name] = (entry.sizes, since if sizes == entry.sizes else now)
-            settle_s = SETTLE_FOLDER_S if entry.is_folder and not entry.is_vouched else SETTLE_S
+            before, since = self._seen.get(entry.name, (entry, now))
+            same = (before.sizes, before.changed) == (entry.sizes, entry.changed)
+            seen[entry.name] = (entry, since if same else now)
+            settle_s = SETTLE_S if entry.is_vouched or "" in entry.sizes else SETTLE_FOLDER_S
             is_whole = entry.marker if self.needs_marker else now - seen[entry.name][1] >= settle_s
             if size and is_whole:
-                found[entry.name] = Checkpoint(step, revision_of(entry.name), _weights(entry), size)
+                found[entry.name] = Checkpoint(step, revision_of(entry.name), _weights(entry), size, entry.changed)
         self._seen = seen
         self.unfinished = tuple(sorted(seen.keys() - found.keys()))
         self.is_settling = not self.needs_marker and bool(self.unfinished)
@@ -147,22 +147,28 @@ class CheckpointFolder:
         """Whether it is a bucket, whose listings cost."""
         self._files: AbstractFileSystem = bucket or LocalFileSystem()
         self._marker = marker
-        self._watch = CheckpointWatch(pattern, needs_marker=bool(marker))
+        self.watch = CheckpointWatch(pattern, needs_marker=bool(marker))
+        """What is not whole; for reading."""
         self._whole: dict[str, Checkpoint] = {}
+        self._looked_at: set[Checkpoint] = set()
+        self._was_there = False
         self._close = objects.close
 
     def whole(self, now: float) -> list[Checkpoint]:
         """Return the checkpoints that are whole, by step, each revision once.
 
         Raises:
-            InvalidInputError: if the folder or the bucket is not there.
+            InvalidInputError: if the folder or the bucket is not there, and never was.
             StoreError: if it cannot be read now.
         """
         try:
             listed = {_name_of(found["name"]): found for found in self._listing()}
-            self._whole = {name: known for name, known in self._whole.items() if name in listed}
+            kept = self._whole.items()
+            self._whole = {name: one for name, one in kept if name in listed and one not in self._looked_at}
             entries = [self._entry(name, found, listed) for name, found in listed.items() if name not in self._whole]
         except FileNotFoundError as error:
+            if self._was_there:
+                raise errors.StoreError(f"{error.filename or self.place} is no longer there") from error
             raise errors.InvalidInputError(
                 f"there is no folder {self.place} to follow",
                 next_step="Name the folder or s3:// prefix in which the training writes its checkpoints.",
@@ -170,27 +176,18 @@ class CheckpointFolder:
         except Exception as error:  # s3fs lets through whatever botocore and aiohttp raise
             said = redacted(f"{type(error).__name__}: {error}", limit_chars=300)
             raise errors.StoreError(f"{self.place} cannot be read: {said}") from error
-        self._whole |= self._watch.whole([entry for entry in entries if entry is not None], now)
+        self._was_there = True
+        self._whole |= self.watch.whole([entry for entry in entries if entry is not None], now)
         return sorted({checkpoint.name: checkpoint for checkpoint in sorted(self._whole.values())}.values())
 
-    @property
-    def is_settling(self) -> bool:
-        """Whether anything may be whole soon that was not at the last look."""
-        return self._watch.is_settling
-
-    @property
-    def unfinished(self) -> tuple[str, ...]:
-        """Names that are a checkpoint's and were not whole at the last look."""
-        return self._watch.unfinished
-
     def look_again(self, checkpoint: Checkpoint) -> None:
-        """Take a checkpoint for one that may still be written: it did not load."""
-        self._whole = {name: known for name, known in self._whole.items() if known != checkpoint}
+        """List a checkpoint at every look as long as it is as it is: it did not load, and may be replaced."""
+        self._looked_at.add(checkpoint)
 
     def unlike(self) -> list[str]:
         """Return names in the folder that are no checkpoint's, a few of them: for a message."""
         names = [_name_of(found["name"]) for found in self._listing()]
-        return sorted(name for name in names if name and self._watch.step(name) is None)[:5]
+        return sorted(name for name in names if name and self.watch.step(name) is None)[:5]
 
     def close(self) -> None:
         """Close what is open."""
@@ -206,30 +203,34 @@ class CheckpointFolder:
         return found
 
     def _entry(self, name: str, found: Mapping[str, Any], listed: Mapping[str, Any]) -> Entry | None:
-        if not name or self._watch.step(name) is None:
+        if not name or self.watch.step(name) is None:
             return None
         path = str(found["name"])
         shown = f"s3://{path}" if self.is_remote else path
         if found["type"] != "directory":
             marker = bool(self._marker) and f"{name}.{self._marker}" in listed
-            return Entry(name, shown, {"": int(found["size"] or 0)}, marker=marker)
-        sizes = {
-            str(inside).removeprefix(path).lstrip("/"): int(one["size"] or 0)
-            for inside, one in self._files.find(path, detail=True, refresh=True).items()
-        }
+            return Entry(name, shown, {"": int(found["size"] or 0)}, (_stamp(found),), marker=marker)
+        inside = self._files.find(path, detail=True, refresh=True)
+        sizes = {str(file).removeprefix(path).lstrip("/"): int(one["size"] or 0) for file, one in inside.items()}
         if any(file.endswith(_UNFINISHED) for file in sizes):
             return None
-        return Entry(name, shown, sizes, marker=self._marker in sizes, is_vouched=self._is_vouched(path, sizes))
+        changed = tuple(_stamp(one) for one in inside.values())
+        return Entry(name, shown, sizes, changed, self._marker in sizes, self._is_vouched(path, sizes))
 
     def _is_vouched(self, path: str, sizes: Mapping[str, int]) -> bool:
         """Return whether an index is there that names shards (`model.safetensors.index.json`), and all of these are."""
         for index in (file for file in sizes if file.endswith(_INDEX) and sizes[file] <= _MAX_INDEX_BYTES):
             try:
                 shards = set(json.loads(self._files.cat_file(f"{path}/{index}"))["weight_map"].values())
-            except (ValueError, KeyError, TypeError, AttributeError):
+            except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
                 return False
             return all(isinstance(shard, str) and sizes.get(shard) for shard in shards)
         return False
+
+
+def _stamp(found: Mapping[str, Any]) -> str:
+    """Return what tells a file from one that takes its place: the tag of an object, the time of change of a file."""
+    return str(found.get("ETag") or found.get("mtime") or "")
 
 
 def _name_of(path: object) -> str:

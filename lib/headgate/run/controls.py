@@ -136,8 +136,9 @@ def _value(what: str, value: ControlValue, model: str | None, environment: str |
     }
     possible = [name for name, one in CONTROLS.items() if fits.get(one.subject, True)]
     if what not in possible:
+        named, got = "workers are" if what == "workers" else f"a {what} is", subject_of(model, environment)
         raise InvalidInputError(
-            f"a {what} is of {rule.subject} (got {(got := subject_of(model, environment))})",
+            f"{named} of {rule.subject} (got {got})",
             next_step=f"--model and --environment say of what; of {got} can be set: {', '.join(possible)}.",
         )
     if value is None:

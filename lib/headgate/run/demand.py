@@ -110,7 +110,7 @@ class DemandSide:
         if parts.controls.pauses and parts.controls.pause_of(None, None) is not None:
             return False  # what a source gives once stays there
         is_open = not parts.backpressure.is_paused and backlog < parts.backpressure.pause_at
-        return is_open and not parts.journal.is_blocked
+        return is_open and not parts.journal.problem
 
     async def _ask(self, now: float) -> None:
         parts = self._parts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
@@ -54,6 +55,10 @@ if TYPE_CHECKING:
 LOOK_EVERY_S: Final = 0.5
 LOOK_EVERY_REMOTE_S: Final = 2.0
 """A listing of a bucket is a request that costs."""
+
+RETRY_S: Final = 60.0
+"""A checkpoint that was given up is tried again after so long, and then three times as long each time: what kept its
+engine from starting may be no fault of its own, such as a cluster that was away."""
 
 OnCurve = Callable[[CheckpointCurve, CheckpointScore | None], Awaitable[None]]
 """Told of the curve and its new checkpoint, None at the start."""
@@ -232,6 +237,8 @@ class _Follower:
         self._evaluation = evaluation
         self._on_curve = on_curve
         self._tried: dict[str, Checkpoint] = {}
+        self._retries: dict[str, tuple[float, float]] = {}
+        """When what was given up is tried again, and how long it rests if it is given up then."""
         self._failed: dict[str, str] = {}
         self._evaluated: list[str] = []
         self._skipped: set[str] = set()
@@ -249,10 +256,11 @@ class _Follower:
             if duration_s is not None and now() - began >= duration_s:
                 stopped_by = "the window is over"
                 break
-            due = await self._next(await self._whole(now(), can_wait=not until_idle))
+            whole = await self._whole(now(), can_wait=not until_idle)
+            due = await self._next(whole, -math.inf if until_idle else now())
             if due is not None:
                 curve = await self._evaluate(due, stop)
-            elif until_idle and (not self._folder.is_settling or now() - began > SETTLE_FOLDER_S + every_s):
+            elif until_idle and (not self._folder.watch.is_settling or now() - began > SETTLE_FOLDER_S + every_s):
                 stopped_by = await asyncio.to_thread(self._nothing_left)
                 break
             else:
@@ -276,7 +284,7 @@ class _Follower:
 
     def _nothing_left(self) -> str:
         """Return why there is nothing to evaluate."""
-        unfinished = [name for name in self._folder.unfinished if revision_of(name) not in self._tried][:5]
+        unfinished = [name for name in self._folder.watch.unfinished if revision_of(name) not in self._tried][:5]
         others = f"; not complete: {', '.join(unfinished)}" if unfinished else ""
         if self._failed:
             return f"every checkpoint was tried{others}"
@@ -286,15 +294,20 @@ class _Follower:
             others = f"; what is there has no number, or another name: {', '.join(names)}"
         return f"no checkpoint is in {self._folder.place}{others}"
 
-    async def _next(self, whole: list[Checkpoint]) -> Checkpoint | None:
-        """Return the oldest of the newest checkpoints that was not tried as it is; tell of those that are left out."""
+    async def _next(self, whole: list[Checkpoint], now: float) -> Checkpoint | None:
+        """Return the oldest of the newest checkpoints that was not tried as it is, else one that is to be tried again.
+
+        Those that are left out are told of.
+        """
         order = self._evaluation.order
         newest = whole[-order.newest :]
         left_out = {one.name for one in whole[: -order.newest]} - self._tried.keys()
         if left_out - self._skipped:
             self._skipped |= left_out
             await self._evaluation.tell(CheckpointsSkipped(order.place, len(self._skipped), order.newest))
-        return next((one for one in newest if self._tried.get(one.name) != one), None)
+        due = [one for one in newest if self._tried.get(one.name) != one]
+        due += [one for one in newest if self._retries.get(one.name, (math.inf,))[0] <= now]
+        return due[0] if due else None
 
     async def _evaluate(self, checkpoint: Checkpoint, stop: asyncio.Event) -> CheckpointCurve:
         """Evaluate a checkpoint, unless its scores are there; tell and return the curve with it."""
@@ -306,6 +319,9 @@ class _Follower:
         await evaluation.tell(CheckpointFound(key, checkpoint.step, checkpoint.path, checkpoint.size_bytes))
         scored = _scored(samples, key)
         result = await evaluation.run(checkpoint)
+        _, rest_s = self._retries.pop(checkpoint.name, (0.0, RETRY_S))
+        if key in result.given_up:
+            self._retries[checkpoint.name] = (asyncio.get_running_loop().time() + rest_s, 3 * rest_s)
         samples = await evaluation.samples()
         curve = _curve_of(samples)
         if result.stopped_by.startswith(DRAINED):
@@ -348,11 +364,9 @@ def _last_error(samples: pl.DataFrame, model: str) -> str:
 def _events_of(point: CheckpointScore) -> list[Event]:
     assert point.mean is not None
     assert point.missing is not None
-    versus = point.versus
-    made = versus.difference if versus is not None else None
-    against = versus.against if versus is not None else ""
+    mean, counts, made = point.mean, point.missing, point.difference
+    against = point.versus.against if point.versus is not None else ""
     apart = (made.difference, made.low, made.high) if made is not None else (None, None, None)
-    mean, counts = point.mean, point.missing
     told: list[Event] = [
         CheckpointScored(
             point.model, point.step, mean.mean, mean.low, mean.high, counts.scored, counts.samples, against, *apart

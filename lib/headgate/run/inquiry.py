@@ -48,12 +48,6 @@ CAPACITY_SETTINGS: Final = (
 MAX_NAMED: Final = 100
 """Models and request keys that a plan names; the others are counted in `left_out`."""
 
-_SOURCES: Final = {
-    "flag": CapacitySource.FLAG,
-    "env": CapacitySource.ENVIRONMENT,
-    "file": CapacitySource.FILE,
-    "default": CapacitySource.DEFAULT,
-}
 _DEFAULT_PARALLEL: Final = next(field.default for field in fields(Model) if field.name == "max_parallel")
 
 
@@ -101,7 +95,7 @@ def capacity_plan(
 def source_of(origin: str) -> tuple[CapacitySource, str]:
     """Return the source that an origin of a setting is, and its detail: the variable or the file."""
     kind, _, detail = origin.partition(" ")
-    return _SOURCES[kind], detail
+    return CapacitySource("environment" if kind == "env" else kind), detail
 
 
 def _setting(settings: Settings, name: str) -> CapacityValue:
@@ -127,8 +121,7 @@ def _seen(value: int | None) -> CapacityValue:
 
 
 def _observed(peaks: CapacityPeaks | None, keys: Sequence[RequestStatus]) -> Mapping[str, CapacityValue]:
-    names = [field.name for field in fields(CapacityPeaks)]
-    seen = {name: _seen(None if peaks is None else getattr(peaks, name)) for name in names}
+    seen = {one.name: _seen(None if peaks is None else getattr(peaks, one.name)) for one in fields(CapacityPeaks)}
     for key in keys:
         seen[f"in_flight {key_name(key)}"] = CapacityValue(key.peak_in_flight, CapacitySource.RUNTIME)
         seen[f"waiters {key_name(key)}"] = CapacityValue(key.peak_waiters, CapacitySource.RUNTIME)
@@ -162,6 +155,9 @@ def _key_health(key: RequestStatus, now: float) -> RequestKeyHealth:
 
 
 _UNKNOWN: Final = "unknown"
+_WORTH_A_WORD: Final = 3
+"""Samples in a row without a score of which an answer about their model speaks."""
+
 _IN_HAND: Final = frozenset({"running", "parked"})
 
 
@@ -249,14 +245,20 @@ class Inquiry:
         sampler = self._parts.samplers.get(model)
         if sampler is None or environment not in self._parts.environments:
             return None
-        gate, reason, until = self._not_due(sampler, environment)
-        return Explanation(TaskId(f"the next task of {model} in {environment}"), "not due", gate, reason, until)
+        gate, reason, until = self._holds_all() or self._not_due(sampler, environment)
+        name = TaskId(f"the next task of {model} in {environment}")
+        return Explanation(name, "not due", gate, reason + _failing(sampler), until)
+
+    def _holds_all(self) -> tuple[str, str, None] | None:
+        """Return which gate keeps everything from falling due, and why; None where none does."""
+        if self._parts.stopping.is_set():
+            return "draining", "the run ends what it began and takes on nothing new", None
+        problem = self._parts.journal.problem
+        return ("journal", f"the journal cannot be written: {problem}", None) if problem else None
 
     def _not_due(self, sampler: ModelSampler, environment: str) -> tuple[str, str, float | None]:
         """Return which gate keeps a pair from falling due, why, and until when."""
         parts, model, pause = self._parts, sampler.model.key, sampler.pause
-        if parts.stopping.is_set():
-            return "draining", "the run ends what it began and takes on nothing new", None
         if (control := parts.controls.pause_of(model, environment)) is not None:
             return "paused", control_words(control), None
         if why := self._settling.why_left(model, environment):
@@ -287,8 +289,8 @@ class Inquiry:
         parts, dispatcher = self._parts, self._parts.dispatcher
         lanes = [lane for lane in dispatcher.lanes.values() if lane.held_until is None]
         due = sum(lane.queued + lane.in_flight for lane in lanes)
-        if parts.journal.is_blocked:
-            return max(due, 1), "the journal cannot be written"
+        if parts.journal.problem:
+            return max(due, 1), f"the journal cannot be written: {parts.journal.problem}"
         if in_flight := sum(lane.in_flight for lane in lanes):
             return due, f"{in_flight} are in progress and do not end"
         return due, "none of them begins: `headgate why` says what they wait for"
@@ -397,6 +399,8 @@ class Inquiry:
             if row is None:
                 return found
             model = row.model.key
+            if (sampler := self._parts.samplers.get(model)) is not None:
+                found = replace(found, reason=found.reason + _failing(sampler))
             requests = self._parts.requests
             if requests is not None and requests.batches is not None:
                 words = requests.batches.why_now(row.model, row.task)
@@ -444,11 +448,9 @@ class Inquiry:
         """Return where a task is that waits before the ready queue, or behind it for the journal."""
         parts = self._parts
         if self._is_accepting(task_id):
-            gate = "journal" if parts.journal.is_blocked else "none"
-            reason = (
-                "the journal cannot be written" if gate == "journal" else "its sample is being written to the journal"
-            )
-            return Explanation(task_id, "accepting", gate, reason)
+            if why := parts.journal.problem:
+                return Explanation(task_id, "accepting", "journal", f"the journal cannot be written: {why}")
+            return Explanation(task_id, "accepting", "none", "its sample is being written to the journal")
         held = [*self._stages.waiting_tasks(), *parts.batches.items()] if parts.controls.pauses else ()
         if (
             task := next((one for one in held if one.task_id == task_id and parts.controls.is_aside(one)), None)
@@ -507,6 +509,15 @@ def with_requests(found: Explanation, model: str, requests: Sequence[RequestStat
 def source_of_rate(rate: RateStatus) -> str:
     """Return how a limit per minute is known, where nobody states or tells it."""
     return f", learnt from refusals{' of other processes' * rate.is_heard}" if rate.is_learnt else ""
+
+
+def _failing(sampler: ModelSampler) -> str:
+    """Return the last error of a model that is paused for errors, or gets no score, as the end of a sentence."""
+    is_unscored = sampler.unscored >= _WORTH_A_WORD
+    if sampler.last_error is None or not (is_unscored or sampler.pause.paused_until is not None):
+        return ""
+    counted = f"none of its model's last {sampler.unscored} samples has a score, " if is_unscored else ""
+    return f"; {counted}the last error: {sampler.last_error[1]}"
 
 
 def _listed(state: str, task: Task) -> Mapping[str, Any]:

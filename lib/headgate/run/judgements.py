@@ -82,7 +82,7 @@ class Judgements:
                     and not requests.budgets.is_hopeless(task.task_id)
                 ):
                     raise RetryLaterError(str(error), is_failure=False) from error
-                if error.kind is ErrorKind.RATE_LIMITED:
+                if error.kind in {ErrorKind.RATE_LIMITED, ErrorKind.QUOTA}:
                     raise RetryLaterError(str(error), self._cooldown_s(self._judging.judge.key)) from error
                 return False
             row.judge_costs.append(reply.cost_micro)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -159,12 +160,16 @@ def noted_values(why: str) -> tuple[float, ...]:
 _VALUE: Final = re.compile(r"[01]\.\d\d")
 
 
+_MOST_VALUES: Final = 20_000
+"""Samples of an environment with several judgements of which it is said how far they agree, the latest."""
+
+
 class JudgedFigures:
     """Counts by model and environment. Owned by one run, which may begin with those of earlier runs."""
 
     def __init__(self) -> None:
         self._pairs: dict[tuple[str, str], JudgedPair] = {}
-        self._values: dict[str, list[tuple[float, ...]]] = {}
+        self._values: defaultdict[str, deque[tuple[float, ...]]] = defaultdict(lambda: deque(maxlen=_MOST_VALUES))
 
     def add(self, sample: Sample) -> None:
         """Count a sample."""
@@ -190,14 +195,18 @@ class JudgedFigures:
             counts.agreed += 1
             counts.agreement_sum += agreed
             if values := noted_values(why):
-                self._values.setdefault(environment, []).append(values)
+                self._values[environment].append(values)
+
+    def forget(self, model: str) -> None:
+        """Drop the counts of a model."""
+        self._pairs = {key: pair for key, pair in self._pairs.items() if key[0] != model}
 
     def pairs(self) -> tuple[JudgedPair, ...]:
         """Return the counts, by environment and then by model."""
         return tuple(replace(pair) for pair in sorted(self._pairs.values(), key=lambda p: (p.environment, p.model)))
 
     def agreements(self) -> tuple[tuple[str, Agreement], ...]:
-        """Return how far the judgements of each environment agree, by environment; takes some milliseconds each."""
+        """Return how far the latest judgements of each environment agree, by environment; takes some milliseconds."""
         made = ((environment, krippendorff(self._values[environment])) for environment in sorted(self._values))
         return tuple((environment, one) for environment, one in made if one is not None)
 

@@ -80,7 +80,8 @@ class Membership:
     def steered(self) -> None:
         """Let models be asked as the controls say, which may have changed."""
         for key, model in self._wanted.items():
-            if self._parts.samplers[key].model != self._parts.controls.model_of(model):
+            sampler = self._parts.samplers.get(key)  # none while a roster is being followed that does not have it
+            if sampler is not None and sampler.model != self._parts.controls.model_of(model):
                 self._register(model)
 
     def _register(self, model: Model) -> None:

@@ -15,7 +15,7 @@ from headgate.jobqueue import JobSpec, JobState
 from headgate.jobqueue.wire import JobOut
 from headgate.run.job_samples import SCORE_FIELD, WHY_CHARS, JobSampleRules, sample_of_job, whole
 from headgate.run.matrix import seeded
-from headgate.run.rows import Row
+from headgate.run.rows import OF_TASK, Row
 
 _CONVERSATION_BYTES: Final = 200_000
 """A longer conversation is left out: a result of the queue has 256 KiB at most."""
@@ -88,7 +88,7 @@ def job_of(task: Task, model: Model, executor: str, *, sends_key: bool) -> JobSp
 def result_of(result: EpisodeResult) -> dict[str, Any]:
     """Return how an episode ended, as a worker hands it in."""
     names = ("score", "success", "why", "answer", "error", "prompt_tokens", "completion_tokens", "turns", "attempts")
-    counts = ("cached_tokens", "reasoning_tokens", "cost_micro")
+    counts = ("cached_tokens", "reasoning_tokens", "cost_micro", "finish_reason")
     told = {name: getattr(result, name) for name in (*names, *counts)}
     conversation = orjson.dumps([(message.role, message.content) for message in result.messages])
     if len(conversation) <= _CONVERSATION_BYTES:
@@ -120,10 +120,7 @@ def sample_of_order(row: Row, job: JobOut, server: str, *, now: float, keep_conv
     finished_at = min(sample.finished_at, now)
     return replace(
         sample,
-        **{
-            name: getattr(task, name)
-            for name in ("task_id", "model", "environment", "sequence", "index", "seed", "stage")
-        },
+        **{name: getattr(task, name) for name in OF_TASK},
         why=redacted(_text(told.get("why")), limit_chars=WHY_CHARS) or sample.why,
         error_kind=kind and kind.value,
         error=kind and redacted(error or kind.value, limit_chars=WHY_CHARS),
@@ -135,10 +132,10 @@ def sample_of_order(row: Row, job: JobOut, server: str, *, now: float, keep_conv
         cached_tokens=min(whole(told.get("cached_tokens")), whole(told.get("prompt_tokens"))),
         reasoning_tokens=min(whole(told.get("reasoning_tokens")), whole(told.get("completion_tokens"))),
         cost_micro=None if told.get("cost_micro") is None else whole(told["cost_micro"]),
+        finish_reason=_text(told.get("finish_reason"))[:WHY_CHARS] or None,
         turns=whole(told.get("turns")) or sample.turns,
         attempts=whole(told.get("attempts")) or job.epoch,
         trace_id=row.trace_id,
-        request_seed=task.request_seed,
         answer=_text(told.get("answer"))[:ANSWER_CHARS] or None,
         conversation=_text(told.get("conversation")) if keep_conversation else "",
     )

@@ -200,7 +200,7 @@ class _Rescore:
     ) -> None:
         self.done = Rescored()
         self._looked = self._total = 0
-        self._told = told or _unheard
+        self._told = told or (lambda _done, _total: None)
         self._settings, self._store, self._what = settings, store, what
         self._judge, self._chats, self._dry_run = judge, chats, dry_run
         self._registry = registry_of(settings)
@@ -269,7 +269,9 @@ class _Rescore:
         kind = row["error_kind"]
         if kind is not None and kind not in _OURS:
             raise _NotScoredError(f"nothing to score: {kind}")
-        environment, scorer = await self._environment(row["environment"])
+        if (name := row["environment"]) not in self._environments:
+            self._environments[name] = asyncio.ensure_future(self._scoring(name))
+        environment, scorer = await self._environments[name]
         if row["scorer"] == scorer:
             self.done.known += 1
             return
@@ -293,12 +295,6 @@ class _Rescore:
         told = {"task_id": row["task_id"], "score": result.score, "success": result.success, "why": result.why}
         kind = None if result.error_kind is None else str(result.error_kind)
         self._fresh[scorer].append(told | {"error_kind": kind, "error": result.error})
-
-    async def _environment(self, name: str) -> tuple[Environment, str]:
-        """Return what scores samples of an environment, and what its scores are known by."""
-        if name not in self._environments:
-            self._environments[name] = asyncio.ensure_future(self._scoring(name))
-        return await self._environments[name]
 
     async def _scoring(self, name: str) -> tuple[Environment, str]:
         rubric, base_name = self._what.rubric, name.partition(_RUBRIC)[0]
@@ -372,11 +368,6 @@ class _Rescore:
                 return judgement
             question = reminded(question, reply.text, self._verdicts.reminder)
         return None
-
-
-def _unheard(done: int, total: int) -> None:
-    """Take progress that nobody looks at."""
-    del done, total
 
 
 def _replayed(stored: Sequence[Message]) -> Chat:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Final
 
@@ -91,6 +92,12 @@ class Row:
 MODEL_LEFT: Final = "its model left the roster"
 """Why a task is withdrawn that had not begun."""
 
+OF_TASK: Final = tuple(name for name in Sample.__match_args__ if name in Task.__match_args__)
+"""What a sample has of its task."""
+
+_OF_RESULT: Final = tuple(name for name in Sample.__match_args__ if name in EpisodeResult.__match_args__)
+_task_values, _result_values = attrgetter(*OF_TASK), attrgetter(*_OF_RESULT)
+
 MAX_ATTEMPTS = 5
 """A task whose process died this often is recorded as an environment error instead of being run again."""
 
@@ -110,39 +117,19 @@ def sample_of(
     conversation = ""
     if keep_conversation:
         conversation = orjson.dumps([(m.role, m.content) for m in result.messages]).decode()
+    known = dict(zip(OF_TASK, _task_values(task), strict=True))
+    known.update(zip(_OF_RESULT, _result_values(result), strict=True))
+    for name in ("served_model", "system_fingerprint", "finish_reason"):
+        known[name] = known[name] or None
+    known["error_kind"] = result.error_kind.value if result.error_kind else None
     return Sample(
-        task_id=task.task_id,
-        campaign=task.campaign,
-        model=task.model,
-        environment=task.environment,
-        sequence=task.sequence,
-        index=task.index,
-        seed=task.seed,
-        stage=task.stage,
-        score=result.score,
-        success=result.success,
-        why=result.why,
-        error_kind=result.error_kind.value if result.error_kind else None,
-        error=result.error,
+        **known,
         started_at=started_at,
         finished_at=started_at + latency_s,
         latency_s=latency_s,
         queue_wait_s=queue_wait_s,
-        request_wait_s=result.request_wait_s,
-        prompt_tokens=result.prompt_tokens,
-        completion_tokens=result.completion_tokens,
-        turns=result.turns,
-        attempts=result.attempts,
         trace_id=trace_id,
         conversation=conversation,
-        served_model=result.served_model or None,
-        system_fingerprint=result.system_fingerprint or None,
-        cached_tokens=result.cached_tokens,
-        reasoning_tokens=result.reasoning_tokens,
-        cost_micro=result.cost_micro,
-        lane=result.lane,
-        request_seed=task.request_seed,
-        answer=result.answer,
         judge_cost_micro=sum_of_known(judge_costs),
     )
 
@@ -154,23 +141,13 @@ def poison_result(task: Task) -> EpisodeResult:
 
 def failed_result(error: str) -> EpisodeResult:
     """Return the result of an episode that its environment ended before anything was known of it."""
-    return EpisodeResult(
-        score=None,
-        success=False,
-        why="",
-        error_kind=ErrorKind.ENVIRONMENT,
-        error=error,
-        prompt_tokens=0,
-        completion_tokens=0,
-        turns=0,
-        attempts=0,
-        request_wait_s=0.0,
-        messages=(),
-    )
+    return EpisodeResult(score=None, success=False, why="", error_kind=ErrorKind.ENVIRONMENT, error=error)
 
 
 def health_of(error_kind: str | None) -> Health:
     """Return what an episode says about its model's service (a wrong answer is no service error)."""
     if error_kind is None or ErrorKind(error_kind).is_scored:
         return "answered"
+    if error_kind == ErrorKind.QUOTA:
+        return "exhausted"
     return "service_error" if ErrorKind(error_kind).is_service_error else "neutral"

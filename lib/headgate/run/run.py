@@ -79,14 +79,14 @@ class Run:
             JournalError: if the journal cannot be opened.
         """
         self.plan = plan.checked()
-        settings = plan.settings
+        settings, judging = plan.settings, plan.judging
         self._outside = outside = plan.executor
         self._clock = clock
         self._emit = emit
         self._is_simulated = inline
         self._epoch_offset = clock.wall() - clock.monotonic()
         rates = plan.rates() if plan.provider is None else {}
-        judge = plan.judging.judge if plan.judging is not None else None
+        judge = None if judging is None else judging.judge
         journal = Journal(settings.journal, settings.campaign, fsync=not inline, lease_s=settings.journal_lease_s)
         self.journal = JournalThread(journal, inline=inline, clock=clock, emit=emit)
         self.samplers: dict[str, ModelSampler] = {}
@@ -141,7 +141,7 @@ class Run:
             self._health,
             self._acceptance,
             plan.chats,
-            plan.judging,
+            judging,
             outside=self._outside,
             writable=self._writable,
             ended=self._look_at,
@@ -154,6 +154,7 @@ class Run:
         self._loop = self._made_loop()
         self._demand = DemandSide(self._parts, self._health, self._settling, self._stages)
         self._early_stop = RosterEarlyStop.of(settings)
+        knowing = (self._parts.pairs, self._scores, self._early_stop, None if judging is None else judging.figures)
         self._membership = Membership(
             self._parts,
             plan.roster,
@@ -162,7 +163,7 @@ class Run:
             self._health,
             self._settling,
             self._stages.withdraw,
-            [known.forget for known in (self._parts.pairs, self._scores, self._early_stop) if known is not None],
+            [one.forget for one in knowing if one is not None],
         )
         self.steering = Steering(
             self._parts,
@@ -347,6 +348,8 @@ class Run:
             batches=() if parts.requests is None or parts.requests.batches is None else parts.requests.batches.status(),
             unjudged=self._stages.unjudged,
             judged=() if self.plan.judging is None else self.plan.judging.figures.pairs(),
+            journal_problem=parts.journal.problem,
+            store_problem=self._sink.problem,
         )
 
     # The beginning and the end.
@@ -510,7 +513,7 @@ class Run:
 
     async def _writable(self) -> None:
         """Return once the journal can be written: while its disk is full nothing begins that it could not keep."""
-        while self.journal.is_blocked:
+        while self.journal.problem:
             self._unblocked.clear()
             await self._unblocked.wait()
 

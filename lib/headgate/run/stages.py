@@ -283,7 +283,7 @@ class Stages:
     async def _may_begin(self, row: Row) -> float:
         """Return when the work of a row begins, which is now, once samples can be made durable."""
         parts = self._parts
-        if parts.journal.is_blocked:
+        if parts.journal.problem:
             await self._writable()
         if parts.stopping.is_set() or row.is_withdrawn:
             raise TaskFailedError("its sample is not taken by this run")

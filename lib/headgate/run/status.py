@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ class RunResult:
         stopped_early: whether it gave up because its samples kept failing.
         given_up: models whose service kept failing, and why: their other tasks were not run.
         empty_because: why there is no sample; empty when there are some, or the provider gave no tasks.
-        agreements: by environment, how far repeated judgements agree; of all samples, those of earlier runs included.
+        agreements: by environment, how far repeated judgements agree; of the latest samples, also of earlier runs.
         ranking: what is known of every two models, where `indifference` asks for it.
         left_out: tasks of a matrix that the journal did not give, since another run, now or before, was given them.
         in_hand: of `left_out`, those that are open: another run has them, and will sample them.
@@ -83,15 +83,10 @@ def why_no_samples(status: CampaignStatus, next_due_at: float | None) -> str:
     if status.open_tasks:
         return f"{status.open_tasks} tasks fell due and none ended within {lasted}; the next run goes on with them"
     rates = sorted({pair.rate_per_day for pair in status.pairs if pair.rate_per_day})
-    spacing = f"; a model has a sample in an environment every {_spacing(rates)}" if rates else ""
+    ends = dict.fromkeys(duration(DAY_S / rate) for rate in rates[:-2:-1] + rates[:1])
+    spacing = f"; a model has a sample in an environment every {' to '.join(ends)}" if ends else ""
     due_in = "" if next_due_at is None else f"; the next sample is due in {duration(next_due_at - status.captured_at)}"
     return f"nothing fell due within {lasted}{due_in}{spacing}"
-
-
-def _spacing(rates: Sequence[float]) -> str:
-    """Return the time between samples at daily rates, from the shortest to the longest."""
-    ends = dict.fromkeys(duration(DAY_S / rate) for rate in (rates[-1], rates[0]))
-    return " to ".join(ends)
 
 
 def model_status(sampler: ModelSampler, parts: Parts, now: float) -> ModelStatus:
@@ -130,6 +125,7 @@ def model_status(sampler: ModelSampler, parts: Parts, now: float) -> ModelStatus
         queued=dispatcher.queued(model.key),
         budgets=() if budgets is None else budgets.status(model.key),
         engines=None if engines is None else engines.status(model.key),
+        unscored=sampler.unscored,
     )
 
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, Self
 
-from headgate.core import DAY_S, Model, record, unit_hash
-from headgate.core.events import BoostChanged, DuesForgiven, Event, ModelGivenUp, ModelPaused, ModelResumed
+from headgate.core import DAY_S, Model, events, record, unit_hash
+from headgate.core.status import MANY_UNSCORED
 from headgate.sampling.window import SlidingCount
 
-Health = Literal["answered", "service_error", "neutral"]
+Health = Literal["answered", "service_error", "exhausted", "neutral"]
 
 
 @dataclass(slots=True)
@@ -21,7 +21,8 @@ class ErrorPause:
 
     Source: Affine's runner. `threshold` consecutive service errors pause for `base_s`, doubling per
     further pause up to `max_s`; an answer resets both. Episodes that began before the pause say nothing about the
-    service after it, so their outcomes are ignored: eight failing in parallel are one pause, not two.
+    service after it, so their outcomes are ignored: eight failing in parallel are one pause, not two. An exhausted
+    quota pauses at once: it does not come back within seconds, and each request that asks for it loses a sample.
     """
 
     threshold: int
@@ -51,7 +52,7 @@ class ErrorPause:
             self.forget()
             return None
         self.consecutive += 1
-        if self.consecutive < self.threshold or self.is_paused(now):
+        if (health == "service_error" and self.consecutive < self.threshold) or self.is_paused(now):
             return None
         duration = self._length_s(self.level)
         self.level = min(self.level + 1, 40)
@@ -276,6 +277,8 @@ class ModelSampler:
         self.errors = SlidingCount(span_s=3_600.0, bucket_s=60.0)
         self.pause = ErrorPause(rules.error_threshold, rules.error_pause_s, rules.max_pause_s)
         self.last_error: tuple[float, str] | None = None
+        self.unscored = 0
+        """Samples in a row without a score, for errors that do not pause the model."""
         self.is_held = False
         """Whether nothing falls due: its model has used up a budget of 24 h, or enough waits for its engine already."""
         self._share = 1.0
@@ -329,9 +332,9 @@ class ModelSampler:
         is_out = self._lines[environment].is_settled or environment in self._held | self._paused
         return None if self.is_held or is_out else self._lines[environment].cadence.next_at
 
-    def due(self, now: float) -> tuple[list[Demand], list[Event]]:
+    def due(self, now: float) -> tuple[list[Demand], list[events.Event]]:
         """Return all demand that has fallen due by `now`, each environment at most once, and what happened."""
-        happened: list[Event] = []
+        happened: list[events.Event] = []
         if self.is_held or self.pause.is_paused(now):
             return [], happened
         happened.extend(self.end_pause(now))
@@ -343,7 +346,7 @@ class ModelSampler:
             cadence = self._lines[environment].cadence
             dropped = cadence.forgive(now, self.multiplier, self._rules.catch_up_horizon_s)
             if dropped:
-                happened.append(DuesForgiven(key, environment, dropped))
+                happened.append(events.DuesForgiven(key, environment, dropped))
             if cadence.next_at <= now:
                 first_at = cadence.first_at
                 due_at = cadence.take(now, self.multiplier)
@@ -400,15 +403,15 @@ class ModelSampler:
         self._share = share
         self._rebuild()
 
-    def end_pause(self, now: float) -> list[Event]:
+    def end_pause(self, now: float) -> list[events.Event]:
         """End a pause whose time is over; return that it ended, or nothing."""
         if self.pause.paused_until is None or self.pause.is_paused(now):
             return []
         return [self._resumed(now)]
 
-    def retry(self, now: float) -> list[Event]:
+    def retry(self, now: float) -> list[events.Event]:
         """End a pause that is not over, and begin anew; return that it ended, or nothing."""
-        happened: list[Event] = [self._resumed(now)] if self.pause.paused_until is not None else []
+        happened: list[events.Event] = [self._resumed(now)] if self.pause.paused_until is not None else []
         self.pause.forget()
         return happened
 
@@ -424,21 +427,24 @@ class ModelSampler:
         if line is not None:
             line.samples.add(now)
 
-    def observe(self, health: Health, *, error: str | None, started_at: float, now: float) -> list[Event]:
-        """Take the outcome of an episode; return the pause or its end that follows, or that the model is given up."""
+    def observe(self, health: Health, *, error: str | None, started_at: float, now: float) -> list[events.Event]:
+        """Take the outcome of an episode; return the pause or its end that follows, or what else is to be told."""
         if error is not None:
             self.errors.add(now)
             self.last_error = (now, error)
-        was_paused = self.pause.is_paused(now)
-        duration = self.pause.observe(health, started_at=started_at, now=now)
+        self.unscored = 0 if health == "answered" else self.unscored + (health == "neutral")
+        named, why, pause, limit = (self.model.key, self.model.uid), error or "", self.pause, self._rules.max_pauses
+        was_paused = pause.is_paused(now)
+        duration = pause.observe(health, started_at=started_at, now=now)
         if duration is not None:
-            pause, limit = self.pause, self._rules.max_pauses
             if limit is not None and pause.level > limit:
                 pause.forget()
-                return [ModelGivenUp(self.model.key, self.model.uid, limit, error or "")]
-            return [ModelPaused(self.model.key, self.model.uid, duration, pause.consecutive, pause.level, error or "")]
-        if was_paused and not self.pause.is_paused(now):
+                return [events.ModelGivenUp(*named, limit, why)]
+            return [events.ModelPaused(*named, duration, pause.consecutive, pause.level, why)]
+        if was_paused and not pause.is_paused(now):
             return [self._resumed(now)]
+        if health == "neutral" and self.unscored == MANY_UNSCORED:
+            return [events.ModelUnscored(*named, self.unscored, why)]
         return []
 
     def recount(self, counts: Mapping[str, Sequence[tuple[float, int]]], now: float) -> None:
@@ -467,7 +473,7 @@ class ModelSampler:
         is_low = self._total.total(now) < self._rules.low_sample_threshold
         return self._rules.low_sample_multiplier if is_low else 1.0
 
-    def _reboost(self, now: float, happened: list[Event]) -> None:
+    def _reboost(self, now: float, happened: list[events.Event]) -> None:
         wanted = self._wanted_multiplier(now)
         if wanted == self.multiplier:
             return
@@ -475,12 +481,12 @@ class ModelSampler:
             line.cadence.rescale(now, self.multiplier, wanted)
         self.multiplier = wanted
         self._rebuild()
-        happened.append(BoostChanged(self.model.key, wanted, self._total.total(now)))
+        happened.append(events.BoostChanged(self.model.key, wanted, self._total.total(now)))
 
-    def _resumed(self, now: float) -> ModelResumed:
+    def _resumed(self, now: float) -> events.ModelResumed:
         paused_for = now - (self.pause.paused_at if self.pause.paused_at is not None else now)
         self.pause.end()
-        return ModelResumed(self.model.key, self.model.uid, paused_for)
+        return events.ModelResumed(self.model.key, self.model.uid, paused_for)
 
     def _rebuild(self) -> None:
         self._heap = [

@@ -455,12 +455,10 @@ class Dispatcher:
         if shelves and any(s.first(rank) is not None for s in shelves for rank in range(RANKS)):
             return Held(DenyReason.BORROW_DEBT, "every group that could run has its share, and the reserve is not lent")
         denied = self.queue.short
-        if denied is None or shelves or not self._has_open_lane():
+        is_open = any(shelf.first(rank) is not None for shelf in self.queue.shelves() for rank in range(RANKS))
+        if denied is None or shelves or not is_open:
             return Held("lanes_closed", "every model with ready tasks is paused or has all its parallel slots in use")
         return Held(denied.reason, f"{denied.capacity}: wants {denied.wanted}, {denied.available} free")
-
-    def _has_open_lane(self) -> bool:
-        return any(shelf.first(rank) is not None for shelf in self.queue.shelves() for rank in range(RANKS))
 
     def _update_lane(self, model: str) -> None:
         lane = self.lanes[model]

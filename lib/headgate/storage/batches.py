@@ -49,8 +49,8 @@ def encoded_parts(frame: pl.DataFrame, batch_id: str) -> Iterator[tuple[Part, by
         yield part, data
 
 
-def decoded(part: Part, data: bytes, columns: Sequence[str] | None = None) -> pl.DataFrame:
-    """Return the rows of a part whose object holds `data`; raises `CorruptDataError` when it is not what it was."""
+def decoded(part: Part, data: bytes, columns: Sequence[str] | None = None, cut: pl.Expr | None = None) -> pl.DataFrame:
+    """Return the rows of a part, or some, whose object holds `data`; raises `CorruptDataError` when it does not."""
     found = hashlib.sha256(data).hexdigest()
     if found != part.sha256:
         raise errors.CorruptDataError(f"{part.path} does not match its checksum (stated {part.sha256}, found {found})")
@@ -58,11 +58,17 @@ def decoded(part: Part, data: bytes, columns: Sequence[str] | None = None) -> pl
     lacking = lacking_columns(part.added)
     there = [name for name in wanted if name not in lacking]
     try:
-        rows = pl.read_parquet(io.BytesIO(data), columns=there if columns is not None else None)
+        if cut is None:
+            rows = pl.read_parquet(io.BytesIO(data), columns=there if columns is not None else None)
+            height = rows.height
+        else:  # long conversations of other rows are not even decoded
+            lazy = pl.scan_parquet(io.BytesIO(data))
+            height = lazy.select(pl.len()).collect().item()
+            rows = lazy.filter(cut).select(there).collect()
     except (pl.exceptions.PolarsError, OSError) as error:
         raise errors.CorruptDataError(f"{part.path} cannot be read as Parquet: {error}") from error
-    if rows.height != part.rows:
-        raise errors.CorruptDataError(f"{part.path} has {rows.height} rows, its manifest says {part.rows}")
+    if height != part.rows:
+        raise errors.CorruptDataError(f"{part.path} has {height} rows, its manifest says {part.rows}")
     if len(there) < len(wanted):
         values = (pl.lit(value, dtype=FRAME_SCHEMA[name]).alias(name) for name, value in lacking.items())
         rows = rows.with_columns(values).select(wanted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -63,7 +63,7 @@ def scan(
     frames = []
     parts = [part for part in visible.parts if chosen.wants(part)]
     needed = [name for name in COLUMNS if name in {*wanted, "task_id", "finished_at"}]
-    for _, rows in read_parts(objects, parts, needed, problems):
+    for _, rows in read_parts(objects, parts, needed, problems, chosen.cut_from):
         frames.append(chosen.rows(marks.applied(rows, everything=everything, original=chosen.original)))
     nothing = pl.DataFrame(schema={name: FRAME_SCHEMA[name] for name in needed})
     every = pl.concat(frames or [marks.applied(nothing, everything=everything)])
@@ -72,14 +72,18 @@ def scan(
 
 
 def read_parts(
-    objects: ObjectStore, parts: Sequence[Part], columns: Sequence[str] | None, problems: list[Problem]
+    objects: ObjectStore,
+    parts: Sequence[Part],
+    columns: Sequence[str] | None,
+    problems: list[Problem],
+    cut: Callable[[Part], pl.Expr | None] = lambda _: None,
 ) -> Iterator[tuple[Part, pl.DataFrame]]:
-    """Yield the parts with their rows, some objects in memory at a time; bad ones are added to `problems` instead."""
+    """Yield the parts with the rows that `cut` wants of them, all if None; bad ones are added to `problems` instead."""
     for start in range(0, len(parts), _PARTS_AT_ONCE):
         some = parts[start : start + _PARTS_AT_ONCE]
         for part, data in zip(some, objects.get_many([part.path for part in some]), strict=True):
             try:
-                yield part, decoded(part, whole(data), columns)
+                yield part, decoded(part, whole(data), columns, cut(part))
             except errors.StoreError as error:
                 problems.append(problem_of(part.path, error))
 

@@ -116,6 +116,7 @@ class Journal:
         """Where this campaign's journal is, for people."""
         self.renew_every_s = self._db.renew_every_s
         """How often `renew` is to be called; None where nobody needs it."""
+        self._said = ""
         self._pairs = PairBook(self._db)
         self._spool = Spool(self._db, self.holder)
         self.times = JournalTimes(self._db)
@@ -165,9 +166,14 @@ class Journal:
         """Tell the other holders that this one is alive."""
         self._db.renew()
 
-    def announce(self, run: ServedRun) -> None:
-        """Say to whoever looks for it that this process serves a run's monitoring API, until the journal is closed."""
-        self._db.holders.announce(run.said())
+    def announce(self, run: ServedRun | None = None) -> None:
+        """Say to whoever looks for it that this process serves a run's monitoring API, until the journal is closed.
+
+        Without a run, say again what was said last: nobody heard it while the disk was full.
+        """
+        self._said = run.said() if run is not None else self._said
+        if self._said:
+            self._db.holders.announce(self._said)
 
     def interrupt(self) -> None:
         """Have a call of another thread that waits for a database fail; safe from any thread."""
@@ -180,7 +186,9 @@ class Journal:
         with self._transaction():
             self._refresh()
             self._pairs.look_up((opening.model, opening.environment) for opening in openings)
-            given = self._give(openings)
+            # Of those that their source counts, the ones that were not given before.
+            counted = [self._task_of(one, one.sequence).task_id for one in openings if one.sequence is not None]
+            given = {task_id for (task_id,) in self._db.each("give", [(task_id,) for task_id in counted])}
             rows: list[tuple[object, ...]] = []
             results = [self._open_one(opening, given, rows) for opening in openings]
             self._pairs.save()
@@ -435,6 +443,10 @@ class Journal:
                 self.controls.add(change)
         return change, is_new
 
+    def is_shared(self) -> bool:
+        """Return whether another process that lives has it open."""
+        return self._db.holders.others()
+
     def open_count(self) -> int:
         """Return how many tasks are open, of all holders."""
         return int(self._db.run("open_count").fetchone()[0])
@@ -501,11 +513,6 @@ class Journal:
             (position, pair, sequence, task.stage, opening.data_length, task.due_at, task.weight, self.holder)
         )  # fmt: skip
         return task
-
-    def _give(self, openings: Sequence[Opening]) -> set[str]:
-        """Note that tasks which their source counts are given; return the ids of those that were not before."""
-        counted = [self._task_of(one, one.sequence).task_id for one in openings if one.sequence is not None]
-        return {task_id for (task_id,) in self._db.each("give", [(task_id,) for task_id in counted])}
 
     def _is_open_by_number(self, task: Task) -> bool:
         """Return whether a task is open that its source counts, since the sampler has given its number."""

@@ -139,9 +139,10 @@ def _source(root: str, parts: Sequence[Part]) -> str:
     paths = ", ".join(_quoted(root + part.path) for part in parts)
     # Environment and day come from the folders, so that DuckDB does not open the parts that a condition rules out.
     source = f"read_parquet([{paths}], hive_partitioning = true, hive_types = {{environment: VARCHAR, date: DATE}})"
-    lacking = lacking_columns(parts[0].added)
+    added = lacking_columns(parts[0].added).items()
+    lacking = {name: "NULL" if value is None else _quoted(str(value)) for name, value in added}
     chosen = ", ".join(
-        f"{_literal(lacking[name])}::{kind} AS {_name(name)}" if name in lacking else _name(name)
+        f"{lacking[name]}::{kind} AS {_name(name)}" if name in lacking else _name(name)
         for name, kind in _column_types()
     )
     return f"SELECT {chosen} FROM {source}"  # noqa: S608 - our own names and paths
@@ -153,10 +154,6 @@ def _column_types() -> list[tuple[str, str]]:
 
 def _name(column: str) -> str:
     return f'"{column}"'
-
-
-def _literal(value: str | int | None) -> str:
-    return "NULL" if value is None else _quoted(str(value))
 
 
 def _quoted(text: str) -> str:

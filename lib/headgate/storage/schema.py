@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from headgate.core import ErrorKind, Sample, errors
+from headgate.core import COUNTS, ErrorKind, Sample, errors
 
 EARLIEST_S: Final = 946_684_800.0
 """2000-01-01 UTC. An earlier time is a monotonic reading or a clock that was never set."""
@@ -83,7 +83,7 @@ def _rules() -> Iterator[Rule]:
     yield _name("model", chars=2 * _MAX_NAME_CHARS + 1, also="@")
     yield _name("environment")
     yield _name("stage")
-    yield from (_whole_from_zero(column) for column in ("sequence", "index", "seed"))
+    yield from map(_whole_from_zero, ("sequence", "index", "seed"))
     # NaN compares as greater than every number, so it is not between 0 and 1.
     yield _rule("score", "be null or in [0, 1]", score.is_null() | score.is_between(0.0, 1.0))
     yield _rule(
@@ -108,12 +108,10 @@ def _rules() -> Iterator[Rule]:
     )
     for column in ("latency_s", "queue_wait_s", "request_wait_s"):
         yield _rule(column, "be a finite number >= 0", pl.col(column).is_finite() & (pl.col(column) >= 0))
-    yield from (_whole_from_zero(column) for column in ("prompt_tokens", "completion_tokens", "turns", "attempts"))
-    yield from (_whole_from_zero(column) for column in ("cached_tokens", "reasoning_tokens"))
-    for column in ("cost_micro", "judge_cost_micro"):
+    yield from map(_whole_from_zero, (*COUNTS, "turns", "attempts"))
+    for column in ("cost_micro", "judge_cost_micro", "request_seed"):
         yield _rule(column, "be null or >= 0", pl.col(column).is_null() | (pl.col(column) >= 0))
     yield _rule("lane", "be now or batch", pl.col("lane").is_in(["now", "batch"]))
-    yield _rule("request_seed", "be null or >= 0", pl.col("request_seed").is_null() | (pl.col("request_seed") >= 0))
     yield _rule("trace_id", "be 32 hex digits", pl.col("trace_id").str.contains(_TRACE_ID))
 
 
@@ -133,7 +131,7 @@ COLUMNS: Final[tuple[str, ...]] = tuple(field.name for field in fields(Sample))
 
 ADDED: Final[Mapping[str, str | int | None]] = MappingProxyType(
     {"served_model": None, "system_fingerprint": None, "cached_tokens": 0, "reasoning_tokens": 0, "cost_micro": None}
-    | {"lane": "now", "request_seed": None, "answer": None, "judge_cost_micro": None}
+    | {"lane": "now", "request_seed": None, "answer": None, "judge_cost_micro": None, "finish_reason": None}
 )
 """Columns that stores of earlier versions lack, in the order in which they came, and what they read as there."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -89,6 +90,14 @@ class Chosen:
             and (self.since is None or part.max_finished_at >= self.since)
             and (self.until is None or part.min_finished_at < self.until)
         )
+
+    def cut_from(self, part: Part) -> pl.Expr | None:
+        """Return which rows of the part ended in time; None where all did, by its manifest."""
+        since = -math.inf if self.since is None else self.since
+        until = math.inf if self.until is None else self.until
+        if since <= part.min_finished_at and part.max_finished_at < until:
+            return None
+        return pl.col("finished_at").is_between(since, until, closed="left")
 
     def rows(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return the rows of a part that are chosen."""

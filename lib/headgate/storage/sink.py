@@ -39,7 +39,8 @@ class JournalThread:
     Owned by the campaign; `close` waits for the calls under way and closes the journal.
 
     Attributes:
-        is_blocked: the journal could not be written at the last try (a full disk); calls of `write` wait meanwhile.
+        problem: why the journal could not be written at the last try (a full disk), and which journal; calls of `write`
+            wait meanwhile. Empty while it can be.
         unblocked: called when it can be written again.
     """
 
@@ -55,7 +56,7 @@ class JournalThread:
             emit: told when writing is blocked, and when it works again.
         """
         self.journal = journal
-        self.is_blocked = False
+        self.problem = ""
         self.unblocked: Callable[[], None] = lambda: None
         self._clock = clock or SystemClock()
         self._emit = emit
@@ -84,16 +85,18 @@ class JournalThread:
             try:
                 result = await self.call(function, *args, **kwargs)
             except JOURNAL_AWAY as error:
-                if not self.is_blocked:
-                    self.is_blocked = True
+                if not self.problem:
+                    self.problem = f"{error} ({self.journal.place})"
                     self._blocked_at = self._clock.monotonic()
-                    self._emit(JournalBlocked(str(error)))
+                    self._emit(JournalBlocked(self.problem))
                 await self._clock.sleep(_RETRY_S)
                 continue
-            if self.is_blocked:
-                self.is_blocked = False
+            if self.problem:
+                self.problem = ""
                 self._emit(JournalRecovered(self._clock.monotonic() - self._blocked_at))
                 self.unblocked()
+                with contextlib.suppress(*JOURNAL_AWAY):
+                    await self.call(self.journal.announce)
             return result
 
     async def reconcile(self, now: float, due_s: Mapping[str, float]) -> None:
@@ -179,6 +182,8 @@ class Sink:
         self._failures = 0
         self._rng = random.Random(0)
         self.stored = 0
+        self.problem = ""
+        """Why the store did not take the last batch; empty once it took one."""
 
     @property
     def spooled(self) -> int:
@@ -208,7 +213,8 @@ class Sink:
         while not self._finishing.is_set():
             now = self._now()
             if self._is_due(now):
-                await self._pause_after(await self._store_one())
+                if (pause_s := await self._store_one()) is not None:
+                    await until_set(self._finishing, pause_s)
                 continue
             self._wake.clear()
             oldest = self._spool.oldest_at
@@ -248,28 +254,21 @@ class Sink:
         except (errors.StoreError, *JOURNAL_AWAY) as error:
             # A journal on a full disk is like a store that is away: the batch keeps its id, and the store knows it.
             return self._failed(batch, error)
-        self._failures = 0
+        self._failures, self.problem = 0, ""
         return None
 
     def _failed(self, batch: SpooledBatch | None, error: Exception) -> float:
         self._failures += 1
         doublings = min(self._failures - 1, _MOST_DOUBLINGS)
         pause = min(_FIRST_RETRY_S * 2.0**doublings, _LONGEST_RETRY_S) * self._rng.uniform(0.75, 1.25)
+        self.problem = error.message if isinstance(error, errors.StoreError) else ""
         batch_id, rows = (batch.batch_id, len(batch.samples)) if batch else ("", self._spool.rows)
         self._emit(StoreFailed(batch_id, rows, str(error), pause, self._failures))
         return pause
-
-    async def _pause_after(self, pause_s: float | None) -> None:
-        if pause_s is None:
-            return
-        await until_set(self._finishing, pause_s)
 
     def _tell(self, stored: StoredBatch, seconds: float) -> None:
         self.stored += stored.rows
         self._emit(BatchStored(stored.batch_id, stored.rows, stored.parts, seconds))
         if stored.quarantined_rows:
-            self._emit(
-                RowsQuarantined(
-                    stored.batch_id, stored.quarantined_rows, stored.quarantine_path or "", stored.reason or ""
-                )
-            )
+            where, why = stored.quarantine_path or "", stored.reason or ""
+            self._emit(RowsQuarantined(stored.batch_id, stored.quarantined_rows, where, why))

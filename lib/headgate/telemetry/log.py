@@ -75,5 +75,6 @@ _SENTENCES: Final[Mapping[type[events.Event], str]] = {
     events.QueueResumed: "[TaskQueue] RESUMED: Queue size {0.size} below resume threshold {0.threshold}",
     events.ModelPaused: "{0.model} paused for {pause} after {0.consecutive_errors} service errors in a row; the last: "
     "{0.last_error}",
+    events.ModelUnscored: "{0.model}: none of its last {0.samples} samples has a score; the last error: {0.last_error}",
     events.ModelGivenUp: "{0.model} given up: its service failed through {0.pauses} pauses; the last: {0.last_error}",
 }

@@ -152,9 +152,11 @@ class MonitorClient:
     async def _asked(self, method: str, path: str, **further: Any) -> httpx.Response:
         answer = await self._client.request(method, path, **further)
         if answer.status_code == httpx.codes.UNAUTHORIZED:
+            is_sent = "Authorization" in self._client.headers
+            refuses = "does not take the monitor_token that it is sent" if is_sent else "asks for a token"
             raise UnauthorizedError(
-                f"the campaign at {self.address} asks for a token",
-                next_step="Set monitor_token to the one that it was started with (HEADGATE_MONITOR_TOKEN).",
+                f"the campaign at {self.address} {refuses}",
+                next_step="Set monitor_token (HEADGATE_MONITOR_TOKEN) to its own, or to one of its monitor_tokens.",
             )
         return answer
 

@@ -9,11 +9,14 @@ import hashlib
 import hmac
 import logging
 import math
+import os
+import signal
 import subprocess
 import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
@@ -220,6 +223,11 @@ def _paused(event: events.ModelPaused, at: float) -> Notice:
     return _made("model.paused", f"model/{event.model}", text, event, at)
 
 
+def _unscored(event: events.ModelUnscored, at: float) -> Notice:
+    text = f"{event.model} has no score for its last {event.samples} samples: {event.last_error}"
+    return _made("model.unscored", f"model/{event.model}", text, event, at, again_before=at - DAY_S)
+
+
 def _controlled(event: events.ControlChanged, at: float) -> Notice | None:
     """An operator's pause, and its end, of a model or of anything else; other changes tell nobody."""
     if event.what != "paused":
@@ -267,6 +275,7 @@ def _died(event: events.JobDied, at: float) -> Notice:
 
 _MADE: Final[Mapping[type[events.Event], Callable[[Any, float], Notice | None]]] = {
     events.ModelPaused: _paused,
+    events.ModelUnscored: _unscored,
     events.ControlChanged: _controlled,
     events.RunStalled: _stalled,
     events.RunMoved: lambda event, at: _made(
@@ -364,19 +373,20 @@ class Command(_Sender):
         super().__init__("command", campaign, timeout_s)
 
     def _passed(self, notice: Notice, body: bytes) -> str:  # noqa: ARG002 - it has no use for more than the text
-        try:
-            ended = subprocess.run(  # noqa: S603 - the operator's own command; what comes from outside is its input
-                self._argv,
-                input=body,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                timeout=self._timeout_s,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return f"it did not end within {self._timeout_s:g} s"
-        said = ended.stderr.decode("utf-8", "replace").strip()[:300]
-        return "" if ended.returncode == 0 else f"it ended with {ended.returncode}: {said}"
+        with subprocess.Popen(  # noqa: S603 - the operator's own command; what comes from outside is its input
+            self._argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # a Ctrl-C is for the run, and what a script has started is killed with it
+        ) as command:
+            try:
+                said = command.communicate(body, self._timeout_s)[1].decode("utf-8", "replace").strip()[:300]
+            except subprocess.TimeoutExpired:
+                with suppress(ProcessLookupError):
+                    os.killpg(command.pid, signal.SIGKILL)
+                return f"it did not end within {self._timeout_s:g} s"
+        return "" if command.returncode == 0 else f"it ended with {command.returncode}{f': {said}' if said else ''}"
 
 
 def senders_of(url: str, secret: str, command: Sequence[str], campaign: str, timeout_s: float) -> list[_Sender]:

@@ -138,6 +138,8 @@ def workers(status: campaign_status.CampaignStatus) -> dict[str, Any]:
     """Return the body of `/status/workers`; utilisation is the busy share of the last minute."""
     crew = status.workers
     share = crew.utilization_last_minute
+    advice = "Consider increasing workers" if share > _SATURATED else "Optimal utilization"
+    advice = "Capacity available" if share < _HAS_CAPACITY else advice
     return {
         "total_workers": crew.total,
         "active_workers": crew.active,
@@ -150,7 +152,7 @@ def workers(status: campaign_status.CampaignStatus) -> dict[str, Any]:
         "efficiency": {
             "is_saturated": share > _SATURATED,
             "has_capacity": share < _HAS_CAPACITY,
-            "recommendation": _recommendation(share),
+            "recommendation": advice,
         },
     }
 
@@ -241,12 +243,6 @@ def _model(model: campaign_status.ModelStatus) -> dict[str, Any]:
 def _model_counts(models: Iterable[campaign_status.ModelStatus]) -> dict[str, int]:
     states = [model.is_paused for model in models]
     return {"total": len(states), "active": states.count(False), "paused": states.count(True)}
-
-
-def _recommendation(utilization: float) -> str:
-    if utilization > _SATURATED:
-        return "Consider increasing workers"
-    return "Capacity available" if utilization < _HAS_CAPACITY else "Optimal utilization"
 
 
 def status_document(status: campaign_status.CampaignStatus) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from headgate.jobqueue.errors import TooManyOpenError
 from headgate.jobqueue.server import bodies
 from headgate.jobqueue.server.bodies import LargeBodies, checked
 from headgate.jobqueue.wire import Body, CompletionsIn, RenewIn, SubmitIn
-from headgate.net.flaws import FlawedError
+from headgate.net.request_flaws import FlawedError
 from tests.jobqueue.server.conftest import JOB, Queue
 
 LEASE = {"lease_id": "0" * 32, "epoch": 1}

@@ -53,7 +53,7 @@ def test_a_machine_that_is_no_node_of_the_cluster_is_told_and_not_waited_for(
 
 def test_auto_starts_nothing(unconnected: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.placement.cluster.connection.find_bootstrap_address", lambda _: None)
-    with pytest.raises(ClusterUnreachableError, match="No Ray cluster runs"):
+    with pytest.raises(ClusterUnreachableError, match="No Ray cluster is found"):
         connect_ray("auto")
 
 

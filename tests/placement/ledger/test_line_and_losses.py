@@ -79,6 +79,14 @@ def test_who_withdraws_from_the_head_of_the_line_lets_others_go() -> None:
     assert world.running() == {"runs", "small"}
 
 
+def test_the_first_reason_for_which_work_is_withdrawn_is_kept() -> None:
+    world = World()
+    world.submit("runs", 6)
+    assert world.ledger.withdraw("runs", world.now, "cancelled")
+    assert not world.ledger.withdraw("runs", world.now, "its driver ended"), "it is being stopped"
+    assert world.ledger.requests["runs"].note == "cancelled"
+
+
 def test_why_says_how_many_are_ahead_and_what_each_step_lacks() -> None:
     world = World()
     world.submit("runs", 8)

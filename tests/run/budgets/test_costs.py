@@ -6,7 +6,7 @@ import pytest
 
 from headgate.config import Settings
 from headgate.core import ChatReply, Message, Model, ModelBudget, Price, Prices, Sample, errors
-from headgate.core.events import Event, PriceMissing
+from headgate.core.events import Event, PriceMissing, UsageMissing
 from headgate.run.budgets.conversation import conversation_budget
 from headgate.run.budgets.keeper import Budgets
 from headgate.run.request_side import in_batch
@@ -49,6 +49,44 @@ def test_a_batch_holds_its_own_prices_and_is_settled_once_when_it_comes_back() -
         again.after(ASKED, reply, is_counted=True)
         assert account.daily.used(budgets.now()).cost_micro == 263
         assert account.daily.held.cost_micro == 0
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize(("prompt", "completion"), [(0, 100), (100, 0)])
+def test_a_count_that_cannot_be_read_is_estimated_and_no_cost_is_told_of_half_a_usage(
+    prompt: int, completion: int
+) -> None:
+    async def main() -> None:
+        budgets, told = budgets_of()
+        account = budgets.account(PRICED)
+        conversation = conversation_budget(budgets, PRICED, "t-1", "affine:sat")
+        assert conversation is not None
+        await conversation.before(ASKED)
+        conversation.after(ASKED, ChatReply("z" * 400, prompt, completion))
+        used = account.daily.used(budgets.now())
+        assert 170 <= used.tokens <= 250
+        assert used.cost_micro >= 90 + 4 * 90
+        assert [type(event) for event in told] == [UsageMissing]
+
+    run_virtual(main())
+    reply = ChatReply("z" * 400, prompt, completion)
+    assert (PRICED.budget.cost_of(reply, None) is None) is (prompt == 0)
+
+
+def test_a_prompt_of_a_batch_that_is_not_counted_costs_what_was_held_for_it() -> None:
+    async def main() -> None:
+        budgets, _ = budgets_of()
+        account = budgets.account(PRICED)
+        budgets.begin("t-1", PRICED.key)
+        conversation = conversation_budget(budgets, PRICED, "t-1", "affine:sat")
+        assert conversation is not None
+        await conversation.before(ASKED, "batch")
+        conversation.waits(name := in_batch("t-1"))
+        held = account.daily.held
+        budgets.paid(name, PRICED.key, ChatReply("right", 0, 100, lane="batch"))
+        assert account.daily.used(budgets.now()) == held
+        assert account.daily.held.tokens == 0
 
     run_virtual(main())
 

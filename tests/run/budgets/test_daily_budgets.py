@@ -188,7 +188,8 @@ def test_a_stop_is_told_with_its_reason_and_its_end_and_no_task_is_lost_or_reord
     assert first.reason.startswith("alpha@main has used or promised ")
     assert " of 40 000 tokens of 24 h, goes on at 2026-01-02 00:" in first.reason
     assert freed.held_for_s == pytest.approx(20 * HOUR_S, rel=0.05), "four hours of samples, until they are a day old"
-    assert len(world.of(DailyBudgetSpent)) < 60, "it does not stop and go with every minute"
+    told = [len(world.of(kind)) for kind in (DailyBudgetSpent, DailyBudgetFreed)]
+    assert told == [2, 1], "the rests of minutes in between, as the day before is forgotten, are told to nobody"
     for environment in ("test:one", "test:two"):
         kept = [s for s in world.store.samples if s.environment == environment]
         numbers = [s.sequence for s in sorted(kept, key=lambda s: s.started_at)]

@@ -244,12 +244,13 @@ def test_a_stopped_run_judges_what_it_has_and_the_next_one_takes_the_rest(world:
     assert [s.sequence for s in world.samples("solver")] == list(range(200))
 
 
-def test_a_stopped_run_does_not_wait_for_ever_for_a_judge_that_is_away(world: JudgedWorld) -> None:
+@pytest.mark.parametrize("kind", [ErrorKind.RATE_LIMITED, ErrorKind.QUOTA])
+def test_a_stopped_run_does_not_wait_for_ever_for_a_judge_that_is_away(world: JudgedWorld, kind: ErrorKind) -> None:
     async def stop(run: Run) -> None:
         await asyncio.sleep(20.0)
         run.stop("enough")
 
-    away = Providers(judge=always(ErrorKind.RATE_LIMITED))
+    away = Providers(judge=always(kind))
     first = world.go([model("solver")], away, instances=50, drain_timeout_s=5, during=stop)
     assert (first.samples, first.open_tasks) == (0, 50)
     assert world.ended_at == pytest.approx(25.0, abs=1.0)

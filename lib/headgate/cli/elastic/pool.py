@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 
 from headgate.cli.elastic.status_table import status_document, status_view, watch_pool
-from headgate.cli.output import AsJson, console, counted, print_json, tell
+from headgate.cli.output import AsJson, console, counted, print_json, say, tell
 from headgate.core import Secret
 from headgate.core.errors import InvalidInputError
 from headgate.elastic import EngineError, Pin, WorkerState
@@ -165,7 +165,8 @@ def _check_there_are(number: int, now: GatewayStatus) -> None:
 def _wake_all(client: GatewayClient, for_s: float, *, wait: bool, as_json: bool) -> int:
     now = client.wake_all(for_s)
     if wait:
-        now = _until(client, lambda status: not any(_may_still_wake(worker) for worker in status.pool.workers))
+        over = {WorkerState.ACTIVE, WorkerState.FAILED}
+        now = _until(client, lambda told: all(w.pin is Pin.ASLEEP or w.state in over for w in told.pool.workers))
     awake = now.pool.count(WorkerState.ACTIVE)
     asleep = sum(worker.pin is Pin.ASLEEP for worker in now.pool.workers)
     but = f", but for {counted(asleep, 'worker')} kept asleep by hand" if asleep else ""
@@ -176,21 +177,22 @@ def _wake_all(client: GatewayClient, for_s: float, *, wait: bool, as_json: bool)
     return _told(now, told, as_json=as_json)
 
 
-def _may_still_wake(worker: WorkerView) -> bool:
-    return worker.pin is not Pin.ASLEEP and worker.state not in {WorkerState.ACTIVE, WorkerState.FAILED}
-
-
 def _awaited(client: GatewayClient, before: GatewayStatus, worker: str, state: WorkerState) -> GatewayStatus:
     """Return the status in which a worker has come to a state; `before` is how it stood before it was told to.
 
     Raises:
         EngineError: it has failed since.
     """
-    failures = _one(before, worker).failures
+
+    def failures(status: GatewayStatus) -> tuple[int, int]:
+        # Those in a row begin again with a start that succeeds, maybe between two looks; of tries of a worker that
+        # stays failed only they tell.
+        found = _one(status, worker)
+        return found.failures, status.pool.counts.failures.get(found.worker_id, 0)
 
     def has_come(status: GatewayStatus) -> bool:
-        found = _one(status, worker)
-        return found.state is state or (found.state is WorkerState.FAILED and found.failures > failures)
+        now = _one(status, worker).state
+        return now is state or (now is WorkerState.FAILED and failures(status) != failures(before))
 
     now = _until(client, has_come)
     found = _one(now, worker)
@@ -200,7 +202,11 @@ def _awaited(client: GatewayClient, before: GatewayStatus, worker: str, state: W
 
 
 def _until(client: GatewayClient, holds: Callable[[GatewayStatus], bool]) -> GatewayStatus:
-    return next(status for status in client.watch() if holds(status))
+    statuses = client.watch()
+    if not holds(status := next(statuses)):
+        say("waiting until it is done; Ctrl-C ends the wait and nothing else", stderr=True)
+        status = next(status for status in statuses if holds(status))
+    return status
 
 
 def _one(status: GatewayStatus, named: str) -> WorkerView:

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Final
 
 import orjson
 from cyclopts import Parameter
-from pydantic import SecretStr
 
 from headgate.cli.elastic.status_table import announce, followed, logged
 from headgate.cli.output import CHECK_FAILED, AsJson, print_json, print_table, say
@@ -27,6 +26,7 @@ from headgate.elastic.gateway import (
     check_port,
     load_pool_file,
     running_pool,
+    secret_of,
     serve_pool,
 )
 from headgate.elastic.service import WorkerLeases
@@ -167,7 +167,12 @@ def check(
     """
     if not urls:
         raise InvalidInputError("no engine is named", next_step="Name addresses, such as http://127.0.0.1:30000.")
-    keys = {"api_key": _secret(api_key_env), "admin_key": _secret(admin_key_env)}
+    variables = {"api_key": api_key_env, "admin_key": admin_key_env}
+    keys = {
+        name: secret_of(variable, os.environ, f"--{name.replace('_', '-')}-env").reveal()
+        for name, variable in variables.items()
+        if variable is not None
+    }
     specs = [EngineSpec(url=url, kind=kind, router=router, **keys) for url in urls]
     return told(asyncio.run(checked(specs, ElasticConfig())), as_json=as_json)
 
@@ -227,14 +232,3 @@ def _row(each: Checked) -> tuple[object, ...]:
     state = "asleep" if facts.is_asleep else "awake"
     tokens = None if facts.token_slots is None else f"{facts.token_slots:,}"
     return each.engine, each.kind, ", ".join(facts.models) or None, facts.slots, tokens, state, has
-
-
-def _secret(variable: str | None) -> SecretStr:
-    if variable is None:
-        return SecretStr("")
-    if not (value := os.environ.get(variable, "").strip()):
-        raise InvalidInputError(
-            f"the environment variable {variable}, which is to hold a key, is not set",
-            next_step=f"Set {variable}, or leave the option out.",
-        )
-    return SecretStr(value)

@@ -100,7 +100,7 @@ def work(
     grace_s: Annotated[float, Parameter(help="Time between SIGTERM and SIGKILL for a command that must stop.")] = 10.0,
     results_dir: Annotated[Path | None, Parameter(help="Write results here: TEAM/metrics/TASK_NUMBER.json.")] = None,
     log_dir: Annotated[Path | None, Parameter(help="Keep the output of commands here: JOB.EPOCH.log.")] = None,
-    stop_when_empty: Annotated[bool, Parameter(help="End when there is nothing to do.")] = False,
+    stop_when_empty: Annotated[bool, Parameter(help="End when no job is pending.")] = False,
     idle_exit_s: Annotated[float | None, Parameter(help="End after this time without a job.")] = None,
     max_jobs: Annotated[int | None, Parameter(help="End after this many jobs.")] = None,
     lease_s: Annotated[float, Parameter(help="Others get a dead worker's jobs after this time (10..3600).")] = 90,

@@ -102,7 +102,7 @@ class _ModelEvent(Event):
 
 
 class ModelPaused(_ModelEvent, log_level=WARNING):
-    """Consecutive service errors paused a model."""
+    """Consecutive service errors, or a quota that is used up, paused a model."""
 
     pause_s: float
     consecutive_errors: int
@@ -120,6 +120,13 @@ class ModelGivenUp(_ModelEvent, log_level=WARNING):
     """A model whose service kept failing through all pauses takes no further part in a run of fixed tasks."""
 
     pauses: int
+    last_error: str
+
+
+class ModelUnscored(_ModelEvent, log_level=WARNING):
+    """Many samples of a model in a row have no score, for errors that do not pause it; told once, until one has."""
+
+    samples: int
     last_error: str
 
 

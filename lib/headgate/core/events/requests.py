@@ -8,7 +8,7 @@ from headgate.core.events.event import Event
 
 
 class DailyBudgetSpent(Event):
-    """A model has used up a budget of 24 h; nothing of it is started until there is room again.
+    """A model has used up a budget of 24 h, for 15 minutes or longer; nothing of it is started until there is room.
 
     `limit` names the setting; `used` counts what episodes in progress may still take; `until` is in seconds since the
     epoch, and None while only episodes in progress keep it from going on.
@@ -23,7 +23,7 @@ class DailyBudgetSpent(Event):
 
 
 class DailyBudgetFreed(Event):
-    """There is room again in the budgets of a model, and it goes on."""
+    """There is room again in the budgets of a model of which that was told, and it goes on."""
 
     model: str
     limit: str
@@ -31,7 +31,7 @@ class DailyBudgetFreed(Event):
 
 
 class UsageMissing(Event, log_level=WARNING):
-    """An endpoint does not say how many tokens a model's answers took; budgets count an estimate. Told once."""
+    """An endpoint does not say how many tokens a model's prompts or answers took; budgets estimate them. Told once."""
 
     model: str
     estimated_tokens: int

@@ -9,5 +9,5 @@ from .pool_file import (
 )
 from .server import Gateway as Gateway, running_gateway as running_gateway
 from .startup import running_pool as running_pool, serve_pool as serve_pool
-from .settings import GatewaySettings as GatewaySettings
+from .settings import GatewaySettings as GatewaySettings, secret_of as secret_of
 from .status import AdmissionView as AdmissionView, GatewayStatus as GatewayStatus

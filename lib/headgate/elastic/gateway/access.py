@@ -104,7 +104,8 @@ class Callers:
         if self.needs_token:
             raise UnauthorizedError(
                 "the request carries no valid token",
-                next_step="Send `Authorization: Bearer TOKEN`; OpenAI's clients do when they are given an API key.",
+                next_step="Send `Authorization: Bearer TOKEN`: OpenAI's clients do when they are given an API key, "
+                "commands of `headgate elastic` where HEADGATE_ELASTIC_TOKEN holds the token.",
             )
         self._names.check(headers.get("Host"))
         return self._everybody

@@ -22,7 +22,7 @@ from headgate.elastic.gateway.status import GatewayStatus
 from headgate.elastic.gateway.wire import json_answer
 from headgate.elastic.service import ElasticService
 from headgate.net.aiohttp_server import read_body
-from headgate.net.flaws import validated
+from headgate.net.request_flaws import validated
 from headgate.net.tokens import Scope
 
 LONGEST_WAIT_S: Final = 300.0

@@ -11,16 +11,11 @@ from headgate.core import Secret
 from headgate.core.flaws import text_like
 from headgate.elastic.errors import InvalidElasticError
 
-
-def _named(written: object) -> object:
-    """Return variables by the names of their tokens; one variable alone is a token without a name."""
-    return {"": written} if isinstance(written, str) else written
-
-
 # What was written may be the key itself, and is not told.
 _VARIABLE = "must be the name of an environment variable that holds the key (got something else)"
 Variable = Annotated[str, AfterValidator(text_like("[A-Za-z_][A-Za-z0-9_]*", _VARIABLE))]
-Variables = Annotated[dict[str, Variable], BeforeValidator(_named)]
+# By the names of their tokens; one variable alone is a token without a name.
+Variables = Annotated[dict[str, Variable], BeforeValidator(lambda one: {"": one} if isinstance(one, str) else one)]
 Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -65,6 +60,6 @@ def secret_of(variable: str, environ: Mapping[str, str], place: str) -> Secret:
     if not (value := environ.get(variable, "").strip()):
         raise InvalidElasticError(
             f"{place} names the environment variable {variable}, which is not set",
-            next_step=f"Set {variable}, or take it out of the file.",
+            next_step=f"Set {variable}, or leave it out.",
         )
     return Secret(value)

@@ -12,8 +12,8 @@ from aiohttp import web
 from headgate.core import redacted
 from headgate.core.errors import HeadgateError
 from headgate.elastic.errors import PoolFullError
-from headgate.net.flaws import FlawedError
 from headgate.net.refusals import PROBLEM_TYPE, challenges, problem_document
+from headgate.net.request_flaws import FlawedError
 
 AGAIN_S: Final = 5.0
 """When a client may come again that was sent away because the gateway stops: it takes about so long to start anew."""

@@ -11,8 +11,8 @@ from pydantic_core import to_json
 from starlette.responses import Response
 
 from headgate.core.errors import HeadgateError
-from headgate.net.flaws import Flaw, FlawedError
 from headgate.net.refusals import PROBLEM_TYPE, challenges, problem_document
+from headgate.net.request_flaws import Flaw, FlawedError
 
 _ALWAYS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 _NO_HEADERS: Final[Mapping[str, str]] = {}

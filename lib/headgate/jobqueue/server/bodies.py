@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from headgate.jobqueue.errors import BodyTooLargeError, TooManyOpenError
-from headgate.net.flaws import MOST_FLAWS, Flaw, FlawedError, flaw, flaws_of, validated
+from headgate.net.request_flaws import MOST_FLAWS, Flaw, FlawedError, flaw, flaws_of, validated
 
 T = TypeVar("T")
 E = TypeVar("E")

@@ -71,8 +71,8 @@ class JobsQuery(DeadQuery):
 class HistoryQuery(PageQuery):
     """Which entries of the history are shown."""
 
-    what: Annotated[list[Happening], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)] = (
-        Field(default_factory=list, description="Only these kinds; may be repeated.")
+    what: Annotated[list[Happening], BeforeValidator(lambda one: [one] if isinstance(one, str) else one)] = Field(
+        default_factory=list, description="Only these kinds; may be repeated."
     )
 
 

@@ -23,7 +23,7 @@ from headgate.jobqueue.server.bodies import ORDINARY_BYTES, SMALL_BYTES, checked
 from headgate.jobqueue.server.route import Call, Route, key_of
 from headgate.jobqueue.server.service import Service
 from headgate.net.authority import Caller, Refused
-from headgate.net.flaws import validated
+from headgate.net.request_flaws import validated
 
 _log = logging.getLogger("headgate.jobqueue")
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import orjson
 
+from headgate import core
 from headgate.jobqueue.job import Job, JobSpec, JobState
 from headgate.jobqueue.records import Changes, Happening, HistoryEntry
 from headgate.jobqueue.resource import Resource, ResourceSpec, ResourceState
@@ -91,29 +92,14 @@ def storable(rows: list[Row]) -> list[Row]:
     The texts of a column are looked at as one: looking at each would take as long as writing them.
     """
     texts = ("".join(column) for column in zip(*rows, strict=True) if isinstance(column[0], str))
-    if all(_is_storable(text) for text in texts):
+    if all(storable_text(text) is text for text in texts):
         return rows
     return [tuple(storable_text(value) if isinstance(value, str) else value for value in row) for row in rows]
 
 
 def storable_text(text: str) -> str:
-    """Return a text with U+FFFD in place of what no database takes."""
-    if _is_storable(text):
-        return text
-    # Surrogates pass through UTF-16 where they make a pair, and are replaced where they do not.
-    return text.replace("\0", "\ufffd").encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def _is_storable(text: str) -> bool:
-    if "\0" in text:
-        return False
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    """Return a text with U+FFFD in place of what no database takes; itself where it has no such thing."""
+    return core.storable(text.replace("\0", "\ufffd"))
 
 
 def _text_of(tasks: frozenset[str]) -> str:

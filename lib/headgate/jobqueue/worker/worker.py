@@ -233,7 +233,7 @@ class Worker:
 
         def terminate() -> None:
             if not self._is_terminated:
-                _log.info("SIGTERM: %d jobs are given back", len(self.held))
+                _log.info("SIGTERM: jobs that are given back: %d", len(self.held))
                 self._is_terminated = True
                 task.cancel()
 

@@ -68,7 +68,7 @@ class ServedEngines(LaunchForm):
     Attributes:
         serve: whose command line starts them.
         name: that requests call the model by; the last part of `weights` when empty.
-        resources: what each takes, such as `{gpu: 1}`.
+        resources: what each takes; one GPU unless `gpu` says another number (`{cpu: 4, gpu: 0}`), llama.cpp one CPU.
         count: how many there are at most.
         worker: what its workers are called, numbered; its model when empty.
     """

@@ -273,8 +273,8 @@ class Placement:
         """Return how ledger, journal and Ray differ; `fix` removes groups and actors of ours that nobody knows."""
         return tuple(self._link.ask("audit", fix))
 
-    def close(self, *, keep_work: bool | None = None) -> None:
-        """Leave the cluster; legal twice. Open requests are withdrawn, or kept for whoever takes them over.
+    def close(self, *, keep_work: bool | None = None, why: str = "its driver ended") -> None:
+        """Leave the cluster; legal twice. Open requests are withdrawn, noting why, or kept for whoever takes them over.
 
         Kept work needs a driver within 15 s (`connect` with the same `driver`), or a ledger whose settings keep it.
         """
@@ -284,7 +284,7 @@ class Placement:
         atexit.unregister(self.close)
         try:
             if not (self._keep_work if keep_work is None else keep_work):
-                self._link.ask("withdraw_all", self.driver, "its driver ended", patience_s=_BRIEFLY_S)
+                self._link.ask("withdraw_all", self.driver, why, patience_s=_BRIEFLY_S)
         except HeadgateError:
             # The ledger does not answer: it will miss this driver's heartbeats when it is back.
             pass
@@ -314,4 +314,5 @@ class Placement:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        is_interrupted = isinstance(error, KeyboardInterrupt)
+        self.close(why="Ctrl-C ended its driver" if is_interrupted else "its driver ended")

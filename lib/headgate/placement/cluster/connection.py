@@ -104,7 +104,11 @@ def connect_ray(
     if running and _answers(running):
         return _joined(running, Found.RUNNING, log_to_driver=log_to_driver)
     if named == "auto":
-        raise ClusterUnreachableError("No Ray cluster runs on this machine")
+        raise ClusterUnreachableError(
+            "No Ray cluster is found on this machine",
+            next_step="Start one with `headgate placement up`, or name the address that the process says whose cluster "
+            "it is, with --address or RAY_ADDRESS.",
+        )
     return _started(local or LocalCluster(), log_to_driver=log_to_driver)
 
 

@@ -72,7 +72,7 @@ async def stored_answers(store: SampleStore, *, environments: Sequence[str], mod
 
 def answer_of(conversation: str) -> Answer | None:
     """Return the answer in a stored conversation, None when no model spoke in it."""
-    messages = [_message(each) for each in orjson.loads(conversation)]
+    messages = [Message(*stored[:2]) for stored in orjson.loads(conversation)]
     opening = list(itertools.takewhile(lambda message: message.role != "assistant", messages))
     said = messages[len(opening) :]
     while said and said[-1].role == "system":  # judgements of an earlier judge, which this one must not see
@@ -81,11 +81,6 @@ def answer_of(conversation: str) -> Answer | None:
     if not replies:
         return None
     return Answer("\n\n".join(message.content for message in opening), transcript(said), replies)
-
-
-def _message(stored: Any) -> Message:
-    role, content = stored[:2]
-    return Message(role, content)
 
 
 async def answered(

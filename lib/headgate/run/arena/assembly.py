@@ -130,7 +130,8 @@ async def run_arena(
     rubric = request.rubric if request.rubric is not None else rubric_for(settings)
     label = rubric.label if rubric is not None else ""
     samples = store if store is not None else sample_store(settings)
-    kept = comparisons if comparisons is not None else arena_store(settings)
+    beside = settings.model_copy(update={"store": f"{settings.store.rstrip('/')}/{ARENA_FOLDER}"})
+    kept = comparisons if comparisons is not None else sample_store(beside)
     try:
         if judge is None:
             judge, stage = await shown_judge(settings, kept, label)
@@ -180,11 +181,6 @@ async def run_arena(
         run=run,
         warnings=tuple(_warnings(judge, answers)),
     )
-
-
-def arena_store(settings: Settings) -> SampleStore:
-    """Return where the settings' comparisons are kept."""
-    return sample_store(settings.model_copy(update={"store": f"{settings.store.rstrip('/')}/{ARENA_FOLDER}"}))
 
 
 def _settings_of(settings: Settings, stage: str) -> Settings:

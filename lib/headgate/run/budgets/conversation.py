@@ -104,10 +104,10 @@ class ConversationBudget:
         prompt, completion = reply.prompt_tokens, reply.completion_tokens
         said = reply_chars(reply.text)
         as_text = account.habits.tokens_of(said)
-        if prompt or completion:
+        if prompt and (completion or not reply.text):
             account.habits.answered(self._chars, prompt, completion)
         else:
-            prompt, completion = self._estimate, as_text
+            prompt, completion = prompt or self._estimate, completion or as_text
             self._budgets.usage_missing(account, prompt + completion)
         # What comes next is this prompt and its reply, and what the environment adds to them.
         self._known = prompt + (as_text if completion > _HIDDEN_FROM * as_text else completion)

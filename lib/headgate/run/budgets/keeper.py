@@ -37,13 +37,9 @@ _UNITS: Final = {"daily_tokens": "tokens", "daily_requests": "requests", "daily_
 
 def used_up(alias: str, exhausted: Exhausted) -> str:
     """Return how much a model has used or promised, and on which day and when it goes on, where that is known."""
-    used = (
-        f"{alias} has used or promised {_shown(exhausted.used)} of {_shown(exhausted.allowed)} "
-        f"{_UNITS[exhausted.limit]} of 24 h"
-    )
-    if exhausted.until is None:
-        return used
-    return f"{used}, goes on at {utc_text(exhausted.until)}"
+    until = "" if exhausted.until is None else f", goes on at {utc_text(exhausted.until)}"
+    used = f"{_shown(exhausted.used)} of {_shown(exhausted.allowed)} {_UNITS[exhausted.limit]}"
+    return f"{alias} has used or promised {used} of 24 h{until}"
 
 
 def too_large(alias: str, exhausted: Exhausted) -> str:
@@ -62,6 +58,10 @@ RESUME_SHARE: Final = 0.02
 """A model goes on when this much of its day's budget is free again: otherwise it would stop again at once."""
 
 _LEAST_WAIT_S: Final = 1.0
+
+_BRIEF_S: Final = 900.0
+"""A stop that is not known to last so long is told to nobody: near its limit a model rests for minutes at a time, as
+what it spent a day ago is forgotten."""
 
 
 class Budgets:
@@ -299,9 +299,7 @@ class Budgets:
             self._hopeless.add(task_id)
             return BudgetStop(exhausted.limit, too_large(account.alias, exhausted), None, now)
         account.request = account.request.at_least(needed)
-        if account.stop is None:
-            self._stop(account, exhausted, now)
-        self._look(account)
+        self._look(account, exhausted)
         self._forget_unknown(task_id, account)
         return account.stop or BudgetStop(exhausted.limit, used_up(account.alias, exhausted), None, now)
 
@@ -327,6 +325,8 @@ class Budgets:
             return
         completion = reply.completion_tokens or account.habits.tokens_of(reply_chars(reply.text))
         spent = account.budget.spending(reply.prompt_tokens, completion, 1, reply.lane)
+        if not reply.prompt_tokens:
+            spent = spent.at_least(account.daily.held_for(task_id))
         cost = account.budget.cost_of(reply, reply.billed_micro)
         self.settle(task_id, account, spent if cost is None else spent._replace(cost_micro=cost))
         self.ended(task_id)
@@ -378,15 +378,12 @@ class Budgets:
         for account in self._accounts.values():
             account.silence()
 
-    def _look(self, account: Account) -> None:
+    def _look(self, account: Account, refused: Exhausted | None = None) -> None:
         """Stop a model that has no room for another sample, or let one go on that has room for some."""
         now = self.now()
         limits = account.daily.limits
-        if account.stop is None:
-            exhausted = account.daily.lacks(account.expected, now)
-            if exhausted is None:
-                return
-            self._stop(account, exhausted, now)
+        if account.stop is None and refused is None and account.daily.lacks(account.expected, now) is None:
+            return
         wanted = limits.capped(account.expected.at_least(limits.share(RESUME_SHARE)))
         exhausted = account.daily.lacks(wanted, now)
         if exhausted is None:
@@ -394,27 +391,24 @@ class Budgets:
         else:
             self._wait(account, exhausted, now)
 
-    def _stop(self, account: Account, exhausted: Exhausted, now: float) -> None:
-        until = exhausted.until if exhausted.until is not None and exhausted.until > now else None
-        account.stop = BudgetStop(exhausted.limit, used_up(account.alias, exhausted), until, now)
-
     def _wait(self, account: Account, exhausted: Exhausted, now: float) -> None:
-        stop = account.stop
-        if stop is None:
-            return
         account.silence()
         until = exhausted.until if exhausted.until is not None and exhausted.until > now else None
-        account.stop = stop = replace(stop, until=until, reason=used_up(account.alias, exhausted))
+        since = now if account.stop is None else account.stop.since
+        account.stop = stop = BudgetStop(exhausted.limit, used_up(account.alias, exhausted), until, since)
         if not account.is_asked:
             return
-        # While only episodes in progress are in the way, their ends let it go on.
+        # While only episodes in progress are in the way, their ends let it go on; what they hold may put off `until`.
         wait_s = max(_LEAST_WAIT_S, until - now) if until is not None else 60.0
-        account.timer = asyncio.get_running_loop().call_later(wait_s, self._timed, account)
-        if not account.is_told:
+        known_until = now if until is None or any(account.daily.held) else until
+        if not account.is_told and known_until - stop.since < _BRIEF_S:
+            wait_s = min(wait_s, _BRIEF_S)
+        elif not account.is_told:
             account.is_told = True
             self._emit(
                 DailyBudgetSpent(account.alias, exhausted.limit, exhausted.used, exhausted.allowed, until, stop.reason)
             )
+        account.timer = asyncio.get_running_loop().call_later(wait_s, self._timed, account)
         self.changed(account.alias, stop)
 
     def _timed(self, account: Account) -> None:
@@ -425,10 +419,12 @@ class Budgets:
     def _go_on(self, account: Account, now: float) -> None:
         stop, account.stop = account.stop, None
         account.silence()
-        if stop is not None and account.is_told:
+        if stop is None:
+            return
+        if account.is_told:
             account.is_told = False
             self._emit(DailyBudgetFreed(account.alias, stop.limit, now - stop.since))
-            self.changed(account.alias, None)
+        self.changed(account.alias, None)
 
 
 async def restored_budgets(budgets: Budgets, journal: JournalThread, store: RunStore, now: float) -> None:

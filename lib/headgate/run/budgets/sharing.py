@@ -132,7 +132,9 @@ class SharedBudgets:
         for account in accounts:
             self._asked[account.alias] = account
         if is_whole:
-            self._note_pace(accounts, now)
+            self._told_at = now
+            self._spent_before = {account.alias: account.daily.spent for account in accounts}
+            self._asked = {account.alias: account for account in accounts if account.daily.limits.any}
             has_met = any(answer.others.count for answer in answers.values())
             self._every_s = SHARE_EVERY_S if has_met else ALONE_EVERY_S
         self._heard(answers)
@@ -141,11 +143,6 @@ class SharedBudgets:
                 # In the order in which they asked: one that asks meanwhile has to ask again.
                 request.account.daily.covers(request.task_id, request.needed)
                 request.answered.set_result(None)
-
-    def _note_pace(self, accounts: Sequence[Account], now: float) -> None:
-        self._told_at = now
-        self._spent_before = {account.alias: account.daily.spent for account in accounts}
-        self._asked = {account.alias: account for account in accounts if account.daily.limits.any}
 
     def _report(self, account: Account, now: float) -> SpendingReport:
         daily = account.daily

@@ -196,7 +196,9 @@ class EnvironmentHosts:
         if wanted > have and now >= self._not_before and self._is_joined:
             for _ in range(wanted - have):
                 self._asked += 1
-                self._ask(f"{self._driver}-{self._asked}")
+                name = f"{self._driver}-{self._asked}"
+                self._pending[name] = None
+                self._say(ask=name)
         elif wanted < have and now - self._busy_at >= self._settings.environment_host_idle_s:
             self._shrink(have - wanted, kept)
         for host in hosts:
@@ -223,10 +225,6 @@ class EnvironmentHosts:
         dispatcher = self._dispatcher
         if dispatcher is not None and dispatcher.book.limits.get(SEATS) != limit:
             dispatcher.set_limit(SEATS, limit)
-
-    def _ask(self, name: str) -> None:
-        self._pending[name] = None
-        self._say(ask=name)
 
     # What becomes of one.
 

@@ -258,6 +258,10 @@ class DailyBudget:
         self.held = held
         return None
 
+    def held_for(self, key: str) -> Spending:
+        """Return what is held for `key`."""
+        return self._holds.get(key, NO_SPENDING)
+
     def settle(self, key: str, spent: Spending, now: float) -> None:
         """Count what a request took; the hold of `key` shrinks by it."""
         self._window.add(spent, now)

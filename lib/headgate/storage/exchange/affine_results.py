@@ -71,7 +71,7 @@ def samples_of_shard(data: bytes, *, shard: str, campaign: str) -> Iterator[Samp
     the shard, which only ever grows at its end: importing a shard again, grown or not, gives the same ids.
     """
     try:
-        results = json_value(data, most_values=2**23)  # 100,000 results with conversations
+        results = json_value(data, most_values=2**23, halves="replaced")  # 100,000 results with conversations
     except orjson.JSONDecodeError as error:
         raise errors.InvalidInputError(f"shard {shard} is not JSON: {error}") from error
     if not isinstance(results, list):

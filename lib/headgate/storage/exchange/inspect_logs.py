@@ -138,7 +138,10 @@ def log_of(samples: Sequence[Sample], model: str, window: Window, chosen: Chosen
 def sample_of(sample: Sample, epoch: int) -> EvalSample:
     """Return one sample as inspect_ai has it; the target is empty, as only the environment knows it."""
     words = messages_of(sample.conversation)
-    messages = [_message(word, f"{sample.task_id}-{place}") for place, word in enumerate(words)]
+    messages: list[ChatMessage] = [
+        _MESSAGES.get(word.role, ChatMessageUser)(content=word.content, id=f"{sample.task_id}-{place}")
+        for place, word in enumerate(words)
+    ]
     answers = [message for message in messages if isinstance(message, ChatMessageAssistant)]
     usage = _usage(sample.prompt_tokens, sample.completion_tokens)
     score = error = None
@@ -202,11 +205,6 @@ _MESSAGES: Final[Mapping[str, Callable[..., ChatMessage]]] = {
     "developer": ChatMessageSystem,
     "tool": ChatMessageTool,
 }
-
-
-def _message(words: Words, message_id: str) -> ChatMessage:
-    kind = _MESSAGES.get(words.role, ChatMessageUser)
-    return kind(content=words.content, id=message_id)
 
 
 def _add_interval(log: EvalLog, samples: Sequence[Sample]) -> None:

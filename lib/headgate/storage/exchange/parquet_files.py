@@ -13,10 +13,9 @@ import yaml
 
 from headgate.core import Sample, errors
 from headgate.storage.exchange.formats import messages_of
-from headgate.storage.exchange.windows import Plan, Window
+from headgate.storage.exchange.windows import ROWS_AT_ONCE, Plan, Window
 from headgate.storage.schema import ADDED, COLUMNS, FRAME_SCHEMA
 
-_ROWS_AT_ONCE: Final = 10_000
 _ZSTD_LEVEL: Final = 3
 _MESSAGES: Final = pl.List(pl.Struct({"role": pl.String, "content": pl.String}))
 _HUB_TYPES: Final = {"String": "string", "Int64": "int64", "Float64": "float64", "Boolean": "bool"}
@@ -129,7 +128,7 @@ def samples_of_parquet(file: Path) -> Iterator[Sample]:
             for name in COLUMNS
         )
         start = 0
-        while (some := rows.slice(start, _ROWS_AT_ONCE).collect()).height:
+        while (some := rows.slice(start, ROWS_AT_ONCE).collect()).height:
             start += some.height
             yield from (Sample(**row) for row in some.iter_rows(named=True))
     except (pl.exceptions.PolarsError, OSError) as error:

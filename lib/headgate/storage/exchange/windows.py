@@ -19,6 +19,9 @@ from headgate.storage.store import SampleStore
 ROWS_AT_ONCE: Final = 10_000
 """Samples in memory at most, but for more that ended at one moment: 100 MB with conversations of 10 kB."""
 
+_PARQUET_BYTES_AT_ONCE: Final = 16 * 2**20
+"""Of parts, on average: some 100 MB of longer conversations."""
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -83,7 +86,10 @@ async def planned(store: SampleStore, chosen: Chosen, *, rows_at_once: int = ROW
         )
         rows = chosen.rows(found)
         models.update(rows["model"].unique())
-        windows += await asyncio.to_thread(_windows, environment, rows["finished_at"].sort(), chosen, rows_at_once)
+        parts = [part for part in visible.parts if part.environment == environment and chosen.wants(part)]
+        stored_rows, size_bytes = sum(part.rows for part in parts), sum(part.size_bytes for part in parts)
+        most = min(rows_at_once, max(1, _PARQUET_BYTES_AT_ONCE * stored_rows // max(1, size_bytes)))
+        windows += await asyncio.to_thread(_windows, environment, rows["finished_at"].sort(), chosen, most)
     return Plan(chosen, tuple(windows), tuple(sorted(models)))
 
 
