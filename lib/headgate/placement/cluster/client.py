@@ -6,7 +6,6 @@ import atexit
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import ray
@@ -311,8 +310,6 @@ class Placement:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: object, _trace: object) -> None:
         is_interrupted = isinstance(error, KeyboardInterrupt)
         self.close(why="Ctrl-C ended its driver" if is_interrupted else "its driver ended")

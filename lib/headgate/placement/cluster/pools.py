@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self
 
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -169,9 +168,7 @@ class PlacementLease:
             raise TimeoutError(f"The lease {self.request_id} was not given in {self._timeout} s: {why}")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
     def _take(self, view: WorkView) -> None:
