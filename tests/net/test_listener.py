@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from headgate.core.errors import InvalidInputError
 from headgate.net import listener
-from headgate.net.listener import Listener, bound, url_of
+from headgate.net.listener import Listener, bound, free_port, url_of
 from tests.net.servers import SERVERS, connected
 
 GOOD = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -200,3 +201,15 @@ def test_of_lines_of_one_kind_a_few_are_written_in_a_minute() -> None:
     assert said == ["garbage 7"] * 5 + [None] * 45
     assert line("other %d", 50.0) == "other 7"
     assert line("garbage %d", 61.0) == "garbage 7"
+
+
+def test_a_free_port_is_none_that_the_kernel_gives_to_somebody_else() -> None:
+    low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    found = [free_port() for _ in range(50)]
+    assert max(found) < low
+    assert len(set(found)) > 40
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", found[0]))
+        taken.listen()
+        with pytest.raises(InvalidInputError, match=rf"port {found[0]} cannot be listened on"):
+            free_port(found[0])

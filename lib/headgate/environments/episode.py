@@ -366,10 +366,7 @@ async def _closed_in_time(episode: Episode) -> str | None:
 
 @lru_cache(maxsize=256)
 def _never_waits(code: CodeType | None) -> bool:
-    """Return whether it is that of a coroutine without an await, as most ways to close are: it ends as it begins.
-
-    Neither a cancellation nor a deadline can reach it, and a task of its own would cost more than all that it does.
-    """
+    """Return whether it is that of a coroutine without an await, as of most `close`: nothing can come between."""
     return code is not None and bool(code.co_flags & CO_COROUTINE) and all(op.opname != "SEND" for op in Bytecode(code))
 
 

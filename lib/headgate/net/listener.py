@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import random
 import resource
 import socket
 import ssl
@@ -270,18 +271,24 @@ def allow_many_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
+_NOT_GIVEN: Final = range(20_000, 32_768)
+"""Ports that Linux gives to nobody who asks for any: one of those might be another's by the time that it is used."""
+
+
 def free_port(wanted: int = 0) -> int:
     """Return a port of loopback that nobody listens on now: the one that is wanted, or any for 0.
 
     Raises:
         InvalidInputError: if the wanted one is taken.
     """
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", wanted))
-        except OSError as error:
-            raise InvalidInputError(
-                f"port {wanted} cannot be listened on: {error.strerror}", next_step="Choose another one, or 0 for any."
-            ) from None
-        return int(probe.getsockname()[1])
+    problem = ""
+    for port in [wanted] if wanted else random.sample(_NOT_GIVEN, 100):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError as error:
+                problem = f"port {port} cannot be listened on: {error.strerror}"
+            else:
+                return port
+    raise InvalidInputError(problem, next_step="Choose another one, or 0 for any.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
 
 from headgate.core import DAY_S, Model, Task
 from headgate.core.errors import HeadgateError
@@ -15,9 +14,6 @@ from headgate.run.rows import MODEL_LEFT
 from headgate.run.settlement import Settling
 from headgate.sampling import ModelSampler, PairHistory, RosterSource, SamplingRules, interval_s
 from headgate.storage import JournalHistory, JournalThread
-
-REMEMBERED_S: Final = DAY_S
-"""Since a model has left: its budgets of 24 h, its counts, and what its scores were to be."""
 
 
 class Membership:
@@ -121,9 +117,9 @@ class Membership:
     def _forget_long_gone(self, removed: Sequence[str]) -> None:
         """Drop what is known of models that left a day ago and have not come back: some rosters change for ever."""
         parts, now = self._parts, self._parts.now()
-        back = self._left.keys() & self._wanted.keys()
-        self._left = {key: at for key, at in self._left.items() if key not in back} | dict.fromkeys(removed, now)
-        for key in [key for key, at in self._left.items() if now - at >= REMEMBERED_S]:
+        away = {key: at for key, at in self._left.items() if key not in self._wanted}
+        self._left = away | dict.fromkeys(removed, now)
+        for key in [key for key, at in self._left.items() if now - at >= DAY_S]:  # as long as budgets count
             if parts.dispatcher.in_flight(key):
                 continue
             del self._left[key]
