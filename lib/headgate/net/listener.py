@@ -272,7 +272,7 @@ def allow_many_connections() -> None:
 
 
 _NOT_GIVEN: Final = range(20_000, 32_768)
-"""Ports that Linux gives to nobody who asks for any: one of those might be another's by the time that it is used."""
+"""Ports that Linux gives to nobody who asks for any: one that it does give may be another's before it is used."""
 
 
 def free_port(wanted: int = 0) -> int:
@@ -282,7 +282,7 @@ def free_port(wanted: int = 0) -> int:
         InvalidInputError: if the wanted one is taken.
     """
     problem = ""
-    for port in [wanted] if wanted else random.sample(_NOT_GIVEN, 100):
+    for port in [wanted] if wanted else random.SystemRandom().sample(_NOT_GIVEN, 100):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

@@ -7,6 +7,7 @@ import pytest
 from headgate.config import Settings
 from headgate.core import ChatReply, Message, Model, ModelBudget, Price, Prices, Sample, errors
 from headgate.core.events import Event, PriceMissing, UsageMissing
+from headgate.run.budgets.account import Account
 from headgate.run.budgets.conversation import conversation_budget
 from headgate.run.budgets.keeper import Budgets
 from headgate.run.request_side import in_batch
@@ -28,15 +29,21 @@ def budgets_of(prices: Prices | None = None, **settings: object) -> tuple[Budget
     return Budgets(Settings(**settings), clock=LoopClock(), emit=told.append, prices=prices), told
 
 
+async def waiting_in_a_batch(budgets: Budgets) -> tuple[Account, str]:
+    """Have the request of a task wait in a batch; return its model's account, and what its prices are held for."""
+    account = budgets.account(PRICED)
+    budgets.begin("t-1", PRICED.key)
+    conversation = conversation_budget(budgets, PRICED, "t-1", "affine:sat")
+    assert conversation is not None
+    await conversation.before(ASKED, "batch")
+    conversation.waits(name := in_batch("t-1"))
+    return account, name
+
+
 def test_a_batch_holds_its_own_prices_and_is_settled_once_when_it_comes_back() -> None:
     async def main() -> None:
         budgets, _ = budgets_of()
-        account = budgets.account(PRICED)
-        budgets.begin("t-1", PRICED.key)
-        conversation = conversation_budget(budgets, PRICED, "t-1", "affine:sat")
-        assert conversation is not None
-        await conversation.before(ASKED, "batch")
-        conversation.waits(name := in_batch("t-1"))
+        account, name = await waiting_in_a_batch(budgets)
         held = account.daily.held
         assert 2_000 <= held.cost_micro <= 2_200, "1 000 tokens of reply and a short prompt at half the price"
         reply = ChatReply("right", 200, 100, lane="batch", cached_tokens=100)
@@ -77,12 +84,7 @@ def test_a_count_that_cannot_be_read_is_estimated_and_no_cost_is_told_of_half_a_
 def test_a_prompt_of_a_batch_that_is_not_counted_costs_what_was_held_for_it() -> None:
     async def main() -> None:
         budgets, _ = budgets_of()
-        account = budgets.account(PRICED)
-        budgets.begin("t-1", PRICED.key)
-        conversation = conversation_budget(budgets, PRICED, "t-1", "affine:sat")
-        assert conversation is not None
-        await conversation.before(ASKED, "batch")
-        conversation.waits(name := in_batch("t-1"))
+        account, name = await waiting_in_a_batch(budgets)
         held = account.daily.held
         budgets.paid(name, PRICED.key, ChatReply("right", 0, 100, lane="batch"))
         assert account.daily.used(budgets.now()) == held
