@@ -20,7 +20,6 @@ import pytest
 
 from headgate.core import secrets
 from tests.spreading import Spreading, group, longest_first
-from tests.turns import Turns, is_alone
 
 if TYPE_CHECKING:
     from headgate_bench.postgres import PrivatePostgres
@@ -66,7 +65,7 @@ os.environ["DO_NOT_TRACK"] = "1"
 OWN_COMMANDS: Final = ("long", "slurm", "gpu")
 """Marks of tests that run by `make test-long`, `make test-slurm` and `make test-gpu`, which ask for them by `-m`."""
 
-WITH_REAL_SERVERS: Final = ("slow", "chaos", "alone")
+WITH_REAL_SERVERS: Final = ("slow", "chaos")
 """Marks of tests whose servers and processes may have to wait for the machine: one that fails runs once more, and the
 end of the run names it with its traceback. What is named there time and again is a defect."""
 
@@ -206,7 +205,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     yield
     if "prefect_server" in getattr(item, "fixturenames", ()):
         gc.collect()
-    if TURNS in item.config.stash and nextitem is not None and group(item.nodeid) != group(nextitem.nodeid):
+    if hasattr(item.config, "workerinput") and nextitem is not None and group(item.nodeid) != group(nextitem.nodeid):
         for name in SHARED_SERVERS:
             for fixture in item.session._fixturemanager.getfixturedefs(name, item) or ():
                 fixture.finish(item._request)  # type: ignore[attr-defined]
@@ -261,32 +260,6 @@ models:
 """
     )
     return path
-
-
-TURNS = pytest.StashKey[Turns]()
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Share locks with the other processes of this run, in the folder above that of each."""
-    if hasattr(config, "workerinput"):
-        folder = Path(config.option.basetemp).parent
-        folder.mkdir(parents=True, exist_ok=True)
-        config.stash[TURNS] = Turns(folder)
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Leave the locks."""
-    if TURNS in config.stash:
-        config.stash[TURNS].close()
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-    """Let a test begin when it is its turn; its time limit begins then, too."""
-    if TURNS not in item.config.stash:
-        return (yield)
-    with item.config.stash[TURNS].turn(alone=is_alone(item), next_alone=is_alone(nextitem)):
-        return (yield)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -154,7 +154,7 @@ class QueuePlace:
     folder: Path
     database: str
     nursery: Nursery
-    speed: float = 5.0
+    speed: float
     lease_s: float = 10.0
     port: int = 0
     server: Process | None = None

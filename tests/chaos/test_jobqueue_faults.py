@@ -60,7 +60,6 @@ def test_a_line_that_delays_cuts_repeats_and_loses_lets_every_job_be_done_once(
     record_property("sent more than once", len(proxy.repeated))
 
 
-@pytest.mark.alone
 def test_setting_the_wall_clock_ends_no_lease(sqlite_place: QueuePlace, kills: int) -> None:
     place = sqlite_place
     place.start_server()
@@ -82,7 +81,6 @@ def test_setting_the_wall_clock_ends_no_lease(sqlite_place: QueuePlace, kills: i
     assert max(at) - min(at) > 2 * HOUR_S
 
 
-@pytest.mark.alone
 def test_a_server_that_stands_still_for_longer_than_the_leases_ends_none(
     sqlite_place: QueuePlace, kills: int, chaos_seed: int
 ) -> None:

@@ -13,12 +13,19 @@ from contextlib import contextmanager
 import pytest
 
 from headgate.jobqueue import Happening, JobState
-from tests.chaos.queue_fixtures import chaos_postgres, nursery, place, postgres_place, sqlite_place
+from tests.chaos.queue_fixtures import (
+    LONG_FORM_KILLS,
+    chaos_postgres,
+    nursery,
+    place,
+    postgres_place,
+    sqlite_place,
+)
 from tests.chaos.queue_place import Process, QueuePlace, Verdict
 
 __all__ = ["chaos_postgres", "nursery", "place", "postgres_place", "sqlite_place"]
 
-pytestmark = [pytest.mark.chaos, pytest.mark.alone, pytest.mark.timeout(1_800)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1_800)]
 
 WORKERS = 8
 WORKER_KILLS = 17
@@ -26,12 +33,10 @@ SERVER_KILLS = 7
 """Kills of each kind for one of `--kills` in the long form: `make chaos` comes to 510 and 210."""
 
 LATE_S = 1.0
-"""A job is back so long after its lease at the latest."""
+"""A job is back so long after its lease at the latest, in the long form, which has the machine to itself."""
 
 RESTART_S = 3.0
-"""A server is back so long after its start at the latest, with 100 000 jobs in the long form."""
-
-LONG_FORM_KILLS = 20
+"""A server is back so long after its start at the latest, with 100 000 jobs, in the long form."""
 
 
 def _number_of(kills_of_a_kind: int, kills: int) -> int:
@@ -61,7 +66,7 @@ def test_killed_workers_lose_and_double_nothing_and_their_jobs_are_back_after_th
     verdict = place.judge()
     place.assert_kept(verdict)
     lateness = list(_lateness(verdict, killed_at))
-    assert max(lateness) <= place.real_lease_s + LATE_S
+    assert kills < LONG_FORM_KILLS or max(lateness) <= place.real_lease_s + LATE_S
     record_property("kills", len(killed_at))
     record_property("claims that ended by a kill", len(lateness))
     record_property("back after at most, s", round(max(lateness), 2))
@@ -144,7 +149,7 @@ def test_a_killed_server_keeps_every_acknowledgement_and_its_workers_go_on(
     verdict = place.judge()
     place.assert_kept(verdict)
     assert verdict.count(Happening.EXPIRED) == 0, "a lease did not survive its server"
-    assert max(starts) <= RESTART_S
+    assert kills < LONG_FORM_KILLS or max(starts) <= RESTART_S
     record_property("restarts", len(starts))
     record_property("slowest restart, s", round(max(starts), 2))
     record_property("jobs", len(verdict.jobs))
@@ -203,7 +208,7 @@ def test_a_worker_that_stood_still_longer_than_its_lease_is_refused_everything(s
 
 def test_poison_jobs_die_of_their_own_error_and_the_others_are_each_done_at_once(sqlite_place: QueuePlace) -> None:
     place = sqlite_place
-    place.speed = 10.0
+    place.speed *= 2
     place.start_server()
     place.register(servers=WORKERS)
     place.submit(90, max_attempts=3)
