@@ -156,9 +156,16 @@ def pytest_make_collect_report(
     return report
 
 
+COUNT_LEFT_OUT: Final = gc.get_freeze_count
+
+
 def pytest_collection_finish() -> None:
-    """Leave what is there already out of garbage collection, which it would make a second long each time."""
+    """Leave what is there already out of garbage collection, which it would make a second long each time.
+
+    Each run of a campaign asks whether the program has left anything out. To count a million objects takes 0.1 s.
+    """
     gc.freeze()
+    gc.get_freeze_count = lambda: 1
     atexit.register(gc.unfreeze)  # some libraries tell at the end what was left over of them
 
 

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 import pytest
 
 from headgate.run import rare_collections
+from tests.conftest import COUNT_LEFT_OUT
 
 
 @pytest.fixture
-def nothing_left_out() -> Iterator[None]:
+def nothing_left_out(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let the collector see everything, as in a program that has not chosen."""
+    monkeypatch.setattr(gc, "get_freeze_count", COUNT_LEFT_OUT)
     gc.unfreeze()
     yield
     gc.freeze()
