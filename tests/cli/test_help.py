@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from cyclopts.command_spec import CommandSpec
 
 from headgate.cli import build_app
 from headgate.cli.commands import GROUPS, TOPICS, all_commands
@@ -52,3 +53,23 @@ def test_defaults_that_say_nothing_are_not_shown(headgate: Command) -> None:
     shown = headgate("run", "--help").out
     assert "[default: 0]" in shown
     assert all(nothing not in shown for nothing in ("False", "()", '""'))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("rnu",), "`headgate` has no command 'rnu'; did you mean 'run'?"),
+        (("jobqueue", "stats"), "`headgate jobqueue` has no command 'stats'; did you mean 'status'?"),
+        (("xyzzy", "--json"), "`headgate` has no command 'xyzzy'; `headgate --help` lists its commands"),
+    ],
+)
+def test_a_command_that_is_not_there_is_told_with_the_nearest_and_without_importing_any(
+    headgate: Command, words: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def imports(command: CommandSpec, parent_app: object) -> None:
+        raise AssertionError(f"{command.import_path} was imported")
+
+    monkeypatch.setattr(CommandSpec, "resolve", imports)
+    told = headgate(*words)
+    assert told.status == 2
+    assert said in " ".join(told.err.replace("│", " ").split())

@@ -14,6 +14,7 @@ from cyclopts import (
     Group,
     MissingArgumentError,
     Parameter,
+    UnknownCommandError,
     UnusedCliTokensError,
 )
 from cyclopts.command_spec import CommandSpec
@@ -23,7 +24,7 @@ from headgate.cli.commands import GROUPS, TOPICS, all_commands
 from headgate.cli.output import INTERRUPTED, READER_GONE, console, is_reader_gone, leave_output, print_error, say
 from headgate.cli.renamed import current
 from headgate.core import missing_extra
-from headgate.core.errors import HeadgateError
+from headgate.core.errors import HeadgateError, did_you_mean
 from headgate.telemetry import setup_logging
 
 if TYPE_CHECKING:
@@ -97,10 +98,14 @@ def build_app() -> App:
 
 def _refused(error: CycloptsError) -> Panel:
     """Return what is printed of words that no command takes: what is too many, what is left out and what that is."""
-    command = f"headgate {' '.join(error.command_chain or ())}"
+    command = " ".join(("headgate", *(error.command_chain or ())))
     if isinstance(error, UnusedCliTokensError):
         many = " ".join(error.unused_tokens or ())
         return CycloptsPanel(f"`{command}` has no use for {many!r}; `{command} --help` shows what it takes.")
+    if isinstance(error, UnknownCommandError) and error.app:  # what cyclopts says of it imports every command
+        token = (error.unused_tokens or [""])[0]
+        end = did_you_mean(token, error.app._commands, otherwise=f"; `{command} --help` lists its commands")  # noqa: SLF001
+        return CycloptsPanel(f"`{command}` has no command {token!r}{end}")
     if isinstance(error, MissingArgumentError) and (needed := error.argument) and not error.keyword:
         name = needed.name if needed.index is None else needed.name.removeprefix("--").upper()
         return CycloptsPanel(f"`{command}` needs {name}: {needed.parameter.help or 'it has no default.'}")

@@ -77,9 +77,7 @@ def percent(share: float | None) -> str:
         return "–"
     if 0 < share < 0.001:
         return "< 0.1 %"
-    if 0.999 < share < 1:
-        return "> 99.9 %"
-    return f"{100 * share:.1f} %"
+    return "> 99.9 %" if 0.999 < share < 1 else f"{100 * share:.1f} %"
 
 
 def seconds(value: float | None) -> str:

@@ -170,9 +170,7 @@ class AdaptiveLaw:
         if admitted.at >= self._cut_at:
             self._worst_share = self._refused_share
             self._note_accepted(admitted.sent)
-        if self._guard.holds_limit or not self._ramp.is_over:
-            return None
-        if in_flight < settings.used_share * self.limit:
+        if self._guard.holds_limit or not self._ramp.is_over or in_flight < settings.used_share * self.limit:
             return None
         if self._growth:
             return self._grow(in_flight, now)
