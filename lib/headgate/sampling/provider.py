@@ -144,14 +144,14 @@ class HttpTaskProvider:
     """Demand from another server: `GET {url}/tasks/{uid}` per model answers a JSON array of tasks.
 
     A task is an object with `env` (or `environment`) and `task_id` (or `sequence`), the number of the task within the
-    environment. A server that fails is asked again after `retry_s`, doubling up to ten times that.
+    environment. A server that fails is asked again after `retry_s` (`poll_s` if that is less), up to ten times that later on.
     """
 
     def __init__(self, url: str, client: httpx.AsyncClient, *, poll_s: float = 30.0, retry_s: float = 5.0) -> None:
         self._url = url.rstrip("/")
         self._client = client
         self._poll_s = poll_s
-        self._retry_s = retry_s
+        self._retry_s = min(retry_s, poll_s)
         self._failures = 0
         self._next_at = 0.0
         self._models: tuple[Model, ...] = ()
