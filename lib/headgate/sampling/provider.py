@@ -144,7 +144,7 @@ class HttpTaskProvider:
     """Demand from another server: `GET {url}/tasks/{uid}` per model answers a JSON array of tasks.
 
     A task is an object with `env` (or `environment`) and `task_id` (or `sequence`), the number of the task within the
-    environment. A server that fails is asked again after `retry_s`, or `poll_s` if that is less, doubling up to tenfold.
+    environment. A server that fails is asked again after `retry_s`, or `poll_s` if that is less, doubling to tenfold.
     """
 
     def __init__(self, url: str, client: httpx.AsyncClient, *, poll_s: float = 30.0, retry_s: float = 5.0) -> None:
