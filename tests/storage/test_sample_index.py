@@ -43,6 +43,7 @@ def _samples() -> list[Sample]:
                 error=kind and f"error number {number}",
                 finished_at=START + number // 5 * 600,  # several end at once
                 latency_s=float(number * 13 % 17),
+                finish_reason=("length", "stop", f"whatever {number}", None)[number // 4 % 4],
                 conversation=f'[["user","Say \\"{number}\\"\\nÜber <b>"]]' if number % 2 else "",
             )
         )
@@ -70,6 +71,7 @@ FILTERS: list[tuple[SampleFilter, Callable[[Sample], bool]]] = [
     (SampleFilter(error="none"), lambda one: one.error_kind is None),
     (SampleFilter(error="any"), lambda one: one.error_kind is not None),
     (SampleFilter(error="bad_answer"), lambda one: one.error_kind == "bad_answer"),
+    (SampleFilter(error="cut off"), lambda one: one.finish_reason == "length"),
     (SampleFilter(error="no_such_kind", model="none"), lambda _: False),
     (SampleFilter(min_score=0.3, max_score=0.8), lambda one: one.score is not None and 0.3 <= one.score <= 0.8),
     (SampleFilter(min_latency_s=4, max_latency_s=9), lambda one: 4 <= one.latency_s <= 9),

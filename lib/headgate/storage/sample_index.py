@@ -23,8 +23,8 @@ MOST_ROWS: Final = 4_000_000
 """Samples that are indexed, the newest; a million take about 150 MB."""
 
 _STEP_PARTS: Final = 32
-_COSTS: Final = {"cost_micro", "judge_cost_micro"}
-_LEFT: Final = frozenset({"seed", "sequence", "trace_id", "conversation", *ADDED}) - _COSTS
+_LISTED: Final = {"cost_micro", "judge_cost_micro", "finish_reason"}
+_LEFT: Final = frozenset({"seed", "sequence", "trace_id", "conversation", *ADDED}) - _LISTED
 _STORED: Final = tuple(name for name in COLUMNS if name not in _LEFT)
 _REPEATED: Final = ("campaign", "model", "environment", "stage")
 """Columns of few different values, which are kept once."""
@@ -33,7 +33,8 @@ _SAID_CHARS: Final = 160
 """Of a reason and of an error; the sample itself has the rest."""
 
 _SCHEMA: Final = pl.Schema(
-    {name: pl.Categorical() if name in _REPEATED else FRAME_SCHEMA[name] for name in _STORED} | {"part": pl.UInt32()}
+    {name: pl.Categorical() if name in _REPEATED else FRAME_SCHEMA[name] for name in _STORED}
+    | {"finish_reason": pl.Categorical(), "part": pl.UInt32()}
 )
 
 
@@ -61,7 +62,7 @@ class SampleFilter:
 
     Attributes:
         model: key (`name@revision`), or a name, which means every revision.
-        error: a kind, `any`, or `none`.
+        error: a kind, `any`, `none`, or `cut off`: an answer that ended at its limit of tokens.
         min_score: scored at least so much.
         max_score: scored at most so much.
         min_latency_s: the episode took so long at least.
@@ -95,7 +96,8 @@ class SampleFilter:
         if self.error in {"any", "none"}:
             found.append(column("error_kind").is_null() if self.error == "none" else column("error_kind").is_not_null())
         elif self.error:
-            found.append(column("error_kind") == self.error)
+            name, wanted = ("finish_reason", "length") if self.error == "cut off" else ("error_kind", self.error)
+            found.append(column(name) == wanted)
         for name, low, high in (
             ("score", self.min_score, self.max_score),
             ("latency_s", self.min_latency_s, self.max_latency_s),
@@ -251,8 +253,9 @@ class SampleIndex:
 
 def _indexed(read: pl.DataFrame, number: int) -> pl.DataFrame:
     said = [pl.col(name).str.slice(0, _SAID_CHARS) for name in ("why", "error")]
-    repeated = pl.col(_REPEATED).cast(pl.Categorical())
-    return read.with_columns(*said, repeated, pl.lit(number, pl.UInt32()).alias("part")).select(_SCHEMA.names())
+    cut = pl.when(pl.col("finish_reason") == "length").then("finish_reason")  # others are whatever a provider says
+    repeated = [column.cast(pl.Categorical()) for column in (pl.col(_REPEATED), cut)]
+    return read.with_columns(*said, *repeated, pl.lit(number, pl.UInt32()).alias("part")).select(_SCHEMA.names())
 
 
 def _beyond(names: Sequence[str], anchor: Sequence[Any], *, is_back: bool) -> pl.Expr:
