@@ -53,7 +53,8 @@ TINY = {
     ),
     "limit": ("seconds=60", "seeds=1", "rival_seeds=1", "router_seconds=10"),
     "neighbours": (
-        "kinds=computing programs,worker slots,judges", "others=2", "at_once=1", "samples=2", "rival_s=0.5",
+        "kinds=computing programs,worker slots,judges", "others=2", "at_once=1", "samples=2", "settle_s=0.1",
+        "rival_s=0.5",
     ),
     "placement": (
         "nodes=1", "starts=3", "rival_starts=1", "stops=1", "stuck_stops=1", "cycles=1", "hours=1",
