@@ -63,7 +63,7 @@ def test_one_who_knows_takes_as_much_evidence_of_a_sample_without_replacement_as
 
 
 def test_samples_of_a_day_that_are_shared_by_what_they_rank_rank_all_pairs_for_fewer_tokens() -> None:
-    table = Setting("of models far apart", 8, 1_500, spread=1.5).table(np.random.default_rng(3))
+    table = Setting("of models far apart", 6, 800, spread=1.5).table(np.random.default_rng(3))
     plain, shared = (tokens_by_rates(table, 0.05, uniform=uniform) for uniform in (1.0, 0.25))
     assert len(plain) == len(shared) == table.compared
     assert plain == sorted(plain)

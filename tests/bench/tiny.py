@@ -29,7 +29,7 @@ TINY = {
         "waiters=200", "slots=4", "groups=3", "handovers=100", "contended=400", "alone=200", "idle_s=0.1", "most_s=1",
         "iterations=1",
     ),
-    "queue": ("groups=1,32", "tasks=300", "backlog=100", "iterations=2", "rival_cpu_s=0.02"),
+    "queue": ("groups=1,32", "tasks=300", "backlog=100", "iterations=1", "rival_cpu_s=0.02"),
     "day": ("models=1", "compared_s=3600"),
     "elastic": (
         "scale=0.01", "steady_s=60", "backlog=50", "rivals=verl,clairvoyant", "frontiers=clairvoyant,predictive",
@@ -53,7 +53,8 @@ TINY = {
     ),
     "limit": ("seconds=60", "seeds=1", "rival_seeds=1", "router_seconds=10"),
     "neighbours": (
-        "kinds=computing programs,worker slots,judges", "others=2", "at_once=1", "samples=2", "rival_s=0.5",
+        "kinds=computing programs,worker slots,judges", "others=2", "at_once=1", "samples=2", "settle_s=0.1",
+        "rival_s=0.5",
     ),
     "placement": (
         "nodes=1", "starts=3", "rival_starts=1", "stops=1", "stuck_stops=1", "cycles=1", "hours=1",
@@ -68,7 +69,7 @@ TINY = {
     ),
     "scaleout": ("parts=journal", "processes=2", "models=20", "rounds=2", "batch=5", "iterations=1"),
     "store": (
-        "rows=2000", "batch_rows=50", "environments=2", "iterations=1", "kills=2", "writers=1", "longest_s=0.2",
+        "rows=1000", "batch_rows=50", "environments=2", "iterations=1", "kills=1", "writers=1", "longest_s=0.2",
     ),
     "utilisation": (
         "models=4", "environments=2", "cap=8", "mean_s=0.05", "warm_up_s=0.3", "window_s=0.7", "iterations=1",

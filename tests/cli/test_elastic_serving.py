@@ -238,7 +238,7 @@ def test_an_impossible_engine_is_refused(headgate: Command) -> None:
 
 @pytest.mark.slow
 def test_the_demo_wakes_workers_for_its_burst_and_loses_nothing(headgate: Command) -> None:
-    said = headgate("elastic", "demo", "--duration", "8", "--json")
+    said = headgate("elastic", "demo", "--duration", "5", "--json")
     assert said.status == 0
     assert said.document["failed"] == 0
     assert said.document["answered"] > 10

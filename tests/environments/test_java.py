@@ -144,8 +144,8 @@ def test_a_machine_that_is_killed_leaves_no_folder_and_answers_no_more(machine):
 
 
 def test_a_machine_that_does_not_answer_in_time_is_killed(make_machine):
-    slow = make_machine(call_timeout_s=3.0)
-    with pytest.raises(errors.EnvironmentFailedError, match="of the game did not answer within 3 s"):
+    slow = make_machine(call_timeout_s=1.0)
+    with pytest.raises(errors.EnvironmentFailedError, match="of the game did not answer within 1 s"):
         slow.call(lambda jvm: jvm.java.lang.Thread.currentThread().join())
     assert not slow.can_be_lent
     assert not slow.folder.exists()

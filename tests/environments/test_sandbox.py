@@ -159,6 +159,7 @@ async def test_a_memory_bomb_ends_at_its_limit():
     assert "MemoryError" in run.problem
 
 
+@pytest.mark.long  # one that ignores the limit is ended by the harder one behind it, below
 async def test_an_endless_loop_ends_at_the_processor_limit():
     run = await SANDBOX.run("while True: pass", limits=Limits(cpu_s=1))
     assert run.outcome is Outcome.TIMEOUT

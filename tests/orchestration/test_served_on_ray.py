@@ -14,6 +14,7 @@ from headgate.core import events
 from headgate.elastic.errors import InvalidElasticError
 from headgate.orchestration import engine_hosts
 from headgate.placement import PreemptionRules, amounts, connect
+from headgate.run import served_pool
 from headgate.run.assembly import run_source
 from headgate.run.matrix import MatrixTaskProvider
 from headgate.run.served_pool import ServingRules
@@ -96,8 +97,9 @@ async def test_a_training_takes_the_gpus_and_the_samples_of_the_model_go_on_when
 
 
 async def test_an_engine_for_which_nothing_is_due_leaves_the_gpus_to_one_that_stands_in_line(
-    gpus: None, tmp_path: Path
+    gpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(served_pool, "_LINE_S", 0.1)
     roster = StaticRoster([tiny(name, tmp_path, gpus=2, idle_s=600.0) for name in ("first", "second")])
     async with running(tmp_path, roster, Told()) as run:
         assert scores(await run) == {"first@main": (6, 0), "second@main": (6, 0)}

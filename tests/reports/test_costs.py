@@ -48,7 +48,7 @@ def test_the_leaderboard_has_cost_and_cost_per_point_where_any_is_known() -> Non
     assert "per point" in leaderboard_view(board).page()
 
 
-def test_a_report_has_the_same_cost(tmp_path: object) -> None:
+def test_a_report_has_the_same_cost(undrawn: None) -> None:
     made = build_report(SAMPLES, title="Costs", with_png=False)
     costs = dict(made.tables["leaderboard"].select("model", "cost_micro").iter_rows())
     assert costs == {A: 5_000, B: 600, C: None}

@@ -59,7 +59,7 @@ def test_neighbours_are_ranked_and_those_too_close_are_left_open_with_what_more_
     assert "is better than" in leaderboard_view(board).markdown()
 
 
-def test_the_report_says_what_the_leaderboard_says() -> None:
+def test_the_report_says_what_the_leaderboard_says(undrawn: None) -> None:
     samples = _samples({A: 0.95, B: 0.3}, {"test:one": 100})
     report = build_report(samples, title="t", with_png=False)
     assert "1 of 1 neighbours in the order are ranked" in report.html

@@ -48,7 +48,7 @@ def _half(seed: int, share: float, tasks: int = 40) -> list[float | None]:
 ZEROS = _samples(*((model, "test:one", [0.0] * 12) for model in (A, B, C)))
 
 
-def test_models_of_the_same_mean_share_a_rank_in_the_leaderboard_and_in_the_report() -> None:
+def test_models_of_the_same_mean_share_a_rank_in_the_leaderboard_and_in_the_report(undrawn: None) -> None:
     assert list(_ranks(ZEROS).values()) == ["1", "1", "1"]
     report = build_report(ZEROS, title="t", with_png=False)
     assert report.tables["leaderboard"]["rank"].to_list() == [1, 1, 1]
@@ -57,7 +57,7 @@ def test_models_of_the_same_mean_share_a_rank_in_the_leaderboard_and_in_the_repo
 
 
 @pytest.mark.long
-def test_the_report_ranks_and_measures_as_the_leaderboard_does() -> None:
+def test_the_report_ranks_and_measures_as_the_leaderboard_does(undrawn: None) -> None:
     samples = _samples(
         *((model, f"test:{n}", _half(n, share)) for model, share in ((A, 0.9), (B, 0.5), (C, 0.5)) for n in range(2))
     )
@@ -68,7 +68,7 @@ def test_the_report_ranks_and_measures_as_the_leaderboard_does() -> None:
     ]
 
 
-def test_a_report_without_the_index_of_tasks_compares_nobody() -> None:
+def test_a_report_without_the_index_of_tasks_compares_nobody(undrawn: None) -> None:
     made = build_report(ZEROS.drop("index"), title="t", with_png=False)
     assert made.tables["leaderboard"]["rank"].to_list() == [None, None, None]
     assert "shares 10 tasks of an environment" in made.html
@@ -114,7 +114,7 @@ def test_a_difference_over_all_tasks_of_both_has_no_mark() -> None:
 
 
 @pytest.mark.long
-def test_a_mean_over_fewer_environments_is_marked_and_the_note_names_them() -> None:
+def test_a_mean_over_fewer_environments_is_marked_and_the_note_names_them(undrawn: None) -> None:
     samples = _samples(
         (A, "test:one", [0.5] * 12), (A, "test:two", [0.5] * 12),
         (B, "test:one", [0.9] * 12), (C, "test:one", [0.1] * 12)
@@ -228,7 +228,7 @@ def test_a_model_without_any_score_is_shown_and_not_ranked() -> None:
     assert leaderboard_document(board)["unscored"] == {B: 9}
 
 
-def test_samples_of_which_none_is_scored_are_said_to_be_so() -> None:
+def test_samples_of_which_none_is_scored_are_said_to_be_so(undrawn: None) -> None:
     samples = _samples((A, "test:one", [None] * 3))
     assert "There are no scored samples to compare." in leaderboard_view(build_leaderboard(samples)).page()
     assert "No sample has a score; the errors below say why." in build_report(samples, title="t", with_png=False).html

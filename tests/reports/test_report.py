@@ -111,7 +111,7 @@ def test_the_page_shows_totals_tables_and_what_the_figures_mean(report):
         assert meaning in text
 
 
-def test_the_share_of_provider_errors_is_stated():
+def test_the_share_of_provider_errors_is_stated(undrawn):
     rows = [row(number) for number in range(15)] + [lost(15 + number) for number in range(5)]
     text = Page(build_report(frame(*rows), title="t", with_png=False).html).text
     assert "25.0 % of all samples ended in a provider error" in text
@@ -159,7 +159,7 @@ def test_markdown_tables_are_tables(report):
     assert "acme/model-0@main" in page.text
 
 
-def test_markdown_is_cut_to_its_cap_and_says_so():
+def test_markdown_is_cut_to_its_cap_and_says_so(undrawn):
     rows = [
         row(number, model=f"acme/{'long-' * 20}{number}@main", environment=f"test:{'name-' * 20}{number % 7}")
         for number in range(200)
@@ -169,7 +169,7 @@ def test_markdown_is_cut_to_its_cap_and_says_so():
     assert "more rows stand in the page" in text
 
 
-def test_table_artifacts_are_capped(monkeypatch):
+def test_table_artifacts_are_capped(undrawn, monkeypatch):
     monkeypatch.setattr("headgate.reports.report.MAX_SCORE_ROWS", 4)
     rows = [row(number, model=f"acme/m{number}@main") for number in range(6)]
     made = build_report(frame(*rows), title="many", with_png=False)
@@ -192,21 +192,23 @@ def test_samples_without_any_score_still_give_a_report():
     assert "50.0 % of all samples ended in a provider error" in Page(made.html).text
 
 
-def test_settings_are_shown_without_their_secrets():
+def test_settings_are_shown_without_their_secrets(undrawn):
     Secret("tr0ub4dor-and-3")
     made = build_report(frame(row(1)), title="t", settings={"api_key": "tr0ub4dor-and-3"}, with_png=False)
     assert "tr0ub4dor" not in made.html
     assert "[redacted]" in Page(made.html).text
 
 
-def test_the_period_is_that_of_the_samples_unless_given():
+def test_the_period_is_that_of_the_samples_unless_given(undrawn):
     assert "2025-11-20 00:53 UTC to 2025-11-20 00:53 UTC" in build_report(frame(row(1)), title="t", with_png=False).html
     given = build_report(frame(row(1)), title="t", period="week 47", with_png=False)
     assert "week 47" in given.html
     assert "week 47" in given.markdown
 
 
-def test_many_models_or_environments_are_a_heat_map_without_embedded_images():
+def test_many_models_or_environments_are_a_heat_map_without_embedded_images(monkeypatch):
+    for other in ("samples", "activity", "latency", "errors"):
+        monkeypatch.setattr(f"headgate.reports.report.{other}_figure", lambda *_: None)
     small = build_report(campaign(2, 2, 2), title="t", with_png=False).figures_svg["scores"]
     many_models = build_report(campaign(27, 2, 2), title="t", with_png=False).figures_svg["scores"]
     many_environments = build_report(campaign(2, 18, 2), title="t", with_png=False).figures_svg["scores"]

@@ -19,7 +19,7 @@ from headgate.core.errors import HeadgateError, InvalidInputError, StoreError
 from headgate.elastic import ElasticConfig, InvalidElasticError
 from headgate.elastic.service import EnginesAtHand, Machine
 from headgate.reports import CheckpointCurve, CheckpointScore
-from headgate.run import FollowOrder, FollowResult, follow_checkpoints
+from headgate.run import FollowOrder, FollowResult, checkpoints, follow_checkpoints
 from headgate.run import follow as following
 from headgate.run.checkpoints import Checkpoint, CheckpointFolder
 from tests.house.tree import ROOT
@@ -27,6 +27,12 @@ from tests.house.tree import ROOT
 ENGINE = f"{shlex.quote(sys.executable)} {shlex.quote(str(ROOT / 'tests/run/weights_engine.py'))} {{port}} {{weights}}"
 LOCKED = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory'"
 HEADER = {"options": {"headgate_task_header": True}}
+
+
+@pytest.fixture(autouse=True)
+def _folder_is_looked_at_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(checkpoints, "SETTLE_S", 0.1)
 
 
 def order(folder: Path, **changes: Any) -> FollowOrder:

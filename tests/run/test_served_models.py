@@ -37,6 +37,11 @@ TINY = f"{sys.executable} -S {Path(__file__).with_name('tiny_engine.py')} {{port
 ASKED = (Message("user", "What is six times seven?"),)
 
 
+@pytest.fixture(autouse=True)
+def _line_is_looked_at_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served_pool, "_LINE_S", 0.05)
+
+
 class Question:
     """Asks once, or more often, and scores that there is an answer."""
 
@@ -202,13 +207,13 @@ async def test_an_engine_for_which_nothing_is_due_leaves_at_once_where_another_w
 async def test_models_that_always_have_samples_due_take_turns_and_no_sample_is_begun_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served_pool, "TURN_S", 0.5)
+    monkeypatch.setattr(served_pool, "TURN_S", 0.25)
     monkeypatch.setattr(served_pool, "TURN_BY_START", 0.0)
     (tmp_path / "slow").touch()
     told = Told()
     roster = StaticRoster([tiny(name, tmp_path, gpus=1, idle_s=600.0) for name in ("first", "second")])
-    result = await sampled(tmp_path, roster, told, 24, rounds=3, engine_hosts=Machine(gpus=["7"]))
-    assert scores(result) == {"first@main": (24, 0), "second@main": (24, 0)}
+    result = await sampled(tmp_path, roster, told, 12, rounds=3, engine_hosts=Machine(gpus=["7"]))
+    assert scores(result) == {"first@main": (12, 0), "second@main": (12, 0)}
     assert [event for event in told.events if isinstance(event, events.TaskDeferred)] == []
     changes = [event for event in told.events if isinstance(event, events.WorkerChanged)]
     awake = [event.pool for event in changes if event.after == "active"]
@@ -242,7 +247,7 @@ async def test_why_and_models_and_metrics_tell_what_the_samples_of_a_model_wait_
 
 async def test_a_model_without_an_engine_does_not_fill_the_queue_of_all(tmp_path: Path) -> None:
     never = tiny("never", launch={"command": f"{sys.executable} -c \"exit('no')\" {{port}}"})
-    settings = settings_in(tmp_path, rates={"*": 8e6})
+    settings = settings_in(tmp_path, rates={"*": 1.6e7})
     with closing(open_store(str(tmp_path / "samples"))) as store:
         result = await run_source(
             settings,
@@ -251,7 +256,7 @@ async def test_a_model_without_an_engine_does_not_fill_the_queue_of_all(tmp_path
             store=store,
             source=None,
             judging=None,
-            duration_s=2.0,
+            duration_s=1.0,
         )
     assert 200 <= result.open_tasks < 400
     assert result.given_up == {}
@@ -327,7 +332,6 @@ async def test_models_that_take_turns_on_a_gpu_are_each_started_once(
 
 
 async def test_one_that_is_to_be_awake_at_all_times_has_no_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served_pool, "_LINE_S", 0.05)
     monkeypatch.setattr(served_pool, "TURN_S", 0.0)
     monkeypatch.setattr(served_pool, "TURN_BY_START", 0.0)
     first, second = tiny("first", gpus=1, least=1), tiny("second", gpus=1)

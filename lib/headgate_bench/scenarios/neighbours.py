@@ -32,6 +32,7 @@ class NeighbourParameters:
     others: int = 9  # models beside the one that is measured
     at_once: int = 4  # episodes of each of them that are played at once; of the one that is measured there are two
     samples: int = 40  # of the model that is measured, beside each kind of others
+    settle_s: float = 2.0  # for the others to hold what they can, before the first sample is measured
     rival_s: float = 5.0  # seconds for those beside hostile ones once more, first come, first served
     # Its 95th percentile beside models that misuse something by that beside ordinary ones, at most.
     bar_ratio: float = 2.0
@@ -196,7 +197,7 @@ async def _latencies(kind: Kind, parameters: NeighbourParameters, is_in_order: b
     await converse(known, 0, 0, kind.ordinary.to)  # starts and imports are no part of what is measured
     starts = [(f"other-{n}", 10 * m) for n in range(parameters.others) for m in range(parameters.at_once)]
     beside = [asyncio.ensure_future(endless("" if is_in_order else model, first)) for model, first in starts]
-    await asyncio.sleep(2 * kind.ordinary.thinks_s + 2.0)  # they hold what they can hold
+    await asyncio.sleep(2 * kind.ordinary.thinks_s + parameters.settle_s)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(parameters.rival_s if is_in_order else None):
             await asyncio.gather(*(measured(range(first, parameters.samples, 2)) for first in range(2)))

@@ -31,8 +31,8 @@ pytestmark = [
 
 @asynccontextmanager
 async def engine() -> AsyncIterator[str]:
-    """The address of an engine that takes two seconds for an answer."""
-    async with serve_engine(EnginePlan(token_s=0.05, reply_tokens=TOKENS)) as running:
+    """The address of an engine that takes a second for an answer."""
+    async with serve_engine(EnginePlan(token_s=0.025, reply_tokens=TOKENS)) as running:
         yield running.url
 
 

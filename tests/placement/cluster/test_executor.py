@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 
 from headgate.placement.amounts import Amounts, amounts
+from headgate.placement.cluster import groups, hosts
 from headgate.placement.cluster.executor import RayExecutor
 from headgate.placement.outbox import CreateGroup
 from headgate.placement.pool import GroupShape
@@ -189,6 +190,26 @@ async def test_a_lease_that_is_not_given_back_is_taken(room: Room) -> None:
     assert (await room.outcome(works.Quick)).kind == "returned"
 
 
+async def test_hosts_come_up_in_a_group_that_stays_free_and_not_in_one_that_a_lease_takes_at_once(
+    executor: RayExecutor, gpu_node: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = WorkOrder("lease", "lease", 1, "lease", b"", None, (amounts(cpu=1),))
+
+    def has_host(room: Room) -> bool:
+        return any(host.group_id == room.group_id for host in executor._hosts.found())
+
+    monkeypatch.setattr(hosts, "_FREE_S", 600.0)
+    room = await made(executor, gpu_node, amounts(cpu=1))
+    assert not has_host(room)
+    running = await executor.start(room.group_id, room.nodes, lease)
+    monkeypatch.setattr(hosts, "_FREE_S", 0.0)
+    assert (await executor.stop(running, 5)).dead
+    async with asyncio.timeout(30):
+        while not has_host(room):  # noqa: ASYNC110 - nobody is told
+            await asyncio.sleep(0)
+    await executor.remove_group(room.group_id)
+
+
 async def test_a_group_that_somebody_removed_is_told(own_room: Room) -> None:
     import ray
 
@@ -201,7 +222,10 @@ async def test_a_group_that_somebody_removed_is_told(own_room: Room) -> None:
         await own_room.start(works.Quick)
 
 
-async def test_of_two_groups_for_the_same_room_one_is_made(executor: RayExecutor, gpu_node: str) -> None:
+async def test_of_two_groups_for_the_same_room_one_is_made(
+    executor: RayExecutor, gpu_node: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "FREE_S", 0.5)
     before = len(await executor.existing_groups())
     made_or_not = await asyncio.gather(
         *(made(executor, gpu_node, amounts(cpu=4)) for _ in range(2)), return_exceptions=True

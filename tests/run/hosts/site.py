@@ -61,6 +61,7 @@ class Cluster:
 
 @contextmanager
 def cluster(nodes: int, **of_each: Any) -> Iterator[Cluster]:
+    """A head and so many nodes, which can be killed; a head that is a node itself, where there are to be no others."""
     from ray.cluster_utils import Cluster as RayCluster
 
     folder = tempfile.mkdtemp(prefix="hgh", dir="/tmp")  # sockets lie there, whose paths are short
@@ -72,9 +73,11 @@ def cluster(nodes: int, **of_each: Any) -> Iterator[Cluster]:
     paths = [str(root / "lib"), str(root), *filter(None, [kept["PYTHONPATH"]])]
     os.environ |= given | {"PYTHONPATH": os.pathsep.join(paths)}
     head = {
-        "num_cpus": 0,
+        **({"num_cpus": 0} if nodes else {"num_cpus": 1, **of_each}),
         "object_store_memory": STORE_BYTES,
         "include_dashboard": False,
+        "include_log_monitor": False,
+        "no_monitor": True,
         "_system_config": RAY,
     }
     made = RayCluster(initialize_head=True, head_node_args=head)

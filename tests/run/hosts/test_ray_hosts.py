@@ -10,6 +10,7 @@ import pytest
 
 from headgate.core.errors import EnvironmentHostsError
 from headgate.core.events import EnvironmentClusterLost, EnvironmentHostEnded, EnvironmentHostStarted
+from headgate.run.hosts import hosts
 from tests.run.hosts.site import MODELS, cluster, commands_of, left_in, sampled, stored
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -56,9 +57,10 @@ async def test_a_killed_node_and_a_lost_connection_cost_no_sample_and_nothing_is
     assert of(EnvironmentClusterLost)
 
 
-async def test_a_lost_connection_costs_no_sample_and_nothing_is_left(tmp_path):
+async def test_a_lost_connection_costs_no_sample_and_nothing_is_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(hosts, "FIRST_PAUSE_S", 0.1)
     told = []
-    with cluster(1) as there:
+    with cluster(0) as there:
         running = asyncio.create_task(sampled(tmp_path, there.address, told, tasks=12))
         await until(lambda: any(isinstance(one, EnvironmentHostStarted) for one in told) or running.done())
         (speaker,) = commands_of(there, "headgate.run.hosts")

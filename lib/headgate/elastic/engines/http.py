@@ -111,8 +111,7 @@ class EngineHttp:
         """
         deadline_s = within_s or self._timeout_s
         return await self._attempts.run(
-            lambda: self._attempt(method, path, body, is_admin, deadline_s, takes),
-            once_after=once_after,
+            lambda: self._attempt(method, path, body, is_admin, deadline_s, takes), once_after=once_after
         )
 
     async def pause(self, seconds: float) -> None:

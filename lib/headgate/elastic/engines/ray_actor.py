@@ -145,8 +145,7 @@ class RayActorEngine:
     async def _call(self, method: str, *arguments: object, within_s: float) -> Any:
         """Return what a method returns; all but `chat` may be called again, since they do nothing twice."""
         return await self._attempts.run(
-            lambda: self._call_once(method, arguments, within_s),
-            once_after=(UnansweredError,),
+            lambda: self._call_once(method, arguments, within_s), once_after=(UnansweredError,)
         )
 
     async def _call_once(self, method: str, arguments: tuple[object, ...], within_s: float) -> Any:

@@ -22,12 +22,7 @@ from headgate.core.errors import (
     NotFoundError,
     UnauthorizedError,
 )
-from headgate.elastic.errors import (
-    GatewayUnreachableError,
-    InvalidElasticError,
-    PoolClosedError,
-    UnknownWorkerError,
-)
+from headgate.elastic.errors import GatewayUnreachableError, InvalidElasticError, PoolClosedError, UnknownWorkerError
 from headgate.elastic.gateway.status import GatewayStatus
 
 TIMEOUT_S: Final = 10.0
@@ -135,11 +130,7 @@ class GatewayClient:
     ) -> httpx.Response:
         try:
             reply = self._http.request(
-                method,
-                f"{self.url}/elastic/v1/{path}",
-                json=body,
-                headers=headers,
-                timeout=self._timeout_s + wait_s,
+                method, f"{self.url}/elastic/v1/{path}", json=body, headers=headers, timeout=self._timeout_s + wait_s
             )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             said = redacted(str(error) or type(error).__name__, limit_chars=200)

@@ -66,12 +66,7 @@ class Gateway:
         clock = SystemClock()
         self._admission = PoolAdmission(service, config, settings.weights, clock, emit or unheard)
         self._completions = Completions(
-            service,
-            self._admission,
-            callers,
-            model=model,
-            max_body_bytes=settings.max_body_bytes,
-            clock=clock,
+            service, self._admission, callers, model=model, max_body_bytes=settings.max_body_bytes, clock=clock
         )
         self.batches = BatchRoutes(self._completions.answered, self._owner, clock)
         self._control = Control(service, self.status, callers, clock)

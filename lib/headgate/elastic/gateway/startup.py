@@ -100,23 +100,13 @@ async def running_pool(
         service = ElasticService(pool_file.pool.name, config, [*opened, *engines], leases=leases, emit=emit)
         await exits.enter_async_context(service)
         gateway = await exits.enter_async_context(
-            running_gateway(
-                service,
-                config,
-                pool_file.gateway,
-                model=pool_file.pool.model,
-                environ=environ,
-                emit=emit,
-            )
+            running_gateway(service, config, pool_file.gateway, model=pool_file.pool.model, environ=environ, emit=emit)
         )
         yield gateway
 
 
 async def _opened(
-    specs: Sequence[EngineSpec],
-    config: ElasticConfig,
-    exits: AsyncExitStack,
-    find_actor: FindActor | None,
+    specs: Sequence[EngineSpec], config: ElasticConfig, exits: AsyncExitStack, find_actor: FindActor | None
 ) -> list[Engine]:
     """Return the adapters of engines, which are asked side by side what they are, and are closed with `exits`.
 

@@ -63,7 +63,7 @@ class LeasedWork:
             await asyncio.sleep(_LOOK_S)
         group = self._groups.get(self._group.group_id)
         if group is not None:
-            self._hosts.warm(group)
+            self._hosts.warm_soon(group)
         return Stopped(None, dead=True, answered=answered)
 
     def _is_empty(self) -> bool:
@@ -111,13 +111,13 @@ class RayExecutor:
         return self._inventory.nodes(both)
 
     async def create_group(self, command: CreateGroup) -> tuple[str, ...]:
-        """Make a group where the ledger wants it, have its hosts come up, and return its nodes.
+        """Make a group where the ledger wants it and return its nodes; its hosts come up while it stays free.
 
         Raises:
             GroupFailedError: the room is not free, or Ray does not make it; nothing of it is left.
         """
         group = await self._groups.create(command.group_id, command.shape, command.nodes)
-        self._hosts.warm(group)
+        self._hosts.warm_soon(group)
         return group.nodes
 
     async def remove_group(self, group_id: str) -> None:

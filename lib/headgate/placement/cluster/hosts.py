@@ -32,6 +32,9 @@ DEAD_S: Final = 5.0
 
 _UNAVAILABLE_S: Final = 0.1
 
+_FREE_S: Final = 0.1
+"""How long a group is left without hosts before they come up for what may come: what takes it at once wants none."""
+
 
 class Watched:
     """An actor whose death is known as soon as Ray knows it, by a call that is pending as long as it lives."""
@@ -75,10 +78,21 @@ class Hosts:
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
         self._hosts: dict[tuple[str, int], HostHandle] = {}
+        self._free: set[str] = set()
 
     def warm(self, group: RayGroup) -> list[HostHandle]:
         """Return the host of each bundle; those that are missing are started and come up by themselves."""
         return [self._warmed(group, bundle) for bundle in range(len(group.bundles))]
+
+    def warm_soon(self, group: RayGroup) -> None:
+        """Have the hosts of a free group come up, unless a lease or an actor takes it at once: they would be killed."""
+        self._free.add(group.group_id)
+
+        def warm() -> None:
+            if group.group_id in self._free and self._groups.stands(group.group_id):
+                self.warm(group)
+
+        asyncio.get_running_loop().call_later(_FREE_S, warm)
 
     async def ready(self, group: RayGroup) -> list[HostHandle]:
         """Return the host of each bundle, all up; raises GroupFailedError where one does not come up."""
@@ -113,6 +127,7 @@ class Hosts:
             GroupFailedError: the group is gone, or a host was not seen dead.
         """
         self._check_stands(group_id)
+        self._free.discard(group_id)
         hosts = [host for (of, _), host in self._hosts.items() if of == group_id]
         deaths = await asyncio.gather(*(host.kill() for host in hosts))
         self.drop(group_id)
@@ -121,6 +136,7 @@ class Hosts:
 
     def drop(self, group_id: str) -> None:
         """Forget the hosts of a group that is gone; Ray has killed them with it, all but those it was still making."""
+        self._free.discard(group_id)
         for host in [host for (of, _), host in self._hosts.items() if of == group_id]:
             if not host.up.done():
                 host.end()

@@ -40,7 +40,7 @@ class OwnActorWork:
         try:
             self._actor, method = self._made()
         except Exception as error:  # noqa: BLE001 - the payload or options are the user's: told as the work's outcome
-            self._hosts.warm(self._group)
+            self._hosts.warm_soon(self._group)
             self.outcome.set_result(raised(error))
             return
         self._life = asyncio.ensure_future(self._lived(self._actor, method))
@@ -101,7 +101,7 @@ class OwnActorWork:
     async def _gone(self) -> bool:
         is_dead = self._actor is None or await self._actor.kill()
         if is_dead:
-            self._hosts.warm(self._group)
+            self._hosts.warm_soon(self._group)
         return is_dead
 
 
