@@ -18,16 +18,14 @@ from tests.flows.api import artifacts_of, newest_run, states_of
 from tests.flows.places import Places, window
 
 
-async def test_a_window_samples_every_model_and_stores_what_it_counts(prefect: object, places: Places) -> None:
+async def test_a_window_samples_every_model_stores_what_it_counts_and_publishes_scores_and_progress(
+    prefect: object, places: Places
+) -> None:
     counts = await sample_environment(**window(places))
     stored = await places.stored()
     assert counts["samples"] == counts["stored"] == stored.height == await places.assert_nothing_lost()
     assert set(stored["model"]) == {"solver@main", "random@main"}
     assert set(stored["environment"]) == {"affine:sat"}
-
-
-async def test_a_window_publishes_scores_and_progress(prefect: object, places: Places) -> None:
-    counts = await sample_environment(**window(places))
     run = await newest_run("affine:sat for 2 s")
     published = await artifacts_of(run.id)
     assert sum(int(row["scored"]) for row in published["scores-affine-sat"]) == counts["scored"]
