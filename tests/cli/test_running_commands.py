@@ -242,12 +242,12 @@ def test_a_run_that_takes_no_sample_says_when_the_next_is_due_and_what_to_do(
     headgate: Command, endpoint: str, tmp_path: Path
 ) -> None:
     (tmp_path / "one.yaml").write_text(f"models: [{{name: m, base_url: '{endpoint}', model: baseline-random}}]\n")
-    once = ("run", "--roster", "one.yaml", "-e", "affine:sat", "--duration", "2")
+    once = ("run", "--roster", "one.yaml", "-e", "affine:sat", "--duration", "1")
     first = headgate(*once)
     assert "1 sample, 1 stored" in first.out, "a pair that is new has its first sample at once"
     second = headgate(*once)
     assert second.status == 0
-    assert "no samples: nothing fell due within 2s; the next sample is due in " in second.out
+    assert "no samples: nothing fell due within 1s; the next sample is due in " in second.out
     assert "a model has a sample in an environment every 4m 48s" in second.out
     assert "--instances 20" in second.out
 
@@ -519,9 +519,8 @@ def test_a_model_whose_samples_have_no_tokens_is_not_said_to_cost_nothing(
     assert "daily_cost nobody@main: unknown what it carries, no stored sample tells its tokens" in said.out
 
 
-def test_more_instances_than_an_environment_has_tasks_are_told_of(headgate: Command) -> None:
-    said = headgate("run", "--roster", "baselines", "-e", "affine:abd", "--instances", "2")
-    assert "more than once" not in said.out
+def test_more_instances_than_an_environment_has_tasks_are_told_of() -> None:
+    assert _short_of_tasks(Settings(environments=("affine:abd",), instances=12_070)) == []
     remarks = _short_of_tasks(Settings(environments=("affine:abd",), instances=12_071))
     assert remarks == ["affine:abd has 12,070 tasks: 12,071 instances take some of them more than once"]
 

@@ -30,6 +30,16 @@ Serve = Callable[[AbstractAsyncContextManager[Any]], Any]
 
 
 @pytest.fixture(scope="module")
+def prompt() -> Iterator[None]:
+    """Ask what is looked at, and tell pages of it, more often than people need."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headgate.console.sources.EVERY_S", 0.2)
+        patch.setattr("headgate.console.sources.CALL_S", 0.002)
+        patch.setattr("headgate.console.app.EVERY_S", 0.2)
+        yield
+
+
+@pytest.fixture(scope="module")
 def portal() -> Iterator[BlockingPortal]:
     """An event loop in a thread, beside the browser's own."""
     with start_blocking_portal() as portal:
@@ -92,6 +102,12 @@ def visits(browser: Browser) -> Iterator[Visits]:
     yield visits
     assert visits.errors == []
     assert visits.dialogs == []
+
+
+def follow(page: Page, link: str) -> None:
+    """Click what leads to another page; return once that one is there, and what is read is read of it."""
+    with page.expect_event("domcontentloaded"):
+        page.click(link)
 
 
 def is_accessible(page: Page) -> list[str]:

@@ -19,7 +19,7 @@ from headgate.net.tokens import Scope, new_token, revoked
 from headgate.storage import SampleStore
 from headgate.storage.objects import FolderObjects
 from tests.console import worlds
-from tests.console.conftest import Serve, Visits, is_accessible, settings
+from tests.console.conftest import Serve, Visits, follow, is_accessible, settings
 from tests.storage.samples import sample
 
 if TYPE_CHECKING:
@@ -111,11 +111,11 @@ def test_somebody_signs_in_sees_the_page_that_they_asked_for_and_signs_out(
         page.goto(f"{address}/matrix?state=late")
         assert is_accessible(page) == []
         page.fill("[name=token]", "wrong")
-        page.click("button.primary")
+        follow(page, "button.primary")
         assert "not a token" in page.inner_text("[role=alert]") or "not known" in page.inner_text("[role=alert]")
         page.goto(f"{address}/matrix?state=late")
         page.fill("[name=token]", texts["reader"])
-        page.click("button.primary")
+        follow(page, "button.primary")
         page.wait_for_url("**/matrix?state=late")
         assert page.locator("a.more").count() == 0  # who may only look is offered nothing else
         (cookie,) = page.context.cookies()

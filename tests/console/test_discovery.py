@@ -37,6 +37,8 @@ from tests.console import worlds
 from tests.console.conftest import settings
 from tests.storage.test_journal_runs import killed
 
+pytestmark = pytest.mark.usefixtures("prompt")
+
 TOKEN = "monitor-token"
 
 
@@ -85,7 +87,7 @@ class Viewer:
                 text = await self.text()
                 if all(words in text for words in said) and without not in text:
                     return text
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(0.1)
 
     async def steer(self, **form: str) -> httpx.Response:
         return await self.http.post("/steer", data=form, headers={"Authorization": "Bearer x"})
@@ -107,6 +109,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return url
 
 
+@pytest.mark.parametrize(  # of a database the next test finds them
+    "place", ["folder", pytest.param("postgres", marks=[pytest.mark.slow, pytest.mark.long])], indirect=True
+)
 async def test_runs_of_one_journal_are_found_watched_steered_and_seen_to_end(tmp_path: Path, place: str) -> None:
     nightly, daily = (campaign(tmp_path, name, journal=place) for name in ("nightly", "daily"))
     async with AsyncExitStack() as stack:

@@ -13,7 +13,7 @@ from headgate.console import serve_console
 from headgate.console.sources import MOST_POINTS, MOST_SERIES, History, Source, Sources
 from headgate.core.status import CampaignStatus
 from tests.console import worlds
-from tests.console.conftest import PHONE, Serve, Visits, is_accessible, settings
+from tests.console.conftest import PHONE, Serve, Visits, follow, is_accessible, settings
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -40,7 +40,7 @@ def test_a_thousand_models_in_64_environments_are_filtered_sorted_and_paged(larg
         page.wait_for_selector("tbody tr")  # the first answer of this size may take longer than a page waits
         assert page.locator("tbody tr").count() == 30
         assert page.locator("thead th").count() == 9
-        page.click("text=Next")
+        follow(page, "text=Next")
         assert page.locator("tbody th .name").first.inner_text() == "lab-13/model-0030@step-3000"
         page.goto(f"{large}/matrix?sort=lag&state=late&model=lab-4/&environment=suite:4")
         assert page.locator(".cell.late").count() > 0

@@ -8,7 +8,7 @@ import pytest
 
 from headgate.console import serve_console
 from tests.console import worlds
-from tests.console.conftest import Serve, Visits, is_accessible
+from tests.console.conftest import Serve, Visits, follow, is_accessible
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -51,27 +51,27 @@ def test_an_operators_half_hour(serve: Serve, visits: Visits, tmp_path_factory: 
             if page.locator("table.samples a").count():
                 break
             page.wait_for_timeout(200)
-        page.click("table.samples a")
+        follow(page, "table.samples a")
         assert page.inner_text(".score strong") == "0.000"
         assert page.locator("pre").count() >= 2
 
         page.goto(f"{worst}&max_score=0.5&since=1h")
-        page.click("text=Invalidate…")
+        follow(page, "text=Invalidate…")
         page.fill("input[name=reason]", "the prompt was cut off")
-        page.click("form.invalidate button")
+        follow(page, "form.invalidate button")
         page.wait_for_selector("text=no longer count")
-        page.click("text=Show what is invalid")
+        follow(page, "text=Show what is invalid")
         assert page.locator("tr.invalid").count() >= 1
 
         page.goto(f"{address}/samples?model={MODEL}&environment=affine:abd")
-        page.click("text=Score again…")
+        follow(page, "text=Score again…")
         page.fill("[name=reason]", "a scorer that was too strict")
         page.fill("[name=scorer]", "abd 2")
         page.click("text=Count what would change")
         page.click("button:text-is('Score again')", timeout=30_000)
         page.wait_for_selector(".good:has-text('scored again, mark')", timeout=30_000)
         assert is_accessible(page) == []
-        page.click("text=Back to the list")
+        follow(page, "text=Back to the list")
         for href in [one.get_attribute("href") for one in page.query_selector_all("table.samples a")]:
             page.goto(f"{address}{href}")
             if "scored anew" in page.inner_text("article"):

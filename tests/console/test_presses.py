@@ -19,7 +19,7 @@ from tests.console.conftest import Serve, Visits, settings
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page, Route
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("prompt")]
 
 ALL = (0, 1, 2, 3)
 OPEN = "dialog[open] h1"

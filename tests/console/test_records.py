@@ -17,7 +17,7 @@ from headgate.core import Sample
 from headgate.run import Rescored, rescore
 from headgate.storage import SampleStore
 from headgate.storage.objects import FolderObjects
-from tests.console.conftest import PHONE, Serve, Visits, is_accessible, rows_without_id, settings
+from tests.console.conftest import PHONE, Serve, Visits, follow, is_accessible, rows_without_id, settings
 from tests.storage.samples import START, sample
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\u202e\x1b[31m\x00 & 'quotes'"
@@ -62,7 +62,7 @@ def console(
 
 
 PAGES = {
-    "list": "/samples",
+    "list": "/samples?model=lab/a@step-0",
     "text": "/samples?text=task 7",
     "nothing": "/samples?model=nobody",
     "two": "/leaderboard?model=lab/a@step-0,lab/b@step-0&against=lab/a@step-0",
@@ -92,20 +92,20 @@ def test_a_list_leads_to_a_sample_and_from_it_to_the_next_and_to_another_model_s
         page.goto(f"{console}/samples")
         page.fill("input[name=model]", "lab/a")
         page.select_option("select[name=order]", "longest")
-        page.click("text=Show")
+        follow(page, "text=Show")
         longest = sorted(
             (one for one in samples if "lab/a@" in one.model), key=lambda one: (-one.latency_s, -one.finished_at)
         )
         shown = [link.get_attribute("href") or "" for link in page.query_selector_all("table.samples a")]
         assert [href.split("?")[0][9:] for href in shown] == [one.task_id for one in longest[:50]]
-        page.click("text=Next")
+        follow(page, "text=Next")
         assert page.url.endswith(f"after={longest[49].task_id}")
-        page.click("text=Previous")
-        page.click("table.samples a")
+        follow(page, "text=Previous")
+        follow(page, "table.samples a")
         assert f"/samples/{longest[0].task_id}?model=lab%2Fa&order=longest" in page.url  # a link that can be sent
-        page.click("text=Next")
+        follow(page, "text=Next")
         assert longest[1].task_id in page.url
-        page.click("text=side by side >> nth=0")
+        follow(page, "text=side by side >> nth=0")
         assert page.locator("article").count() == 2
         assert len({text.split(", task")[1] for text in page.locator("article > p.name").all_inner_texts()}) == 1
 
@@ -149,15 +149,15 @@ def test_a_list_is_invalidated_after_a_preview_and_counts_again(
     with visits.page() as page:
         page.goto(f"{console}/samples?model=lab/b&max_score=0")
         count = int(page.inner_text("#found").split()[0])
-        page.click("text=Invalidate…")
+        follow(page, "text=Invalidate…")
         assert f"{count} samples will count nowhere" in page.inner_text("form.invalidate")
         assert is_accessible(page) == []
         page.fill("input[name=reason]", "a broken scorer")
-        page.click("form.invalidate button")
+        follow(page, "form.invalidate button")
         assert f"{count} samples no longer count" in page.inner_text("[role=status].good")
-        page.click("text=Show what is invalid")
+        follow(page, "text=Show what is invalid")
         assert page.locator("tr.invalid").count() == count
-        page.click("table.samples a")
+        follow(page, "table.samples a")
         assert "it counts nowhere" in page.inner_text("article")
         assert "by local: a broken scorer" in page.inner_text("article")
         form = {"form_key": "wrong", "count": str(count), "reason": "x"}
@@ -165,10 +165,10 @@ def test_a_list_is_invalidated_after_a_preview_and_counts_again(
         assert httpx.post(address, data=form).status_code == 403
         assert httpx.post(address, data=form, headers={"Authorization": "Bearer x"}).status_code == 409  # others by now
         page.goto(f"{console}/samples?counts=no")
-        page.click("text=Have them count again…")
+        follow(page, "text=Have them count again…")
         page.fill("input[name=reason]", "it was right")
-        page.click("form.invalidate button")
-        page.click("text=go back to the list")
+        follow(page, "form.invalidate button")
+        follow(page, "text=go back to the list")
         assert "No sample fits" in page.inner_text("#live")
 
 
@@ -231,8 +231,8 @@ def test_a_drop_of_the_scores_is_told_with_its_samples(
         page.goto(f"{console}/scores?model=org/a@main")
         page.wait_for_selector("text=being computed", state="detached")
         assert "in e:0, most likely since" in page.inner_text("section:has(#drops-1)")
-        page.click("section:has(#drops-1) >> text=Worst samples")
-        page.click("table.samples a")
+        follow(page, "section:has(#drops-1) >> text=Worst samples")
+        follow(page, "table.samples a")
         assert "gate-7b-0125" in page.inner_text("article")
         assert "fp_44709d" in page.inner_text("article")
 

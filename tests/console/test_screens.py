@@ -12,7 +12,7 @@ import pytest
 
 from headgate.console import serve_console
 from tests.console import worlds
-from tests.console.conftest import PHONE, WIDE, Serve, Visits, is_accessible, rows_without_id
+from tests.console.conftest import PHONE, WIDE, Serve, Visits, follow, is_accessible, rows_without_id
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -87,7 +87,7 @@ def test_a_cell_of_the_matrix_opens_its_samples(address: str, page: Page) -> Non
     page.goto(f"{address}/matrix?model=solver")
     page.wait_for_selector(".cell a")
     assert page.locator("tbody th .name").all_inner_texts() == ["baseline-solver@main"]
-    page.locator(".cell a").first.click()
+    follow(page, ".cell a")
     assert re.search(r"/samples\?model=baseline-solver%40main&environment=affine%3Aabd", page.url)
 
 
@@ -113,7 +113,8 @@ def test_gates_show_which_batches_requests_lie_in(address: str, page: Page) -> N
 
 def test_why_lists_what_waits_longest_and_says_which_gate_holds_it(address: str, page: Page) -> None:
     page.goto(f"{address}/why")
-    page.locator("tbody tr:has-text('queued') a").first.click(timeout=20_000)
+    page.wait_for_selector("tbody tr:has-text('queued') a", timeout=20_000)
+    follow(page, "tbody tr:has-text('queued') a")
     assert page.locator(".chain li").count() >= 3
     assert "task" in page.inner_text(".titled >> nth=0")
 
@@ -161,7 +162,7 @@ def test_what_acts_on_workers_does_so_without_scripts(address: str, visits: Visi
     with visits.page(java_script_enabled=False) as page:
         page.goto(f"{address}/workers")
         page.fill("[name=target][required]", "alpha.folding.0")
-        page.click("button:text-is('Withdraw')")
+        follow(page, "button:text-is('Withdraw')")
         assert "This would make alpha.folding.0 dead" in page.inner_text("#live")
 
 

@@ -71,6 +71,13 @@ async def _page(source: Source, path: str, folder: Path) -> str:
             return (await client.get(path, headers={"accept": "text/html"})).text
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a page wait shortly for sources that hang."""
+    monkeypatch.setattr("headgate.console.sources.PATIENCE_S", 0.2)
+
+
+@pytest.mark.usefixtures("impatient")
 def test_a_run_that_hangs_is_not_shown_as_it_was_hours_ago(portal: BlockingPortal, tmp_path: Path) -> None:
     async def look() -> str:
         told = _running()
@@ -86,6 +93,7 @@ def test_a_run_that_hangs_is_not_shown_as_it_was_hours_ago(portal: BlockingPorta
     assert "Endpoints" not in text
 
 
+@pytest.mark.usefixtures("impatient")
 def test_nothing_is_right_before_everything_has_answered(portal: BlockingPortal, tmp_path: Path) -> None:
     async def look() -> str:
         told = _Told({})

@@ -12,8 +12,8 @@ import polars as pl
 
 from headgate.storage import Journal, open_store
 
-RATE_PER_DAY = 100_000
-"""A sample of each model every 0.9 s."""
+RATE_PER_DAY = 200_000
+"""A sample of each model every 0.43 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def window(places: Places, **more: Any) -> Mapping[str, Any]:
     """Return the parameters of a quick window of affine:sat."""
     return {
         "environment": "affine:sat",
-        "duration_s": 3.0,
+        "duration_s": 1.5,
         "rate_per_day": RATE_PER_DAY,
         "settings": places.settings(),
     } | more

@@ -21,9 +21,7 @@ async def test_a_window_takes_its_slots_from_the_limit_and_gives_them_back(
     name = f"l-{uuid.uuid4().hex[:8]}"
     await AdmissionLimits(limits=[EndpointLimit(endpoint=baselines, slots=3, limit=name)]).asave(name)
     events = places.folder / "events.jsonl"
-    counts = await sample_environment(
-        **window(places, limits=name, duration_s=4.0, settings=places.settings(events_file=str(events)))
-    )
+    counts = await sample_environment(**window(places, limits=name, settings=places.settings(events_file=str(events))))
     assert counts["scored"] > 0
     assert counts["samples"] == counts["scored"] == await places.assert_nothing_lost()
     told = [orjson.loads(line) for line in events.read_bytes().splitlines()]

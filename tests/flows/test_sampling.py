@@ -18,17 +18,15 @@ from tests.flows.api import artifacts_of, newest_run, states_of
 from tests.flows.places import Places, window
 
 
-async def test_a_window_samples_every_model_and_stores_what_it_counts(prefect: object, places: Places) -> None:
+async def test_a_window_samples_every_model_stores_what_it_counts_and_publishes_scores_and_progress(
+    prefect: object, places: Places
+) -> None:
     counts = await sample_environment(**window(places))
     stored = await places.stored()
     assert counts["samples"] == counts["stored"] == stored.height == await places.assert_nothing_lost()
     assert set(stored["model"]) == {"solver@main", "random@main"}
     assert set(stored["environment"]) == {"affine:sat"}
-
-
-async def test_a_window_publishes_scores_and_progress(prefect: object, places: Places) -> None:
-    counts = await sample_environment(**window(places))
-    run = await newest_run("affine:sat for 3 s")
+    run = await newest_run("affine:sat for 2 s")
     published = await artifacts_of(run.id)
     assert sum(int(row["scored"]) for row in published["scores-affine-sat"]) == counts["scored"]
     solver = next(row for row in published["scores-affine-sat"] if row["model"] == "solver@main")
@@ -60,7 +58,7 @@ async def test_what_cannot_be_used_is_said_before_anything_starts(
     with pytest.raises(error, match=said):
         await sample_environment(**(window(places) | parameters))
     name = parameters.get("environment", "affine:sat")
-    run = await newest_run(f"{name} for 3 s")
+    run = await newest_run(f"{name} for 2 s")
     assert run.state.is_failed()
     assert said in run.state.message
     assert not (places.folder / "samples/samples").exists()
@@ -82,6 +80,12 @@ async def test_roster_and_store_can_be_blocks(prefect: object, places: Places, b
     counts = await sample_environment(**window(places, settings=settings, roster=name, store=name))
     assert counts["samples"] > 0
     assert len(list((tmp_path / "elsewhere").rglob("*.parquet"))) > 0
+
+
+@pytest.fixture
+def heedful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have runs ask for their state more often than those of users, who do not wait for it."""
+    monkeypatch.setattr("headgate.orchestration.artifacts.PUBLISH_EVERY_S", 0.3)
 
 
 async def _keep_until(places: Places, change: Any) -> Any:
@@ -108,6 +112,7 @@ async def _keep_until(places: Places, change: Any) -> Any:
     return running, run
 
 
+@pytest.mark.usefixtures("heedful")
 async def test_a_run_without_an_end_drains_when_it_is_cancelled(prefect: object, places: Places) -> None:
     _, run = await _keep_until(places, Cancelling())
     states = await states_of(run.id)
@@ -115,6 +120,7 @@ async def test_a_run_without_an_end_drains_when_it_is_cancelled(prefect: object,
     assert "drained" in states[-1].message
 
 
+@pytest.mark.usefixtures("heedful")
 async def test_a_run_that_is_suspended_drains_and_stays_suspended(prefect: object, places: Places) -> None:
     _, run = await _keep_until(places, Suspended(timeout_seconds=3600))
     assert (await states_of(run.id))[-1].name == "Suspended"

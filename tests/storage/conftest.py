@@ -7,11 +7,13 @@ import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import boto3
 import psycopg
 import pytest
+from botocore.loaders import JSONFileLoader  # type: ignore[import-untyped]
 
 from headgate.core import Secret
 from headgate.durable.databases import PostgresAddress
@@ -75,7 +77,15 @@ sys.stdin.read()
 
 
 @pytest.fixture(scope="session")
-def s3_address() -> Iterator[tuple[str, int]]:
+def _read_once() -> Iterator[None]:
+    """Have botocore read what it knows of S3 once: each of its clients parses megabytes of JSON."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JSONFileLoader, "load_file", staticmethod(cache(JSONFileLoader().load_file)))
+        yield
+
+
+@pytest.fixture(scope="session")
+def s3_address(_read_once: None) -> Iterator[tuple[str, int]]:
     """Host and port of an S3 server with an empty bucket, in a process of its own; its listings have short pages."""
     process = subprocess.Popen(
         [sys.executable, "-c", _SERVER],

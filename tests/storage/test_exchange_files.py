@@ -15,6 +15,7 @@ import pytest
 from headgate.core import Secret, errors
 from headgate.storage import EXPORT_FORMATS, Chosen, SampleStore, export_samples, import_samples, open_store
 from headgate.storage.batches import decoded, encoded_parts
+from headgate.storage.exchange import windows
 from headgate.storage.exchange.windows import planned, read
 from headgate.storage.schema import frame_of
 from tests.storage.samples import DAY, START, failed, many, sample
@@ -297,9 +298,12 @@ async def test_parquet_of_something_else_is_refused(store: SampleStore, tmp_path
         await import_samples(store, tmp_path / "junk.parquet", "parquet")
 
 
-async def test_long_conversations_are_read_in_windows_of_some_megabytes_also_from_one_part(tmp_path: Path) -> None:
+async def test_long_conversations_are_read_in_windows_of_some_megabytes_also_from_one_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(windows, "_PARQUET_BYTES_AT_ONCE", windows._PARQUET_BYTES_AT_ONCE // 100)
     store = open_store(str(tmp_path / "store"))
-    await store.put_batch("one", [sample(n, conversation=_talk_of(os.urandom(350_000).hex())) for n in range(60)])
+    await store.put_batch("one", [sample(n, conversation=_talk_of(os.urandom(3_500).hex())) for n in range(60)])
     plan = await planned(store, Chosen())
     assert plan.rows == 60
     assert max(window.rows for window in plan.windows) < 60

@@ -16,6 +16,12 @@ from tests.storage.samples import many, sample
 Open = Callable[..., ObjectStore]
 
 
+@pytest.fixture(autouse=True)
+def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the client try again soon: its own waits grow to seconds, and are at random."""
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.02)
+
+
 def _batch(first: int = 0) -> list[Sample]:
     return [sample(first + n, environment=f"e:{n % 3}") for n in range(30)]
 
@@ -38,7 +44,7 @@ async def test_5xx_answers_are_tried_again_until_one_is_good(s3_objects: Open, p
 async def test_a_store_that_answers_5xx_only_is_a_store_error_and_the_batch_can_be_put_later(
     s3_objects: Open, proxy: Proxy
 ) -> None:
-    store = SampleStore(s3_objects(proxy, call_timeout_s=5.0))
+    store = SampleStore(s3_objects(proxy, call_timeout_s=2.0))
     proxy.fail("503", 1_000, method="PUT", path="/manifests/")
     with pytest.raises(errors.StoreError, match=r"manifests/one\.json"):
         await store.put_batch("one", _batch())
@@ -70,7 +76,7 @@ async def test_a_stalling_read_is_a_store_error_and_no_empty_result(s3_objects: 
 
 
 async def test_an_upload_that_is_cut_in_half_is_never_visible(s3_objects: Open, proxy: Proxy) -> None:
-    store, reader = SampleStore(s3_objects(proxy, call_timeout_s=2.0)), SampleStore(s3_objects())
+    store, reader = SampleStore(s3_objects(proxy, call_timeout_s=1.0)), SampleStore(s3_objects())
     proxy.fail("cut upload", 1_000, method="PUT", path="/samples/")
     with pytest.raises(errors.StoreError):
         await store.put_batch("one", _batch())

@@ -9,6 +9,7 @@ import pytest
 
 from headgate.core import Sample, sample_task
 from headgate.storage import AlreadyTaken, Journal, TaskState
+from headgate.storage import spool as spools
 from headgate.storage.journal_database import JournalPlace
 from tests.storage.journals import NOW, SAT, SMALL, die, opened, opening, sample, spool
 
@@ -164,9 +165,17 @@ def test_a_batch_keeps_its_id_and_its_rows_until_it_is_confirmed(journal: Journa
     assert [s.sequence for s in second.samples] == [3, 4, 5, 6, 7, 8]
 
 
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have what bounds a batch be a hundredth of it: to write and read megabytes tells no more."""
+    for bound in ("_CHUNK_CHARS", "_BATCH_BYTES", "_MOST_BYTES"):
+        monkeypatch.setattr(spools, bound, getattr(spools, bound) // 100)
+
+
+@pytest.mark.usefixtures("small_batches")
 def test_batches_of_long_conversations_hold_fewer_of_them_and_leave_none_out(journal: Journal) -> None:
     samples = [sample(task) for task in opened(journal, *(opening(i) for i in range(9)))]
-    long = [replace(each, conversation="x" * 6_000_000) for each in samples]
+    long = [replace(each, conversation="x" * 60_000) for each in samples]
     journal.accept(long, NOW)
     short = spool(journal, 4, first=9)
     sizes, stored = [], list[Sample]()
@@ -178,8 +187,9 @@ def test_batches_of_long_conversations_hold_fewer_of_them_and_leave_none_out(jou
     assert stored == long + short
 
 
+@pytest.mark.usefixtures("small_batches")
 def test_a_conversation_that_is_longer_than_a_batch_is_one_of_its_own(journal: Journal) -> None:
-    samples = [replace(sample(task), conversation="x" * 40_000_000) for task in opened(journal, opening(0), opening(1))]
+    samples = [replace(sample(task), conversation="x" * 400_000) for task in opened(journal, opening(0), opening(1))]
     journal.accept(samples, NOW)
     batch = journal.next_batch(300)
     assert batch is not None
