@@ -17,6 +17,7 @@ from ray.util.metrics import Counter, Gauge, Histogram
 from headgate.core import Metric, SystemClock, events
 from headgate.core.errors import HeadgateError, JournalError
 from headgate.core.events import Event
+from headgate.durable.locks import LockHeldError
 from headgate.placement.cluster.audit import audit, tidy
 from headgate.placement.cluster.connection import LEDGER_NAME, NAMESPACE
 from headgate.placement.cluster.executor import RayExecutor
@@ -164,8 +165,8 @@ class LedgerActor:
         while True:
             try:
                 return Journal(self._path).open()
-            except JournalError:
-                if time.monotonic() >= until:
+            except JournalError as error:
+                if not isinstance(error.__cause__, LockHeldError) or time.monotonic() >= until:
                     raise
             await asyncio.sleep(_PAUSE_S)
 
