@@ -65,7 +65,7 @@ async def running(made: Settings, base_url: str) -> AsyncIterator[tuple[str, asy
 
 def campaign(folder: Path, name: str, **further: Any) -> Settings:
     given = {
-        "campaign": name, "environments": ("affine:abd",), "rates": {"*": 8_000.0}, "enable_monitoring": True,
+        "campaign": name, "environments": ("affine:sat",), "rates": {"*": 8_000.0}, "enable_monitoring": True,
         "monitor_port": 0, "monitor_token": TOKEN, "drain_timeout_s": 1.0, **further,
     }  # fmt: skip
     return settings(folder, **given)
@@ -146,10 +146,10 @@ async def test_flow_runs_of_one_campaign_are_told_apart_by_what_they_sample(tmp_
         first, _ = await stack.enter_async_context(running(equations, base_url))
         second, stop = await stack.enter_async_context(running(tables, base_url))
         of_each = (
-            f"main: affine:abd at {first.removeprefix('http://')}",
+            f"main: affine:sat at {first.removeprefix('http://')}",
             f"main: headgate:tables at {second.removeprefix('http://')}",
         )
-        now = await viewer.until(*of_each, ">main: affine:abd</span></th>", ">main: headgate:tables</span></th>")
+        now = await viewer.until(*of_each, ">main: affine:sat</span></th>", ">main: headgate:tables</span></th>")
         assert "3 of 3 parts answer" in now
         assert f"{of_each[1]}; 1 further run of main will obey as well" in await viewer.text(
             f"/steer?run={quote(second)}"
@@ -158,7 +158,7 @@ async def test_flow_runs_of_one_campaign_are_told_apart_by_what_they_sample(tmp_
         table = await viewer.text(f"/matrix?run={quote(first)}")
         assert "1–1 of 1" in table
         assert '<select name="run">' not in table
-        for run, name in ((first, "affine:abd"), (second, "headgate:tables")):
+        for run, name in ((first, "affine:sat"), (second, "headgate:tables")):
             assert f"/steer?run={quote(run)}&environment={quote(name)}" in table
 
         # Both say that the campaign is paused, which is one thing; that one of its windows has ended is none.

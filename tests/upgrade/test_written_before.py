@@ -44,7 +44,7 @@ async def test_a_killed_campaign_of_an_earlier_version_goes_on(
     assert (journal.open_count(), journal.spool_count()) == (294, 111)
     journal.close()
     options = ("--store", "samples", "--journal", "journal", "--environment", "affine:sat,affine:ded")
-    run = ("run", "--roster", str(roster_file), "--campaign", "main", *options, "--duration", "2")
+    run = ("run", "--roster", str(roster_file), "--campaign", "main", *options, "--duration", "1", "--workers", "4")
     # The baselines answer in this process.
     command = asyncio.to_thread(subprocess.run, [*PROGRAM, *run], cwd=written, capture_output=True, text=True)
     done = await asyncio.wait_for(command, 100)
