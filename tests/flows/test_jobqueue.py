@@ -124,11 +124,7 @@ async def test_generated_jobs_are_evaluated_against_a_policy_server_and_shown_by
     assert "grid-5x5" in (tmp_path / "report.html").read_text()
 
 
-async def test_a_cancelled_run_gives_jobs_back_and_the_next_one_goes_on(
-    queue: QueueSite, store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Users need not wait for it: their runs ask for their state each time that they publish progress.
-    monkeypatch.setattr("headgate.orchestration.artifacts.PUBLISH_EVERY_S", 0.3)
+async def test_a_cancelled_run_gives_jobs_back_and_the_next_one_goes_on(queue: QueueSite, store: Path) -> None:
     await queue.submit(*(spec(number) for number in range(4)))
     await queue.work_off(2)
 
