@@ -311,6 +311,8 @@ def ray_cluster() -> Iterator[object]:
         "num_cpus": 2,
         "object_store_memory": store_bytes,
         "include_dashboard": False,
+        "include_log_monitor": False,
+        "no_monitor": True,
         "_system_config": dict(TUNED),
     }
     cluster = Cluster(initialize_head=True, head_node_args=head)
