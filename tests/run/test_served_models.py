@@ -247,7 +247,7 @@ async def test_why_and_models_and_metrics_tell_what_the_samples_of_a_model_wait_
 
 async def test_a_model_without_an_engine_does_not_fill_the_queue_of_all(tmp_path: Path) -> None:
     never = tiny("never", launch={"command": f"{sys.executable} -c \"exit('no')\" {{port}}"})
-    settings = settings_in(tmp_path, rates={"*": 1.6e7})
+    settings = settings_in(tmp_path, rates={"*": 8e6})
     with closing(open_store(str(tmp_path / "samples"))) as store:
         result = await run_source(
             settings,
@@ -256,7 +256,7 @@ async def test_a_model_without_an_engine_does_not_fill_the_queue_of_all(tmp_path
             store=store,
             source=None,
             judging=None,
-            duration_s=1.0,
+            duration_s=2.0,
         )
     assert 200 <= result.open_tasks < 400
     assert result.given_up == {}

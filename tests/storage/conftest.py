@@ -77,16 +77,11 @@ sys.stdin.read()
 
 
 @pytest.fixture(scope="session")
-def _read_once() -> Iterator[None]:
-    """Have botocore read what it knows of S3 once: each of its clients parses megabytes of JSON."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(JSONFileLoader, "load_file", staticmethod(cache(JSONFileLoader().load_file)))
-        yield
+def s3_address() -> Iterator[tuple[str, int]]:
+    """Host and port of an S3 server with an empty bucket, in a process of its own; its listings have short pages.
 
-
-@pytest.fixture(scope="session")
-def s3_address(_read_once: None) -> Iterator[tuple[str, int]]:
-    """Host and port of an S3 server with an empty bucket, in a process of its own; its listings have short pages."""
+    What botocore knows of S3 is read once: each of its clients would parse megabytes of JSON.
+    """
     process = subprocess.Popen(
         [sys.executable, "-c", _SERVER],
         stdin=subprocess.PIPE,
@@ -94,7 +89,8 @@ def s3_address(_read_once: None) -> Iterator[tuple[str, int]]:
         text=True,
         env=os.environ | {"MOTO_S3_DEFAULT_MAX_KEYS": "7"},
     )
-    with process:
+    with process, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JSONFileLoader, "load_file", staticmethod(cache(JSONFileLoader().load_file)))
         assert process.stdout is not None
         assert process.stdin is not None
         host, port = "127.0.0.1", int(process.stdout.readline())
