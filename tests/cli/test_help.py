@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+from types import ModuleType
+
 import pytest
 from cyclopts.command_spec import CommandSpec
 
+from headgate import cli
 from headgate.cli import build_app
 from headgate.cli.commands import GROUPS, TOPICS, all_commands
 from tests.cli.conftest import Command
@@ -18,6 +22,12 @@ def test_the_help_of_a_command_is_its_whole_docstring() -> None:
             command = command[word]
         assert command.default_command is not None
         assert command.help == command.default_command.__doc__, path
+
+
+def test_no_module_of_a_command_takes_the_name_of_what_other_packages_print_with() -> None:
+    for place, _ in all_commands().values():
+        importlib.import_module(place.partition(":")[0])
+    assert [name for name in cli.__all__ if isinstance(getattr(cli, name), ModuleType)] == []
 
 
 def test_help_of_a_command_says_its_exit_statuses(headgate: Command) -> None:

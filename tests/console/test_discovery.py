@@ -17,7 +17,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from headgate.cli.console import console
+from headgate.cli.console_server import console
 from headgate.config import Settings
 from headgate.console import serve_console
 from headgate.console.asking import LEFT, RunSource
@@ -467,8 +467,8 @@ def test_the_command_looks_into_the_journals_it_is_given_or_into_that_of_its_set
         shown.append(watched)
         yield "http://127.0.0.1:8770"
 
-    monkeypatch.setattr("headgate.cli.console.serve_console", served)
-    monkeypatch.setattr("headgate.cli.console.stop_on_signals", lambda stop: stop.set())
+    monkeypatch.setattr("headgate.cli.console_server.serve_console", served)
+    monkeypatch.setattr("headgate.cli.console_server.stop_on_signals", lambda stop: stop.set())
     console()
     console(journal=("here", "postgresql://ops:secret@db.example/headgate"))
     console(run=("http://127.0.0.1:8765",))

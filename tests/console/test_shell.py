@@ -10,7 +10,7 @@ import httpx
 import pytest
 from anyio.from_thread import BlockingPortal
 
-from headgate.cli.console import console_beside
+from headgate.cli.console_server import console_beside
 from headgate.console import serve_console
 from headgate.net.listener import free_port
 from tests.console.conftest import Serve, Visits, is_accessible, settings

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from headgate.cli import main
-from headgate.cli.console import console_beside
+from headgate.cli.console_server import console_beside
 from headgate.console import serve_console
 from headgate.console.access import Access
 from headgate.console.app import console_app

@@ -64,7 +64,7 @@ COMMANDS: Final = {
     "compact": ("data:compact", "Merge small parts of the store into large ones."),
     "verify": ("data:verify", "Read every stored object and compare it with its checksum."),
     "repair": ("data:repair_", "Recover a damaged journal, or another database of Headgate."),
-    "console": ("console:console", "Serve the console: watch and steer everything that runs, in a browser."),
+    "console": ("console_server:console", "Serve the console: watch and steer everything that runs, in a browser."),
     "pause": ("steer:pause", "Pause a model, an environment, or the whole run, until it is resumed."),
     "resume": ("steer:resume", "Resume what was paused."),
     "set": ("steer:set_", "Change a rate, a cap, a budget or the workers while a campaign runs."),

@@ -207,7 +207,7 @@ async def _run(
     async with AsyncExitStack() as stack:
         given = await stack.enter_async_context(at_hand(settings, limits))
         if with_console:
-            from headgate.cli.console import console_beside  # noqa: PLC0415 - needs an extra of its own
+            from headgate.cli.console_server import console_beside  # noqa: PLC0415 - needs an extra of its own
 
             await stack.enter_async_context(console_beside(settings))
         if not is_live:
