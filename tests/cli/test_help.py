@@ -70,7 +70,7 @@ def test_defaults_that_say_nothing_are_not_shown(headgate: Command) -> None:
     [
         (("rnu",), "`headgate` has no command 'rnu'; did you mean 'run'?"),
         (("jobqueue", "stats"), "`headgate jobqueue` has no command 'stats'; did you mean 'status'?"),
-        (("xyzzy", "--json"), "`headgate` has no command 'xyzzy'; `headgate --help` lists its commands"),
+        (("xyzzy", "--json"), "`headgate` has no command 'xyzzy'; `headgate --help` lists them."),
     ],
 )
 def test_a_command_that_is_not_there_is_told_with_the_nearest_and_without_importing_any(

@@ -41,7 +41,8 @@ def _samples() -> list[Sample]:
                 latency_s=float(number % 11), conversation=_said(f"Task {index}", HOSTILE),
             )
         )  # fmt: skip
-    made[-1] = sample(900, model="lab/long@main", at=START + 1e6, conversation=_said("Say much", LONG))
+    said = _said("Say much", LONG)
+    made[-1] = sample(900, model="lab/long@main", at=START + 1e6, conversation=said, finish_reason="length")
     return made
 
 
@@ -108,6 +109,15 @@ def test_a_list_leads_to_a_sample_and_from_it_to_the_next_and_to_another_model_s
         follow(page, "text=side by side >> nth=0")
         assert page.locator("article").count() == 2
         assert len({text.split(", task")[1] for text in page.locator("article > p.name").all_inner_texts()}) == 1
+
+
+def test_what_was_cut_off_at_its_limit_of_tokens_is_listed(console: str, visits: Visits) -> None:
+    with visits.page() as page:
+        page.goto(f"{console}/samples")
+        page.select_option("select[name=error]", "cut off")
+        follow(page, "text=Show")
+        assert page.inner_text("#found").split()[0] == "1"
+        assert "lab/long@main" in page.inner_text("table.samples")
 
 
 def test_the_leaderboard_says_which_neighbours_are_ranked(console: str, visits: Visits) -> None:

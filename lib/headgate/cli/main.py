@@ -104,7 +104,7 @@ def _refused(error: CycloptsError) -> Panel:
         return CycloptsPanel(f"`{command}` has no use for {many!r}; `{command} --help` shows what it takes.")
     if isinstance(error, UnknownCommandError) and error.app:  # what cyclopts says of it imports every command
         token = (error.unused_tokens or [""])[0]
-        end = did_you_mean(token, error.app._commands, otherwise=f"; `{command} --help` lists its commands")  # noqa: SLF001
+        end = did_you_mean(token, error.app._commands, otherwise=f"; `{command} --help` lists them.")  # noqa: SLF001
         return CycloptsPanel(f"`{command}` has no command {token!r}{end}")
     if isinstance(error, MissingArgumentError) and (needed := error.argument) and not error.keyword:
         name = needed.name if needed.index is None else needed.name.removeprefix("--").upper()
