@@ -34,7 +34,7 @@ from headgate.core.events import (
 RENEWALS_PER_LEASE: Final = 3
 """A lease is renewed at a third of its length: two renewals may fail before it ends."""
 
-_BUSY_PAUSE_S: Final = 0.5
+_BUSY_PAUSE_S: Final = 0.2
 _FIRST_RETRY_S: Final = 1.0
 
 _DRAIN_LOOK_S: Final = 1.0

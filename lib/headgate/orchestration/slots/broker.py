@@ -337,9 +337,9 @@ class Notices:
         try:
             value = entry(self._process, self._rules.lease_s, holdings)
             await service.write_entry(self._holder, value, is_first=self._written_at is None)
-        except errors.OrchestratorUnreachableError:
+        except errors.OrchestratorUnreachableError as error:
             # The banks tell of a server that is away: they call it at least as often.
-            self._not_before = now + _PAUSE_S
+            self._not_before = now + (_GAP_S if isinstance(error, SlotServiceBusyError) else _PAUSE_S)
         else:
             self._told, self._written_at, self._not_before = holdings, now, now + _GAP_S
         finally:

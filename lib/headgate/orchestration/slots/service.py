@@ -292,8 +292,8 @@ class SlotService:
 async def open_slot_service() -> AsyncIterator[SlotService]:
     """Give the calls on a client of their own. A task of its own uses it: the client's retries are off in that task.
 
-    Prefect's client would wait for up to a minute and more in the middle of a call; when to come again is for the bank
-    to say.
+    When to come again is for the bank to say: Prefect's client would wait in the middle of a call, and after its last
+    try, too, for two seconds or what the server asks for, while this process holds the lock of the machine.
 
     Raises:
         OrchestratorUnreachableError: if no API is configured.
@@ -301,11 +301,16 @@ async def open_slot_service() -> AsyncIterator[SlotService]:
     quiet = {prefect_settings.PREFECT_CLIENT_MAX_RETRIES: 0}
     with prefect_settings.temporary_settings(quiet):
         try:
-            client = get_client()
+            client = get_client(httpx_settings={"event_hooks": {"response": [_raise_at_once]}})
         except ValueError as error:
             raise errors.OrchestratorUnreachableError(f"no Prefect API is configured: {error}") from None
         async with client:
             yield SlotService(client)
+
+
+async def _raise_at_once(response: httpx.Response) -> None:
+    if response.is_server_error or response.status_code in _BUSY:
+        response.raise_for_status()
 
 
 async def _answer(call: Awaitable[Any]) -> Any:

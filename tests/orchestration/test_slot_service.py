@@ -1,0 +1,38 @@
+"""The calls of Prefect's API that slots are leased with, against a server that asks to come again."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from prefect import settings as prefect_settings
+
+from headgate.core.errors import OrchestratorUnreachableError
+from headgate.orchestration import open_slot_service
+from headgate.orchestration.slots.service import SlotServiceBusyError
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [(503, SlotServiceBusyError), (429, SlotServiceBusyError), (502, OrchestratorUnreachableError)],
+)
+async def test_a_server_that_is_busy_is_told_of_at_once(
+    status: int, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        if request.path.endswith("/csrf-token"):
+            return web.Response(status=404)
+        return web.Response(status=status, headers={"Retry-After": "30"})
+
+    async def waited(seconds: float) -> None:
+        raise AssertionError(f"the client waits for {seconds:.1f} s while this process has the lock of the machine")
+
+    server = web.Application()
+    server.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(server) as running:
+        with prefect_settings.temporary_settings({prefect_settings.PREFECT_API_URL: str(running.make_url("/api"))}):
+            async with open_slot_service() as service:
+                monkeypatch.setattr(anyio, "sleep", waited)
+                with pytest.raises(error, match=str(status)):
+                    await service.lease("headgate:models.example.com", 8, 60.0)
