@@ -9,7 +9,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from prefect.exceptions import PrefectHTTPStatusError
+import httpx
 
 from headgate.admission import (
     SUCCESS,
@@ -133,7 +133,7 @@ async def asked(use: Callable[[SlotService], object]) -> object:
                     return await use(service)  # type: ignore[misc]
                 except SlotServiceBusyError:
                     pass
-                except PrefectHTTPStatusError as error:
+                except httpx.HTTPStatusError as error:
                     if error.response.status_code != 503:
                         raise
                 await asyncio.sleep(0.2)
