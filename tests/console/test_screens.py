@@ -267,7 +267,10 @@ def test_a_model_is_paused_with_a_reason_resumed_and_its_factor_undone(
     assert "paused model baseline-greedy@main, by local (change " in changes
 
 
-@pytest.mark.parametrize(("value", "said"), [("NaN", "must be a number"), ("-1", "must be a number from")])
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [("NaN", "must be a number"), ("0,5", "must be a number (got '0,5')"), ("-1", "must be a number from")],
+)
 def test_a_value_that_is_none_is_a_sentence(address: str, page: Page, value: str, said: str) -> None:
     page.goto(f"{address}/matrix?model=greedy")
     page.click("a[aria-label='Steer baseline-greedy@main']")
@@ -276,6 +279,19 @@ def test_a_value_that_is_none_is_a_sentence(address: str, page: Page, value: str
     page.click("dialog >> text=Preview")
     page.wait_for_selector("dialog [role=alert]")
     assert said in page.inner_text("dialog [role=alert]")
+
+
+def test_a_change_is_previewed_and_made_in_a_page_of_its_own(address: str, system: worlds.System, page: Page) -> None:
+    page.goto(f"{address}/matrix?model=greedy")
+    page.goto(address + str(page.get_attribute("a[aria-label='Steer baseline-greedy@main']", "href")))
+    page.check("[value=pause]")
+    page.fill("[name=reason]", "bad GPU")
+    follow(page, "text=Preview")
+    assert "Preview." in page.inner_text("main")
+    assert page.get_attribute("#live", "hx-get") is None, "news of the page would replace the preview"
+    follow(page, "button.primary")
+    assert "paused model baseline-greedy@main" in page.inner_text("main")
+    _at_its_rates(system, "baseline-greedy@main")
 
 
 def test_the_second_of_two_operators_is_told_what_the_first_did(

@@ -15,6 +15,7 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_HOME, get_current_settings, temporary_settings
 
+from headgate import orchestration
 from headgate.cli import main
 from headgate.core import errors
 from headgate.orchestration import private_server, start_server
@@ -170,6 +171,22 @@ def test_a_port_that_something_else_listens_on_is_refused_with_what_to_do(
         taken.listen()
         port = str(taken.getsockname()[1])
         assert main(["serve-prefect", *words, "--port", port]) == 2
-    refused = capsys.readouterr().err
-    assert f"port {port} cannot be listened on" in refused
-    assert "Choose another one" in refused
+    told = capsys.readouterr()
+    assert f"port {port} cannot be listened on" in told.err
+    assert "Choose another one" in told.err
+    assert not told.out
+
+
+@pytest.mark.parametrize(("words", "starts"), [((), "run_server"), (("--background",), "start_server")])
+def test_any_free_port_is_chosen_before_anything_is_told_of_it(
+    words: tuple[str, ...], starts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def start(port: int) -> None:
+        asked.append(port)
+        raise errors.InvalidInputError("no further")
+
+    monkeypatch.setattr(orchestration, starts, start)
+    assert main(["serve-prefect", *words, "--port", "0"]) == 2
+    assert asked[0] > 0

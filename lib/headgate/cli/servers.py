@@ -14,6 +14,7 @@ from headgate.cli.options import SettingChoices
 from headgate.cli.output import say
 from headgate.environments import registry_of
 from headgate.models import LOCAL_MODEL, FaultPlan, run_baselines, run_local_model
+from headgate.net.listener import free_port
 from headgate.net.tls import server_context
 
 
@@ -56,7 +57,7 @@ def serve_model(
 
 def serve_prefect(
     *,
-    port: Annotated[int, Parameter(help="Port of API and UI.")] = 4200,
+    port: Annotated[int, Parameter(help="Port of API and UI; 0 takes a free one.")] = 4200,
     background: Annotated[bool, Parameter(help="Return once it answers; `prefect server stop` ends it.")] = False,
 ) -> int:
     """Serve Prefect's API and UI on this machine, with your Prefect settings and database.
@@ -64,6 +65,7 @@ def serve_prefect(
     Runs `prefect server start` set up for one machine: it needs no internet, keeps the leases of limits across a
     restart, and on Python 3.11 with SQLite does not stall for a minute after a failed statement.
     """
+    port = port if background and port else free_port(port)
     if not background:
         say(f"Prefect answers at http://127.0.0.1:{port} in a few seconds; Ctrl-C ends it")
         orchestration.run_server(port)

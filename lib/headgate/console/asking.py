@@ -19,7 +19,7 @@ from headgate.placement import read_journal
 from headgate.storage import Journal, JournalPlace, ServedRun, served_runs, told
 from headgate.telemetry import MonitorClient
 
-LEFT: Final = "it left its journal: it ended by itself, and its log says why"
+LEFT: Final = "it left its journal: it ended or was stopped, and its log says which"
 
 _MOST_DEAD: Final = 100
 _MOST_GROUPS: Final = 300

@@ -107,6 +107,7 @@ class Pages:
             link=partial(link, request.url.path, request.query_params),
             here=request.url.path + (f"?{request.url.query}" if request.url.query else ""),
             viewer=viewer,
+            is_told=viewer is not None and request.method == "GET",  # the answer to a form is not read again
             form_key=Markup('<input type="hidden" name="form_key" value="{}">').format(self._form_key),
             may_steer=viewer is not None and viewer.may_steer,
             sources=self._sources,

@@ -154,8 +154,7 @@ def _order(form: Form) -> dict[str, Any]:
 
 def _value(text: str) -> float | None:
     """Return the number that was written; None for `default`."""
-    text = text.strip().replace(",", "")
-    if text.lower() in {"", "default"}:
+    if (text := text.strip()).lower() in {"", "default"}:
         return None
     try:
         value = float(text)
@@ -163,7 +162,8 @@ def _value(text: str) -> float | None:
         value = math.nan
     if not math.isfinite(value):
         raise InvalidInputError(
-            f"a value must be a number (got {text[:60]!r})", next_step="Leave it empty for what the settings say."
+            f"a value must be a number (got {text[:60]!r})",
+            next_step="Write it as 0.5; empty is what the settings say.",
         )
     return int(value) if value == int(value) else value
 

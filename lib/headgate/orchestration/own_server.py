@@ -207,10 +207,9 @@ async def start_server(port: int) -> LocalServer:
             f"a Prefect server runs in the background already (process {pid}), and not at {url}",
             next_step="`prefect server stop` ends it.",
         )
-    command = _command(free_port(port), log_level="warning")
     with log.open("ab") as output:
         process = subprocess.Popen(  # noqa: ASYNC220, S603 - it outlives this process
-            command,
+            _command(free_port(port), log_level="warning"),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
