@@ -356,6 +356,11 @@ class JobChoiceIn(Body):
     task: Name | None = None
 
 
+_ANY_CHOICE: Final[list[Any]] = [
+    {"required": [name], "properties": {name: {"not": {"type": "null"}}}} for name in JobChoiceIn.model_fields
+]
+
+
 class RequeueIn(JobChoiceIn):
     """Which dead jobs to try again."""
 
@@ -369,6 +374,7 @@ class RequeueOut(BaseModel):
 class WithdrawIn(JobChoiceIn):
     """Which pending and running jobs to make dead."""
 
+    model_config = ConfigDict(json_schema_extra={"anyOf": _ANY_CHOICE})
     reason: str = Field("", max_length=2000)
 
     @model_validator(mode="after")

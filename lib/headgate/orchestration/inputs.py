@@ -114,9 +114,7 @@ async def store_for(name: str, settings: Settings) -> SampleStore:
     Raises:
         InvalidInputError: if there is no such block.
     """
-    if not name:
-        return sample_store(settings)
-    return (await loaded_block(SampleStoreBlock, name)).open()
+    return (await loaded_block(SampleStoreBlock, name)).open() if name else sample_store(settings)
 
 
 async def cluster_for(name: str, settings: Settings) -> HostCluster | None:

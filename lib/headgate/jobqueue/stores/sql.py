@@ -63,9 +63,7 @@ def statements(dialect: Dialect, filters: str = "") -> Mapping[str, str]:
     found = {**databases.statements(__package__, "reading.sql"), **databases.statements(__package__, f"{dialect}.sql")}
     columns = found["job_columns"]
     whole = {name: sql.replace("{job_columns}", columns).replace("{filters}", filters) for name, sql in found.items()}
-    if dialect == "sqlite":
-        return whole
-    return {name: databases.in_postgres(sql) for name, sql in whole.items()}
+    return whole if dialect == "sqlite" else {name: databases.in_postgres(sql) for name, sql in whole.items()}
 
 
 @cache

@@ -230,9 +230,7 @@ class CommandJobs:
 
     def _log_file(self, job: HeldJob, folder: Path) -> Path:
         kept = self._rules.log_dir
-        if kept is None:
-            return folder / "output.log"
-        return kept / f"{file_name(job.id)}.{job.epoch}.log"
+        return folder / "output.log" if kept is None else kept / f"{file_name(job.id)}.{job.epoch}.log"
 
 
 def _carried(job: HeldJob) -> Sequence[str] | None:
