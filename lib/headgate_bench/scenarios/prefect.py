@@ -27,7 +27,7 @@ class PrefectParameters:
     samples_per_s: float = 150.0  # that fall due, all models together
     batch: int = 300  # samples that are stored together
     slots: int = 64  # of the endpoint's global limit, and requests that it serves at once
-    mean_s: float = 0.2  # mean service time of the endpoint
+    service_s: float = 0.2  # of the endpoint, always: a window ends with the last reply, which luck must not decide
     requests: int = 10_000  # that are admitted under slots
     rival_requests: int = 25  # of each rival; they take hundreds of times as long
     bar_share: float = 0.01  # of a window of 60 s that it may take longer as a flow run
@@ -55,7 +55,7 @@ async def _measure(parameters: PrefectParameters, bench: Bench) -> Outcome:
 
 
 async def _window(parameters: PrefectParameters, bench: Bench, meter: CostMeter) -> WindowCost:
-    plan = SimulationPlan(cap=parameters.slots, mean_s=parameters.mean_s, seed=bench.seed)
+    plan = SimulationPlan(cap=parameters.slots, mean_s=parameters.service_s, cv=0.0, seed=bench.seed)
     async with provider(plan) as simulated:
         models = [{"name": f"simulated-{n}", "base_url": simulated.base_url} for n in range(parameters.models)]
         roster = bench.folder / "roster.json"
