@@ -15,7 +15,7 @@ _OPENING_S: Final = 60.0
 """So long a policy that has just begun lets nobody sleep: the first requests to end are the short ones, by which a load
 looks smaller than it is, and after a restart nobody knows what came before."""
 
-_SHARES: Final = (0.3, 0.5, 0.7, 0.84, 0.95, 0.98)
+_SHARES: Final = (0.3, 0.5, 0.7, 0.84, 0.9, 0.95, 0.98)
 
 _HOLD: Final = 2.0
 """A worker sleeps when it was not needed for so many times `stable_window`, over which the load is measured."""
@@ -23,14 +23,14 @@ _HOLD: Final = 2.0
 _MEMORY_S: Final = 3600.0
 """What was enough so long ago counts for a third."""
 
-_FORGETS_S: Final = 1800.0
+_FORGETS_S: Final = 1200.0
 """What a rule cost so long ago counts for a third."""
 
-_CARE: Final = 0.1
+_CARE: Final = 0.2
 """A more careful rule is followed when it would have saved so much of what it costs to be without a worker for a start;
 a leaner one when it would have saved all of that."""
 
-_UNKNOWN: Final = 20.0
+_UNKNOWN: Final = 15.0
 """And so many times as much before a start was measured: it may take far longer than it is taken for."""
 
 _EVERY_S: Final = 1.0
@@ -156,13 +156,9 @@ class Predictive:
         if not demand.awake:
             return "the load is not known yet"
         rule = self._lead.rule
-        by = {
-            "present": "by the present load",
-            "past": "by the past load",
-        }[rule.by]
         for_queue = f", {queue:.0f} of them for the queue" if queue else ""
         return (
-            f"{by} {need:.1f} slots are needed for {rule.share:.0%} of the time{for_queue}; "
+            f"by the {rule.by} load {need:.1f} slots are needed for {rule.share:.0%} of the time{for_queue}; "
             f"{demand.slots * demand.awake:.0f} are awake"
         )
 

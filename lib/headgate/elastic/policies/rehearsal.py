@@ -12,8 +12,9 @@ from typing import Final, Literal
 from headgate.elastic.demand import Demand, whole
 from headgate.elastic.policies.history import Highest
 
-_REST: Final = 1.4
-"""Standard deviations that are to spare before a worker is given up; two loads differ by chance by as much."""
+_REST: Final = 1.5
+"""Standard deviations that are to spare before a worker is given up: two loads differ by chance by as much. Half of
+what a rule keeps free in any case counts towards it."""
 
 _NO_REST: Final = 1.0
 """Slots that are free where what was enough before is followed, which hardly moves."""
@@ -124,7 +125,9 @@ class Outlook:
         Without them a load between two numbers of workers would go back and forth. By the present load it is
         so many standard deviations of Poisson arrivals.
         """
-        return _REST * math.sqrt(max(1.0, self.present)) if rule.by == "present" else min(_NO_REST, self.need(rule))
+        if rule.by == "past":
+            return min(_NO_REST, self.need(rule))
+        return (_REST - _NORMAL.inv_cdf(rule.share) / 2) * math.sqrt(max(1.0, self.present))
 
 
 class Rehearsal:
