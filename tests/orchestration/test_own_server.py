@@ -171,10 +171,24 @@ def test_a_port_that_something_else_listens_on_is_refused_with_what_to_do(
         taken.listen()
         port = str(taken.getsockname()[1])
         assert main(["serve-prefect", *words, "--port", port]) == 2
-    told = capsys.readouterr()
+        told = capsys.readouterr()
+        assert main(["serve-prefect", *words, "--port", "99999"]) == 2
+        assert "port 99999 cannot be listened on: bind(): port must be 0-65535" in capsys.readouterr().err
     assert f"port {port} cannot be listened on" in told.err
     assert "Choose another one" in told.err
     assert not told.out
+
+
+def test_a_process_that_took_the_number_of_a_server_that_ended_is_not_taken_for_it(tmp_path: Path) -> None:
+    with (
+        subprocess.Popen(["sleep", "60"]) as other,
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        temporary_settings({PREFECT_HOME: tmp_path}),
+    ):
+        (tmp_path / "server.pid").write_text(str(other.pid))
+        with pytest.raises(errors.InvalidInputError, match="cannot be listened on"):
+            asyncio.run(start_server(taken.getsockname()[1]))
+        other.kill()
 
 
 @pytest.mark.parametrize(("words", "starts"), [((), "run_server"), (("--background",), "start_server")])

@@ -65,7 +65,7 @@ def serve_prefect(
     Runs `prefect server start` set up for one machine: it needs no internet, keeps the leases of limits across a
     restart, and on Python 3.11 with SQLite does not stall for a minute after a failed statement.
     """
-    port = port if background and port else free_port(port)
+    port = port if background and 0 < port <= 65_535 else free_port(port)
     if not background:
         say(f"Prefect answers at http://127.0.0.1:{port} in a few seconds; Ctrl-C ends it")
         orchestration.run_server(port)

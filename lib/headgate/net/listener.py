@@ -279,7 +279,7 @@ def free_port(wanted: int = 0) -> int:
     """Return a port of loopback that nobody listens on now: the one that is wanted, or any for 0.
 
     Raises:
-        InvalidInputError: if the wanted one is taken.
+        InvalidInputError: if the wanted one is taken, or is none.
     """
     problem = ""
     for port in [wanted] if wanted else random.SystemRandom().sample(_NOT_GIVEN, 100):
@@ -287,8 +287,8 @@ def free_port(wanted: int = 0) -> int:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
-            except OSError as error:
-                problem = f"port {port} cannot be listened on: {error.strerror}"
+            except (OSError, OverflowError) as error:
+                problem = f"port {port} cannot be listened on: {error.args[-1]}"
             else:
                 return port
     raise InvalidInputError(problem, next_step="Choose another one, or 0 for any.")

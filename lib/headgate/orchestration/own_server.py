@@ -242,10 +242,12 @@ def _local_environ() -> dict[str, str]:
 
 
 def _running(pid_file: Path) -> int | None:
-    """Return the process in a file, None when it is gone."""
+    """Return the process in a file, None when it is gone, or something else has its number now."""
     try:
         pid = int(pid_file.read_text())
         os.kill(pid, 0)
+        if (command := Path(f"/proc/{pid}/cmdline")).exists() and b"server" not in command.read_bytes():
+            return None
     except (OSError, ValueError):
         return None
     return pid

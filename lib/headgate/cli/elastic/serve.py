@@ -31,7 +31,6 @@ from headgate.elastic.gateway import (
 )
 from headgate.elastic.service import WorkerLeases
 
-_LAST_PORT: Final = 65_535
 _START_FIRST: Final = "Start the engine first or correct its address; one whose `kind` is given may also come later."
 
 
@@ -115,8 +114,8 @@ def _serving(each: Checked, model: str | None) -> Checked:
 
 
 def _listening(pool_file: PoolFile, host: str | None, port: int | None) -> PoolFile:
-    if port is not None and not 0 <= port <= _LAST_PORT:
-        raise InvalidInputError(f"--port must be between 0 and {_LAST_PORT} (got {port})")
+    if port is not None and not 0 <= port <= 65_535:
+        raise InvalidInputError(f"--port must be between 0 and 65535 (got {port})")
     changed = {name: value for name, value in {"host": host, "port": port}.items() if value is not None}
     return pool_file.model_copy(update={"gateway": pool_file.gateway.model_copy(update=changed)})
 
