@@ -288,7 +288,10 @@ def test_a_page_that_hears_nothing_any_more_says_so_and_stops_counting(quiet: st
         page.wait_for_selector("#link.on")
         page.clock.fast_forward(30_000)
         assert page.locator("body.stale").count() == 0
-        page.clock.fast_forward(30_000)
+        for _ in range(5):  # what its first news shows may wait for the clock, and be shown when it goes forward
+            page.clock.fast_forward(30_000)
+            if page.locator("body.stale").count():
+                break
         page.wait_for_selector("body.stale")
         assert "no news since" in page.inner_text("#link")
 
