@@ -186,9 +186,11 @@ def test_a_process_that_took_the_number_of_a_server_that_ended_is_not_taken_for_
         temporary_settings({PREFECT_HOME: tmp_path}),
     ):
         (tmp_path / "server.pid").write_text(str(other.pid))
-        with pytest.raises(errors.InvalidInputError, match="cannot be listened on"):
-            asyncio.run(start_server(taken.getsockname()[1]))
-        other.kill()
+        try:
+            with pytest.raises(errors.InvalidInputError, match="cannot be listened on"):
+                asyncio.run(start_server(taken.getsockname()[1]))
+        finally:
+            other.kill()
 
 
 @pytest.mark.parametrize(("words", "starts"), [((), "run_server"), (("--background",), "start_server")])

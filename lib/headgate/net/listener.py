@@ -279,7 +279,7 @@ def free_port(wanted: int = 0) -> int:
     """Return a port of loopback that nobody listens on now: the one that is wanted, or any for 0.
 
     Raises:
-        InvalidInputError: if the wanted one is taken, or is none.
+        InvalidInputError: if the wanted one is taken, or no port.
     """
     problem = ""
     for port in [wanted] if wanted else random.SystemRandom().sample(_NOT_GIVEN, 100):

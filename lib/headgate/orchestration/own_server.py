@@ -246,7 +246,7 @@ def _running(pid_file: Path) -> int | None:
     try:
         pid = int(pid_file.read_text())
         os.kill(pid, 0)
-        if (command := Path(f"/proc/{pid}/cmdline")).exists() and b"server" not in command.read_bytes():
+        if (command := Path(f"/proc/{pid}/cmdline")).exists() and b"create_app" not in command.read_bytes():
             return None
     except (OSError, ValueError):
         return None

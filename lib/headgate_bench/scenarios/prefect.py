@@ -27,7 +27,7 @@ class PrefectParameters:
     samples_per_s: float = 150.0  # that fall due, all models together
     batch: int = 300  # samples that are stored together
     slots: int = 64  # of the endpoint's global limit, and requests that it serves at once
-    service_s: float = 0.2  # of the endpoint, always: a window ends with the last reply, which luck must not decide
+    service_s: float = 0.2  # of the endpoint, always: a window ends with the last reply, which chance must not decide
     requests: int = 10_000  # that are admitted under slots
     rival_requests: int = 25  # of each rival; they take hundreds of times as long
     bar_share: float = 0.01  # of a window of 60 s that it may take longer as a flow run
