@@ -28,14 +28,21 @@ def test_a_list_of_pods_stands_beside_drawn_traces_in_bars_notes_and_frontiers(t
     path = pods(tmp_path, *(row(f"p{n}", 100 * n, 100 * n + 500, gpus=8) for n in range(20)))
     cases = [*drawn_cases((0.9,), (1,), 12), *pod_cases([path], 12, 1.0)]
     assert [each.kind for each in cases[2:]] == ["pods.csv, durations told", "pods.csv, durations not told"]
-    found = played(cases, (0.0, 10.0), lambda _name: None)
+    found = played(cases, (0.0, 10.0), (2, 1), lambda _name: None)
     bars = heavy_bars(found, 0.5, 40, PlacementParameters())
     assert [bar.id for bar in bars][:2] == ["P7.trace_wait", "P7.trace_wide"]
     assert "worst of 4 traces" in bars[0].what
     charts = frontiers(found)
     assert [chart.title.split(", ", 1)[1] for chart in charts] == [each.kind for each in cases]
-    assert [len(points) for points in charts[2].series.values()] == [2, *(1 for _ in PEERS), 1]
-    assert len(heavy_notes(found)) == len(cases) * (2 + len(PEERS) + 1)
+    assert [len(points) for points in charts[2].series.values()] == [2, 2, *(1 for _ in PEERS), 1]
+    assert len(heavy_notes(found)) == len(cases) * (2 + 2 + len(PEERS) + 1)
+
+
+def test_fewer_bands_are_the_same_jobs_of_which_the_lowest_are_told_apart_no_more() -> None:
+    (told, _) = played(drawn_cases((1.5,), (3,), 60), (10.0,), (4, 1), lambda _name: None)
+    assert told.bands[4].all == told.ours[10.0].all, "there are four"
+    assert (told.bands[1].all.mean_s or 0) < (told.ours[10.0].all.mean_s or 0)
+    assert (told.bands[1].high_p95_s or 0) > (told.ours[10.0].high_p95_s or 0), "measured by the bands that there were"
 
 
 def test_owners_lie_one_at_a_time_on_traces_that_tell_durations() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from math import inf
 from pathlib import Path
@@ -35,6 +35,7 @@ PEERS: Final = ("ray", "fifo", "easy", "priority-easy", "single-victim-requeued"
 
 _BOUND: Final = "least-remaining"
 _OURS: Final = "headgate, short_first "
+_BANDS: Final = "headgate, bands "
 _NODES: Final = 8
 _NODES_OF_PODS: Final = 4
 _LONGEST_POD_S: Final = 86_400.0
@@ -81,11 +82,12 @@ def _told_and_not(name: str, kind: str, trace: Trace, cluster: Cluster) -> list[
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One trace: the ledger by its setting `short_first`, its peers, and the bound."""
+    """One trace: the ledger by its setting `short_first` and with fewer bands, its peers, and the bound."""
 
     name: str
     kind: str
     ours: dict[float, Measures]
+    bands: dict[int, Measures]
     peers: dict[str, Measures]
     bound: Measures
 
@@ -94,23 +96,35 @@ class Played:
         return {
             "trace": self.name,
             "short_first": {f"{setting:g}": asdict(each) for setting, each in self.ours.items()},
+            "bands": {f"{bands}": asdict(each) for bands, each in self.bands.items()},
             "peers": {name: asdict(each) for name, each in (*self.peers.items(), (_BOUND, self.bound))},
         }
 
 
-def played(cases: Iterable[Case], settings: Sequence[float], tell: Callable[[str], None]) -> list[Played]:
-    """Return every trace under each setting and each peer."""
-    found = []
+def played(
+    cases: Iterable[Case], settings: Sequence[float], bands: Sequence[int], tell: Callable[[str], None]
+) -> list[Played]:
+    """Return every trace under each setting, with fewer `bands` under the default one, and under each peer."""
+    found, default = [], PreemptionRules().short_first
     for case in cases:
         tell(case.name)
 
-        def play(policy: str, setting: float = 0.0, case: Case = case) -> Measures:
-            outcome = POLICIES[policy](case.trace, case.cluster, PreemptionRules(short_first=setting))
+        def play(policy: str, setting: float = default, bands: int | None = None, case: Case = case) -> Measures:
+            outcome = POLICIES[policy](_merged(case.trace, bands), case.cluster, PreemptionRules(short_first=setting))
             return measured(case.trace, case.cluster, outcome)
 
         ours = {setting: play("headgate", setting) for setting in settings}
-        found.append(Played(case.name, case.kind, ours, {each: play(each) for each in PEERS}, play(_BOUND)))
+        fewer = {each: play("headgate", bands=each) for each in bands}
+        found.append(Played(case.name, case.kind, ours, fewer, {each: play(each) for each in PEERS}, play(_BOUND)))
     return found
+
+
+def _merged(trace: Trace, bands: int | None) -> Trace:
+    """Return the same jobs told apart by so many priorities: the lowest ones become one."""
+    if bands is None:
+        return trace
+    highest = sorted({job.priority for job in trace.jobs}, reverse=True)[:bands]
+    return replace(trace, jobs=tuple(replace(job, priority=max(job.priority, highest[-1])) for job in trace.jobs))
 
 
 def heavy_bars(traces: Sequence[Played], cpu_ms: float, waiting: int, limits: Any) -> list[Bar]:
@@ -147,7 +161,7 @@ def heavy_bars(traces: Sequence[Played], cpu_ms: float, waiting: int, limits: An
 
 
 def heavy_notes(traces: Sequence[Played]) -> list[str]:
-    """Return the frontier along `short_first`, and the peers: means over the traces of a kind."""
+    """Return the frontiers along `short_first` and along bands, and the peers: means over the traces of a kind."""
     return [
         f"{kind}, {name}: mean waiting {_mean(each.all.mean_s for each in found):,.0f} s, p95 of the widest "
         f"{_mean(each.widest.p95_s for each in found):,.0f} s, of the highest band "
@@ -161,7 +175,7 @@ def heavy_notes(traces: Sequence[Played]) -> list[str]:
 
 
 def frontiers(traces: Sequence[Played]) -> list[Chart]:
-    """Return for each kind of trace mean waiting against that of the widest work: a line along `short_first`."""
+    """Return for each kind mean waiting against that of the widest work: lines along `short_first` and along bands."""
     charts = []
     for kind, rows in _by_kind(traces).items():
         along = " to ".join(f"{setting:g}" for setting in (min(traces[0].ours), max(traces[0].ours)))
@@ -171,19 +185,22 @@ def frontiers(traces: Sequence[Played]) -> list[Chart]:
                 max(1.0, _mean(each.all.mean_s for each in found)),
                 max(1.0, _mean(each.widest.p95_s for each in found)),
             )
-            series.setdefault(f"short_first {along}" if name.startswith(_OURS) else name, []).append(point)
+            line = f"short_first {along}" if name.startswith(_OURS) else name
+            series.setdefault("fewer bands" if name.startswith(_BANDS) else line, []).append(point)
         title = f"Mean waiting against the widest work's, {kind}"
         charts.append(Chart(title, "mean waiting, s", "p95 of the widest, s", "lines", series, log="xy"))
     return charts
 
 
 def _by_kind(traces: Sequence[Played]) -> dict[str, dict[str, list[Measures]]]:
-    """Return what was measured by kind of trace and policy, the ledger's settings first, in their order."""
+    """Return what was measured by kind of trace and policy, the ledger's first."""
     kinds: dict[str, dict[str, list[Measures]]] = {}
     for each in traces:
         rows = kinds.setdefault(each.kind, {})
         for setting, ours in sorted(each.ours.items()):
             rows.setdefault(f"{_OURS}{setting:g}", []).append(ours)
+        for bands, ours in each.bands.items():
+            rows.setdefault(f"{_BANDS}{bands}", []).append(ours)
         for peer in (*each.peers.values(), each.bound):
             rows.setdefault(peer.policy, []).append(peer)
     return kinds

@@ -50,6 +50,7 @@ class PlacementParameters:
     trace_loads: tuple[float, ...] = (0.9,)  # of drawn traces
     trace_seeds: tuple[int, ...] = (1,)  # that are reported; those from 10 on chose the defaults
     trace_settings: tuple[float, ...] = (0.0, 10.0)  # of `short_first`, along the frontier; the default among them
+    trace_bands: tuple[int, ...] = ()  # that jobs are told apart by, the lowest of the trace being one: what bands cost
     trace_pods: int = 200  # of each list of pods that is given, from its middle
     trace_pods_load: float = 1.2  # of 32 GPUs that they ask for: they arrive faster than they did
     waiting: int = 1_000  # requests that wait while CPU is counted
@@ -81,7 +82,7 @@ def measure(parameters: PlacementParameters, bench: Bench) -> Outcome:
         rival = plain_ray(p.rival_starts, there.gpus)
     replays = {mix: _replayed(p, mix, bench) for mix in p.mixes}
     cases = [*drawn_cases(p.trace_loads, p.trace_seeds, p.trace_jobs), *pods]
-    drawn = played(cases, p.trace_settings, _drawing(bench))
+    drawn = played(cases, p.trace_settings, p.trace_bands, _drawing(bench))
     lied = lies(cases, _drawing(bench))
     said = [note for each in pods for note in each.trace.notes]
     bench.progress(0.95, f"{p.waiting} requests wait")
@@ -255,6 +256,7 @@ SCENARIO = Scenario(
         trace_loads=(0.7, 0.9, 1.1),
         trace_seeds=(1, 2, 3, 4, 5),
         trace_settings=(0.0, 1.0, 3.0, 10.0, 30.0, 100.0),
+        trace_bands=(3, 2, 1),
         trace_pods=2_000,
         waiting=5_000,
     ),

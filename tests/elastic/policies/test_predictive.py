@@ -36,6 +36,16 @@ def test_the_dearer_waiting_is_the_longer_workers_are_held() -> None:
     assert awake(0.0) < awake(8.0)
 
 
+@pytest.mark.parametrize(("start_s", "held_s"), [(1.0, 45.0), (30.0, 45.0), (120.0, 95.0), (240.0, 185.0)])
+def test_where_starts_are_slow_workers_are_held_for_three_quarters_of_one(start_s: float, held_s: float) -> None:
+    flow = Flow(Predictive(config(wait_price=0)), awake=8, start_s=start_s)
+    for _ in range(20):
+        flow.run(16.0, 300.0)
+        flow.run(2.0, 900.0)
+    before = flow.run(16.0, 300.0)[-1]
+    assert 5.0 * flow.run(2.0, 900.0).count(before) == held_s
+
+
 def test_a_first_pause_of_minutes_is_no_reason_to_follow_another_rule_before_a_start_was_measured() -> None:
     def said(*, has_started: bool) -> str:
         flow = Flow(Predictive(config()), awake=8, start_s=30.0, has_started=has_started)

@@ -20,6 +20,10 @@ _SHARES: Final = (0.3, 0.5, 0.7, 0.84, 0.9, 0.95, 0.98)
 _HOLD: Final = 2.0
 """A worker sleeps when it was not needed for so many times `stable_window`, over which the load is measured."""
 
+_HOLD_STARTS: Final = 0.75
+"""Or for so many times what a start takes where that is longer: to be awake in vain for as long costs no more than
+another start."""
+
 _MEMORY_S: Final = 3600.0
 """What was enough so long ago counts for a third."""
 
@@ -77,7 +81,7 @@ class Predictive:
         self._arrivals = Total(config.stable_window)
         self._past = Spread(_MEMORY_S, _SHARES)
         rules = [Staffing(by, share) for by in get_args(By) for share in _SHARES]
-        self._rehearsals = [Rehearsal(rule, _HOLD * config.stable_window) for rule in rules]
+        self._rehearsals = [Rehearsal(rule) for rule in rules]
         self._lead = self._rehearsals[0]
         self._start_s, self._began_at = -1.0, 0.0
         self._before: _Reading | None = None
@@ -135,7 +139,7 @@ class Predictive:
         """Begin to learn, by what was enough before where it is dear to be without a worker."""
         self._start_s, self._began_at = demand.start_s, now
         for each in self._rehearsals:
-            each.begin(demand, now)
+            each.begin(demand, now, max(_HOLD * self._window_s, _HOLD_STARTS * demand.start_s))
         first = Staffing("past", 0.95) if self._absence(demand) > _LONG_S else Staffing("present", 0.7)
         self._lead = next(each for each in self._rehearsals if each.rule == first)
 

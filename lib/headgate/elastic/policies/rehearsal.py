@@ -139,19 +139,20 @@ class Rehearsal:
         rule: what is rehearsed.
         worker_s: worker-seconds that it took; the recent count more, as in `waited_s`.
         waited_s: seconds that requests waited.
-        most: slots that it needed at most within `hold_s`.
+        most: slots that it needed at most within the time for which it holds workers.
     """
 
-    def __init__(self, rule: Staffing, hold_s: float) -> None:
+    def __init__(self, rule: Staffing) -> None:
         self.rule = rule
         self.worker_s = self.waited_s = self.most = 0.0
         self._wanted = self._ready = 0
         self._inside = 0.0
         self._starting: deque[tuple[float, int]] = deque()
-        self._needs = Highest(hold_s)
+        self._needs = Highest(0.0)
 
-    def begin(self, demand: Demand, now: float) -> None:
-        """Begin with the pool as it is; half of the time of those that start is taken to be over."""
+    def begin(self, demand: Demand, now: float, hold_s: float) -> None:
+        """Begin with the pool as it is, to hold workers for so long; half of the time of a start is taken to be over."""
+        self._needs.window_s = hold_s
         self.worker_s = self.waited_s = 0.0
         self._wanted, self._ready = demand.awake, demand.active
         self._inside = float(demand.running + demand.waiting)
