@@ -51,7 +51,7 @@ def _races(parameters: ScaleoutParameters, bench: Bench) -> Outcome:
         for _ in range(parameters.iterations):
             for count, races in found.items():
                 with postgres.fresh_database() as url:
-                    races.append(raced(url, race, count, bench.folder))
+                    races.append(raced(url, race, count))
                 done += 1
                 bench.progress(done / total, f"{count} processes on one journal")
     all_races = [one for races in found.values() for one in races]
