@@ -243,19 +243,11 @@ class _Line:
     async def take(self, worker_id: str, on_lost: OnLost) -> WorkerLease:
         """See `WorkerLeases`."""
         await self._machine.take(worker_id, self._gpus, self._priority, on_lost)
-        return _Held(self._machine, worker_id)
 
+        async def give_back() -> None:
+            self._machine.give_back(worker_id)
 
-class _Held:
-    """What one worker holds. Implements `WorkerLease`."""
-
-    def __init__(self, machine: Machine, worker_id: str) -> None:
-        self._machine = machine
-        self._worker_id = worker_id
-
-    async def give_back(self) -> None:
-        """See `WorkerLease`."""
-        self._machine.give_back(self._worker_id)
+        return give_back
 
 
 def _has_room(wanted_bytes: int) -> bool:

@@ -16,7 +16,7 @@ from ray.exceptions import RayError
 
 from headgate.core.errors import HeadgateError
 from headgate.elastic import EngineError
-from headgate.elastic.service import OnLost
+from headgate.elastic.service import OnLost, WorkerLease
 from headgate.orchestration.placement.demand import Demand
 from headgate.placement import Placement, PlacementLease, PlacementLostError, PlacementPool
 
@@ -154,18 +154,6 @@ _MOST_THREADS: Final = 1_000
 T = TypeVar("T")
 
 
-class PlacedLease:
-    """The place of one worker. Implements `WorkerLease`."""
-
-    def __init__(self, leases: PlacedLeases, place: WorkerPlace) -> None:
-        self._leases = leases
-        self._place = place
-
-    async def give_back(self) -> None:
-        """See `WorkerLease`; what runs in the place is ended first."""
-        await self._leases.leave(self._place)
-
-
 class PlacedLeases:
     """Implements `WorkerLeases` over a pool of the placement ledger. Used in one event loop; close it at the end.
 
@@ -198,14 +186,14 @@ class PlacedLeases:
         self._places: dict[str, WorkerPlace] = {}
         self._threads = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="headgate-elastic-lease")
 
-    async def take(self, worker_id: str, on_lost: OnLost) -> PlacedLease:
+    async def take(self, worker_id: str, on_lost: OnLost) -> WorkerLease:
         """See `WorkerLeases`; cancelled, the worker leaves the line."""
         killed_s = (await self._in_thread(self._placement.rules)).cancel_timeout_s
         leave_s = killed_s - min(_LONGEST_MARGIN_S, _MARGIN * killed_s)  # the rest is for putting the engine to sleep
         place = WorkerPlace(self._pool, worker_id, self._demand_of(worker_id), lambda: on_lost(leave_s))
         await self._held(place)
         self._places[worker_id] = place
-        return PlacedLease(self, place)
+        return partial(self._leave, place)
 
     async def start(self, worker_id: str, order: ActorOrder) -> Any:
         """Start an actor in the place that a worker holds; return its handle, which may not be up yet.
@@ -223,7 +211,7 @@ class PlacedLeases:
         if (place := self._places.get(worker_id)) is not None:
             await self._in_thread(place.end_actor)
 
-    async def leave(self, place: WorkerPlace) -> None:
+    async def _leave(self, place: WorkerPlace) -> None:
         """End what runs in a place and give it back; legal twice."""
         if self._places.get(place.worker_id) is place:
             del self._places[place.worker_id]
