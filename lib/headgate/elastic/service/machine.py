@@ -58,12 +58,6 @@ class _Stay:
     is_asked: bool = False
 
 
-@dataclass(slots=True)
-class _Sleeper:
-    devices: Sequence[str]
-    end: Callable[[], Coroutine[Any, Any, None]] = field(repr=False)
-
-
 class Machine:
     """Starts engines on this machine. One per run, for all of its pools; used in one event loop.
 
@@ -77,6 +71,10 @@ class Machine:
     their weights: models that take turns are woken within a second, where a start takes one or several minutes.
 
     Invariant: a GPU is held by one engine at most, and only that one is awake there.
+
+    Attributes:
+        keeps_engines: one whose pool ends sleeps on, for the next pool.
+        most_asleep: as many may sleep where another wakes; fewer once one did not start beside so many.
     """
 
     def __init__(
@@ -90,8 +88,8 @@ class Machine:
         self._cores = cores or os.cpu_count() or 1
         self._held: dict[str, _Stay] = {}
         self._line: list[_Stay] = []
-        self._sleepers: dict[str, _Sleeper] = {}
-        """By worker, in the order in which they went to sleep."""
+        self._sleepers: dict[str, tuple[Sequence[str], Callable[[], Coroutine[Any, Any, None]]]] = {}
+        """On which GPUs, and how it is ended, by worker, in the order in which they went to sleep."""
         self._orders = itertools.count()
 
     @asynccontextmanager
@@ -133,33 +131,38 @@ class Machine:
         return LocalEngine(name, launch, config, self)
 
     def of(self, worker_id: str) -> Sequence[str]:
-        """See `Devices`."""
+        """Return the GPUs that a worker holds."""
         return self._held[worker_id].devices if worker_id in self._held else ()
 
     async def beside(self, worker_id: str, most: int) -> int:
-        """See `Devices`."""
+        """End others that sleep on a worker's GPUs, the last to sleep first, until `most` are left; return how many."""
         mine = set(self.of(worker_id))
-        others = [name for name, each in self._sleepers.items() if mine.intersection(each.devices)]
+        others = [name for name, (devices, _) in self._sleepers.items() if mine.intersection(devices)]
         for other in others[most:][::-1]:
             if (sleeper := self._sleepers.pop(other, None)) is not None:
-                await sleeper.end()
+                await sleeper[1]()
         return len(others[:most])
 
     async def make_room(self, weights_bytes: int) -> None:
-        """See `Devices`."""
+        """End sleeping engines until the machine has memory for the weights of one that goes to sleep.
+
+        Raises:
+            EngineError: it has none although nothing sleeps any more.
+        """
         while not _has_room(weights_bytes):
             if not self._sleepers:
                 raise EngineError(f"the machine has no memory left for {weights_bytes / 1e9:.1f} GB of weights")
             # Models take turns, so the one that slept last is needed last.
-            await self._sleepers.popitem()[1].end()
+            _, (_, end) = self._sleepers.popitem()
+            await end()
 
     def has_ended(self, worker_id: str) -> None:
-        """See `Devices`."""
+        """Take note of an engine that sleeps no longer."""
         self._sleepers.pop(worker_id, None)
 
     def sleeps(self, worker_id: str, devices: Sequence[str], end: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """See `Devices`."""
-        self._sleepers[worker_id] = _Sleeper(devices, end)
+        """Take note of an engine that sleeps on GPUs which it does not hold, and of how it is ended."""
+        self._sleepers[worker_id] = (devices, end)
 
     async def take(self, worker_id: str, gpus: int, priority: float, on_lost: OnLost) -> None:
         """Return once a worker has its GPUs or its core; cancelled, it leaves the line."""
@@ -199,9 +202,9 @@ class Machine:
             return () if sum(not each.gpus for each in self._held.values()) < self._cores else None
         taken = {device for each in self._held.values() for device in each.devices}
         free = [device for device in self._gpus if device not in taken]
-        if (before := self._sleepers.get(stay.worker_id)) is not None and set(before.devices) <= set(free):
-            return tuple(before.devices)
-        slept_on = {device for each in self._sleepers.values() for device in each.devices}
+        if (before := self._sleepers.get(stay.worker_id)) is not None and set(before[0]) <= set(free):
+            return tuple(before[0])
+        slept_on = {device for devices, _ in self._sleepers.values() for device in devices}
         free.sort(key=lambda device: device in slept_on)
         return tuple(free[: stay.gpus]) if len(free) >= stay.gpus else None
 
