@@ -188,21 +188,19 @@ class EngineHttp:
 
     async def _send(self, path: str, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
         connections = await self._open()
-        journey = Journey()
         sent = {name: value for name, value in headers.items() if name.lower() not in _OURS}
         sent |= {"Content-Type": "application/json", "Accept-Encoding": "identity", **self._key(self._api_key)}
-        call = f"POST {self.address}{path}"
-        try:
-            return await _begin(connections.pooled, self.address + path, body, sent, journey)
-        except (aiohttp.ClientError, OSError) as error:
-            failed = broken(call, error)
-        if not journey.was_reused:
-            raise failed
         # Any server may close a kept connection at the moment at which a request is sent on it.
-        try:
-            return await _begin(connections.fresh, self.address + path, body, sent, Journey())
-        except (aiohttp.ClientError, OSError) as error:
-            failed = broken(call, error)
+        for session in (connections.pooled, connections.fresh):
+            journey = Journey()
+            try:
+                return await session.post(
+                    self.address + path, data=body, headers=sent, allow_redirects=False, trace_request_ctx=journey
+                )
+            except (aiohttp.ClientError, OSError) as error:
+                failed = broken(f"POST {self.address}{path}", error)
+            if not journey.was_reused:
+                break
         raise failed
 
     async def _refusal(self, response: aiohttp.ClientResponse, path: str) -> EngineError:
@@ -226,12 +224,6 @@ class EngineHttp:
 
     def _key(self, key: Secret) -> dict[str, str]:
         return {"Authorization": f"Bearer {key.reveal()}"} if key else {}
-
-
-async def _begin(
-    session: aiohttp.ClientSession, url: str, body: bytes, headers: dict[str, str], journey: Journey
-) -> aiohttp.ClientResponse:
-    return await session.post(url, data=body, headers=headers, allow_redirects=False, trace_request_ctx=journey)
 
 
 class HttpEngine:

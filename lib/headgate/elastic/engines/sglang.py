@@ -193,6 +193,7 @@ class SGLangEngine(HttpEngine):
                 once_after=MAYBE_DONE,
                 takes=_GATEWAY_TIMEOUT,
             )
+            reply.checked(*_GATEWAY_TIMEOUT)
         except UnansweredError:
             raise
         except ConnectionLostError:
@@ -201,11 +202,7 @@ class SGLangEngine(HttpEngine):
         except EngineError:
             self._released.set(tag, is_released=not is_released)
             raise
-        if reply.status in _GATEWAY_TIMEOUT:
-            raise reply.error()
-        if not reply.is_ok:
-            self._released.set(tag, is_released=not is_released)
-            raise reply.error()
+        reply.checked()
 
     async def _get_ready(self) -> None:
         """Return once the server says that it is ready; one that was restarted still loads its weights."""
