@@ -6,9 +6,9 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import psycopg
 
@@ -34,6 +34,8 @@ _AWAY: Final = (
     psycopg.errors.ReadOnlySqlTransaction,
 )
 """The connection or the server is gone, refuses for now, has no room, or is not the one that is written to."""
+
+T = TypeVar("T")
 
 
 @cache
@@ -172,29 +174,35 @@ class PostgresJournal(JournalDatabase):
 
     def _execute(self, sql: bytes, values: Mapping[str, Any] | Sequence[Any]) -> psycopg.Cursor[tuple[Any, ...]]:
         self._has_written |= not sql.startswith(b"SELECT")
-        try:
-            return self._connection().execute(sql, values)
-        except _AWAY as error:
-            if self._is_changing or self._db is None or not self._db.closed:
-                raise DatabaseAwayError(_words(error)) from error
-        with self._reaching():
-            return self._connection().execute(sql, values)
+        return self._asked(lambda db: db.execute(sql, values))
 
     def _begin(self) -> str:
         """Take the turn, and return the number of the transaction."""
-        for is_last in (False, True):
-            try:
-                self._connection().execute("BEGIN")
-                found = self._connection().execute(self._sql["take_turn"]).fetchone()
-                break
-            except _AWAY as error:
-                if is_last or self._db is None or not self._db.closed:
-                    raise DatabaseAwayError(_words(error)) from error
+
+        def begin(db: Connection) -> tuple[Any, ...] | None:
+            db.execute("BEGIN")
+            return db.execute(self._sql["take_turn"]).fetchone()
+
+        found = self._asked(begin)
         assert found is not None, "turn has one row"
         self._is_changing, self._has_written, self._is_claimed = True, False, False
         self._writer, buried, xid = found
         self.holders.noticed(buried)
         return str(xid)
+
+    def _asked(self, ask: Callable[[Connection], T], *, is_again: bool = False) -> T:
+        """Return what a connection answers; one that was cut is made anew, unless a transaction went with it.
+
+        Raises:
+            DatabaseAwayError: there is no answer.
+        """
+        db = self._connection()
+        try:
+            return ask(db)
+        except _AWAY as error:
+            if is_again or self._is_changing or not db.closed:
+                raise DatabaseAwayError(_words(error)) from error
+        return self._asked(ask, is_again=True)
 
     def _commit(self, xid: str) -> None:
         self.run("mark", {"holder": self._me, "xid": xid})
@@ -225,16 +233,11 @@ class PostgresJournal(JournalDatabase):
         if self._db is None or self._db.closed:
             if self._is_changing:
                 raise DatabaseAwayError("the connection was lost within a transaction")
-            with self._reaching():
+            try:
                 self._db = postgres.connected(self._address, f"headgate {self._me}", self._settings)
+            except _AWAY as error:
+                raise DatabaseAwayError(_words(error)) from error
         return self._db
-
-    @contextlib.contextmanager
-    def _reaching(self) -> Iterator[None]:
-        try:
-            yield
-        except _AWAY as error:
-            raise DatabaseAwayError(_words(error)) from error
 
     def _disconnect(self) -> None:
         db, self._db = self._db, None
