@@ -13,7 +13,7 @@ from aiohttp.test_utils import TestServer
 from headgate.core import Secret
 from headgate.elastic.engines.http import EngineHttp
 from headgate.elastic.errors import EngineError
-from tests.elastic.engines.subjects import CHAT, PATIENT, Restless
+from tests.elastic.engines.subjects import CHAT, PATIENT
 
 
 class Odd:
@@ -43,7 +43,7 @@ async def odd() -> AsyncIterator[Odd]:
 
 @pytest.fixture
 async def http(odd: Odd) -> AsyncIterator[EngineHttp]:
-    found = EngineHttp(odd.url, PATIENT, api_key=Secret("engines-key"), clock=Restless())
+    found = EngineHttp(odd.url, PATIENT, api_key=Secret("engines-key"))
     yield found
     await found.close()
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import aiohttp
 import orjson
 
-from headgate.core import Clock, Secret
+from headgate.core import Secret
 from headgate.elastic.engines.calls import (
     SHOWN_CHARS,
     Attempts,
@@ -67,13 +67,12 @@ class EngineHttp:
         *,
         api_key: Secret | None = None,
         admin_key: Secret | None = None,
-        clock: Clock | None = None,
     ) -> None:
         self.address = address
         self._timeout_s = config.engine_timeout
         self._api_key = api_key or Secret("")
         self._admin_key = admin_key or self._api_key
-        self._attempts = Attempts(config.engine_attempts, clock)
+        self._attempts = Attempts(config.engine_attempts)
         self._connections: Connections | None = None
 
     async def get(self, path: str, **options: Any) -> Reply:
@@ -113,10 +112,6 @@ class EngineHttp:
         return await self._attempts.run(
             lambda: self._attempt(method, path, body, is_admin, deadline_s, takes), once_after=once_after
         )
-
-    async def pause(self, seconds: float) -> None:
-        """Wait, by the clock of this engine."""
-        await self._attempts.pause(seconds)
 
     @asynccontextmanager
     async def answer(self, path: str, body: bytes, headers: Mapping[str, str]) -> AsyncIterator[EngineAnswer]:

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 import orjson
 
-from headgate.core import Clock, redacted
+from headgate.core import redacted
 from headgate.elastic.engines.calls import Attempts, UnansweredError, require_idle
 from headgate.elastic.engines.engine import EngineAnswer, EngineFacts, Outgoing
 from headgate.elastic.errors import EngineError, NotAnEngineError
@@ -67,8 +67,8 @@ class RayActorEngine:
 
     kind = "ray"
 
-    def __init__(self, name: str, handle: Any, config: ElasticConfig, *, clock: Clock | None = None) -> None:
-        self._attempts = Attempts(config.engine_attempts, clock)
+    def __init__(self, name: str, handle: Any, config: ElasticConfig) -> None:
+        self._attempts = Attempts(config.engine_attempts)
         self.name = name
         self._handle = handle
         self._config = config

@@ -208,8 +208,8 @@ class SGLangEngine(HttpEngine):
         """Return once the server says that it is ready; one that was restarted still loads its weights."""
         try:
             async with asyncio.timeout(self._config.start_timeout):
-                while (await self._http.get("/ready", takes=_NOT_READY)).status in _NOT_READY:
-                    await self._http.pause(_READY_PAUSE_S)
+                while (await self._http.get("/ready", takes=_NOT_READY)).status in _NOT_READY:  # noqa: ASYNC110 - it tells nobody
+                    await asyncio.sleep(_READY_PAUSE_S)
         except TimeoutError:
             late_s = self._config.start_timeout
             raise UnansweredError(f"the engine at {self.name} was not ready within {late_s:g} s") from None

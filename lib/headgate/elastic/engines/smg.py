@@ -91,7 +91,7 @@ class SmgRouter:
         try:
             async with asyncio.timeout(within_s):
                 while (status := await self.status(url)) != wanted:
-                    await self._http.pause(pause_s)
+                    await asyncio.sleep(pause_s)
                     pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
         except TimeoutError:
             want = "not take it as a worker" if wanted else "not let go of it"

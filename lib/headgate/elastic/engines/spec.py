@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
-from headgate.core import Clock, Secret
+from headgate.core import Secret
 from headgate.core.flaws import flaws_in_words
 from headgate.elastic.engines.calls import KeyRefusedError, Reply
 from headgate.elastic.engines.engine import Engine
@@ -92,7 +92,6 @@ async def open_engine(
     spec: EngineSpec,
     config: ElasticConfig,
     *,
-    clock: Clock | None = None,
     find_actor: FindActor | None = None,
     folder: Path | None = None,
 ) -> Engine:
@@ -101,7 +100,6 @@ async def open_engine(
     Args:
         spec: what a user wrote.
         config: deadlines and attempts.
-        clock: of the pauses between attempts.
         find_actor: returns the handle of an actor by its name, for `ray://name`.
         folder: where records of what engines have released lie; by default a temporary folder of this user.
 
@@ -116,9 +114,9 @@ async def open_engine(
                 f"the engine {spec.url!r} is a Ray actor, which is not looked for here",
                 next_step="Run the pool through its flow or from Python, where Ray is connected.",
             )
-        return RayActorEngine(spec.url, find_actor(spec.url.removeprefix(_RAY)), config, clock=clock)
+        return RayActorEngine(spec.url, find_actor(spec.url.removeprefix(_RAY)), config)
     keys = {"api_key": _secret(spec.api_key), "admin_key": _secret(spec.admin_key) or None}
-    http = EngineHttp(spec.url, config, clock=clock, **keys)
+    http = EngineHttp(spec.url, config, **keys)
     kind = spec.kind if spec.kind != "auto" else await _kind_of(http)
     engine: Engine = (
         SGLangEngine(http, config, ReleasedTags(spec.url, folder), slots=spec.slots)
@@ -127,7 +125,7 @@ async def open_engine(
     )
     if spec.router is None:
         return engine
-    router = EngineHttp(spec.router, config, api_key=_secret(spec.router_key), clock=clock)
+    router = EngineHttp(spec.router, config, api_key=_secret(spec.router_key))
     return SmgEngine(engine, SmgRouter(router, config), config, _secret(spec.api_key))
 
 

@@ -287,7 +287,7 @@ class ElasticScheduler:
     def _made(self) -> Steps:
         config = _settings(self.config)
         calls = GroupCalls(self.worker_group, config, self._requests.counted)
-        attempts = Attempts(config.engine_attempts, self._clock)
+        attempts = Attempts(config.engine_attempts)
         engines = [GroupEngine(number, calls, attempts) for number in range(self.worker_group.world_size)]
         pool = ElasticPool(
             config,
