@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -12,7 +12,7 @@ from headgate.core import Clock, Serving
 from headgate.core.errors import HeadgateError, InvalidInputError
 from headgate.core.events import Emit, Event, PoolNotOpened, WorkerChanged
 from headgate.core.status import EngineStatus
-from headgate.core.tasks import beside
+from headgate.core.tasks import beside, first_ended
 from headgate.elastic import ElasticConfig, EngineError, WorkerState
 from headgate.elastic.policies import ForDue, policy_of
 from headgate.elastic.service import ElasticService, EnginesAtHand, WorkerView
@@ -139,7 +139,8 @@ class ServedPool:
                 self._retry_at = self._clock.monotonic() + retry_s
                 self._emit(PoolNotOpened(self.key, self._fault, getattr(error, "next_step", ""), retry_s))
                 self._look()
-                await self._left_or(self._clock.sleep(retry_s))
+                async with first_ended(self._has_left.wait(), self._clock.sleep(retry_s)):
+                    pass
 
     def look(self) -> None:
         """Have an engine wake at once where samples are due and none is awake."""
@@ -214,8 +215,8 @@ class ServedPool:
             self.service, self._ahead, self._fault, self.failures = service, at_hand.ahead, "", 0
             try:
                 self._look()
-                await self._left_or(at_hand.gone)
-                await service.stop(drain_s=0)
+                async with first_ended(self._has_left.wait(), at_hand.gone):
+                    await service.stop(drain_s=0)
             finally:
                 self.service, self.is_awake, self.is_ready = None, False, False
                 self._lose_patience()
@@ -277,15 +278,6 @@ class ServedPool:
         for limit in self._patience:
             if not limit.expired():
                 limit.reschedule(asyncio.get_running_loop().time())
-
-    async def _left_or(self, other: Awaitable[Any]) -> None:
-        """Return when the model has left, or the other is done, which is cancelled otherwise."""
-        waits = [asyncio.ensure_future(self._has_left.wait()), asyncio.ensure_future(other)]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in waits:
-                each.cancel()
 
 
 _STATES: Final = ("failed", "asleep", "leaving", "in line", "starting", "awake")
