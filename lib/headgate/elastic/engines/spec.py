@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from headgate.core import Secret
-from headgate.core.flaws import flaws_in_words
+from headgate.core.flaws import flaws_raised
 from headgate.elastic.engines.calls import KeyRefusedError, Reply
 from headgate.elastic.engines.engine import Engine
 from headgate.elastic.engines.http import EngineHttp
@@ -82,10 +82,8 @@ class EngineSpec(NamedEngine):
     router_key: SecretStr = SecretStr("")
 
     def __init__(self, **written: Any) -> None:
-        try:
+        with flaws_raised(type(self), InvalidElasticError, "an engine: "):
             super().__init__(**written)
-        except ValidationError as error:
-            raise InvalidElasticError(f"an engine: {flaws_in_words(error, type(self))}") from None
 
 
 async def open_engine(
