@@ -8,9 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import IO, Final
@@ -19,13 +17,12 @@ from headgate.config import Settings
 from headgate.core import Chat, ChatReply, Message, Model, Task
 from headgate.core.events import Emit, EnvironmentHostStarted, Event
 from headgate.environments import apart
-from headgate.net import event_loop
 from headgate.run import HostCluster, MatrixTaskProvider, run_source
 from headgate.sampling import StaticRoster
 from headgate.storage import open_store
 from headgate.telemetry import Handler, Recorded
 from headgate_bench.artifact import at_least, at_most
-from headgate_bench.bare_turns import bare_turn_us
+from headgate_bench.bare_turns import bare_turn_us, in_own_process
 from headgate_bench.definition import Bench, Chart, Outcome
 from headgate_bench.echo_environment import TURN_S, busy_apart, fleet
 from headgate_bench.placement.site import ray_nodes
@@ -188,11 +185,11 @@ def _measured(parameters: HostParameters, nodes: int, bench: Bench, *, has_pipel
     folder = Path(mkdtemp(dir=bench.folder))
     with ray_nodes(nodes, head_cpus=0, cpus=2 if has_pipeline else 1, gpus=0) as (cluster, _):
         if not has_pipeline:
-            return _ran_apart(parameters, nodes, cluster.address, folder)
+            return in_own_process(_ran, parameters, nodes, cluster.address, folder)
         command = [sys.executable, "-m", "headgate_bench.placement.batch_pipeline", cluster.address, str(nodes)]
         with (folder / "batches").open("w+") as told, _running(command, told) as pipeline:
             _until_begun(folder / "batches", pipeline)
-            reading = _ran_apart(parameters, nodes, cluster.address, folder)
+            reading = in_own_process(_ran, parameters, nodes, cluster.address, folder)
             told.seek(0)
             batches = [line.split() for line in told if line.count(" ") == 1 and line.endswith("\n")]
     if len(batches) < 2:
@@ -222,16 +219,6 @@ def _until_begun(batches: Path, pipeline: subprocess.Popen[bytes]) -> None:
         if pipeline.poll() is not None or time.monotonic() - began > _UP_S:
             raise RuntimeError("the batch pipeline of Ray Data does not begin")
         time.sleep(0.1)
-
-
-def _ran_apart(parameters: HostParameters, nodes: int, address: str, folder: Path) -> Reading:
-    """Measure in a process of its own, as a run is: this one has threads of Ray, of the cluster that it has made."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as own:
-        return own.submit(_ran_here, parameters, nodes, address, folder).result()
-
-
-def _ran_here(parameters: HostParameters, nodes: int, address: str, folder: Path) -> Reading:
-    return event_loop.run(_ran(parameters, nodes, address, folder))
 
 
 async def _ran(parameters: HostParameters, nodes: int, address: str, folder: Path) -> Reading:
