@@ -41,7 +41,6 @@ _WITHOUT_BACKUP: Final = ("kv_cache",)
 _ONE_LIFE: Final = ("random_seed", "version", "model_path", "tp_size", "dp_size", "nccl_port", "pid")
 """What tells one life of a server from the next; the seed is drawn at its start where it is not given."""
 
-_NOT_FOUND: Final = 404
 _NOT_READY: Final = frozenset({503})
 _GATEWAY_TIMEOUT: Final = frozenset({504})
 """A proxy lost patience with a call that it had delivered."""
@@ -171,8 +170,6 @@ class SGLangEngine(HttpEngine):
     async def _meet(self) -> Mapping[str, Any]:
         """Return what the server tells of itself, having noted which life of it answers."""
         reply = await self._http.get("/server_info", once_after=LATE)
-        if reply.status == _NOT_FOUND:
-            reply = await self._http.get("/get_server_info", once_after=LATE)
         info = document(reply)
         if "enable_memory_saver" not in info:
             raise EngineError(f"{reply.call} was answered by something that is not an SGLang engine", is_final=True)

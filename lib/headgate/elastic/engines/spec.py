@@ -130,9 +130,8 @@ async def open_engine(
 async def _kind_of(http: EngineHttp) -> str:
     """Return whose API is spoken, by a route that only one of them has; closes the connections where none is."""
     try:
-        for path in ("/server_info", "/get_server_info"):
-            if _tells(await http.get(path), "enable_memory_saver"):
-                return "sglang"
+        if _tells(await http.get("/server_info"), "enable_memory_saver"):
+            return "sglang"
         if _tells(await http.get("/version"), "version"):
             return "vllm"
         workers = await http.get("/workers")
