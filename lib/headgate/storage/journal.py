@@ -499,10 +499,10 @@ class Journal:
             if isinstance(taken, AlreadyTaken):
                 return taken
             pair, sequence = taken
+            task = self._task_of(opening, sequence)
         else:
             sequence = opening.sequence
-        task = self._task_of(opening, sequence)
-        if opening.sequence is not None:
+            task = self._task_of(opening, sequence)
             if task.task_id not in given or self._is_open_by_number(task):
                 last_due = self._pairs.last_due(opening.model, opening.environment)
                 return AlreadyTaken(opening.model, opening.environment, last_due)

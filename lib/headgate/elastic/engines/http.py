@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from headgate.elastic.engines.calls import (
     UnansweredError,
     broken,
 )
-from headgate.elastic.engines.engine import EngineAnswer
+from headgate.elastic.engines.engine import EngineAnswer, Outgoing
 from headgate.elastic.errors import EngineError
 from headgate.elastic.settings import ElasticConfig
 from headgate.models import Connections, Journey, read_up_to
@@ -114,20 +114,20 @@ class EngineHttp:
         )
 
     @asynccontextmanager
-    async def answer(self, path: str, body: bytes, headers: Mapping[str, str]) -> AsyncIterator[EngineAnswer]:
+    async def answer(self, request: Outgoing) -> AsyncIterator[EngineAnswer]:
         """Send a request once and give its answer; leaving early closes the connection.
 
         Raises:
             EngineError: no answer began, or one of 502, 503 and 504.
         """
-        response = await self._send(path, body, headers)
+        response = await self._send(request)
         try:
             if response.status in _ELSEWHERE:
-                raise await self._refusal(response, path)
+                raise await self._refusal(response, request.path)
             yield EngineAnswer(
                 status=response.status,
                 content_type=response.headers.get("Content-Type", "application/octet-stream"),
-                chunks=self._chunks(response, path),
+                chunks=self._chunks(response, request.path),
                 headers={name: response.headers[name] for name in _PASSED_ON if name in response.headers},
             )
         finally:
@@ -181,19 +181,20 @@ class EngineHttp:
             return reply
         raise failed  # outside of `except`: the transport's exceptions carry request headers, and so the key
 
-    async def _send(self, path: str, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
+    async def _send(self, request: Outgoing) -> aiohttp.ClientResponse:
         connections = await self._open()
-        sent = {name: value for name, value in headers.items() if name.lower() not in _OURS}
+        sent = {name: value for name, value in request.headers.items() if name.lower() not in _OURS}
         sent |= {"Content-Type": "application/json", "Accept-Encoding": "identity", **self._key(self._api_key)}
+        url = self.address + request.path
         # Any server may close a kept connection at the moment at which a request is sent on it.
         for session in (connections.pooled, connections.fresh):
             journey = Journey()
             try:
                 return await session.post(
-                    self.address + path, data=body, headers=sent, allow_redirects=False, trace_request_ctx=journey
+                    url, data=request.body, headers=sent, allow_redirects=False, trace_request_ctx=journey
                 )
             except (aiohttp.ClientError, OSError) as error:
-                failed = broken(f"POST {self.address}{path}", error)
+                failed = broken(f"POST {url}", error)
             if not journey.was_reused:
                 break
         raise failed

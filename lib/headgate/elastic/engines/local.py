@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -146,7 +146,7 @@ class LocalEngine:
             raise EngineError(f"{self.name} sleeps")
         self._running += 1
         try:
-            async with self._sent(request, self._http) as answer:
+            async with (self._api or self._http).answer(request) as answer:
                 yield answer
         except (ConnectionLostError, NobodyListensError) as error:
             raise EngineError(await self._process.last_words() or error.message) from None
@@ -173,11 +173,6 @@ class LocalEngine:
         """Be the engine of another pool that `can_serve` allows; it loads the weights when it wakes."""
         self.name, self._given = name, launch
         self._launch = self._process.launch = replace(self._launch, weights=launch.weights)
-
-    def _sent(self, request: Outgoing, http: EngineHttp) -> AbstractAsyncContextManager[EngineAnswer]:
-        if self._api is not None:
-            return self._api.answer(request)
-        return http.answer(request.path, request.body, request.headers)
 
     async def _start(self, devices: Sequence[str]) -> None:
         environ = {"CUDA_VISIBLE_DEVICES": ",".join(devices)} if devices else {}

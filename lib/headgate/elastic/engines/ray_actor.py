@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Protocol, runtime_checkable
 
 import orjson
@@ -144,17 +144,14 @@ class RayActorEngine:
 
     async def _call(self, method: str, *arguments: object, within_s: float) -> Any:
         """Return what a method returns; all but `chat` may be called again, since they do nothing twice."""
-        return await self._attempts.run(
-            lambda: self._call_once(method, arguments, within_s), once_after=(UnansweredError,)
-        )
 
-    async def _call_once(self, method: str, arguments: tuple[object, ...], within_s: float) -> Any:
-        try:
-            async with asyncio.timeout(within_s):
-                return await self._answered(method, self._remote(method, *arguments))
-        except TimeoutError:
-            pass
-        raise UnansweredError(f"{method}() of the actor {self.name!r} was not answered within {within_s:g} s")
+        async def once() -> Any:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    return await self._answered(method, self._remote(method, *arguments))
+            raise UnansweredError(f"{method}() of the actor {self.name!r} was not answered within {within_s:g} s")
+
+        return await self._attempts.run(once, once_after=(UnansweredError,))
 
     def _remote(self, method: str, *arguments: object) -> Any:
         try:
@@ -170,15 +167,14 @@ class RayActorEngine:
 
     def _abort_behind(self, request_id: str) -> None:
         """Abort without waiting: whoever leaves has no time, or is being cancelled."""
-        task = asyncio.create_task(self._abort_quietly(request_id), name=f"abort {request_id}")
+
+        async def abort() -> None:
+            with suppress(EngineError):  # a dead actor has let go; one that hangs is found out by its readings
+                await self.abort(request_id)
+
+        task = asyncio.create_task(abort(), name=f"abort {request_id}")
         self._aborts.add(task)
         task.add_done_callback(self._aborts.discard)
-
-    async def _abort_quietly(self, request_id: str) -> None:
-        try:
-            await self.abort(request_id)
-        except EngineError:
-            return  # a dead actor has let go; one that hangs is found out by its readings
 
 
 class _Parts:

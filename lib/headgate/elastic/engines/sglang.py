@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 from headgate.elastic.engines.calls import (
@@ -164,7 +165,7 @@ class SGLangEngine(HttpEngine):
             raise EngineError(f"the engine at {self.name} sleeps; a request would kill it")
         with self._ids.use(request.request_id) as used:
             body = with_field(request.body, "rid", used)
-            async with self._http.answer(request.path, body, request.headers) as answer:
+            async with self._http.answer(replace(request, body=body)) as answer:
                 yield answer
 
     async def _meet(self) -> Mapping[str, Any]:
