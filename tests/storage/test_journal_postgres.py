@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -184,6 +185,27 @@ def test_a_commit_whose_answer_is_lost_counts_as_what_it_was(
             journal.accept([sample(task)], NOW)
         assert journal.accept([sample(task)], NOW) == {task.task_id}
     assert (journal.open_count(), journal.spool_count()) == (0, 1)
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_commit_that_is_still_under_way_is_waited_for(
+    journal: Journal, postgres_place: PostgresAddress, is_committed: bool
+) -> None:
+    database: Any = journal._db
+    waiting = "SELECT FROM pg_stat_activity WHERE application_name = %s AND wait_event_type = 'Lock'"
+    with (
+        psycopg.connect(postgres_place.url()) as under_way,
+        psycopg.connect(postgres_place.url(), autocommit=True) as watching,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        mark = f'UPDATE "{database._schema}".holders SET committed = %s WHERE holder = %s'
+        under_way.execute(mark.encode(), ("77", journal.holder))
+        asked = threads.submit(database._was_committed, "77")
+        until = time.monotonic() + 30
+        while not watching.execute(waiting, (f"headgate {journal.holder}",)).fetchall() and time.monotonic() < until:
+            assert not asked.done()
+        (under_way.commit if is_committed else under_way.rollback)()
+        assert asked.result(30) is is_committed
 
 
 def test_a_commit_whose_number_a_crashed_server_has_forgotten_was_none(journal: Journal) -> None:

@@ -104,11 +104,9 @@ UPDATE turn SET holder = :holder;
 -- name: mark
 UPDATE holders SET committed = :xid WHERE holder = :holder;
 
--- name: status_of
-SELECT pg_xact_status(:xid::xid8);
-
 -- name: is_marked
-SELECT EXISTS (SELECT FROM holders WHERE holder = :holder AND committed = :xid);
+-- Waits for the end of a transaction that has written the row.
+SELECT coalesce((SELECT committed = :xid FROM holders WHERE holder = :holder FOR UPDATE), false);
 
 -- name: join
 WITH back AS (DELETE FROM meta WHERE key = 'lost ' || :holder)
