@@ -208,50 +208,12 @@ def test_a_commit_that_is_still_under_way_is_waited_for(
         assert asked.result(30) is is_committed
 
 
-def test_a_commit_whose_number_a_crashed_server_has_forgotten_was_none(journal: Journal) -> None:
+def test_a_commit_that_a_crashed_server_has_lost_was_none(journal: Journal) -> None:
     opened(journal, opening(0))
     database: Any = journal._db
-    assert not database._was_committed("9000000000000000000")
+    assert database._was_committed("1")
+    assert not database._was_committed("2")
     assert journal.open_count() == 1, "and it goes on"
-
-
-def test_a_commit_whose_number_a_crashed_server_gave_to_another_transaction_was_none() -> None:
-    # What nobody has waited for is not on the disk yet, so that the server has lost the number when it starts again.
-    with PrivatePostgres({"wal_writer_delay": "10000"}) as server, server.fresh_database() as url:
-        place = PostgresAddress(url)
-        journal, other = Journal(place, "main", lease_s=30.0), Journal(place, "main", lease_s=30.0)
-        (task,) = opened(journal, opening(0))
-        database: Any = journal._db
-        connection, begin = database._db, database._begin
-        execute = connection.execute
-        number = ""
-
-        def begun() -> str:
-            nonlocal number
-            number = begin()
-            return str(number)
-
-        def lost(sql: Any, *values: Any) -> Any:
-            if sql != "COMMIT":
-                return execute(sql, *values)
-            connection.execute = execute
-            server.stop(immediately=True)
-            server.start()
-            with psycopg.connect(url, autocommit=True) as asked:
-                for due in range(1, 50):
-                    opened(other, opening(due))
-                    if asked.execute("SELECT pg_xact_status(%s::xid8)", [number]).fetchone() == ("committed",):
-                        return execute(sql, *values)
-            pytest.fail("the number was not given to another transaction")
-
-        database._begin = begun
-        connection.execute = lost
-        with pytest.raises(DatabaseAwayError):
-            journal.accept([sample(task)], NOW)
-        assert journal.spool_count() == 0
-        assert journal.accept([sample(task)], NOW) == {task.task_id}
-        journal.close()
-        other.close()
 
 
 def test_nothing_is_lost_and_nobody_is_dead_when_the_server_crashes_and_starts_again(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 import threading
 import time
@@ -57,10 +58,9 @@ class PostgresJournal(JournalDatabase):
 
     Write transactions lock the one row of `turn`, so that they run one after the other, as on a file. One that has only
     read is rolled back: a commit would wait for the disk, and have the others read the numbers of pairs again. A
-    connection that breaks is made anew. When it breaks during a commit, the server is asked whether the transaction was
-    committed, for as long as it takes: so nothing is done twice, and nothing is taken for done that is not. A server
-    that crashed gives the number of a transaction that it lost to another one, so it is asked for the number that each
-    leaves with its holder.
+    connection that breaks is made anew. When it breaks during a commit, the server is asked, for as long as it takes,
+    for the number that each transaction leaves with its holder: so nothing is done twice, and nothing is taken for done
+    that is not.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class PostgresJournal(JournalDatabase):
         self._interrupted = threading.Event()
         self._is_changing = self._has_written = self._is_claimed = False
         self._writer = ""
+        self._numbers = itertools.count(1)  # of transactions that are committed
         self._open(campaign)
 
     def _open(self, campaign: str) -> None:
@@ -126,12 +127,12 @@ class PostgresJournal(JournalDatabase):
     def transaction(self, *, durable: bool = False) -> Iterator[None]:  # noqa: ARG002 - a crash of the server undoes what is not
         """Commit what is written inside, if anything is, and wait for the server's disk."""
         try:
-            xid = self._begin()
+            self._begin()
             yield
             if self._has_written:
                 if self._is_claimed:
                     self.run("keep_turn", {"holder": self._me})
-                self._commit(xid)
+                self._commit()
         except BaseException:
             self.holders.forget()
             raise
@@ -176,8 +177,8 @@ class PostgresJournal(JournalDatabase):
         self._has_written |= not sql.startswith(b"SELECT")
         return self._asked(lambda db: db.execute(sql, values))
 
-    def _begin(self) -> str:
-        """Take the turn, and return the number of the transaction."""
+    def _begin(self) -> None:
+        """Take the turn."""
 
         def begin(db: Connection) -> tuple[Any, ...] | None:
             db.execute("BEGIN")
@@ -186,9 +187,8 @@ class PostgresJournal(JournalDatabase):
         found = self._asked(begin)
         assert found is not None, "turn has one row"
         self._is_changing, self._has_written, self._is_claimed = True, False, False
-        self._writer, buried, xid = found
+        self._writer, buried = found
         self.holders.noticed(buried)
-        return str(xid)
 
     def _asked(self, ask: Callable[[Connection], T], *, is_again: bool = False) -> T:
         """Return what a connection answers; one that was cut is made anew, unless a transaction went with it.
@@ -204,20 +204,21 @@ class PostgresJournal(JournalDatabase):
                 raise DatabaseAwayError(_words(error)) from error
         return self._asked(ask, is_again=True)
 
-    def _commit(self, xid: str) -> None:
-        self.run("mark", {"holder": self._me, "xid": xid})
+    def _commit(self) -> None:
+        number = str(next(self._numbers))
+        self.run("mark", {"holder": self._me, "number": number})
         try:
             self._connection().execute("COMMIT")
         except _AWAY as error:
-            if not self._was_committed(xid):
+            if not self._was_committed(number):
                 raise DatabaseAwayError(_words(error)) from error
 
-    def _was_committed(self, xid: str) -> bool:
+    def _was_committed(self, number: str) -> bool:
         """Return whether a transaction was committed whose commit was not answered; waits until the server can tell."""
         self._is_changing = False
         while True:
             with contextlib.suppress(DatabaseAwayError):
-                return bool(self.value("is_marked", {"holder": self._me, "xid": xid}))
+                return bool(self.value("is_marked", {"holder": self._me, "number": number}))
             if self._interrupted.wait(_AGAIN_S):
                 raise errors.JournalError(
                     f"journal {self.place} went away during a commit, and this process ends before it can be asked",
