@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
@@ -86,20 +85,13 @@ class EngineSpec(NamedEngine):
             super().__init__(**written)
 
 
-async def open_engine(
-    spec: EngineSpec,
-    config: ElasticConfig,
-    *,
-    find_actor: FindActor | None = None,
-    folder: Path | None = None,
-) -> Engine:
+async def open_engine(spec: EngineSpec, config: ElasticConfig, *, find_actor: FindActor | None = None) -> Engine:
     """Return the adapter of an engine; nothing of it is checked yet but whose API it speaks, where that is not said.
 
     Args:
         spec: what a user wrote.
         config: deadlines and attempts.
         find_actor: returns the handle of an actor by its name, for `ray://name`.
-        folder: where records of what engines have released lie; by default a temporary folder of this user.
 
     Raises:
         NotAnEngineError: `kind` is `auto`, and what answers speaks neither API.
@@ -117,7 +109,7 @@ async def open_engine(
     http = EngineHttp(spec.url, config, **keys)
     kind = spec.kind if spec.kind != "auto" else await _kind_of(http)
     engine: Engine = (
-        SGLangEngine(http, config, ReleasedTags(spec.url, folder), slots=spec.slots)
+        SGLangEngine(http, config, ReleasedTags(spec.url), slots=spec.slots)
         if kind == "sglang"
         else VLLMEngine(http, config, slots=spec.slots)
     )
