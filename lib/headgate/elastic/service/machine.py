@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequen
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from headgate.core import Launch, Serving
 from headgate.core.errors import some_of
@@ -58,6 +58,11 @@ class _Stay:
     is_asked: bool = False
 
 
+class _Sleeper(NamedTuple):
+    devices: Sequence[str]
+    end: Callable[[], Coroutine[Any, Any, None]]
+
+
 class Machine:
     """Starts engines on this machine. One per run, for all of its pools; used in one event loop.
 
@@ -88,8 +93,8 @@ class Machine:
         self._cores = cores or os.cpu_count() or 1
         self._held: dict[str, _Stay] = {}
         self._line: list[_Stay] = []
-        self._sleepers: dict[str, tuple[Sequence[str], Callable[[], Coroutine[Any, Any, None]]]] = {}
-        """On which GPUs, and how it is ended, by worker, in the order in which they went to sleep."""
+        self._sleepers: dict[str, _Sleeper] = {}
+        """By worker, in the order in which they went to sleep."""
         self._orders = itertools.count()
 
     @asynccontextmanager
@@ -137,10 +142,10 @@ class Machine:
     async def beside(self, worker_id: str, most: int) -> int:
         """End others that sleep on a worker's GPUs, the last to sleep first, until `most` are left; return how many."""
         mine = set(self.of(worker_id))
-        others = [name for name, (devices, _) in self._sleepers.items() if mine.intersection(devices)]
+        others = [name for name, each in self._sleepers.items() if mine.intersection(each.devices)]
         for other in others[most:][::-1]:
             if (sleeper := self._sleepers.pop(other, None)) is not None:
-                await sleeper[1]()
+                await sleeper.end()
         return len(others[:most])
 
     async def make_room(self, weights_bytes: int) -> None:
@@ -153,8 +158,7 @@ class Machine:
             if not self._sleepers:
                 raise EngineError(f"the machine has no memory left for {weights_bytes / 1e9:.1f} GB of weights")
             # Models take turns, so the one that slept last is needed last.
-            _, (_, end) = self._sleepers.popitem()
-            await end()
+            await self._sleepers.popitem()[1].end()
 
     def has_ended(self, worker_id: str) -> None:
         """Take note of an engine that sleeps no longer."""
@@ -162,7 +166,7 @@ class Machine:
 
     def sleeps(self, worker_id: str, devices: Sequence[str], end: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Take note of an engine that sleeps on GPUs which it does not hold, and of how it is ended."""
-        self._sleepers[worker_id] = (devices, end)
+        self._sleepers[worker_id] = _Sleeper(devices, end)
 
     async def take(self, worker_id: str, gpus: int, priority: float, on_lost: OnLost) -> None:
         """Return once a worker has its GPUs or its core; cancelled, it leaves the line."""
@@ -202,9 +206,9 @@ class Machine:
             return () if sum(not each.gpus for each in self._held.values()) < self._cores else None
         taken = {device for each in self._held.values() for device in each.devices}
         free = [device for device in self._gpus if device not in taken]
-        if (before := self._sleepers.get(stay.worker_id)) is not None and set(before[0]) <= set(free):
-            return tuple(before[0])
-        slept_on = {device for devices, _ in self._sleepers.values() for device in devices}
+        if (before := self._sleepers.get(stay.worker_id)) is not None and set(before.devices) <= set(free):
+            return tuple(before.devices)
+        slept_on = {device for each in self._sleepers.values() for device in each.devices}
         free.sort(key=lambda device: device in slept_on)
         return tuple(free[: stay.gpus]) if len(free) >= stay.gpus else None
 
