@@ -38,11 +38,15 @@ class ActorOrder:
 
     Attributes:
         options: of Ray, besides what the place decides.
+        models: that it serves.
+        slots: requests that it runs at once; None where only it knows.
     """
 
     actor_class: type
     arguments: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+    slots: int | None = None
 
 
 KEEPER: Final = ActorOrder(Keeper)

@@ -38,30 +38,19 @@ class PlacedActorEngine(RayActorEngine):
     models it serves, and how many requests it takes, is given: a sleeping engine cannot be asked.
     """
 
-    def __init__(
-        self,
-        name: str,
-        order: ActorOrder,
-        leases: PlacedLeases,
-        config: ElasticConfig,
-        *,
-        models: Sequence[str] = (),
-        slots: int | None = None,
-    ) -> None:
+    def __init__(self, name: str, order: ActorOrder, leases: PlacedLeases, config: ElasticConfig) -> None:
         super().__init__(name, None, config)
         self._order = order
         self._leases = leases
-        self._models = tuple(models)
-        self._slots = slots
 
     async def check(self) -> EngineFacts:
         """Return what is known of it; its class was looked at when the pool was made."""
-        return EngineFacts(self._models, self._slots, is_asleep=not self._is_up)
+        return EngineFacts(self._order.models, self._order.slots, is_asleep=not self._is_up)
 
     async def load(self) -> EngineLoad:
         """Return a reading; asleep where there is no process."""
         if not self._is_up:
-            return EngineLoad(slots=self._slots, is_asleep=True)
+            return EngineLoad(slots=self._order.slots, is_asleep=True)
         try:
             load = await super().load()
         except EngineError:
@@ -245,15 +234,12 @@ async def placed_engines(
         exits.push_async_callback(asyncio.to_thread, connection.close)
         pool = await asyncio.to_thread(connection.pool_or_whole, wanted.pool, wanted.quota, reuse=False)
         demand = wanted.demand(wanted.resources)
-        demands = {name: wanted.demand(spec.resources) for name, (spec, _) in actors.items()}
+        demands = {name: asked for name, (_, asked) in actors.items()}
         await asyncio.to_thread(_check_fit, connection, pool, demands.values() or [demand])
         leases = PlacedLeases(connection, pool, demand, actors=demands)
         exits.push_async_callback(leases.close)
         yield PlacedEngines(
-            tuple(
-                PlacedActorEngine(name, order, leases, config, models=spec.models, slots=spec.slots)
-                for name, (spec, order) in actors.items()
-            ),
+            tuple(PlacedActorEngine(name, order, leases, config) for name, (order, _) in actors.items()),
             leases,
             f"{connection.says}, pool {pool.name} with {pool.pool.quota}",
         )
@@ -261,21 +247,22 @@ async def placed_engines(
 
 def _orders(
     wanted: WorkerPlacement, specs: Sequence[ActorEngines], config: ElasticConfig
-) -> dict[str, tuple[ActorEngines, ActorOrder]]:
-    """Return worker -> how it is started; the workers of a class are numbered from 1."""
-    orders: dict[str, tuple[ActorEngines, ActorOrder]] = {}
+) -> dict[str, tuple[ActorOrder, Demand]]:
+    """Return worker -> how it is started, and in what place; the workers of a class are numbered from 1."""
+    orders: dict[str, tuple[ActorOrder, Demand]] = {}
     numbers: dict[str, int] = {}
     for spec in specs:
-        wanted.demand(spec.resources)
+        demand = wanted.demand(spec.resources)
         actor_class = engine_class(spec.class_name)
         options = dict(spec.options)
         if not has_async_methods(actor_class):
             slots = spec.slots or config.requests_per_worker_capacity or _USUAL_SLOTS
             options.setdefault("max_concurrency", slots + _BESIDE)
+        order = ActorOrder(actor_class, spec.arguments, options, spec.models, spec.slots)
         for _ in range(spec.count):
             name = spec.worker or actor_class.__name__
             number = numbers[name] = numbers.get(name, 0) + 1
-            orders[f"{name}-{number}"] = (spec, ActorOrder(actor_class, spec.arguments, options))
+            orders[f"{name}-{number}"] = (order, demand)
     return orders
 
 
