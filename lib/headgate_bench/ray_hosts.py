@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from headgate.config import Settings
 from headgate.core import Chat, ChatReply, Message, Model, Task
@@ -27,23 +27,16 @@ from headgate_bench.definition import Bench, Chart, Outcome
 from headgate_bench.echo_environment import TURN_S, busy_apart, fleet
 from headgate_bench.placement.site import ray_nodes
 
+if TYPE_CHECKING:
+    from headgate_bench.scenarios.scaleout import ScaleoutParameters
+
 _NAME: Final = "bench:busy"
 _SETTLE_S: Final = 3.0
 """From the start of the last host until turns are counted."""
 
 _UP_S: Final = 180.0
-
-
-@dataclass(frozen=True, slots=True)
-class HostParameters:
-    """Parameters of these runs."""
-
-    nodes: tuple[int, ...]  # with one CPU for hosts each; one run for each number
-    beside: int  # nodes of one more run, beside a batch pipeline of Ray Data on the same nodes
-    seconds: float  # that turns are counted for
-    bar_us: float  # CPU time of the run per turn at most
-    bar_used_share: float  # of the nodes' time that is spent in turns at least
-    seats: int = 4  # episodes at once per node
+_SEATS: Final = 4
+"""Episodes at once per node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +79,7 @@ class _Answers:
 class _Meter:
     """Waits for the hosts, counts for a while, and stops the run. A sink of its events."""
 
-    def __init__(self, parameters: HostParameters, nodes: int) -> None:
+    def __init__(self, parameters: ScaleoutParameters, nodes: int) -> None:
         self._parameters = parameters
         self._nodes = nodes
         self._started = 0
@@ -121,7 +114,7 @@ class _Meter:
             self.stop.set()
 
 
-def hosts_measured(parameters: HostParameters, bench: Bench) -> Outcome:
+def hosts_measured(parameters: ScaleoutParameters, bench: Bench) -> Outcome:
     """Return what a run costs and what it leaves unused, by number of nodes, and beside a batch pipeline."""
     cases = [(nodes, False) for nodes in parameters.nodes] + [(parameters.beside, True)]
     readings = []
@@ -130,7 +123,7 @@ def hosts_measured(parameters: HostParameters, bench: Bench) -> Outcome:
         readings.append(_measured(parameters, nodes, bench, has_pipeline=has_pipeline))
     alone, beside = readings[:-1], readings[-1]
     fewest = min(parameters.nodes)
-    bare = {f"a bare protocol at the pace of {fewest}": bare_turn_us(fewest, parameters.seats, parameters.seconds)}
+    bare = {f"a bare protocol at the pace of {fewest}": bare_turn_us(fewest, _SEATS, parameters.seconds)}
     by_nodes = {f"{one.nodes} nodes": one for one in alone}
     return Outcome(
         bars=[
@@ -138,7 +131,7 @@ def hosts_measured(parameters: HostParameters, bench: Bench) -> Outcome:
                 "P13.turn",
                 "CPU time of the run per turn, whatever the number of nodes",
                 max(one.turn_us for one in alone),
-                parameters.bar_us,
+                parameters.bar_turn_us,
                 "µs/turn",
                 {name: one.turn_us for name, one in by_nodes.items()} | bare,
             ),
@@ -167,7 +160,7 @@ def hosts_measured(parameters: HostParameters, bench: Bench) -> Outcome:
                 "µs",
                 "lines",
                 {"alone": [(float(one.nodes), one.turn_us) for one in alone]},
-                level=parameters.bar_us,
+                level=parameters.bar_turn_us,
             )
         ],
         notes=[
@@ -181,7 +174,7 @@ def hosts_measured(parameters: HostParameters, bench: Bench) -> Outcome:
     )
 
 
-def _measured(parameters: HostParameters, nodes: int, bench: Bench, *, has_pipeline: bool) -> Reading:
+def _measured(parameters: ScaleoutParameters, nodes: int, bench: Bench, *, has_pipeline: bool) -> Reading:
     folder = Path(mkdtemp(dir=bench.folder))
     with ray_nodes(nodes, head_cpus=0, cpus=2 if has_pipeline else 1, gpus=0) as (cluster, _):
         if not has_pipeline:
@@ -221,15 +214,15 @@ def _until_begun(batches: Path, pipeline: subprocess.Popen[bytes]) -> None:
         time.sleep(0.1)
 
 
-async def _ran(parameters: HostParameters, nodes: int, address: str, folder: Path) -> Reading:
+async def _ran(parameters: ScaleoutParameters, nodes: int, address: str, folder: Path) -> Reading:
     meter = _Meter(parameters, nodes)
     settings = Settings(
         campaign="bench-hosts",
         journal=folder / "journal",
         store=str(folder / "samples"),
-        num_evaluation_workers=parameters.seats * nodes,
+        num_evaluation_workers=_SEATS * nodes,
         environment_hosts="ray",
-        environment_seats=parameters.seats,
+        environment_seats=_SEATS,
         drain_timeout_s=1.0,
     )
     source = apart.Source("environment", _NAME, "headgate_bench.echo_environment:busy_apart")
