@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Protocol, runtime_checkable
 
@@ -114,13 +114,24 @@ class RayActorEngine:
     async def answer(self, request: Outgoing) -> AsyncIterator[EngineAnswer]:
         """Send a request, and give its answer: a stream where the actor's method is a generator."""
         is_whole = False
+
+        async def chunks(first: Any, rest: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+            nonlocal is_whole
+            if first is not _END:
+                yield _as_bytes(first)
+            async for part in rest:
+                yield _as_bytes(part)
+            is_whole = True
+
         try:
             sent = self._remote("chat", request.path, request.body, request.request_id)
             if hasattr(sent, "__aiter__"):
-                parts = _Parts(self.name, sent)
-                status, content_type = await parts.head()
-                yield EngineAnswer(status, content_type, parts.read())
-                is_whole = parts.is_whole
+                parts = _parts(self.name, sent)
+                match await anext(parts, _END):
+                    case {"status": int() as status, "content_type": str() as content_type}:
+                        yield EngineAnswer(status, content_type, chunks(_END, parts))
+                    case first:
+                        yield EngineAnswer(200, _EVENTS, chunks(first, parts))
             else:
                 status, body = _status_and_body(await self._answered("chat", sent))
                 is_whole = True
@@ -177,41 +188,13 @@ class RayActorEngine:
         task.add_done_callback(self._aborts.discard)
 
 
-class _Parts:
-    """The parts of a stream, read once."""
-
-    def __init__(self, name: str, sent: Any) -> None:
-        self._name = name
-        self._sent = aiter(sent)
-        self._first: Any = None
-        self.is_whole = False
-
-    async def head(self) -> tuple[int, str]:
-        """Return status and content type, once the first part is there."""
-        first = await self._next()
-        match first:
-            case {"status": int() as status, "content_type": str() as content_type}:
-                return status, content_type
-        self._first = first
-        return 200, _EVENTS
-
-    async def read(self) -> AsyncIterator[bytes]:
-        """Yield the parts as bytes."""
-        part = await self._next() if self._first is None else self._first
-        while part is not _END:
-            yield _as_bytes(part)
-            part = await self._next()
-        self.is_whole = True
-
-    async def _next(self) -> Any:
-        try:
-            part = await anext(self._sent)
-            # A generator of Ray yields references, which are awaited; any other one yields the parts themselves.
-            return await part if inspect.isawaitable(part) else part
-        except StopAsyncIteration:
-            return _END
-        except Exception as error:  # noqa: BLE001 - the actor's own errors come out here, of any class
-            raise _failed(self._name, "chat", error) from None
+async def _parts(name: str, sent: AsyncIterable[Any]) -> AsyncIterator[Any]:
+    """Yield the parts of a stream: a generator of Ray yields references, any other one the parts themselves."""
+    try:
+        async for part in sent:
+            yield await part if inspect.isawaitable(part) else part
+    except Exception as error:  # noqa: BLE001 - the actor's own errors come out here, of any class
+        raise _failed(name, "chat", error) from None
 
 
 async def _once(body: bytes) -> AsyncIterator[bytes]:
