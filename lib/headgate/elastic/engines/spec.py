@@ -16,7 +16,7 @@ from headgate.elastic.engines.http import EngineHttp
 from headgate.elastic.engines.ray_actor import RayActorEngine
 from headgate.elastic.engines.records import ReleasedTags
 from headgate.elastic.engines.sglang import SGLangEngine
-from headgate.elastic.engines.smg import SmgEngine, SmgRouter
+from headgate.elastic.engines.smg import SmgEngine
 from headgate.elastic.engines.vllm import VLLMEngine
 from headgate.elastic.errors import EngineError, InvalidElasticError, NotAnEngineError
 from headgate.elastic.settings import ElasticConfig
@@ -116,7 +116,7 @@ async def open_engine(spec: EngineSpec, config: ElasticConfig, *, find_actor: Fi
     if spec.router is None:
         return engine
     router = EngineHttp(spec.router, config, api_key=_secret(spec.router_key))
-    return SmgEngine(engine, SmgRouter(router, config), config, _secret(spec.api_key))
+    return SmgEngine(engine, router, config, _secret(spec.api_key))
 
 
 async def _kind_of(http: EngineHttp) -> str:
