@@ -17,7 +17,7 @@ from headgate.durable.databases import DatabaseAwayError, PostgresAddress
 from headgate.durable.locks import Holders
 
 if TYPE_CHECKING:
-    from headgate.storage.journal_postgres import Leases
+    from headgate.storage.journal_postgres import PostgresJournal
 
 SCHEMA_VERSION: Final = "2"
 
@@ -37,7 +37,7 @@ class JournalDatabase(Protocol):
     Write transactions of all holders run one after the other. Used from one thread at a time.
     """
 
-    holders: Holders | Leases
+    holders: Holders | PostgresJournal
     """Who of the processes that opened the journal lives. Asked inside of its write transactions."""
     place: str
     """Where it is, for people."""

@@ -54,7 +54,9 @@ def schema_of(campaign: str) -> str:
 
 
 class PostgresJournal(JournalDatabase):
-    """Each holder has a lease, by the clock of the server.
+    """Each holder is alive while it renews its lease, by the clock of the server. `holders` is the journal itself.
+
+    A holder that was away itself buries nobody for one lease: others may have been cut off with it.
 
     Write transactions lock the one row of `turn`, so that they run one after the other, as on a file. One that has only
     read is rolled back: a commit would wait for the disk, and have the others read the numbers of pairs again. A
@@ -67,8 +69,13 @@ class PostgresJournal(JournalDatabase):
         self, address: PostgresAddress, campaign: str, holder: HolderId, *, fsync: bool, lease_s: float
     ) -> None:
         self.place = str(address)
-        self.holders: Leases = Leases(self, holder, lease_s)
+        self.holders = self
         self.renew_every_s = lease_s / 3
+        self._lease_s = lease_s
+        self._renewed_at = time.monotonic()
+        self._patient_until = 0.0
+        self._buried = 0
+        self._said = ""
         self._address = address
         self._me = holder
         self._schema = schema_of(campaign)
@@ -94,7 +101,7 @@ class PostgresJournal(JournalDatabase):
                 db.execute(f'CREATE SCHEMA "{self._schema}"'.encode())
             prepare(self, campaign)
             self.run("prepared")
-            self.holders.join()
+            self._join()
         except (psycopg.Error, DatabaseAwayError) as error:
             self._disconnect()
             raise errors.JournalError(
@@ -134,7 +141,7 @@ class PostgresJournal(JournalDatabase):
                     self.run("keep_turn", {"holder": self._me})
                 self._commit()
         except BaseException:
-            self.holders.forget()
+            self._buried = -1  # whether it was buried is looked at again: what it wrote then was undone
             raise
         finally:
             self._is_changing = False
@@ -157,8 +164,29 @@ class PostgresJournal(JournalDatabase):
         self.run("scrub")
 
     def renew(self) -> None:
-        """Say that this holder is alive."""
-        self.holders.renew()
+        """Renew the lease, if it is there; if not, the next transaction takes a new one."""
+        self.run("renew", {"holder": self._me, "said": self._said})
+        now = time.monotonic()
+        if now - self._renewed_at > self._lease_s:
+            self._patient_until = now + self._lease_s
+        self._renewed_at = now
+
+    def announce(self, said: str) -> None:
+        """Say it with the lease, now and whenever that is renewed: a database that is away hears it later."""
+        self._said = said
+        self.renew()
+
+    def is_dead(self, holder: str) -> bool:
+        """Return whether a holder is gone; its lease is taken away then."""
+        now = time.monotonic()
+        is_away = now - self._renewed_at > self._lease_s
+        if holder == self._me or is_away or now < self._patient_until:
+            return False
+        return bool(self.value("bury", {"holder": holder}))
+
+    def others(self) -> bool:
+        """Return whether another holder is alive."""
+        return bool(self.value("others", {"holder": self._me}))
 
     def interrupt(self) -> None:
         """End the wait for the outcome of a commit."""
@@ -188,7 +216,14 @@ class PostgresJournal(JournalDatabase):
         assert found is not None, "turn has one row"
         self._is_changing, self._has_written, self._is_claimed = True, False, False
         self._writer, buried = found
-        self.holders.noticed(buried)
+        if buried != self._buried:  # perhaps it is among those that were taken for dead
+            self._buried = buried
+            self._join()
+
+    def _join(self) -> None:
+        """Become a holder, if this process is none."""
+        about = {"machine": socket.gethostname(), "lease_s": self._lease_s, "said": self._said}
+        self.run("join", {"holder": self._me, **about})
 
     def _asked(self, ask: Callable[[Connection], T], *, is_again: bool = False) -> T:
         """Return what a connection answers; one that was cut is made anew, unless a transaction went with it.
@@ -240,62 +275,6 @@ class PostgresJournal(JournalDatabase):
         if db is not None:
             with contextlib.suppress(psycopg.Error):
                 db.close()
-
-
-class Leases:
-    """The holders of a journal that machines share: each is alive while it renews its lease. Owned by its database.
-
-    A holder that was away itself buries nobody for one lease: others may have been cut off with it.
-    """
-
-    def __init__(self, db: PostgresJournal, me: HolderId, lease_s: float) -> None:
-        self._db = db
-        self._me = me
-        self._lease_s = lease_s
-        self._renewed_at = time.monotonic()
-        self._patient_until = 0.0
-        self._buried = 0
-        self._said = ""
-
-    def join(self) -> None:
-        """Become a holder, if this process is none."""
-        about = {"machine": socket.gethostname(), "lease_s": self._lease_s, "said": self._said}
-        self._db.run("join", {"holder": self._me, **about})
-
-    def announce(self, said: str) -> None:
-        """Say it with the lease, now and whenever that is renewed: a database that is away hears it later."""
-        self._said = said
-        self.renew()
-
-    def renew(self) -> None:
-        """Renew the lease, if it is there; if not, the next transaction takes a new one."""
-        self._db.run("renew", {"holder": self._me, "said": self._said})
-        now = time.monotonic()
-        if now - self._renewed_at > self._lease_s:
-            self._patient_until = now + self._lease_s
-        self._renewed_at = now
-
-    def noticed(self, buried: int) -> None:
-        """Take note of how many holders were buried so far; join again if this one is among them."""
-        if buried != self._buried:
-            self._buried = buried
-            self.join()
-
-    def forget(self) -> None:
-        """Look again at the next transaction: this one was undone."""
-        self._buried = -1
-
-    def is_dead(self, holder: str) -> bool:
-        """Return whether a holder is gone; its lease is taken away then."""
-        now = time.monotonic()
-        is_away = now - self._renewed_at > self._lease_s
-        if holder == self._me or is_away or now < self._patient_until:
-            return False
-        return bool(self._db.value("bury", {"holder": holder}))
-
-    def others(self) -> bool:
-        """Return whether another holder is alive."""
-        return bool(self._db.value("others", {"holder": self._me}))
 
 
 def announced(address: PostgresAddress) -> list[tuple[float, str]]:
