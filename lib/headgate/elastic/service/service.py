@@ -98,7 +98,7 @@ class ElasticService:
             opening = await open_engines(list(self._engines.values()), self._config)
             self._take_up(opening)
             exits.push_async_callback(self._give_back_leases)  # after the tasks have ended, which use them
-            await exits.enter_async_context(self._steps.tasks)
+            await exits.enter_async_context(self._steps)
             await self._lease(opening.awake)
             self._steps.decide()
             self._exits = exits.pop_all()
@@ -208,7 +208,7 @@ class ElasticService:
                 while self._steps.pool.requests and self._steps.is_open:
                     await self._steps.changed()
         self._end()
-        await self._steps.tasks.cancelled()
+        await self._steps.cancelled()
 
     def _claim(self, exits: AsyncExitStack) -> None:
         refused: list[Exception] = []

@@ -229,7 +229,7 @@ class WorkerSupervisor:
         return call
 
     def _start(self, work: Callable[[], Coroutine[Any, Any, None]], what: str) -> asyncio.Task[None]:
-        return self._steps.tasks.start(self._in_turn(work), f"{what} {self.worker_id}")
+        return self._steps.start(self._in_turn(work), f"{what} {self.worker_id}")
 
     async def _in_turn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async with self._turn:

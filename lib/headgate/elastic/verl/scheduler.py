@@ -271,7 +271,7 @@ class ElasticScheduler:
     async def _run(self, begun: asyncio.Future[None]) -> None:
         try:
             steps = self._steps = self._made()
-            async with steps.tasks:
+            async with steps:
                 self._requests.begin()
                 begun.set_result(None)
                 await asyncio.Event().wait()
@@ -319,7 +319,7 @@ class ElasticScheduler:
                 _log.debug("Redistributed 1 requests")
             case Abort():
                 assert self._steps is not None, "commands come from a pool that works"
-                self._steps.tasks.start(self._hand_over(command), f"hand over {command.request_id}")
+                self._steps.start(self._hand_over(command), f"hand over {command.request_id}")
             case Cut():
                 pass
             case Fail():
