@@ -60,31 +60,15 @@ class Reading:
         return self.turns * TURN_S / (self.nodes * self.wall_s)
 
 
-class _Answers:
-    """Answers at once, and counts. Implements `ChatSource`."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def chat(self, model: Model, task: Task, emit: Emit, *, trace_id: str = "") -> Chat:  # noqa: ARG002
-        """Return what answers an episode."""
-
-        async def said(messages: Sequence[Message]) -> ChatReply:  # noqa: ARG001
-            self.count += 1
-            return ChatReply("on")
-
-        return said
-
-
 class _Meter:
-    """Waits for the hosts, counts for a while, and stops the run. A sink of its events."""
+    """Waits for the hosts, counts for a while, and stops the run. A sink of its events, and who answers at once."""
 
     def __init__(self, parameters: ScaleoutParameters, nodes: int) -> None:
         self._parameters = parameters
         self._nodes = nodes
         self._started = 0
         self._are_up = asyncio.Event()
-        self.answers = _Answers()
+        self._answers = 0
         self.stop = asyncio.Event()
 
     @property
@@ -94,6 +78,15 @@ class _Meter:
 
     def close(self) -> None:
         """Nothing is held."""
+
+    def chat(self, model: Model, task: Task, emit: Emit, *, trace_id: str = "") -> Chat:  # noqa: ARG002
+        """Return what answers an episode."""
+
+        async def said(messages: Sequence[Message]) -> ChatReply:  # noqa: ARG001
+            self._answers += 1
+            return ChatReply("on")
+
+        return said
 
     def _host_started(self, _: Recorded[EnvironmentHostStarted]) -> None:
         self._started += 1
@@ -106,10 +99,10 @@ class _Meter:
             async with asyncio.timeout(_UP_S):
                 await self._are_up.wait()
             await asyncio.sleep(_SETTLE_S)
-            count, cpu_s, began = self.answers.count, time.process_time(), time.monotonic()
+            count, cpu_s, began = self._answers, time.process_time(), time.monotonic()
             await asyncio.sleep(self._parameters.seconds)
             wall_s = time.monotonic() - began
-            return Reading(self._nodes, self.answers.count - count, wall_s, time.process_time() - cpu_s)
+            return Reading(self._nodes, self._answers - count, wall_s, time.process_time() - cpu_s)
         finally:
             self.stop.set()
 
@@ -235,7 +228,7 @@ async def _ran(parameters: ScaleoutParameters, nodes: int, address: str, folder:
         store=open_store(settings.store),
         source=MatrixTaskProvider([_NAME], 500),
         judging=None,
-        asked=lambda _: meter.answers,
+        asked=lambda _: meter,
         cluster=HostCluster(address, quota={"cpu": nodes}),
         stop=meter.stop,
         sinks=[meter],
