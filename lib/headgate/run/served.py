@@ -24,7 +24,7 @@ from headgate.models import (
     read_completion,
     request_body,
 )
-from headgate.run.served_pool import HOPELESS, EngineHosts, ServedPool, ServingRules
+from headgate.run.served_pool import HOPELESS, RETRY_S, EngineHosts, ServedPool
 
 _CHAT: Final = "/v1/chat/completions"
 _CHARS_PER_TOKEN: Final = 4
@@ -42,10 +42,14 @@ class ServedModels:
         due: says how many samples of a model are ready or in progress.
         in_progress: says how many are in progress.
         hopeless: told a model's key and why, when its engines have failed to start several times in a row.
-        hosts, clock, emit, rules: what its pools work with.
+        hosts, clock, emit: what its pools work with.
+        request_s: a request may take so long.
+        retry_s: pause before engines that failed are tried again, doubled with each failure.
     """
 
-    def __init__(self, hosts: EngineHosts, *, clock: Clock, emit: Emit, rules: ServingRules | None = None) -> None:
+    def __init__(
+        self, hosts: EngineHosts, *, clock: Clock, emit: Emit, request_s: float, retry_s: float = RETRY_S
+    ) -> None:
         self.changed: Callable[[str], None] = lambda _: None
         self.due: Callable[[str], int] = lambda _: 0
         self.in_progress: Callable[[str], int] = lambda _: 0
@@ -53,7 +57,8 @@ class ServedModels:
         self.hosts = hosts
         self.clock = clock
         self.emit = emit
-        self.rules = rules or ServingRules()
+        self.request_s = request_s
+        self.retry_s = retry_s
         self._pools: dict[str, ServedPool] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._group = asyncio.TaskGroup()
@@ -157,7 +162,7 @@ class ServedModels:
             raise ChatError(ErrorKind.ENGINE, f"no engine of {key} is awake")
         try:
             async with (
-                asyncio.timeout(self.rules.request_s),
+                asyncio.timeout(self.request_s),
                 pool.patience() as patience,
                 pool.service.request(outgoing, tokens=tokens) as answer,
             ):
@@ -165,7 +170,7 @@ class ServedModels:
         except TimeoutError:
             if patience.expired():
                 raise ChatError(ErrorKind.ENGINE, f"the engine of {key} went before it answered") from None
-            said = f"no whole answer within {self.rules.request_s:g} s"
+            said = f"no whole answer within {self.request_s:g} s"
             raise ChatError(ErrorKind.PROVIDER_TIMEOUT, said) from None
         except PoolClosedError as error:
             raise ChatError(ErrorKind.ENGINE, error.message) from None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.core import Serving
@@ -23,7 +22,10 @@ if TYPE_CHECKING:
 HOPELESS: Final = 5
 """Starts in a row that failed, after which nobody should wait for the next; one that never can succeed is as many."""
 
+RETRY_S: Final = 15.0
 _LONGEST_RETRIES: Final = 20
+"""Pause before engines that failed are tried again, doubled with each failure, and at most so many times as long."""
+
 _FETCH_S: Final = 3_600.0
 """Weights that lie elsewhere are fetched within a start."""
 
@@ -51,36 +53,24 @@ class EngineHosts(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class ServingRules:
-    """What the pools of a run have in common.
-
-    Attributes:
-        request_s: a request may take so long.
-        retry_s: pause before engines that failed are tried again, doubled with each failure.
-    """
-
-    request_s: float = 120.0
-    retry_s: float = 15.0
-
-    def config(self, serving: Serving) -> ElasticConfig:
-        """Return the settings of a pool."""
-        launch, idle_s = serving.launch, serving.idle_s
-        return ElasticConfig(
-            min_workers=serving.least,
-            max_workers=serving.most,
-            requests_per_worker_capacity=launch.slots,
-            policy="target",
-            stable_window=idle_s,
-            panic_window=min(6.0, idle_s),
-            min_stable_period=min(10.0, idle_s),
-            monitoring_interval=min(2.0, idle_s),
-            confirm_interval=min(0.25, idle_s),
-            start_timeout=launch.start_s + (_FETCH_S if "://" in launch.weights else 5.0),
-            failed_retry=self.retry_s,
-            queue_timeout=None,
-            request_timeout=self.request_s,
-        )
+def pool_config(serving: Serving, request_s: float, retry_s: float) -> ElasticConfig:
+    """Return the settings of a pool, whose requests may take so long, and whose failed engines first rest so long."""
+    launch, idle_s = serving.launch, serving.idle_s
+    return ElasticConfig(
+        min_workers=serving.least,
+        max_workers=serving.most,
+        requests_per_worker_capacity=launch.slots,
+        policy="target",
+        stable_window=idle_s,
+        panic_window=min(6.0, idle_s),
+        min_stable_period=min(10.0, idle_s),
+        monitoring_interval=min(2.0, idle_s),
+        confirm_interval=min(0.25, idle_s),
+        start_timeout=launch.start_s + (_FETCH_S if "://" in launch.weights else 5.0),
+        failed_retry=retry_s,
+        queue_timeout=None,
+        request_timeout=request_s,
+    )
 
 
 class ServedPool:
@@ -116,7 +106,7 @@ class ServedPool:
                 await self._open()
             except (HeadgateError, OSError) as error:
                 times = times if self.failures else 0  # it was open since the last one
-                retry_s = self._models.rules.retry_s * min(2.0**times, _LONGEST_RETRIES)
+                retry_s = self._models.retry_s * min(2.0**times, _LONGEST_RETRIES)
                 times += 1
                 # What breaks a rule breaks it again, unless somebody adds to the machine or the cluster.
                 self.failures = max(times, HOPELESS if isinstance(error, InvalidInputError) else 0)
@@ -182,7 +172,7 @@ class ServedPool:
                 return f"its engine is {state}{after}"
 
     async def _open(self) -> None:
-        config = self._models.rules.config(self.serving)
+        config = pool_config(self.serving, self._models.request_s, self._models.retry_s)
         policy = ForDue(policy_of(config), self._wanted, lambda: self._others_wait)
         async with (
             self._models.hosts.engines(self.key, self.serving, config) as at_hand,
