@@ -111,7 +111,7 @@ class Journal:
 
             self._db = PostgresJournal(place, campaign, self.holder, fsync=fsync, lease_s=lease_s)
         else:
-            self._db = SqliteJournal(place, campaign, self.holder, fsync=fsync)
+            self._db = SqliteJournal(self.file_of(place, campaign), campaign, self.holder, fsync=fsync)
         self.place = self._db.place
         """Where this campaign's journal is, for people."""
         self.renew_every_s = self._db.renew_every_s
@@ -145,7 +145,7 @@ class Journal:
     @staticmethod
     def file_of(folder: Path, campaign: str) -> Path:
         """Return where the journal of a campaign is, or would be."""
-        return SqliteJournal.file_of(folder, campaign)
+        return folder / plain_name(campaign) / "journal.db"
 
     def lease(self) -> tuple[str, str]:
         """Return the key of this process's lease of the campaign in the store, and where the journal is, for people."""

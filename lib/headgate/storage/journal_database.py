@@ -63,10 +63,6 @@ class JournalDatabase(Protocol):
     def claim(self) -> bool:
         """Have the numbers of pairs and tasks for this transaction; return whether another holder changed them."""
 
-    def has_tables(self) -> bool:
-        """Return whether the tables are there."""
-        return self.run("has_meta").fetchone() is not None
-
     def make_tables(self) -> None:
         """Make what is missing of them."""
 
@@ -99,7 +95,8 @@ def prepare(db: JournalDatabase, campaign: str) -> None:
     Raises:
         JournalError: if they are of another format, or of another campaign.
     """
-    if db.has_tables() and (version := meta_of(db, "schema_version")) is not None and version != SCHEMA_VERSION:
+    version = meta_of(db, "schema_version") if db.run("has_meta").fetchone() is not None else None
+    if version not in {None, SCHEMA_VERSION}:
         raise errors.JournalError(
             f"journal {db.place} has format {version}, this version reads {SCHEMA_VERSION}",
             next_step="Run the version of Headgate that wrote it, or choose another place with --journal.",
