@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from typing import Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from headgate.net import event_loop
 from headgate_bench.echo_environment import TURN_S
@@ -16,6 +17,8 @@ _BYTES: Final = 64
 """Of a message, about as many as a turn of the echo has."""
 
 _UP_S: Final = 60.0
+
+T = TypeVar("T")
 
 
 class _Answers(asyncio.Protocol):
@@ -44,12 +47,17 @@ def bare_turn_us(peers: int, seats: int, seconds: float) -> float:
         seats: messages under way per connection.
         seconds: that messages are counted for.
     """
+    return in_own_process(_measured, peers, seats, seconds)
+
+
+def in_own_process(main: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
+    """Return what a coroutine returns in a process of its own, as a run is: whoever measures has threads of its own."""
     with ProcessPoolExecutor(1, get_context("spawn")) as own:
-        return own.submit(_measured_us, peers, seats, seconds).result()
+        return own.submit(_run, main, arguments).result()
 
 
-def _measured_us(peers: int, seats: int, seconds: float) -> float:
-    return event_loop.run(_measured(peers, seats, seconds))
+def _run(main: Callable[..., Coroutine[Any, Any, T]], arguments: tuple[object, ...]) -> T:
+    return event_loop.run(main(*arguments))
 
 
 async def _measured(peers: int, seats: int, seconds: float) -> float:

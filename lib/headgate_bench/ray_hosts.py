@@ -8,45 +8,35 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from headgate.config import Settings
 from headgate.core import Chat, ChatReply, Message, Model, Task
 from headgate.core.events import Emit, EnvironmentHostStarted, Event
 from headgate.environments import apart
-from headgate.net import event_loop
 from headgate.run import HostCluster, MatrixTaskProvider, run_source
 from headgate.sampling import StaticRoster
 from headgate.storage import open_store
 from headgate.telemetry import Handler, Recorded
 from headgate_bench.artifact import at_least, at_most
-from headgate_bench.bare_turns import bare_turn_us
+from headgate_bench.bare_turns import bare_turn_us, in_own_process
 from headgate_bench.definition import Bench, Chart, Outcome
 from headgate_bench.echo_environment import TURN_S, busy_apart, fleet
 from headgate_bench.placement.site import ray_nodes
+
+if TYPE_CHECKING:
+    from headgate_bench.scenarios.scaleout import ScaleoutParameters
 
 _NAME: Final = "bench:busy"
 _SETTLE_S: Final = 3.0
 """From the start of the last host until turns are counted."""
 
 _UP_S: Final = 180.0
-
-
-@dataclass(frozen=True, slots=True)
-class HostParameters:
-    """Parameters of these runs."""
-
-    nodes: tuple[int, ...]  # with one CPU for hosts each; one run for each number
-    beside: int  # nodes of one more run, beside a batch pipeline of Ray Data on the same nodes
-    seconds: float  # that turns are counted for
-    bar_us: float  # CPU time of the run per turn at most
-    bar_used_share: float  # of the nodes' time that is spent in turns at least
-    seats: int = 4  # episodes at once per node
+_SEATS: Final = 4
+"""Episodes at once per node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,31 +60,15 @@ class Reading:
         return self.turns * TURN_S / (self.nodes * self.wall_s)
 
 
-class _Answers:
-    """Answers at once, and counts. Implements `ChatSource`."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def chat(self, model: Model, task: Task, emit: Emit, *, trace_id: str = "") -> Chat:  # noqa: ARG002
-        """Return what answers an episode."""
-
-        async def said(messages: Sequence[Message]) -> ChatReply:  # noqa: ARG001
-            self.count += 1
-            return ChatReply("on")
-
-        return said
-
-
 class _Meter:
-    """Waits for the hosts, counts for a while, and stops the run. A sink of its events."""
+    """Waits for the hosts, counts for a while, and stops the run. A sink of its events, and who answers at once."""
 
-    def __init__(self, parameters: HostParameters, nodes: int) -> None:
+    def __init__(self, parameters: ScaleoutParameters, nodes: int) -> None:
         self._parameters = parameters
         self._nodes = nodes
         self._started = 0
         self._are_up = asyncio.Event()
-        self.answers = _Answers()
+        self._answers = 0
         self.stop = asyncio.Event()
 
     @property
@@ -104,6 +78,15 @@ class _Meter:
 
     def close(self) -> None:
         """Nothing is held."""
+
+    def chat(self, model: Model, task: Task, emit: Emit, *, trace_id: str = "") -> Chat:  # noqa: ARG002
+        """Return what answers an episode."""
+
+        async def said(messages: Sequence[Message]) -> ChatReply:  # noqa: ARG001
+            self._answers += 1
+            return ChatReply("on")
+
+        return said
 
     def _host_started(self, _: Recorded[EnvironmentHostStarted]) -> None:
         self._started += 1
@@ -116,15 +99,15 @@ class _Meter:
             async with asyncio.timeout(_UP_S):
                 await self._are_up.wait()
             await asyncio.sleep(_SETTLE_S)
-            count, cpu_s, began = self.answers.count, time.process_time(), time.monotonic()
+            count, cpu_s, began = self._answers, time.process_time(), time.monotonic()
             await asyncio.sleep(self._parameters.seconds)
             wall_s = time.monotonic() - began
-            return Reading(self._nodes, self.answers.count - count, wall_s, time.process_time() - cpu_s)
+            return Reading(self._nodes, self._answers - count, wall_s, time.process_time() - cpu_s)
         finally:
             self.stop.set()
 
 
-def hosts_measured(parameters: HostParameters, bench: Bench) -> Outcome:
+def hosts_measured(parameters: ScaleoutParameters, bench: Bench) -> Outcome:
     """Return what a run costs and what it leaves unused, by number of nodes, and beside a batch pipeline."""
     cases = [(nodes, False) for nodes in parameters.nodes] + [(parameters.beside, True)]
     readings = []
@@ -133,7 +116,7 @@ def hosts_measured(parameters: HostParameters, bench: Bench) -> Outcome:
         readings.append(_measured(parameters, nodes, bench, has_pipeline=has_pipeline))
     alone, beside = readings[:-1], readings[-1]
     fewest = min(parameters.nodes)
-    bare = {f"a bare protocol at the pace of {fewest}": bare_turn_us(fewest, parameters.seats, parameters.seconds)}
+    bare = {f"a bare protocol at the pace of {fewest}": bare_turn_us(fewest, _SEATS, parameters.seconds)}
     by_nodes = {f"{one.nodes} nodes": one for one in alone}
     return Outcome(
         bars=[
@@ -141,7 +124,7 @@ def hosts_measured(parameters: HostParameters, bench: Bench) -> Outcome:
                 "P13.turn",
                 "CPU time of the run per turn, whatever the number of nodes",
                 max(one.turn_us for one in alone),
-                parameters.bar_us,
+                parameters.bar_turn_us,
                 "µs/turn",
                 {name: one.turn_us for name, one in by_nodes.items()} | bare,
             ),
@@ -170,7 +153,7 @@ def hosts_measured(parameters: HostParameters, bench: Bench) -> Outcome:
                 "µs",
                 "lines",
                 {"alone": [(float(one.nodes), one.turn_us) for one in alone]},
-                level=parameters.bar_us,
+                level=parameters.bar_turn_us,
             )
         ],
         notes=[
@@ -184,15 +167,15 @@ def hosts_measured(parameters: HostParameters, bench: Bench) -> Outcome:
     )
 
 
-def _measured(parameters: HostParameters, nodes: int, bench: Bench, *, has_pipeline: bool) -> Reading:
+def _measured(parameters: ScaleoutParameters, nodes: int, bench: Bench, *, has_pipeline: bool) -> Reading:
     folder = Path(mkdtemp(dir=bench.folder))
     with ray_nodes(nodes, head_cpus=0, cpus=2 if has_pipeline else 1, gpus=0) as (cluster, _):
         if not has_pipeline:
-            return _ran_apart(parameters, nodes, cluster.address, folder)
+            return in_own_process(_ran, parameters, nodes, cluster.address, folder)
         command = [sys.executable, "-m", "headgate_bench.placement.batch_pipeline", cluster.address, str(nodes)]
         with (folder / "batches").open("w+") as told, _running(command, told) as pipeline:
             _until_begun(folder / "batches", pipeline)
-            reading = _ran_apart(parameters, nodes, cluster.address, folder)
+            reading = in_own_process(_ran, parameters, nodes, cluster.address, folder)
             told.seek(0)
             batches = [line.split() for line in told if line.count(" ") == 1 and line.endswith("\n")]
     if len(batches) < 2:
@@ -224,25 +207,15 @@ def _until_begun(batches: Path, pipeline: subprocess.Popen[bytes]) -> None:
         time.sleep(0.1)
 
 
-def _ran_apart(parameters: HostParameters, nodes: int, address: str, folder: Path) -> Reading:
-    """Measure in a process of its own, as a run is: this one has threads of Ray, of the cluster that it has made."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as own:
-        return own.submit(_ran_here, parameters, nodes, address, folder).result()
-
-
-def _ran_here(parameters: HostParameters, nodes: int, address: str, folder: Path) -> Reading:
-    return event_loop.run(_ran(parameters, nodes, address, folder))
-
-
-async def _ran(parameters: HostParameters, nodes: int, address: str, folder: Path) -> Reading:
+async def _ran(parameters: ScaleoutParameters, nodes: int, address: str, folder: Path) -> Reading:
     meter = _Meter(parameters, nodes)
     settings = Settings(
         campaign="bench-hosts",
         journal=folder / "journal",
         store=str(folder / "samples"),
-        num_evaluation_workers=parameters.seats * nodes,
+        num_evaluation_workers=_SEATS * nodes,
         environment_hosts="ray",
-        environment_seats=parameters.seats,
+        environment_seats=_SEATS,
         drain_timeout_s=1.0,
     )
     source = apart.Source("environment", _NAME, "headgate_bench.echo_environment:busy_apart")
@@ -255,7 +228,7 @@ async def _ran(parameters: HostParameters, nodes: int, address: str, folder: Pat
         store=open_store(settings.store),
         source=MatrixTaskProvider([_NAME], 500),
         judging=None,
-        asked=lambda _: meter.answers,
+        asked=lambda _: meter,
         cluster=HostCluster(address, quota={"cpu": nodes}),
         stop=meter.stop,
         sinks=[meter],

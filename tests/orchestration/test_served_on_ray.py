@@ -17,7 +17,7 @@ from headgate.placement import PreemptionRules, amounts, connect
 from headgate.run import served_pool
 from headgate.run.assembly import run_source
 from headgate.run.matrix import MatrixTaskProvider
-from headgate.run.served_pool import ServingRules
+from headgate.run.served_pool import pool_config
 from headgate.run.status import RunResult
 from headgate.sampling import RosterSource, StaticRoster
 from headgate.storage import open_store
@@ -114,9 +114,7 @@ async def test_what_an_engine_stands_behind_is_named(gpus: None, tmp_path: Path)
         from headgate.core import SystemClock
         from headgate.run.served import ServedModels
 
-        async with ServedModels(
-            hosts, clock=SystemClock(), emit=lambda _: None, rules=ServingRules(30, 0.2)
-        ) as engines:
+        async with ServedModels(hosts, clock=SystemClock(), emit=lambda _: None, request_s=30, retry_s=0.2) as engines:
             engines.follow(first)
             await until(lambda: engines.is_ready(first.key))
             engines.follow(second)
@@ -133,5 +131,5 @@ async def test_more_gpus_than_any_node_has_are_refused_in_a_sentence(gpus: None)
     async with engine_hosts(ON_RAY) as hosts:
         assert hosts is not None
         with pytest.raises(InvalidElasticError, match="a worker takes 3 GPU, more than"):
-            async with hosts.engines("many", many.serve, ServingRules().config(many.serve)):
+            async with hosts.engines("many", many.serve, pool_config(many.serve, 30, 0.2)):
                 pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -61,20 +62,21 @@ def test_a_checkpoint_is_whole_once_its_size_stays_the_same() -> None:
 
 
 def test_a_folder_of_files_that_do_not_vouch_for_each_other_takes_longer() -> None:
-    for is_vouched, settles in ((False, SETTLE_FOLDER_S), (True, SETTLE_S)):
+    for settles in (SETTLE_FOLDER_S, SETTLE_S):
         watch = CheckpointWatch()
-        one = entry("step_1", ("a.safetensors", 5), is_vouched=is_vouched)
+        one = entry("step_1", ("a.safetensors", 5), settles_s=settles)
         assert not watch.whole([one], 0.0)
         assert not watch.whole([one], settles - 0.1)
         assert watch.whole([one], settles)
 
 
 def test_a_marker_says_it_at_once_and_nothing_else_does() -> None:
-    watch = CheckpointWatch(needs_marker=True)
-    assert not watch.whole([entry("step_1")], 0.0)
-    assert not watch.whole([entry("step_1")], 1_000.0)
+    watch = CheckpointWatch()
+    unmarked, marked = entry("step_1", settles_s=math.inf), entry("step_1", settles_s=0.0)
+    assert not watch.whole([unmarked], 0.0)
+    assert not watch.whole([unmarked], 1_000.0)
     assert not watch.is_settling, "who ends when all is done does not wait for it"
-    assert watch.whole([entry("step_1", marker=True)], 1_000.0)
+    assert watch.whole([marked], 1_000.0)
 
 
 def test_a_folder_is_read(tmp_path: Path) -> None:

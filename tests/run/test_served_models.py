@@ -24,7 +24,6 @@ from headgate.run import served_pool
 from headgate.run.assembly import run_source
 from headgate.run.matrix import MatrixTaskProvider
 from headgate.run.served import ServedModels
-from headgate.run.served_pool import ServingRules
 from headgate.run.status import RunResult
 from headgate.sampling import Roster, RosterSource, StaticRoster
 from headgate.storage import open_store
@@ -275,8 +274,8 @@ async def test_an_engine_that_ends_at_a_request_is_started_again_and_its_samples
 
 @asynccontextmanager
 async def served(*models: Model, due: Mapping[str, int] | None = None, **machine: Any) -> AsyncIterator[ServedModels]:
-    rules = ServingRules(30.0, 0.1)
-    async with ServedModels(Machine(**machine), clock=SystemClock(), emit=lambda _: None, rules=rules) as engines:
+    within = {"request_s": 30.0, "retry_s": 0.1}
+    async with ServedModels(Machine(**machine), clock=SystemClock(), emit=lambda _: None, **within) as engines:
         if due is not None:
             engines.due = lambda key: due.get(key, 0)
         for model in models:

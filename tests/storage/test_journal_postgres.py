@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -186,50 +187,33 @@ def test_a_commit_whose_answer_is_lost_counts_as_what_it_was(
     assert (journal.open_count(), journal.spool_count()) == (0, 1)
 
 
-def test_a_commit_whose_number_a_crashed_server_has_forgotten_was_none(journal: Journal) -> None:
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_commit_that_is_still_under_way_is_waited_for(
+    journal: Journal, postgres_place: PostgresAddress, is_committed: bool
+) -> None:
+    database: Any = journal._db
+    waiting = "SELECT FROM pg_stat_activity WHERE application_name = %s AND wait_event_type = 'Lock'"
+    with (
+        psycopg.connect(postgres_place.url()) as under_way,
+        psycopg.connect(postgres_place.url(), autocommit=True) as watching,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        mark = f'UPDATE "{database._schema}".holders SET committed = %s WHERE holder = %s'
+        under_way.execute(mark.encode(), ("77", journal.holder))
+        asked = threads.submit(database._was_committed, "77")
+        until = time.monotonic() + 30
+        while not watching.execute(waiting, (f"headgate {journal.holder}",)).fetchall() and time.monotonic() < until:
+            assert not asked.done()
+        (under_way.commit if is_committed else under_way.rollback)()
+        assert asked.result(30) is is_committed
+
+
+def test_a_commit_that_a_crashed_server_has_lost_was_none(journal: Journal) -> None:
     opened(journal, opening(0))
     database: Any = journal._db
-    assert not database._was_committed("9000000000000000000")
+    assert database._was_committed("1")
+    assert not database._was_committed("2")
     assert journal.open_count() == 1, "and it goes on"
-
-
-def test_a_commit_whose_number_a_crashed_server_gave_to_another_transaction_was_none() -> None:
-    # What nobody has waited for is not on the disk yet, so that the server has lost the number when it starts again.
-    with PrivatePostgres({"wal_writer_delay": "10000"}) as server, server.fresh_database() as url:
-        place = PostgresAddress(url)
-        journal, other = Journal(place, "main", lease_s=30.0), Journal(place, "main", lease_s=30.0)
-        (task,) = opened(journal, opening(0))
-        database: Any = journal._db
-        connection, begin = database._db, database._begin
-        execute = connection.execute
-        number = ""
-
-        def begun() -> str:
-            nonlocal number
-            number = begin()
-            return str(number)
-
-        def lost(sql: Any, *values: Any) -> Any:
-            if sql != "COMMIT":
-                return execute(sql, *values)
-            connection.execute = execute
-            server.stop(immediately=True)
-            server.start()
-            with psycopg.connect(url, autocommit=True) as asked:
-                for due in range(1, 50):
-                    opened(other, opening(due))
-                    if asked.execute("SELECT pg_xact_status(%s::xid8)", [number]).fetchone() == ("committed",):
-                        return execute(sql, *values)
-            pytest.fail("the number was not given to another transaction")
-
-        database._begin = begun
-        connection.execute = lost
-        with pytest.raises(DatabaseAwayError):
-            journal.accept([sample(task)], NOW)
-        assert journal.spool_count() == 0
-        assert journal.accept([sample(task)], NOW) == {task.task_id}
-        journal.close()
-        other.close()
 
 
 def test_nothing_is_lost_and_nobody_is_dead_when_the_server_crashes_and_starts_again(

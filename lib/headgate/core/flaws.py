@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, get_args
 
-from headgate.core.errors import did_you_mean
+from headgate.core.errors import HeadgateError, did_you_mean
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -29,6 +30,19 @@ def flaws_in_words(error: ValidationError, model: type[BaseModel]) -> str:
         for flaw in flaws
         if not any(len(place) > len(flaw["loc"]) > 0 and place[: len(flaw["loc"])] == flaw["loc"] for place in places)
     )
+
+
+@contextmanager
+def flaws_raised(
+    model: type[BaseModel], kind: type[HeadgateError], before: str = "", next_step: str | None = None
+) -> Iterator[None]:
+    """Raise what is wrong with what is written as a `model` inside, in words behind `before`, as an error of a kind."""
+    from pydantic import ValidationError  # noqa: PLC0415 - whoever has a model has it
+
+    try:
+        yield
+    except ValidationError as error:
+        raise kind(f"{before}{flaws_in_words(error, model)}", next_step=next_step) from None
 
 
 def text_like(pattern: str, rule: str) -> Callable[[str], str]:

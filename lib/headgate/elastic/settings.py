@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from headgate.core.flaws import flaws_in_words
+from headgate.core.flaws import flaws_raised
 from headgate.elastic.errors import InvalidElasticError
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -115,10 +115,8 @@ class ElasticConfig(BaseModel):
             written.setdefault("wait_price", 2 * 4 ** (headroom - 1))
         elif headroom is not None:
             raise InvalidElasticError(f"headroom must be between 0 and {_MOST_HEADROOM} (got {headroom!r:.80})")
-        try:
+        with flaws_raised(type(self), InvalidElasticError):
             super().__init__(**written)
-        except ValidationError as error:
-            raise InvalidElasticError(flaws_in_words(error, type(self))) from None
 
 
 def elastic_config(written: Mapping[str, Any]) -> ElasticConfig:

@@ -18,13 +18,12 @@ from pydantic import (
     ConfigDict,
     Field,
     StringConstraints,
-    ValidationError,
 )
 
 from headgate.core import Message, checked_name, seed_of
 from headgate.core.documents import read_document
 from headgate.core.errors import InvalidInputError
-from headgate.core.flaws import flaws_in_words, text_like
+from headgate.core.flaws import flaws_raised, text_like
 from headgate.environments.answers import without_thinking
 from headgate.environments.judge_questions import judge_question, mean_verdict, read_judgement
 from headgate.environments.protocol import BaselineKind, Continue, Environment, Episode, ForJudge, Judgement, Score
@@ -93,10 +92,8 @@ def rubric_of(document: object) -> Rubric:
     Raises:
         InvalidInputError: if it breaks a rule of rubrics.
     """
-    try:
+    with flaws_raised(Rubric, InvalidInputError, "rubric: ", next_step=_NEXT):
         return Rubric.model_validate(document)
-    except ValidationError as error:
-        raise InvalidInputError(f"rubric: {flaws_in_words(error, Rubric)}", next_step=_NEXT) from None
 
 
 def load_rubric(path: Path) -> Rubric:

@@ -12,11 +12,11 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from headgate.core import errors, unit_hash
 from headgate.core.documents import document_of, read_document
-from headgate.core.flaws import flaws_in_words
+from headgate.core.flaws import flaws_raised
 
 _Share = Annotated[float, Field(ge=0, le=1)]
 _Seconds = Annotated[float, Field(ge=0)]
@@ -130,10 +130,8 @@ class FaultPlan(BaseModel):
         Raises:
             InvalidInputError: naming the rule and the value that cannot be used.
         """
-        try:
+        with flaws_raised(cls, errors.InvalidInputError, "fault plan: ", next_step=_HELP):
             return cls.model_validate(_document(text.strip()))
-        except ValidationError as error:
-            raise errors.InvalidInputError(f"fault plan: {flaws_in_words(error, cls)}", next_step=_HELP) from None
 
 
 _HELP = "Kinds are rate_limit, error, slow, hang, cut, key and garbage; docs/reference/models.md lists their fields."

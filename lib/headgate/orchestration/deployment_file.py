@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
 from slugify import slugify
 
 from headgate.core import errors
 from headgate.core.documents import read_document
 from headgate.core.errors import did_you_mean
-from headgate.core.flaws import flaws_in_words
+from headgate.core.flaws import flaws_raised
 from headgate.environments import EnvironmentSpec
 
 Steps = list[dict[str, Any]]
@@ -136,10 +136,8 @@ def read_deployment_file(path: Path) -> DeploymentFile:
         InvalidInputError: naming every key that is unknown, with the nearest known one, and every impossible value.
     """
     content = read_document(path, next_step=_NEXT)
-    try:
+    with flaws_raised(DeploymentFile, errors.InvalidInputError, f"{path}: ", next_step=_NEXT):
         return DeploymentFile.model_validate(content)
-    except ValidationError as error:
-        raise errors.InvalidInputError(f"{path}: {flaws_in_words(error, DeploymentFile)}", next_step=_NEXT) from None
 
 
 def checked_deployments(path: Path) -> tuple[str, ...]:
@@ -185,10 +183,8 @@ def _validate_parameters(deployment: Deployment, flow: Any) -> None:
     known = inspect.signature(flow.fn, eval_str=True).parameters
     fields = {name: (p.annotation, ...) for name, p in known.items() if name in deployment.parameters}
     model = create_model("Parameters", **fields)  # type: ignore[call-overload]  # fields are made at run time
-    try:
+    with flaws_raised(model, errors.InvalidInputError, f"deployment {deployment.name!r}: "):
         model.model_validate(deployment.parameters)
-    except ValidationError as error:
-        raise errors.InvalidInputError(f"deployment {deployment.name!r}: {flaws_in_words(error, model)}") from None
 
 
 WINDOW_EVERY_S: Final = 600

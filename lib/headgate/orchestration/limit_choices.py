@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Final
 
 from prefect.settings import PREFECT_API_URL
-from pydantic import ValidationError
 
 from blocks import AdmissionLimits, loaded_block
 from headgate.core import errors
 from headgate.core.documents import read_document
 from headgate.core.errors import did_you_mean
-from headgate.core.flaws import flaws_in_words
+from headgate.core.flaws import flaws_raised
 from headgate.orchestration.slots.broker import SlotBroker
 
 FILE_SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -78,7 +77,5 @@ def _from_file(path: Path) -> AdmissionLimits:
     for key in document:
         if key not in known:
             raise errors.InvalidInputError(f"{path} has an unknown key {key!r}{did_you_mean(str(key), known)}")
-    try:
+    with flaws_raised(AdmissionLimits, errors.InvalidInputError, f"{path}: "):
         return AdmissionLimits(**document)
-    except ValidationError as error:
-        raise errors.InvalidInputError(f"{path}: {flaws_in_words(error, AdmissionLimits)}") from None

@@ -48,7 +48,7 @@ from headgate.run.plan import ONE_SHOT_PAUSE_S, ChatSource, RunPlan
 from headgate.run.request_side import RequestSide
 from headgate.run.run import Run
 from headgate.run.served import ServedModels
-from headgate.run.served_pool import EngineHosts, ServingRules
+from headgate.run.served_pool import RETRY_S, EngineHosts
 from headgate.run.status import BY_REQUEST, RunResult
 from headgate.sampling import (
     BASELINE_ROSTER,
@@ -262,8 +262,8 @@ async def run_source(
             ChatClient(ClientSettings(deadline_s=settings.request_timeout_s, stream=settings.streaming))
         )
         slots = watch.get("slots")
-        rules = ServingRules(settings.request_timeout_s, *((ONE_SHOT_PAUSE_S,) if stop_when_idle else ()))
-        engines = ServedModels(watch.get("engine_hosts") or Machine(), clock=clock, emit=stream.emit, rules=rules)
+        made = {"request_s": settings.request_timeout_s, "retry_s": ONE_SHOT_PAUSE_S if stop_when_idle else RETRY_S}
+        engines = ServedModels(watch.get("engine_hosts") or Machine(), clock=clock, emit=stream.emit, **made)
         await stack.enter_async_context(engines)
         sender = BatchClient(client.connections, clock, deadline_s=settings.request_timeout_s)
         requests = RequestSide(

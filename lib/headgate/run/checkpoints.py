@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -52,32 +53,28 @@ class Entry:
     Attributes:
         sizes: bytes by file, relative to the folder; one file, named "", where it is no folder.
         changed: see `Checkpoint`.
-        marker: whether the file is there that says that it is whole.
-        is_vouched: whether an index of its shards is there, and all of the shards.
+        settles_s: it is whole when it has not changed for so long.
     """
 
     name: str
     path: str
     sizes: Mapping[str, int]
     changed: tuple[str, ...] = ()
-    marker: bool = False
-    is_vouched: bool = False
+    settles_s: float = SETTLE_S
 
 
 @dataclass(slots=True)
 class CheckpointWatch:
     """Says which entries of a folder are checkpoints that are whole. Pure: listings and times come in.
 
-    Without a marker it goes by sizes and times of change: what has not changed since it was first seen with them, by
-    the clock of the reader and not that of the file system.
+    It goes by sizes and times of change: what has not changed since it was first seen with them, by the clock of the
+    reader and not that of the file system.
 
     Attributes:
         pattern: that names match, as a shell has it; `*` takes every name with a number.
-        needs_marker: whether one is whole when its marker is there, and not before.
     """
 
     pattern: str = "*"
-    needs_marker: bool = False
     _seen: dict[str, tuple[Entry, float]] = field(default_factory=dict)
     is_settling: bool = False
     """Whether anything of the last listing may be whole soon."""
@@ -100,13 +97,11 @@ class CheckpointWatch:
             before, since = self._seen.get(entry.name, (entry, now))
             same = (before.sizes, before.changed) == (entry.sizes, entry.changed)
             seen[entry.name] = (entry, since if same else now)
-            settle_s = SETTLE_S if entry.is_vouched or "" in entry.sizes else SETTLE_FOLDER_S
-            is_whole = entry.marker if self.needs_marker else now - seen[entry.name][1] >= settle_s
-            if size and is_whole:
+            if size and now - seen[entry.name][1] >= entry.settles_s:
                 found[entry.name] = Checkpoint(step, revision_of(entry.name), _weights(entry), size, entry.changed)
         self._seen = seen
         self.unfinished = tuple(sorted(seen.keys() - found.keys()))
-        self.is_settling = not self.needs_marker and bool(self.unfinished)
+        self.is_settling = any(0 < seen[name][0].settles_s < math.inf for name in self.unfinished)
         return found
 
 
@@ -147,7 +142,7 @@ class CheckpointFolder:
         """Whether it is a bucket, whose listings cost."""
         self._files: AbstractFileSystem = bucket or LocalFileSystem()
         self._marker = marker
-        self.watch = CheckpointWatch(pattern, needs_marker=bool(marker))
+        self.watch = CheckpointWatch(pattern)
         """What is not whole; for reading."""
         self._whole: dict[str, Checkpoint] = {}
         self._looked_at: set[Checkpoint] = set()
@@ -206,16 +201,19 @@ class CheckpointFolder:
         if not name or self.watch.step(name) is None:
             return None
         path = str(found["name"])
-        shown = f"s3://{path}" if self.is_remote else path
-        if found["type"] != "directory":
-            marker = bool(self._marker) and f"{name}.{self._marker}" in listed
-            return Entry(name, shown, {"": int(found["size"] or 0)}, (_stamp(found),), marker=marker)
-        inside = self._files.find(path, detail=True, refresh=True)
-        sizes = {str(file).removeprefix(path).lstrip("/"): int(one["size"] or 0) for file, one in inside.items()}
+        files, is_marked = {path: found}, f"{name}.{self._marker}" in listed
+        if found["type"] == "directory":
+            files = self._files.find(path, detail=True, refresh=True)
+            is_marked = f"{path}/{self._marker}" in files
+        sizes = {str(file).removeprefix(path).lstrip("/"): int(one["size"] or 0) for file, one in files.items()}
         if any(file.endswith(_UNFINISHED) for file in sizes):
             return None
-        changed = tuple(_stamp(one) for one in inside.values())
-        return Entry(name, shown, sizes, changed, self._marker in sizes, self._is_vouched(path, sizes))
+        if self._marker:
+            settles_s = 0.0 if is_marked else math.inf
+        else:
+            settles_s = SETTLE_S if "" in sizes or self._is_vouched(path, sizes) else SETTLE_FOLDER_S
+        changed = tuple(_stamp(one) for one in files.values())
+        return Entry(name, f"s3://{path}" if self.is_remote else path, sizes, changed, settles_s)
 
     def _is_vouched(self, path: str, sizes: Mapping[str, int]) -> bool:
         """Return whether an index is there that names shards (`model.safetensors.index.json`), and all of these are."""

@@ -24,7 +24,7 @@ from headgate.models import (
     read_completion,
     request_body,
 )
-from headgate.run.served_pool import HOPELESS, EngineHosts, ServedPool, ServingRules
+from headgate.run.served_pool import HOPELESS, RETRY_S, EngineHosts, ServedPool
 
 _CHAT: Final = "/v1/chat/completions"
 _CHARS_PER_TOKEN: Final = 4
@@ -42,17 +42,23 @@ class ServedModels:
         due: says how many samples of a model are ready or in progress.
         in_progress: says how many are in progress.
         hopeless: told a model's key and why, when its engines have failed to start several times in a row.
+        hosts, clock, emit: what its pools work with.
+        request_s: a request may take so long.
+        retry_s: pause before engines that failed are tried again, doubled with each failure.
     """
 
-    def __init__(self, hosts: EngineHosts, *, clock: Clock, emit: Emit, rules: ServingRules | None = None) -> None:
+    def __init__(
+        self, hosts: EngineHosts, *, clock: Clock, emit: Emit, request_s: float, retry_s: float = RETRY_S
+    ) -> None:
         self.changed: Callable[[str], None] = lambda _: None
         self.due: Callable[[str], int] = lambda _: 0
         self.in_progress: Callable[[str], int] = lambda _: 0
         self.hopeless: Callable[[str, str], None] = lambda *_: None
-        self._hosts = hosts
-        self._clock = clock
-        self._emit = emit
-        self._rules = rules or ServingRules()
+        self.hosts = hosts
+        self.clock = clock
+        self.emit = emit
+        self.request_s = request_s
+        self.retry_s = retry_s
         self._pools: dict[str, ServedPool] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._group = asyncio.TaskGroup()
@@ -85,17 +91,7 @@ class ServedModels:
             if before is not None:
                 self.changed(model.key)
             return
-        pool = self._pools[model.key] = ServedPool(
-            model.key,
-            model.serve,
-            hosts=self._hosts,
-            rules=self._rules,
-            clock=self._clock,
-            emit=self._emit,
-            due=lambda key: self.due(key),  # noqa: PLW0108 - it is set later
-            in_progress=lambda key: self.in_progress(key),  # noqa: PLW0108 - likewise
-            changed=self._looked,
-        )
+        pool = self._pools[model.key] = ServedPool(model.key, model.serve, self)
         task = self._group.create_task(self._run(pool, self._running.get(model.key)), name=f"engines of {model.key}")
         self._running[model.key] = task
         self.changed(model.key)
@@ -161,12 +157,12 @@ class ServedModels:
         return await self._trials.ask(model, messages, send)
 
     async def _sent(self, pool: ServedPool, outgoing: Outgoing, tokens: int) -> tuple[ChatReply, int]:
-        began, key = self._clock.monotonic(), pool.key
+        began, key = self.clock.monotonic(), pool.key
         if pool.service is None or not pool.is_awake:
             raise ChatError(ErrorKind.ENGINE, f"no engine of {key} is awake")
         try:
             async with (
-                asyncio.timeout(self._rules.request_s),
+                asyncio.timeout(self.request_s),
                 pool.patience() as patience,
                 pool.service.request(outgoing, tokens=tokens) as answer,
             ):
@@ -174,7 +170,7 @@ class ServedModels:
         except TimeoutError:
             if patience.expired():
                 raise ChatError(ErrorKind.ENGINE, f"the engine of {key} went before it answered") from None
-            said = f"no whole answer within {self._rules.request_s:g} s"
+            said = f"no whole answer within {self.request_s:g} s"
             raise ChatError(ErrorKind.PROVIDER_TIMEOUT, said) from None
         except PoolClosedError as error:
             raise ChatError(ErrorKind.ENGINE, error.message) from None
@@ -183,9 +179,9 @@ class ServedModels:
         except RequestLostError as error:
             raise ChatError(ErrorKind.PROVIDER_FAILURE, error.message) from None
         if answer.status // 100 != 2:
-            raise failure_of_status(answer.status, body, answer.headers, self._clock.wall())
+            raise failure_of_status(answer.status, body, answer.headers, self.clock.wall())
         read = read_completion(body)
-        return read.reply(self._clock.monotonic() - began), read.calls
+        return read.reply(self.clock.monotonic() - began), read.calls
 
     def _outgoing(
         self, model: Model, messages: Sequence[Message], task_header: str | None, native: NativeForm | None
@@ -206,7 +202,8 @@ class ServedModels:
         if self._running.get(pool.key) is asyncio.current_task():
             del self._running[pool.key]
 
-    def _looked(self, pool: ServedPool) -> None:
+    def looked_at(self, pool: ServedPool) -> None:
+        """Take note of how a pool's engines stand, which has looked at them."""
         self._change.set()
         self._change = asyncio.Event()
         if self._pools.get(pool.key) is not pool:

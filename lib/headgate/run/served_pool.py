@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from headgate.core import Clock, Serving
+from headgate.core import Serving
 from headgate.core.errors import HeadgateError, InvalidInputError
-from headgate.core.events import Emit, Event, PoolNotOpened, WorkerChanged
+from headgate.core.events import Event, PoolNotOpened, WorkerChanged
 from headgate.core.status import EngineStatus
-from headgate.core.tasks import beside
+from headgate.core.tasks import beside, first_ended
 from headgate.elastic import ElasticConfig, EngineError, WorkerState
 from headgate.elastic.policies import ForDue, policy_of
 from headgate.elastic.service import ElasticService, EnginesAtHand, WorkerView
 
+if TYPE_CHECKING:
+    from headgate.run.served import ServedModels
+
 HOPELESS: Final = 5
 """Starts in a row that failed, after which nobody should wait for the next; one that never can succeed is as many."""
 
+RETRY_S: Final = 15.0
 _LONGEST_RETRIES: Final = 20
+"""Pause before engines that failed are tried again, doubled with each failure, and at most so many times as long."""
+
 _FETCH_S: Final = 3_600.0
 """Weights that lie elsewhere are fetched within a start."""
 
@@ -48,36 +53,24 @@ class EngineHosts(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class ServingRules:
-    """What the pools of a run have in common.
-
-    Attributes:
-        request_s: a request may take so long.
-        retry_s: pause before engines that failed are tried again, doubled with each failure.
-    """
-
-    request_s: float = 120.0
-    retry_s: float = 15.0
-
-    def config(self, serving: Serving) -> ElasticConfig:
-        """Return the settings of a pool."""
-        launch, idle_s = serving.launch, serving.idle_s
-        return ElasticConfig(
-            min_workers=serving.least,
-            max_workers=serving.most,
-            requests_per_worker_capacity=launch.slots,
-            policy="target",
-            stable_window=idle_s,
-            panic_window=min(6.0, idle_s),
-            min_stable_period=min(10.0, idle_s),
-            monitoring_interval=min(2.0, idle_s),
-            confirm_interval=min(0.25, idle_s),
-            start_timeout=launch.start_s + (_FETCH_S if "://" in launch.weights else 5.0),
-            failed_retry=self.retry_s,
-            queue_timeout=None,
-            request_timeout=self.request_s,
-        )
+def pool_config(serving: Serving, request_s: float, retry_s: float) -> ElasticConfig:
+    """Return the settings of a pool, whose requests may take so long, and whose failed engines first rest so long."""
+    launch, idle_s = serving.launch, serving.idle_s
+    return ElasticConfig(
+        min_workers=serving.least,
+        max_workers=serving.most,
+        requests_per_worker_capacity=launch.slots,
+        policy="target",
+        stable_window=idle_s,
+        panic_window=min(6.0, idle_s),
+        min_stable_period=min(10.0, idle_s),
+        monitoring_interval=min(2.0, idle_s),
+        confirm_interval=min(0.25, idle_s),
+        start_timeout=launch.start_s + (_FETCH_S if "://" in launch.weights else 5.0),
+        failed_retry=retry_s,
+        queue_timeout=None,
+        request_timeout=request_s,
+    )
 
 
 class ServedPool:
@@ -90,31 +83,13 @@ class ServedPool:
         failures: starts in a row that failed.
     """
 
-    def __init__(
-        self,
-        key: str,
-        serving: Serving,
-        *,
-        hosts: EngineHosts,
-        rules: ServingRules,
-        clock: Clock,
-        emit: Emit,
-        due: Callable[[str], int],
-        in_progress: Callable[[str], int],
-        changed: Callable[[ServedPool], None],
-    ) -> None:
+    def __init__(self, key: str, serving: Serving, models: ServedModels) -> None:
         self.key = key
         self.serving = serving
         self.service: ElasticService | None = None
         self.is_awake = self.is_ready = False
         self.failures = 0
-        self._hosts = hosts
-        self._rules = rules
-        self._clock = clock
-        self._emit = emit
-        self._due = due
-        self._in_progress = in_progress
-        self._changed = changed
+        self._models = models
         self._fault = ""
         self._retry_at = 0.0
         self._ahead: Callable[[], Coroutine[Any, Any, str]] | None = None
@@ -131,19 +106,20 @@ class ServedPool:
                 await self._open()
             except (HeadgateError, OSError) as error:
                 times = times if self.failures else 0  # it was open since the last one
-                retry_s = self._rules.retry_s * min(2.0**times, _LONGEST_RETRIES)
+                retry_s = self._models.retry_s * min(2.0**times, _LONGEST_RETRIES)
                 times += 1
                 # What breaks a rule breaks it again, unless somebody adds to the machine or the cluster.
                 self.failures = max(times, HOPELESS if isinstance(error, InvalidInputError) else 0)
                 self._fault = error.message if isinstance(error, HeadgateError) else f"{type(error).__name__}: {error}"
-                self._retry_at = self._clock.monotonic() + retry_s
-                self._emit(PoolNotOpened(self.key, self._fault, getattr(error, "next_step", ""), retry_s))
+                self._retry_at = self._models.clock.monotonic() + retry_s
+                self._models.emit(PoolNotOpened(self.key, self._fault, getattr(error, "next_step", ""), retry_s))
                 self._look()
-                await self._left_or(self._clock.sleep(retry_s))
+                async with first_ended(self._has_left.wait(), self._models.clock.sleep(retry_s)):
+                    pass
 
     def look(self) -> None:
         """Have an engine wake at once where samples are due and none is awake."""
-        if self.service is not None and not self.is_ready and self._due(self.key):
+        if self.service is not None and not self.is_ready and self._models.due(self.key):
             self.service.reconsider()
 
     def leave(self) -> None:
@@ -166,7 +142,7 @@ class ServedPool:
         """Return how the engines stand, by the one that is furthest on its way to answer."""
         if self.service is None:
             state = "failed" if self._fault else "starting"
-            retry_s = max(0.0, self._retry_at - self._clock.monotonic()) if self._fault else None
+            retry_s = max(0.0, self._retry_at - self._models.clock.monotonic()) if self._fault else None
             return EngineStatus(state, 0, self.serving.most, self._fault, retry_s)
         workers = self.service.status().workers
         awake = sum(worker.state is WorkerState.ACTIVE for worker in workers)
@@ -196,17 +172,17 @@ class ServedPool:
                 return f"its engine is {state}{after}"
 
     async def _open(self) -> None:
-        config = self._rules.config(self.serving)
+        config = pool_config(self.serving, self._models.request_s, self._models.retry_s)
         policy = ForDue(policy_of(config), self._wanted, lambda: self._others_wait)
         async with (
-            self._hosts.engines(self.key, self.serving, config) as at_hand,
+            self._models.hosts.engines(self.key, self.serving, config) as at_hand,
             ElasticService(
                 self.key,
                 config,
                 at_hand.engines,
                 leases=at_hand.leases,
                 policy=policy,
-                clock=self._clock,
+                clock=self._models.clock,
                 emit=self._heard,
             ) as service,
             beside(self._look_at_line(at_hand, service)),
@@ -214,8 +190,8 @@ class ServedPool:
             self.service, self._ahead, self._fault, self.failures = service, at_hand.ahead, "", 0
             try:
                 self._look()
-                await self._left_or(at_hand.gone)
-                await service.stop(drain_s=0)
+                async with first_ended(self._has_left.wait(), at_hand.gone):
+                    await service.stop(drain_s=0)
             finally:
                 self.service, self.is_awake, self.is_ready = None, False, False
                 self._lose_patience()
@@ -225,9 +201,9 @@ class ServedPool:
     async def _look_at_line(self, at_hand: EnginesAtHand, service: ElasticService) -> None:
         """Have engines leave where others wait for their place: if nothing is due, or if their turn is over."""
         while True:
-            await self._clock.sleep(_LINE_S)
-            is_idle, waits = not self._due(self.key), False
-            has_had_turn = self._clock.monotonic() >= self._turn_ends and not self.serving.least
+            await self._models.clock.sleep(_LINE_S)
+            is_idle, waits = not self._models.due(self.key), False
+            has_had_turn = self._models.clock.monotonic() >= self._turn_ends and not self.serving.least
             with suppress(HeadgateError):  # the ledger is away, and its line unknown
                 waits = self._is_up() and (is_idle or has_had_turn) and await at_hand.others_wait()
             why = "nothing is due" if is_idle else "its turn is over"
@@ -242,16 +218,16 @@ class ServedPool:
     def _wanted(self) -> int:
         """Return for how many samples engines are wanted: when their turn is over, those in progress for a while."""
         if not self._is_over:
-            return self._due(self.key)
-        is_patient = self._clock.monotonic() < self._turn_ends + _LAST_TURNS * self._turn_s
-        return self._in_progress(self.key) if is_patient and self.is_awake else 0
+            return self._models.due(self.key)
+        is_patient = self._models.clock.monotonic() < self._turn_ends + _LAST_TURNS * self._turn_s
+        return self._models.in_progress(self.key) if is_patient and self.is_awake else 0
 
     def _heard(self, event: Event) -> None:
-        self._emit(event)
+        self._models.emit(event)
         if isinstance(event, WorkerChanged):
             if event.after == WorkerState.ACTIVE:
                 self._turn_s = max(TURN_S, TURN_BY_START * event.took_s)
-                self._turn_ends = self._clock.monotonic() + self._turn_s
+                self._turn_ends = self._models.clock.monotonic() + self._turn_s
             # The service tells of a change while it makes it, and is looked at afterwards.
             asyncio.get_running_loop().call_soon(self._look)
 
@@ -265,7 +241,7 @@ class ServedPool:
         self.is_ready = self.is_awake and not self._is_over
         if self.service is not None:
             self.failures = max((worker.failures for worker in workers), default=0)
-        self._changed(self)
+        self._models.looked_at(self)
         if workers and all(worker.state is WorkerState.INACTIVE for worker in workers):
             self.look()
 
@@ -277,15 +253,6 @@ class ServedPool:
         for limit in self._patience:
             if not limit.expired():
                 limit.reschedule(asyncio.get_running_loop().time())
-
-    async def _left_or(self, other: Awaitable[Any]) -> None:
-        """Return when the model has left, or the other is done, which is cancelled otherwise."""
-        waits = [asyncio.ensure_future(self._has_left.wait()), asyncio.ensure_future(other)]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in waits:
-                each.cancel()
 
 
 _STATES: Final = ("failed", "asleep", "leaving", "in line", "starting", "awake")

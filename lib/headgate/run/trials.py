@@ -18,7 +18,6 @@ from headgate.run.assembly import model_at_hand
 from headgate.run.endpoints import EndpointChats
 from headgate.run.request_side import RequestSide
 from headgate.run.served import ServedModels
-from headgate.run.served_pool import ServingRules
 
 _RETRY_S: Final = 1.0
 
@@ -99,8 +98,8 @@ async def trial(settings: Settings, environment: str, model: str, index: int, on
 async def asking(settings: Settings, clock: Clock) -> AsyncIterator[tuple[RequestSide, EndpointChats]]:
     """Give what asks models without a campaign, within the settings' limits."""
     sent = ClientSettings(deadline_s=settings.request_timeout_s, stream=settings.streaming)
-    rules = ServingRules(settings.request_timeout_s, _RETRY_S)
-    engines = ServedModels(Machine(), clock=clock, emit=unheard, rules=rules)
+    made = {"request_s": settings.request_timeout_s, "retry_s": _RETRY_S}
+    engines = ServedModels(Machine(), clock=clock, emit=unheard, **made)
     engines.due = lambda _: 1
     async with ChatClient(sent) as client, engines:
         requests = RequestSide(settings, clock=clock, emit=unheard, engines=engines)

@@ -6,12 +6,12 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from headgate.core import LanePrice, Price, Prices
 from headgate.core.documents import read_document
 from headgate.core.errors import InvalidSettingError
-from headgate.core.flaws import flaws_in_words
+from headgate.core.flaws import flaws_raised
 
 _NEXT: Final = (
     "A table of prices has a date, a source, and prices: a list of model, input and output per million tokens, and "
@@ -79,10 +79,8 @@ def read_prices(path: str, today: date | None = None) -> Prices:
     if not path:
         return Prices()
     written = read_document(Path(path).expanduser(), InvalidSettingError, what="the table of prices", next_step=_NEXT)
-    try:
+    with flaws_raised(PriceTable, InvalidSettingError, f"{path}: ", next_step=_NEXT):
         table = PriceTable.model_validate(written)
-    except ValidationError as error:
-        raise InvalidSettingError(f"{path}: {flaws_in_words(error, PriceTable)}", next_step=_NEXT) from None
     # Somewhere it is tomorrow already.
     if table.date > (today or datetime.now(UTC).date()) + timedelta(days=1):
         raise InvalidSettingError(

@@ -14,13 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from headgate.core import ENGINE_PRIORITY, Launch, Model, ModelBudget, Price, Program, Secret, Serving, errors, redacted
 from headgate.core.addresses import is_metadata_host
-from headgate.core.errors import InvalidInputError, did_you_mean
+from headgate.core.errors import did_you_mean
 from headgate.core.flaws import flaws_in_words, rule_in_words
 from headgate.core.rates import NO_RATES, ModelRates, RateLimits
 
 _REPLICAS: Final = re.compile(r"(\d{1,3})(?:-(\d{1,3}))?", re.ASCII)
 _ADDRESS: Final = re.compile(r"[a-z][a-z0-9+.-]*://")
-_FEWEST: Final = 1
 
 
 class LaunchForm(BaseModel):
@@ -80,7 +79,7 @@ class ServeSection(LaunchForm):
         found = None if isinstance(written, bool) else _REPLICAS.fullmatch(str(written).replace(" ", ""))
         least = int(found[1]) if found else 1
         most = int(found[2] or found[1]) if found else 0
-        if most < max(least, _FEWEST):
+        if most < max(least, 1):
             raise ValueError("must be a number of engines >= 1, or the fewest and the most as 0-2")
         return least, most
 
@@ -93,20 +92,6 @@ class ServeSection(LaunchForm):
         launch = self.launch(self.engine, name, gpus=self.gpus, weights=_at_hand(self.weights))
         least, most = self.replicas
         return Serving(launch, least, most, self.priority, self.pool, self.labels, self.idle_s)
-
-
-def read_serving(written: object, name: str) -> Serving:
-    """Return what a section `serve` says.
-
-    Raises:
-        InvalidInputError: with everything that is wrong with it.
-    """
-    if not isinstance(written, dict):
-        raise InvalidInputError("must be a mapping with engine and weights")
-    try:
-        return ServeSection.model_validate(written).serving(name)
-    except ValidationError as error:
-        raise InvalidInputError(flaws_in_words(error, ServeSection)) from None
 
 
 def _at_hand(weights: str) -> str:
@@ -379,7 +364,12 @@ def _model(
             max_parallel=checked.max_parallel if serve is None or is_stated else serve.launch.slots * serve.most,
             options=tuple(checked.options.items()),
             budget=ModelBudget(**{each.name: getattr(checked, each.name) for each in fields(ModelBudget)}),
-            rates=_rates(checked, organisations),
+            rates=ModelRates(
+                checked.limits,
+                checked.key_limits.limits,
+                checked.organisation,
+                organisations.get(checked.organisation, NO_RATES),
+            ),
             serve=serve,
             tools=checked.tools,
             lane=checked.lane,
@@ -388,11 +378,6 @@ def _model(
         problems.append(f"{place}: {error}")
         return None
     return model if len(problems) == before else None
-
-
-def _rates(checked: RosterEntry, organisations: Mapping[str, RateLimits]) -> ModelRates:
-    shared = organisations.get(checked.organisation, NO_RATES)
-    return ModelRates(checked.limits, checked.key_limits.limits, checked.organisation, shared)
 
 
 def _serving(place: str, checked: RosterEntry, keys: KeyRules, problems: list[str]) -> Serving | None:
@@ -407,10 +392,12 @@ def _serving(place: str, checked: RosterEntry, keys: KeyRules, problems: list[st
         )
         return None
     try:
-        return read_serving(checked.serve, checked.model or checked.name)
+        return ServeSection.model_validate(checked.serve).serving(checked.model or checked.name)
+    except ValidationError as error:
+        problems.append(f"{place}, serve: {flaws_in_words(error, ServeSection)}")
     except errors.InvalidInputError as error:
         problems.append(f"{place}, serve: {error.message}")
-        return None
+    return None
 
 
 def _merged(entry: dict[Any, Any], defaults: dict[Any, Any]) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class Journal:
 
             self._db = PostgresJournal(place, campaign, self.holder, fsync=fsync, lease_s=lease_s)
         else:
-            self._db = SqliteJournal(place, campaign, self.holder, fsync=fsync)
+            self._db = SqliteJournal(self.file_of(place, campaign), campaign, self.holder, fsync=fsync)
         self.place = self._db.place
         """Where this campaign's journal is, for people."""
         self.renew_every_s = self._db.renew_every_s
@@ -145,7 +145,7 @@ class Journal:
     @staticmethod
     def file_of(folder: Path, campaign: str) -> Path:
         """Return where the journal of a campaign is, or would be."""
-        return SqliteJournal.file_of(folder, campaign)
+        return folder / plain_name(campaign) / "journal.db"
 
     def lease(self) -> tuple[str, str]:
         """Return the key of this process's lease of the campaign in the store, and where the journal is, for people."""
@@ -399,12 +399,12 @@ class Journal:
         """Return whether a notice is to be told: no process of the journal has, or last before that time."""
         values = {"key": key, "at": at, "again_before": again_before}
         with self._transaction():
-            return self._db.run("claim_notice", values).rowcount == 1
+            return bool(self._db.run("claim_notice", values).rowcount)
 
     def release_notice(self, key: str) -> bool:
         """Return whether a notice was told, whose matter has ended now."""
         with self._transaction():
-            return self._db.run("release_notice", {"key": key}).rowcount == 1
+            return bool(self._db.run("release_notice", {"key": key}).rowcount)
 
     def told_notices(self) -> list[str]:
         """Return the keys of the notices that were told and have not ended."""
@@ -499,10 +499,10 @@ class Journal:
             if isinstance(taken, AlreadyTaken):
                 return taken
             pair, sequence = taken
+            task = self._task_of(opening, sequence)
         else:
             sequence = opening.sequence
-        task = self._task_of(opening, sequence)
-        if opening.sequence is not None:
+            task = self._task_of(opening, sequence)
             if task.task_id not in given or self._is_open_by_number(task):
                 last_due = self._pairs.last_due(opening.model, opening.environment)
                 return AlreadyTaken(opening.model, opening.environment, last_due)

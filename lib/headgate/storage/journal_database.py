@@ -7,13 +7,17 @@ import json
 import re
 import sqlite3
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from headgate.core import CLOCK_TOLERANCE_S, DAY_S, errors
 from headgate.durable.databases import DatabaseAwayError, PostgresAddress
+from headgate.durable.locks import Holders
+
+if TYPE_CHECKING:
+    from headgate.storage.journal_postgres import PostgresJournal
 
 SCHEMA_VERSION: Final = "2"
 
@@ -27,50 +31,21 @@ JOURNAL_REFUSED: Final = (sqlite3.Error, DatabaseAwayError)
 """The journal did not do what was asked of it."""
 
 
-class Cursor(Protocol):
-    """What a statement gave."""
-
-    @property
-    def rowcount(self) -> int:
-        """Rows that were changed."""
-
-    def fetchone(self) -> Any:
-        """Return the next row, or None."""
-
-    def fetchall(self) -> list[Any]:
-        """Return the rest of the rows."""
-
-    def __iter__(self) -> Iterator[Any]:
-        """Yield the rest of the rows."""
-
-
-class HolderRegistry(Protocol):
-    """Who of the processes that opened a journal is alive. Asked inside of the journal's write transactions."""
-
-    def is_dead(self, holder: str) -> bool:
-        """Return whether a holder is gone: what it left may be taken over, and it can touch it no more."""
-
-    def others(self) -> bool:
-        """Return whether another holder is alive."""
-
-    def announce(self, said: str) -> None:
-        """Have whoever looks for living holders read what this one says, until it leaves; outside of transactions."""
-
-
 class JournalDatabase(Protocol):
     """The tables of one campaign's journal, opened by one holder; its statements are named in `journal.sql`.
 
     Write transactions of all holders run one after the other. Used from one thread at a time.
     """
 
-    holders: HolderRegistry
+    holders: Holders | PostgresJournal
+    """Who of the processes that opened the journal lives. Asked inside of its write transactions."""
     place: str
     """Where it is, for people."""
     renew_every_s: float | None = None
     """How often `renew` is to be called; None when a holder's life shows by itself."""
 
-    def run(self, name: str, values: Mapping[str, Any] | Sequence[Any] = ()) -> Cursor:
-        """Run a statement, in the transaction that is open or on its own."""
+    def run(self, name: str, values: Mapping[str, Any] | Sequence[Any] = ()) -> Any:
+        """Run a statement, in the transaction that is open or on its own; return the driver's cursor."""
 
     def many(self, name: str, rows: Sequence[tuple[Any, ...]]) -> int:
         """Run a statement for every row, if any; return how many rows were changed."""
@@ -87,10 +62,6 @@ class JournalDatabase(Protocol):
 
     def claim(self) -> bool:
         """Have the numbers of pairs and tasks for this transaction; return whether another holder changed them."""
-
-    def has_tables(self) -> bool:
-        """Return whether the tables are there."""
-        return self.run("has_meta").fetchone() is not None
 
     def make_tables(self) -> None:
         """Make what is missing of them."""
@@ -124,7 +95,8 @@ def prepare(db: JournalDatabase, campaign: str) -> None:
     Raises:
         JournalError: if they are of another format, or of another campaign.
     """
-    if db.has_tables() and (version := meta_of(db, "schema_version")) is not None and version != SCHEMA_VERSION:
+    version = meta_of(db, "schema_version") if db.run("has_meta").fetchone() is not None else None
+    if version not in {None, SCHEMA_VERSION}:
         raise errors.JournalError(
             f"journal {db.place} has format {version}, this version reads {SCHEMA_VERSION}",
             next_step="Run the version of Headgate that wrote it, or choose another place with --journal.",

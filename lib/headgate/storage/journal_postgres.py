@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import psycopg
 
@@ -35,6 +36,8 @@ _AWAY: Final = (
 )
 """The connection or the server is gone, refuses for now, has no room, or is not the one that is written to."""
 
+T = TypeVar("T")
+
 
 @cache
 def _statements() -> Mapping[str, bytes]:
@@ -51,22 +54,28 @@ def schema_of(campaign: str) -> str:
 
 
 class PostgresJournal(JournalDatabase):
-    """Each holder has a lease, by the clock of the server.
+    """Each holder is alive while it renews its lease, by the clock of the server. `holders` is the journal itself.
+
+    A holder that was away itself buries nobody for one lease: others may have been cut off with it.
 
     Write transactions lock the one row of `turn`, so that they run one after the other, as on a file. One that has only
     read is rolled back: a commit would wait for the disk, and have the others read the numbers of pairs again. A
-    connection that breaks is made anew. When it breaks during a commit, the server is asked whether the transaction was
-    committed, for as long as it takes: so nothing is done twice, and nothing is taken for done that is not. A server
-    that crashed gives the number of a transaction that it lost to another one, so each leaves its number with its
-    holder, too.
+    connection that breaks is made anew. When it breaks during a commit, the server is asked, for as long as it takes,
+    for the number that each transaction leaves with its holder: so nothing is done twice, and nothing is taken for done
+    that is not.
     """
 
     def __init__(
         self, address: PostgresAddress, campaign: str, holder: HolderId, *, fsync: bool, lease_s: float
     ) -> None:
         self.place = str(address)
-        self.holders: Leases = Leases(self, holder, lease_s)
+        self.holders = self
         self.renew_every_s = lease_s / 3
+        self._lease_s = lease_s
+        self._renewed_at = time.monotonic()
+        self._patient_until = 0.0
+        self._buried = 0
+        self._said = ""
         self._address = address
         self._me = holder
         self._schema = schema_of(campaign)
@@ -80,6 +89,7 @@ class PostgresJournal(JournalDatabase):
         self._interrupted = threading.Event()
         self._is_changing = self._has_written = self._is_claimed = False
         self._writer = ""
+        self._numbers = itertools.count(1)  # of transactions that are committed
         self._open(campaign)
 
     def _open(self, campaign: str) -> None:
@@ -91,7 +101,7 @@ class PostgresJournal(JournalDatabase):
                 db.execute(f'CREATE SCHEMA "{self._schema}"'.encode())
             prepare(self, campaign)
             self.run("prepared")
-            self.holders.join()
+            self._join()
         except (psycopg.Error, DatabaseAwayError) as error:
             self._disconnect()
             raise errors.JournalError(
@@ -124,14 +134,14 @@ class PostgresJournal(JournalDatabase):
     def transaction(self, *, durable: bool = False) -> Iterator[None]:  # noqa: ARG002 - a crash of the server undoes what is not
         """Commit what is written inside, if anything is, and wait for the server's disk."""
         try:
-            xid = self._begin()
+            self._begin()
             yield
             if self._has_written:
                 if self._is_claimed:
                     self.run("keep_turn", {"holder": self._me})
-                self._commit(xid)
+                self._commit()
         except BaseException:
-            self.holders.forget()
+            self._buried = -1  # whether it was buried is looked at again: what it wrote then was undone
             raise
         finally:
             self._is_changing = False
@@ -154,8 +164,29 @@ class PostgresJournal(JournalDatabase):
         self.run("scrub")
 
     def renew(self) -> None:
-        """Say that this holder is alive."""
-        self.holders.renew()
+        """Renew the lease, if it is there; if not, the next transaction takes a new one."""
+        self.run("renew", {"holder": self._me, "said": self._said})
+        now = time.monotonic()
+        if now - self._renewed_at > self._lease_s:
+            self._patient_until = now + self._lease_s
+        self._renewed_at = now
+
+    def announce(self, said: str) -> None:
+        """Say it with the lease, now and whenever that is renewed: a database that is away hears it later."""
+        self._said = said
+        self.renew()
+
+    def is_dead(self, holder: str) -> bool:
+        """Return whether a holder is gone; its lease is taken away then."""
+        now = time.monotonic()
+        is_away = now - self._renewed_at > self._lease_s
+        if holder == self._me or is_away or now < self._patient_until:
+            return False
+        return bool(self.value("bury", {"holder": holder}))
+
+    def others(self) -> bool:
+        """Return whether another holder is alive."""
+        return bool(self.value("others", {"holder": self._me}))
 
     def interrupt(self) -> None:
         """End the wait for the outcome of a commit."""
@@ -172,49 +203,57 @@ class PostgresJournal(JournalDatabase):
 
     def _execute(self, sql: bytes, values: Mapping[str, Any] | Sequence[Any]) -> psycopg.Cursor[tuple[Any, ...]]:
         self._has_written |= not sql.startswith(b"SELECT")
-        try:
-            return self._connection().execute(sql, values)
-        except _AWAY as error:
-            if self._is_changing or self._db is None or not self._db.closed:
-                raise DatabaseAwayError(_words(error)) from error
-        with self._reaching():
-            return self._connection().execute(sql, values)
+        return self._asked(lambda db: db.execute(sql, values))
 
-    def _begin(self) -> str:
-        """Take the turn, and return the number of the transaction."""
-        for is_last in (False, True):
-            try:
-                self._connection().execute("BEGIN")
-                found = self._connection().execute(self._sql["take_turn"]).fetchone()
-                break
-            except _AWAY as error:
-                if is_last or self._db is None or not self._db.closed:
-                    raise DatabaseAwayError(_words(error)) from error
+    def _begin(self) -> None:
+        """Take the turn."""
+
+        def begin(db: Connection) -> tuple[Any, ...] | None:
+            db.execute("BEGIN")
+            return db.execute(self._sql["take_turn"]).fetchone()
+
+        found = self._asked(begin)
         assert found is not None, "turn has one row"
         self._is_changing, self._has_written, self._is_claimed = True, False, False
-        self._writer, buried, xid = found
-        self.holders.noticed(buried)
-        return str(xid)
+        self._writer, buried = found
+        if buried != self._buried:  # perhaps it is among those that were taken for dead
+            self._buried = buried
+            self._join()
 
-    def _commit(self, xid: str) -> None:
-        self.run("mark", {"holder": self._me, "xid": xid})
+    def _join(self) -> None:
+        """Become a holder, if this process is none."""
+        about = {"machine": socket.gethostname(), "lease_s": self._lease_s, "said": self._said}
+        self.run("join", {"holder": self._me, **about})
+
+    def _asked(self, ask: Callable[[Connection], T], *, is_again: bool = False) -> T:
+        """Return what a connection answers; one that was cut is made anew, unless a transaction went with it.
+
+        Raises:
+            DatabaseAwayError: there is no answer.
+        """
+        db = self._connection()
+        try:
+            return ask(db)
+        except _AWAY as error:
+            if is_again or self._is_changing or not db.closed:
+                raise DatabaseAwayError(_words(error)) from error
+        return self._asked(ask, is_again=True)
+
+    def _commit(self) -> None:
+        number = str(next(self._numbers))
+        self.run("mark", {"holder": self._me, "number": number})
         try:
             self._connection().execute("COMMIT")
         except _AWAY as error:
-            if not self._was_committed(xid):
+            if not self._was_committed(number):
                 raise DatabaseAwayError(_words(error)) from error
 
-    def _was_committed(self, xid: str) -> bool:
+    def _was_committed(self, number: str) -> bool:
         """Return whether a transaction was committed whose commit was not answered; waits until the server can tell."""
         self._is_changing = False
         while True:
             with contextlib.suppress(DatabaseAwayError):
-                try:
-                    status = self.value("status_of", {"xid": xid})
-                    if status != "in progress":
-                        return status == "committed" and bool(self.value("is_marked", {"holder": self._me, "xid": xid}))
-                except psycopg.errors.InvalidParameterValue:  # the server crashed before it had written its number down
-                    return False
+                return bool(self.value("is_marked", {"holder": self._me, "number": number}))
             if self._interrupted.wait(_AGAIN_S):
                 raise errors.JournalError(
                     f"journal {self.place} went away during a commit, and this process ends before it can be asked",
@@ -225,78 +264,17 @@ class PostgresJournal(JournalDatabase):
         if self._db is None or self._db.closed:
             if self._is_changing:
                 raise DatabaseAwayError("the connection was lost within a transaction")
-            with self._reaching():
+            try:
                 self._db = postgres.connected(self._address, f"headgate {self._me}", self._settings)
+            except _AWAY as error:
+                raise DatabaseAwayError(_words(error)) from error
         return self._db
-
-    @contextlib.contextmanager
-    def _reaching(self) -> Iterator[None]:
-        try:
-            yield
-        except _AWAY as error:
-            raise DatabaseAwayError(_words(error)) from error
 
     def _disconnect(self) -> None:
         db, self._db = self._db, None
         if db is not None:
             with contextlib.suppress(psycopg.Error):
                 db.close()
-
-
-class Leases:
-    """The holders of a journal that machines share: each is alive while it renews its lease. Owned by its database.
-
-    A holder that was away itself buries nobody for one lease: others may have been cut off with it.
-    """
-
-    def __init__(self, db: PostgresJournal, me: HolderId, lease_s: float) -> None:
-        self._db = db
-        self._me = me
-        self._lease_s = lease_s
-        self._renewed_at = time.monotonic()
-        self._patient_until = 0.0
-        self._buried = 0
-        self._said = ""
-
-    def join(self) -> None:
-        """Become a holder, if this process is none."""
-        about = {"machine": socket.gethostname(), "lease_s": self._lease_s, "said": self._said}
-        self._db.run("join", {"holder": self._me, **about})
-
-    def announce(self, said: str) -> None:
-        """Say it with the lease, now and whenever that is renewed: a database that is away hears it later."""
-        self._said = said
-        self.renew()
-
-    def renew(self) -> None:
-        """Renew the lease, if it is there; if not, the next transaction takes a new one."""
-        self._db.run("renew", {"holder": self._me, "said": self._said})
-        now = time.monotonic()
-        if now - self._renewed_at > self._lease_s:
-            self._patient_until = now + self._lease_s
-        self._renewed_at = now
-
-    def noticed(self, buried: int) -> None:
-        """Take note of how many holders were buried so far; join again if this one is among them."""
-        if buried != self._buried:
-            self._buried = buried
-            self.join()
-
-    def forget(self) -> None:
-        """Look again at the next transaction: this one was undone."""
-        self._buried = -1
-
-    def is_dead(self, holder: str) -> bool:
-        """Return whether a holder is gone; its lease is taken away then."""
-        now = time.monotonic()
-        is_away = now - self._renewed_at > self._lease_s
-        if holder == self._me or is_away or now < self._patient_until:
-            return False
-        return bool(self._db.value("bury", {"holder": holder}))
-
-    def others(self) -> bool:
-        """Return whether another holder is alive."""
-        return bool(self._db.value("others", {"holder": self._me}))
 
 
 def announced(address: PostgresAddress) -> list[tuple[float, str]]:

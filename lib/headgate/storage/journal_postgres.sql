@@ -96,19 +96,17 @@ SELECT pg_advisory_lock(1751474532, 2);
 SELECT pg_advisory_unlock(1751474532, 2);
 
 -- name: take_turn
-SELECT holder, buried, pg_current_xact_id()::text FROM turn FOR UPDATE;
+SELECT holder, buried FROM turn FOR UPDATE;
 
 -- name: keep_turn
 UPDATE turn SET holder = :holder;
 
 -- name: mark
-UPDATE holders SET committed = :xid WHERE holder = :holder;
-
--- name: status_of
-SELECT pg_xact_status(:xid::xid8);
+UPDATE holders SET committed = :number WHERE holder = :holder;
 
 -- name: is_marked
-SELECT EXISTS (SELECT FROM holders WHERE holder = :holder AND committed = :xid);
+-- Waits for the end of a transaction that has written the row.
+SELECT coalesce((SELECT committed = :number FROM holders WHERE holder = :holder FOR UPDATE), false);
 
 -- name: join
 WITH back AS (DELETE FROM meta WHERE key = 'lost ' || :holder)

@@ -13,15 +13,15 @@ from headgate.core import HolderId, errors
 from headgate.durable import sqlite
 from headgate.durable.databases import statements
 from headgate.durable.locks import Holders, folder_locked
-from headgate.storage.journal_database import JournalDatabase, plain_name, prepare
+from headgate.storage.journal_database import JournalDatabase, prepare
 
 
 class SqliteJournal(JournalDatabase):
     """Each holder keeps a file locked, and the system frees that lock when it dies."""
 
-    def __init__(self, folder: Path, campaign: str, holder: HolderId, *, fsync: bool) -> None:
-        self.file = SqliteJournal.file_of(folder, campaign)
-        self._folder = self.file.parent
+    def __init__(self, file: Path, campaign: str, holder: HolderId, *, fsync: bool) -> None:
+        self.file = file
+        self._folder = file.parent
         self.place = str(self._folder.absolute())
         self._fsync = fsync
         self._version: int | None = None
@@ -37,11 +37,6 @@ class SqliteJournal(JournalDatabase):
                 self._db.execute("PRAGMA temp_store = MEMORY")
                 prepare(self, campaign)
             undo.pop_all()
-
-    @staticmethod
-    def file_of(folder: Path, campaign: str) -> Path:
-        """Return where the journal of a campaign is, or would be."""
-        return folder / plain_name(campaign) / "journal.db"
 
     def run(self, name: str, values: Mapping[str, Any] | Sequence[Any] = ()) -> sqlite3.Cursor:
         """Run a statement."""

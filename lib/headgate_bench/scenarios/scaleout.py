@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headgate_bench.artifact import at_most
 from headgate_bench.definition import Bench, Outcome, Scenario, spread_of
 from headgate_bench.postgres import PrivatePostgres
-from headgate_bench.ray_hosts import HostParameters, hosts_measured
+from headgate_bench.ray_hosts import hosts_measured
 from headgate_bench.shared_journal import Race, Raced, raced
 
 
@@ -33,12 +33,8 @@ class ScaleoutParameters:
 def measure(parameters: ScaleoutParameters, bench: Bench) -> Outcome:
     """Return what became of races for the due times of one campaign, and of runs on the nodes of a cluster."""
     outcome = _races(parameters, bench) if "journal" in parameters.parts else Outcome()
-    if "hosts" not in parameters.parts:
-        return outcome
-    hosts = HostParameters(
-        parameters.nodes, parameters.beside, parameters.seconds, parameters.bar_turn_us, parameters.bar_used_share
-    )
-    outcome.add(hosts_measured(hosts, bench))
+    if "hosts" in parameters.parts:
+        outcome.add(hosts_measured(parameters, bench))
     return outcome
 
 
@@ -51,7 +47,7 @@ def _races(parameters: ScaleoutParameters, bench: Bench) -> Outcome:
         for _ in range(parameters.iterations):
             for count, races in found.items():
                 with postgres.fresh_database() as url:
-                    races.append(raced(url, race, count, bench.folder))
+                    races.append(raced(url, race, count))
                 done += 1
                 bench.progress(done / total, f"{count} processes on one journal")
     all_races = [one for races in found.values() for one in races]

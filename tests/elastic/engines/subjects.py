@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Protocol
 
-from headgate.core import SystemClock
 from headgate.elastic.engines import Engine, EngineSpec, Outgoing, open_engine
 from headgate.elastic.settings import ElasticConfig
 from headgate.simulation.engines import EnginePlan, FakeEngine, serve_engine
@@ -21,13 +19,6 @@ IMPATIENT = ElasticConfig(
     engine_timeout=0.05, start_timeout=0.1, engine_attempts=2, confirm_interval=0.001, drain_timeout=0.1
 )
 KINDS = ("sglang", "vllm", "ray", "smg")
-
-
-class Restless(SystemClock):
-    """A clock on which pauses take no time."""
-
-    async def sleep(self, seconds: float) -> None:
-        await super().sleep(0)
 
 
 class Inside(Protocol):
@@ -130,14 +121,13 @@ class Subject:
     engine: Engine
     inside: Inside
     spec: EngineSpec
-    folder: Path
     handle: Handle | None = None
     router: FakeRouter | None = None
 
     async def opened_again(self, config: ElasticConfig = PATIENT, **changes: object) -> Engine:
         """A second adapter of the same engine, as after a restart of ours."""
         spec = EngineSpec(**{**self.spec.model_dump(), **changes})
-        return await open_engine(spec, config, clock=Restless(), find_actor=lambda _: self.handle, folder=self.folder)
+        return await open_engine(spec, config, find_actor=lambda _: self.handle)
 
 
 def chat(request_id: str = "r1", words: str = "one two three", *, stream: bool = False) -> Outgoing:
@@ -148,7 +138,7 @@ def chat(request_id: str = "r1", words: str = "one two three", *, stream: bool =
 
 
 @asynccontextmanager
-async def subject_of(kind: str, folder: Path, plan: EnginePlan | None = None) -> AsyncIterator[Subject]:
+async def subject_of(kind: str, plan: EnginePlan | None = None) -> AsyncIterator[Subject]:
     """Give an engine of a kind, awake and idle."""
     async with AsyncExitStack() as stack:
         handle, router = None, None
@@ -165,6 +155,6 @@ async def subject_of(kind: str, folder: Path, plan: EnginePlan | None = None) ->
                 router = await stack.enter_async_context(serve_router())
                 written["router"] = router.url
             spec, inside = EngineSpec(**written), HttpInside(fake)
-        engine = await open_engine(spec, PATIENT, clock=Restless(), find_actor=lambda _: handle, folder=folder)
+        engine = await open_engine(spec, PATIENT, find_actor=lambda _: handle)
         stack.push_async_callback(engine.close)
-        yield Subject(kind, engine, inside, spec, folder, handle, router)
+        yield Subject(kind, engine, inside, spec, handle, router)

@@ -15,7 +15,7 @@ from tests.elastic.engines.subjects import CHAT, IMPATIENT, KINDS, Subject, chat
 
 @pytest.fixture(params=KINDS)
 async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Subject]:
-    async with subject_of(request.param, tmp_path) as found:
+    async with subject_of(request.param) as found:
         yield found
 
 

@@ -11,9 +11,10 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from headgate.core import Secret
+from headgate.elastic.engines import Outgoing
 from headgate.elastic.engines.http import EngineHttp
 from headgate.elastic.errors import EngineError
-from tests.elastic.engines.subjects import CHAT, PATIENT, Restless
+from tests.elastic.engines.subjects import CHAT, PATIENT
 
 
 class Odd:
@@ -43,14 +44,14 @@ async def odd() -> AsyncIterator[Odd]:
 
 @pytest.fixture
 async def http(odd: Odd) -> AsyncIterator[EngineHttp]:
-    found = EngineHttp(odd.url, PATIENT, api_key=Secret("engines-key"), clock=Restless())
+    found = EngineHttp(odd.url, PATIENT, api_key=Secret("engines-key"))
     yield found
     await found.close()
 
 
 async def test_headers_go_along_but_for_the_client_s_own_account(odd: Odd, http: EngineHttp) -> None:
     theirs = {"Authorization": "Bearer clients-key", "Cookie": "a=b", "X-Trace": "t1", "Host": "elsewhere"}
-    async with http.answer(CHAT, b"{}", theirs):
+    async with http.answer(Outgoing("r", CHAT, b"{}", theirs)):
         pass
 
     headers = odd.asked[0].headers
@@ -62,7 +63,7 @@ async def test_headers_go_along_but_for_the_client_s_own_account(odd: Odd, http:
 
 async def test_status_type_and_the_time_to_come_back_are_passed_on(odd: Odd, http: EngineHttp) -> None:
     odd.answer = lambda: web.Response(status=429, text="later", headers={"Retry-After": "7", "Set-Cookie": "a=b"})
-    async with http.answer(CHAT, b"{}", {}) as answer:
+    async with http.answer(Outgoing("r", CHAT, b"{}")) as answer:
         assert (answer.status, answer.content_type) == (429, "text/plain; charset=utf-8")
         assert answer.headers == {"Retry-After": "7"}
 
@@ -73,14 +74,14 @@ async def test_an_answer_from_elsewhere_is_an_error_and_not_asked_for_again(
 ) -> None:
     odd.answer = lambda: web.Response(status=status, text="no engine here")
     with pytest.raises(EngineError, match=f"answered {status}: no engine here"):
-        async with http.answer(CHAT, b"{}", {}):
+        async with http.answer(Outgoing("r", CHAT, b"{}")):
             pass
 
     assert len(odd.asked) == 1
 
 
 async def test_a_kept_connection_that_the_server_had_closed_is_replaced_unseen(odd: Odd, http: EngineHttp) -> None:
-    async with http.answer(CHAT, b"{}", {}) as answer:
+    async with http.answer(Outgoing("r", CHAT, b"{}")) as answer:
         assert [chunk async for chunk in answer.chunks] == [b"{}"]
 
     def close() -> web.Response:
@@ -91,7 +92,7 @@ async def test_a_kept_connection_that_the_server_had_closed_is_replaced_unseen(o
         return web.Response()
 
     odd.answer = close
-    async with http.answer(CHAT, b"{}", {}) as answer:
+    async with http.answer(Outgoing("r", CHAT, b"{}")) as answer:
         assert [chunk async for chunk in answer.chunks] == [b'{"again":true}']
 
 
@@ -99,7 +100,7 @@ async def test_a_redirect_is_not_followed(odd: Odd, http: EngineHttp) -> None:
     odd.answer = lambda: web.Response(status=307, headers={"Location": "http://elsewhere.invalid/"})
 
     assert (await http.get("/v1/models")).status == 307
-    async with http.answer(CHAT, b"{}", {}) as answer:
+    async with http.answer(Outgoing("r", CHAT, b"{}")) as answer:
         assert answer.status == 307
 
 

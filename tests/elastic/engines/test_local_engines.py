@@ -55,7 +55,7 @@ async def engine_on(machine: Machine, name: str, launch: Launch) -> AsyncIterato
             yield engine
         finally:
             await engine.close()
-            await lease.give_back()
+            await lease()
 
 
 async def answer_of(engine: LocalEngine) -> str:
@@ -284,7 +284,7 @@ async def test_others_wait_only_where_they_would_keep_the_gpu() -> None:
             waiting.append(asyncio.create_task(machine.take(name, 1, priority, unasked)))
             await asyncio.sleep(0)
             assert await at_hand.others_wait() is is_waited_for
-        await lease.give_back()
+        await lease()
         await asyncio.gather(core, waiting[1])
         assert not await at_hand.others_wait(), "who is behind by priority would lose it again"
         machine.give_back("alike")

@@ -167,6 +167,47 @@ async def test_an_aborted_request_ends_and_a_killed_engine_is_found_asleep_and_s
         assert not engine.load()["is_asleep"]
 
 
+ENDLESS = """
+import http.server, sys, time
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+    def do_POST(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b"3\\r\\na\\n\\n\\r\\n")
+        time.sleep(60)
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+async def test_a_stream_that_has_begun_is_aborted_and_its_id_is_free_again(tmp_path: Path) -> None:
+    script = tmp_path / "endless.py"
+    script.write_text(ENDLESS)
+    async with awake(f"{sys.executable} {script} {{port}}") as engine, asyncio.timeout(10):
+        parts = engine.chat(CHAT, _body(stream=True), "r-1")
+        assert [await anext(parts), await anext(parts)] == [
+            {"status": 200, "content_type": "text/event-stream"},
+            b"a\n\n",
+        ]
+        reading = asyncio.ensure_future(anext(parts))
+        await asyncio.sleep(0)
+        await engine.abort("r-1")
+        assert engine.load()["running"] == 0
+        again = engine.chat(CHAT, _body(stream=True), "r-1")
+        await anext(again)
+        with pytest.raises(EngineError, match="aborted"):
+            await reading
+        assert engine.load()["running"] == 1
+        await again.aclose()  # type: ignore[attr-defined]
+        assert engine.load()["running"] == 0
+
+
 def _kill_tree(keeper: int) -> None:
     """Kill what a keeper started, as the kernel does that is out of memory."""
     for pid in Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split():

@@ -9,7 +9,7 @@ import pytest
 from headgate.elastic.engines import EngineActor, Outgoing, RayActorEngine
 from headgate.elastic.errors import EngineError, NotAnEngineError
 from tests.elastic.engines.actors import Handle, Rollout
-from tests.elastic.engines.subjects import CHAT, PATIENT, Restless, chat
+from tests.elastic.engines.subjects import CHAT, PATIENT, chat
 
 
 class Plain:
@@ -35,7 +35,7 @@ class Plain:
 
 
 def engine_of(actor: object) -> RayActorEngine:
-    return RayActorEngine("ray://rollout", Handle(actor), PATIENT, clock=Restless())
+    return RayActorEngine("ray://rollout", Handle(actor), PATIENT)
 
 
 def test_the_class_of_an_actor_is_a_protocol() -> None:

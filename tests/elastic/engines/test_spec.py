@@ -114,9 +114,7 @@ async def test_an_engine_is_given_no_more_than_is_written_and_than_it_runs(
 
 async def test_an_actor_is_found_by_its_name(tmp_path: Path) -> None:
     handle = Handle(Rollout())
-    engine = await open_engine(
-        EngineSpec(url="ray://rollout-3"), PATIENT, find_actor={"rollout-3": handle}.__getitem__, folder=tmp_path
-    )
+    engine = await open_engine(EngineSpec(url="ray://rollout-3"), PATIENT, find_actor={"rollout-3": handle}.__getitem__)
 
     assert isinstance(engine, RayActorEngine)
     assert (await engine.check()).slots == 8

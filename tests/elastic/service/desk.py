@@ -97,8 +97,8 @@ async def opened(
         desk = Desk(service, engines, policy, events)
         yield desk
         desk.validate()
-    assert not service._at_work.in_flight._pending
-    assert not service._at_work.in_flight._attempts
+    assert not service._in_flight._pending
+    assert not service._in_flight._attempts
     assert all(engine.is_closed and not engine.running for engine in engines)
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from headgate.elastic.engines.engine import EngineAnswer, EngineFacts, Outgoing
 from headgate.elastic.errors import EngineError
-from headgate.elastic.service import OnLost
+from headgate.elastic.service import OnLost, WorkerLease
 from headgate.elastic.worker import EngineLoad
 
 JSON = "application/json"
@@ -149,22 +150,6 @@ class FakeEngine:
 
 
 @dataclass
-class FakeLease:
-    """A lease that counts how often it was given back."""
-
-    leases: FakeLeases
-    worker_id: str
-
-    async def give_back(self) -> None:
-        await asyncio.sleep(0)
-        if self.leases.refuses_back:
-            raise EngineError("the ledger does not answer")
-        self.leases.held.pop(self.worker_id, None)
-        async with self.leases.free:
-            self.leases.free.notify_all()
-
-
-@dataclass
 class FakeLeases:
     """So many leases, and who holds them."""
 
@@ -174,10 +159,18 @@ class FakeLeases:
     refuses_back: bool = False
     free: asyncio.Condition = field(default_factory=asyncio.Condition)
 
-    async def take(self, worker_id: str, on_lost: OnLost) -> FakeLease:
+    async def take(self, worker_id: str, on_lost: OnLost) -> WorkerLease:
         self.asked.append(worker_id)
         async with self.free:
             await self.free.wait_for(lambda: len(self.held) < self.count)
         assert worker_id not in self.held, "a worker has one lease at most"
         self.held[worker_id] = on_lost
-        return FakeLease(self, worker_id)
+        return partial(self._give_back, worker_id)
+
+    async def _give_back(self, worker_id: str) -> None:
+        await asyncio.sleep(0)
+        if self.refuses_back:
+            raise EngineError("the ledger does not answer")
+        self.held.pop(worker_id, None)
+        async with self.free:
+            self.free.notify_all()

@@ -9,10 +9,10 @@ import pytest
 
 from headgate.elastic.engines.engine import EngineFacts
 from headgate.elastic.errors import EngineError, InvalidElasticError, NotAnEngineError, WorkerClaimedError
-from headgate.elastic.service import OnLost
+from headgate.elastic.service import OnLost, WorkerLease
 from headgate.elastic.worker import WorkerState
 from tests.elastic.service.desk import opened, virtual
-from tests.elastic.service.in_memory import FakeEngine, FakeLease, FakeLeases
+from tests.elastic.service.in_memory import FakeEngine, FakeLeases
 
 
 class Wordless(FakeEngine):
@@ -117,7 +117,7 @@ def test_an_awake_engine_that_gets_no_lease_is_refused() -> None:
 
 def test_a_lease_that_is_refused_refuses_the_start_and_gives_the_others_back() -> None:
     class Refusing(FakeLeases):
-        async def take(self, worker_id: str, on_lost: OnLost) -> FakeLease:
+        async def take(self, worker_id: str, on_lost: OnLost) -> WorkerLease:
             if worker_id == "w1":
                 raise EngineError("the ledger refuses w1")
             return await super().take(worker_id, on_lost)

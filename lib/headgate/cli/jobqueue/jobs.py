@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Annotated, Any, Final, TypeVar
 
 from cyclopts import Parameter
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from rich.console import Group
 from rich.table import Table
 
@@ -28,7 +28,7 @@ from headgate.cli.output import (
     utc_time,
 )
 from headgate.core.errors import InvalidInputError
-from headgate.core.flaws import flaws_in_words
+from headgate.core.flaws import flaws_raised
 from headgate.jobqueue import JobState
 from headgate.jobqueue.wire import MOST_AT_ONCE, JobChoiceIn, JobOut, RequeueIn, WithdrawIn
 from headgate.jobqueue.wire_servers import ResourceOut, StatisticsOut
@@ -179,10 +179,8 @@ def withdraw(
 
 
 def _choice(kind: type[Choice], job_ids: Sequence[str], **more: str | None) -> Choice:
-    try:
+    with flaws_raised(kind, InvalidInputError):
         return kind(job_ids=list(job_ids) or None, **more)
-    except ValidationError as error:
-        raise InvalidInputError(flaws_in_words(error, kind)) from None
 
 
 def _in_parts(ask: Callable[[], list[str]], *, is_named: bool) -> list[str]:

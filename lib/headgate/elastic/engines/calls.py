@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
 import re
@@ -14,7 +15,7 @@ from typing import Any, Final, TypeVar
 import aiohttp
 import orjson
 
-from headgate.core import Clock, ErrorKind, SystemClock, json_value, redacted
+from headgate.core import ErrorKind, json_value, redacted
 from headgate.elastic.errors import EngineError, NotAnEngineError
 from headgate.elastic.worker import EngineLoad
 from headgate.models import GiveUp, RetryPolicy
@@ -28,9 +29,8 @@ _LONGEST_PAUSE_S: Final = 2.0
 class Attempts:
     """Makes a call again after a failure that may pass. Owned by one adapter."""
 
-    def __init__(self, attempts: int, clock: Clock | None = None) -> None:
+    def __init__(self, attempts: int) -> None:
         self._pauses = RetryPolicy(max_attempts=attempts, base_s=_FIRST_PAUSE_S, max_s=_LONGEST_PAUSE_S)
-        self._clock = clock or SystemClock()
         self._rng = random.Random()
 
     async def run(self, call: Callable[[], Awaitable[T]], *, once_after: tuple[type[EngineError], ...] = ()) -> T:
@@ -52,11 +52,7 @@ class Attempts:
                 next_step = self._pauses.decide(number, ErrorKind.CONNECTION, None, self._rng)
                 if error.is_final or isinstance(error, once_after) or isinstance(next_step, GiveUp):
                     raise
-            await self._clock.sleep(next_step.after_s)
-
-    async def pause(self, seconds: float) -> None:
-        """Wait, by the clock of the adapter."""
-        await self._clock.sleep(seconds)
+            await asyncio.sleep(next_step.after_s)
 
 
 _REMEMBERED: Final = 4096

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import aiohttp
 import orjson
 
-from headgate.core import Clock, Secret
+from headgate.core import Secret
 from headgate.elastic.engines.calls import (
     SHOWN_CHARS,
     Attempts,
@@ -20,7 +20,7 @@ from headgate.elastic.engines.calls import (
     UnansweredError,
     broken,
 )
-from headgate.elastic.engines.engine import EngineAnswer
+from headgate.elastic.engines.engine import EngineAnswer, Outgoing
 from headgate.elastic.errors import EngineError
 from headgate.elastic.settings import ElasticConfig
 from headgate.models import Connections, Journey, read_up_to
@@ -67,13 +67,12 @@ class EngineHttp:
         *,
         api_key: Secret | None = None,
         admin_key: Secret | None = None,
-        clock: Clock | None = None,
     ) -> None:
         self.address = address
         self._timeout_s = config.engine_timeout
         self._api_key = api_key or Secret("")
         self._admin_key = admin_key or self._api_key
-        self._attempts = Attempts(config.engine_attempts, clock)
+        self._attempts = Attempts(config.engine_attempts)
         self._connections: Connections | None = None
 
     async def get(self, path: str, **options: Any) -> Reply:
@@ -114,25 +113,21 @@ class EngineHttp:
             lambda: self._attempt(method, path, body, is_admin, deadline_s, takes), once_after=once_after
         )
 
-    async def pause(self, seconds: float) -> None:
-        """Wait, by the clock of this engine."""
-        await self._attempts.pause(seconds)
-
     @asynccontextmanager
-    async def answer(self, path: str, body: bytes, headers: Mapping[str, str]) -> AsyncIterator[EngineAnswer]:
+    async def answer(self, request: Outgoing) -> AsyncIterator[EngineAnswer]:
         """Send a request once and give its answer; leaving early closes the connection.
 
         Raises:
             EngineError: no answer began, or one of 502, 503 and 504.
         """
-        response = await self._send(path, body, headers)
+        response = await self._send(request)
         try:
             if response.status in _ELSEWHERE:
-                raise await self._refusal(response, path)
+                raise await self._refusal(response, request.path)
             yield EngineAnswer(
                 status=response.status,
                 content_type=response.headers.get("Content-Type", "application/octet-stream"),
-                chunks=self._chunks(response, path),
+                chunks=self._chunks(response, request.path),
                 headers={name: response.headers[name] for name in _PASSED_ON if name in response.headers},
             )
         finally:
@@ -186,23 +181,22 @@ class EngineHttp:
             return reply
         raise failed  # outside of `except`: the transport's exceptions carry request headers, and so the key
 
-    async def _send(self, path: str, body: bytes, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
+    async def _send(self, request: Outgoing) -> aiohttp.ClientResponse:
         connections = await self._open()
-        journey = Journey()
-        sent = {name: value for name, value in headers.items() if name.lower() not in _OURS}
+        sent = {name: value for name, value in request.headers.items() if name.lower() not in _OURS}
         sent |= {"Content-Type": "application/json", "Accept-Encoding": "identity", **self._key(self._api_key)}
-        call = f"POST {self.address}{path}"
-        try:
-            return await _begin(connections.pooled, self.address + path, body, sent, journey)
-        except (aiohttp.ClientError, OSError) as error:
-            failed = broken(call, error)
-        if not journey.was_reused:
-            raise failed
+        url = self.address + request.path
         # Any server may close a kept connection at the moment at which a request is sent on it.
-        try:
-            return await _begin(connections.fresh, self.address + path, body, sent, Journey())
-        except (aiohttp.ClientError, OSError) as error:
-            failed = broken(call, error)
+        for session in (connections.pooled, connections.fresh):
+            journey = Journey()
+            try:
+                return await session.post(
+                    url, data=request.body, headers=sent, allow_redirects=False, trace_request_ctx=journey
+                )
+            except (aiohttp.ClientError, OSError) as error:
+                failed = broken(f"POST {url}", error)
+            if not journey.was_reused:
+                break
         raise failed
 
     async def _refusal(self, response: aiohttp.ClientResponse, path: str) -> EngineError:
@@ -226,12 +220,6 @@ class EngineHttp:
 
     def _key(self, key: Secret) -> dict[str, str]:
         return {"Authorization": f"Bearer {key.reveal()}"} if key else {}
-
-
-async def _begin(
-    session: aiohttp.ClientSession, url: str, body: bytes, headers: dict[str, str], journey: Journey
-) -> aiohttp.ClientResponse:
-    return await session.post(url, data=body, headers=headers, allow_redirects=False, trace_request_ctx=journey)
 
 
 class HttpEngine:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from headgate.core import Launch
 from headgate.elastic.engines.calls import ConnectionLostError, NobodyListensError
@@ -23,6 +23,9 @@ from headgate.elastic.errors import EngineError, sentence
 from headgate.elastic.settings import ElasticConfig
 from headgate.elastic.worker import EngineLoad
 
+if TYPE_CHECKING:
+    from headgate.elastic.service import Machine
+
 _log = logging.getLogger("headgate.elastic")
 
 _TO_SLEEP: Final[Mapping[str, Mapping[str, bool]]] = {
@@ -32,37 +35,6 @@ _TO_SLEEP: Final[Mapping[str, Mapping[str, bool]]] = {
 """Flags with which an engine can free its GPU and keep its process; one that is given as false switches that off."""
 
 _DEVELOPMENT: Final = {"VLLM_SERVER_DEV_MODE": "1"}
-
-
-class Devices(Protocol):
-    """Tells which GPUs an engine was given, and which engines may sleep on them meanwhile.
-
-    Attributes:
-        keeps_engines: one whose pool ends sleeps on, for the next pool.
-        most_asleep: as many may sleep where another wakes; fewer once one did not start beside so many.
-    """
-
-    keeps_engines: bool
-    most_asleep: int
-
-    def of(self, worker_id: str) -> Sequence[str]:
-        """Return the GPUs that a worker holds."""
-
-    async def beside(self, worker_id: str, most: int) -> int:
-        """End others that sleep on a worker's GPUs, the last to sleep first, until `most` are left; return how many."""
-
-    async def make_room(self, weights_bytes: int) -> None:
-        """End sleeping engines until the machine has memory for the weights of one that goes to sleep.
-
-        Raises:
-            EngineError: it has none although nothing sleeps any more.
-        """
-
-    def sleeps(self, worker_id: str, devices: Sequence[str], end: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Take note of an engine that sleeps on GPUs which it does not hold, and of how it is ended."""
-
-    def has_ended(self, worker_id: str) -> None:
-        """Take note of an engine that sleeps no longer."""
 
 
 class LocalEngine:
@@ -75,7 +47,7 @@ class LocalEngine:
     One that is kept when its pool ends can serve the next one, whose weights it loads in place.
     """
 
-    def __init__(self, name: str, launch: Launch, config: ElasticConfig, devices: Devices) -> None:
+    def __init__(self, name: str, launch: Launch, config: ElasticConfig, devices: Machine) -> None:
         to_sleep = _TO_SLEEP.get(launch.program, {})
         options = {**to_sleep, **{flag.lstrip("-").replace("_", "-"): on for flag, on in launch.options.items()}}
         self._given = launch
@@ -174,7 +146,7 @@ class LocalEngine:
             raise EngineError(f"{self.name} sleeps")
         self._running += 1
         try:
-            async with self._sent(request, self._http) as answer:
+            async with (self._api or self._http).answer(request) as answer:
                 yield answer
         except (ConnectionLostError, NobodyListensError) as error:
             raise EngineError(await self._process.last_words() or error.message) from None
@@ -201,11 +173,6 @@ class LocalEngine:
         """Be the engine of another pool that `can_serve` allows; it loads the weights when it wakes."""
         self.name, self._given = name, launch
         self._launch = self._process.launch = replace(self._launch, weights=launch.weights)
-
-    def _sent(self, request: Outgoing, http: EngineHttp) -> AbstractAsyncContextManager[EngineAnswer]:
-        if self._api is not None:
-            return self._api.answer(request)
-        return http.answer(request.path, request.body, request.headers)
 
     async def _start(self, devices: Sequence[str]) -> None:
         environ = {"CUDA_VISIBLE_DEVICES": ",".join(devices)} if devices else {}

@@ -30,7 +30,6 @@ _ENDING_S: Final = 0.5
 _ANSWER_S: Final = 600.0
 """As long as a pool gives a worker by default; a shorter `request_timeout` of the pool ends the request by an abort."""
 
-_MOST_PARTS: Final = 64
 _TOLD_LINES: Final = 3
 _READY: Final = {"llama.cpp": "/health", "vllm": "/health", "sglang": "/ready", "command": "/v1/models"}
 
@@ -64,7 +63,7 @@ class EngineProcess:
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
         """How it is started next."""
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[str, asyncio.Future[aiohttp.ClientResponse]] = {}
         self._exits = AsyncExitStack()
         self._child: ChildProcess | None = None
         self._session: aiohttp.ClientSession | None = None
@@ -141,25 +140,32 @@ class EngineProcess:
         session, child = self._session, self._child
         if session is None or child is None:
             raise EngineError(f"{self.launch.program} does not run")
-        parts: asyncio.Queue[Mapping[str, Any] | bytes] = asyncio.Queue(_MOST_PARTS)
-        asking = self._running[request_id] = asyncio.create_task(_ask(session, path, body, parts))
+        headers = {"Content-Type": "application/json"}
+        sent = self._running[request_id] = asyncio.ensure_future(session.post(path, data=body, headers=headers))
         try:
-            async for part in _until_done(parts, asking):
-                yield part
-        except aiohttp.ClientError as error:
-            raise EngineError(self._ended(child) if child.has_ended else f"{self.launch.program}: {error}") from None
+            async with await sent as answer:
+                yield {"status": answer.status, "content_type": answer.content_type}
+                async for chunk in answer.content.iter_any():
+                    yield chunk
         except asyncio.CancelledError:
-            if asking.cancelled():
-                raise EngineError("the request was aborted") from None
-            raise
+            if self._running.get(request_id) is sent:
+                raise
+        except aiohttp.ClientError as error:
+            if self._running.get(request_id) is sent:
+                said = self._ended(child) if child.has_ended else f"{self.launch.program}: {error}"
+                raise EngineError(said) from None
         finally:
-            self._running.pop(request_id, None)
-            asking.cancel()
+            was_aborted = self._running.get(request_id) is not sent
+            if not was_aborted:
+                del self._running[request_id]
+        if was_aborted:
+            raise EngineError("the request was aborted")
 
     async def abort(self, request_id: str) -> None:
         """End a request: the engine sees its connection close."""
-        if (asking := self._running.get(request_id)) is not None:
-            asking.cancel()
+        sent = self._running.pop(request_id, None)
+        if sent is not None and not sent.cancel() and not sent.cancelled() and sent.exception() is None:
+            sent.result().close()
 
     @property
     def is_up(self) -> bool:
@@ -192,31 +198,6 @@ class EngineProcess:
 
     def _ended(self, child: ChildProcess) -> str:
         return f"{self.launch.program} has ended; its last lines: {_told(child)}"
-
-
-async def _ask(
-    session: aiohttp.ClientSession, path: str, body: bytes, parts: asyncio.Queue[Mapping[str, Any] | bytes]
-) -> None:
-    """Send a request and pass on what comes back; waits where nobody takes it."""
-    async with session.post(path, data=body, headers={"Content-Type": "application/json"}) as answer:
-        await parts.put({"status": answer.status, "content_type": answer.content_type})
-        async for chunk in answer.content.iter_any():
-            await parts.put(chunk)
-
-
-async def _until_done(
-    parts: asyncio.Queue[Mapping[str, Any] | bytes], asking: asyncio.Task[None]
-) -> AsyncIterator[Mapping[str, Any] | bytes]:
-    """Yield what a task puts until it is done; raises what it raised."""
-    while not asking.done() or not parts.empty():
-        taken = asyncio.ensure_future(parts.get())
-        try:
-            await asyncio.wait({taken, asking}, return_when=asyncio.FIRST_COMPLETED)
-            if taken.done():
-                yield taken.result()
-        finally:
-            taken.cancel()
-    asking.result()
 
 
 async def _is_ready(session: aiohttp.ClientSession, path: str) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Protocol, runtime_checkable
 
 import orjson
 
-from headgate.core import Clock, redacted
+from headgate.core import redacted
 from headgate.elastic.engines.calls import Attempts, UnansweredError, require_idle
 from headgate.elastic.engines.engine import EngineAnswer, EngineFacts, Outgoing
 from headgate.elastic.errors import EngineError, NotAnEngineError
@@ -67,8 +67,8 @@ class RayActorEngine:
 
     kind = "ray"
 
-    def __init__(self, name: str, handle: Any, config: ElasticConfig, *, clock: Clock | None = None) -> None:
-        self._attempts = Attempts(config.engine_attempts, clock)
+    def __init__(self, name: str, handle: Any, config: ElasticConfig) -> None:
+        self._attempts = Attempts(config.engine_attempts)
         self.name = name
         self._handle = handle
         self._config = config
@@ -114,13 +114,24 @@ class RayActorEngine:
     async def answer(self, request: Outgoing) -> AsyncIterator[EngineAnswer]:
         """Send a request, and give its answer: a stream where the actor's method is a generator."""
         is_whole = False
+
+        async def chunks(first: Any, rest: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+            nonlocal is_whole
+            if first is not _END:
+                yield _as_bytes(first)
+            async for part in rest:
+                yield _as_bytes(part)
+            is_whole = True
+
         try:
             sent = self._remote("chat", request.path, request.body, request.request_id)
             if hasattr(sent, "__aiter__"):
-                parts = _Parts(self.name, sent)
-                status, content_type = await parts.head()
-                yield EngineAnswer(status, content_type, parts.read())
-                is_whole = parts.is_whole
+                parts = _parts(self.name, sent)
+                match await anext(parts, _END):
+                    case {"status": int() as status, "content_type": str() as content_type}:
+                        yield EngineAnswer(status, content_type, chunks(_END, parts))
+                    case first:
+                        yield EngineAnswer(200, _EVENTS, chunks(first, parts))
             else:
                 status, body = _status_and_body(await self._answered("chat", sent))
                 is_whole = True
@@ -144,17 +155,14 @@ class RayActorEngine:
 
     async def _call(self, method: str, *arguments: object, within_s: float) -> Any:
         """Return what a method returns; all but `chat` may be called again, since they do nothing twice."""
-        return await self._attempts.run(
-            lambda: self._call_once(method, arguments, within_s), once_after=(UnansweredError,)
-        )
 
-    async def _call_once(self, method: str, arguments: tuple[object, ...], within_s: float) -> Any:
-        try:
-            async with asyncio.timeout(within_s):
-                return await self._answered(method, self._remote(method, *arguments))
-        except TimeoutError:
-            pass
-        raise UnansweredError(f"{method}() of the actor {self.name!r} was not answered within {within_s:g} s")
+        async def once() -> Any:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    return await self._answered(method, self._remote(method, *arguments))
+            raise UnansweredError(f"{method}() of the actor {self.name!r} was not answered within {within_s:g} s")
+
+        return await self._attempts.run(once, once_after=(UnansweredError,))
 
     def _remote(self, method: str, *arguments: object) -> Any:
         try:
@@ -170,52 +178,23 @@ class RayActorEngine:
 
     def _abort_behind(self, request_id: str) -> None:
         """Abort without waiting: whoever leaves has no time, or is being cancelled."""
-        task = asyncio.create_task(self._abort_quietly(request_id), name=f"abort {request_id}")
+
+        async def abort() -> None:
+            with suppress(EngineError):  # a dead actor has let go; one that hangs is found out by its readings
+                await self.abort(request_id)
+
+        task = asyncio.create_task(abort(), name=f"abort {request_id}")
         self._aborts.add(task)
         task.add_done_callback(self._aborts.discard)
 
-    async def _abort_quietly(self, request_id: str) -> None:
-        try:
-            await self.abort(request_id)
-        except EngineError:
-            return  # a dead actor has let go; one that hangs is found out by its readings
 
-
-class _Parts:
-    """The parts of a stream, read once."""
-
-    def __init__(self, name: str, sent: Any) -> None:
-        self._name = name
-        self._sent = aiter(sent)
-        self._first: Any = None
-        self.is_whole = False
-
-    async def head(self) -> tuple[int, str]:
-        """Return status and content type, once the first part is there."""
-        first = await self._next()
-        match first:
-            case {"status": int() as status, "content_type": str() as content_type}:
-                return status, content_type
-        self._first = first
-        return 200, _EVENTS
-
-    async def read(self) -> AsyncIterator[bytes]:
-        """Yield the parts as bytes."""
-        part = await self._next() if self._first is None else self._first
-        while part is not _END:
-            yield _as_bytes(part)
-            part = await self._next()
-        self.is_whole = True
-
-    async def _next(self) -> Any:
-        try:
-            part = await anext(self._sent)
-            # A generator of Ray yields references, which are awaited; any other one yields the parts themselves.
-            return await part if inspect.isawaitable(part) else part
-        except StopAsyncIteration:
-            return _END
-        except Exception as error:  # noqa: BLE001 - the actor's own errors come out here, of any class
-            raise _failed(self._name, "chat", error) from None
+async def _parts(name: str, sent: AsyncIterable[Any]) -> AsyncIterator[Any]:
+    """Yield the parts of a stream: a generator of Ray yields references, any other one the parts themselves."""
+    try:
+        async for part in sent:
+            yield await part if inspect.isawaitable(part) else part
+    except Exception as error:  # noqa: BLE001 - the actor's own errors come out here, of any class
+        raise _failed(name, "chat", error) from None
 
 
 async def _once(body: bytes) -> AsyncIterator[bytes]:

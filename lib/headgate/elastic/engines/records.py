@@ -106,7 +106,7 @@ class ReleasedTags:
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
 
 
-def claim(address: str, holder: str, *, folder: Path | None = None) -> FileLock:
+def claim(address: str, holder: str) -> FileLock:
     """Return the right of one pool to put the engine at an address to sleep; whoever gets it gives it back.
 
     It ends with its process, however that dies.
@@ -114,13 +114,11 @@ def claim(address: str, holder: str, *, folder: Path | None = None) -> FileLock:
     Args:
         address: its URL; spellings of the same address are the same engine.
         holder: name of the pool, for whom it keeps out.
-        folder: where claims lie; by default a temporary folder of this user.
 
     Raises:
         WorkerClaimedError: it belongs to another pool, of this process or another one.
     """
-    path = (folder or state_folder()) / f"{file_name(same_for_all(address))}.claim"
-    claimed = FileLock(path)
+    claimed = FileLock(state_folder() / f"{file_name(same_for_all(address))}.claim")
     try:
         claimed.take(f"pool {holder!r} of process {os.getpid()}")
     except LockHeldError as error:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 from headgate.elastic.engines.calls import (
@@ -41,7 +42,6 @@ _WITHOUT_BACKUP: Final = ("kv_cache",)
 _ONE_LIFE: Final = ("random_seed", "version", "model_path", "tp_size", "dp_size", "nccl_port", "pid")
 """What tells one life of a server from the next; the seed is drawn at its start where it is not given."""
 
-_NOT_FOUND: Final = 404
 _NOT_READY: Final = frozenset({503})
 _GATEWAY_TIMEOUT: Final = frozenset({504})
 """A proxy lost patience with a call that it had delivered."""
@@ -165,14 +165,12 @@ class SGLangEngine(HttpEngine):
             raise EngineError(f"the engine at {self.name} sleeps; a request would kill it")
         with self._ids.use(request.request_id) as used:
             body = with_field(request.body, "rid", used)
-            async with self._http.answer(request.path, body, request.headers) as answer:
+            async with self._http.answer(replace(request, body=body)) as answer:
                 yield answer
 
     async def _meet(self) -> Mapping[str, Any]:
         """Return what the server tells of itself, having noted which life of it answers."""
         reply = await self._http.get("/server_info", once_after=LATE)
-        if reply.status == _NOT_FOUND:
-            reply = await self._http.get("/get_server_info", once_after=LATE)
         info = document(reply)
         if "enable_memory_saver" not in info:
             raise EngineError(f"{reply.call} was answered by something that is not an SGLang engine", is_final=True)
@@ -193,6 +191,7 @@ class SGLangEngine(HttpEngine):
                 once_after=MAYBE_DONE,
                 takes=_GATEWAY_TIMEOUT,
             )
+            reply.checked(*_GATEWAY_TIMEOUT)
         except UnansweredError:
             raise
         except ConnectionLostError:
@@ -201,18 +200,14 @@ class SGLangEngine(HttpEngine):
         except EngineError:
             self._released.set(tag, is_released=not is_released)
             raise
-        if reply.status in _GATEWAY_TIMEOUT:
-            raise reply.error()
-        if not reply.is_ok:
-            self._released.set(tag, is_released=not is_released)
-            raise reply.error()
+        reply.checked()
 
     async def _get_ready(self) -> None:
         """Return once the server says that it is ready; one that was restarted still loads its weights."""
         try:
             async with asyncio.timeout(self._config.start_timeout):
-                while (await self._http.get("/ready", takes=_NOT_READY)).status in _NOT_READY:
-                    await self._http.pause(_READY_PAUSE_S)
+                while (await self._http.get("/ready", takes=_NOT_READY)).status in _NOT_READY:  # noqa: ASYNC110 - it tells nobody
+                    await asyncio.sleep(_READY_PAUSE_S)
         except TimeoutError:
             late_s = self._config.start_timeout
             raise UnansweredError(f"the engine at {self.name} was not ready within {late_s:g} s") from None

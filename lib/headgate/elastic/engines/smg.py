@@ -26,80 +26,6 @@ _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 
 
-class SmgRouter:
-    """The list of workers of one gateway, over its REST API (smg 1.13)."""
-
-    def __init__(self, http: EngineHttp, config: ElasticConfig) -> None:
-        self.address = http.address
-        self._http = http
-        self._config = config
-
-    async def status(self, url: str) -> str | None:
-        """Return how the worker of this address stands, `ready` if it gets requests; None where there is none."""
-        worker = await self._worker(url)
-        return str(worker.get("status", "ready" if worker.get("is_healthy") else "not ready")) if worker else None
-
-    async def add(self, url: str, api_key: Secret) -> None:
-        """Add a worker, and return once the gateway sends it requests.
-
-        Raises:
-            EngineError: the gateway does not, within `start_timeout`.
-        """
-        # Its own drain is a fixed pause and not until the engine is idle: it is told to make none.
-        wanted: dict[str, Any] = {"url": url, "health": {"drain_settle_secs": 0}}
-        if api_key:
-            wanted["api_key"] = api_key.reveal()
-        (await self._http.post(_WORKERS, wanted)).checked(_CONFLICT)  # it is there, or is being added
-        await self._until(url, "ready", self._config.start_timeout)
-
-    async def remove(self, url: str) -> None:
-        """Take a worker out, and return once the gateway sends it no further request."""
-        worker = await self._worker(url)
-        if worker is None:
-            return
-        (await self._http.call("DELETE", f"{_WORKERS}/{worker['id']}", is_admin=True)).checked(_NOT_FOUND)
-        await self._until(url, None, self._config.drain_timeout)
-
-    async def check(self) -> None:
-        """Make sure that this is such a gateway.
-
-        Raises:
-            NotAnEngineError: it is not, or refuses the key.
-        """
-        try:
-            told = document(await self._http.get(_WORKERS, is_admin=True))
-        except KeyRefusedError as error:
-            raise NotAnEngineError(error.message, next_step="Give the gateway's key as router_key.") from None
-        except EngineError as error:
-            if not error.is_final:
-                raise
-            raise NotAnEngineError(f"{self.address} does not answer as an SGLang gateway: {error.message}") from None
-        if not isinstance(told.get("workers"), list):
-            raise NotAnEngineError(f"{self.address} does not answer as an SGLang gateway: it lists no workers")
-
-    async def close(self) -> None:
-        """Give up connections; legal twice."""
-        await self._http.close()
-
-    async def _worker(self, url: str) -> Mapping[str, Any] | None:
-        listed = document(await self._http.get(_WORKERS, is_admin=True)).get("workers", [])
-        return next((each for each in listed if same_for_all(str(each.get("url", ""))) == same_for_all(url)), None)
-
-    async def _until(self, url: str, wanted: str | None, within_s: float) -> None:
-        """Return once a worker stands so; the gateway tells nobody of changes, so it is asked."""
-        pause_s, status = _FIRST_PAUSE_S, None
-        try:
-            async with asyncio.timeout(within_s):
-                while (status := await self.status(url)) != wanted:
-                    await self._http.pause(pause_s)
-                    pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-        except TimeoutError:
-            want = "not take it as a worker" if wanted else "not let go of it"
-            raise EngineError(
-                f"the gateway at {self.address} did {want} within {within_s:g} s: {url} is {status}"
-            ) from None
-
-
 class SmgEngine:
     """An engine that is a gateway's worker while it is awake. Implements `Engine`.
 
@@ -108,11 +34,12 @@ class SmgEngine:
 
     kind = "smg"
 
-    def __init__(self, engine: Engine, router: SmgRouter, config: ElasticConfig, api_key: Secret | None = None) -> None:
+    def __init__(self, engine: Engine, router: EngineHttp, config: ElasticConfig, api_key: Secret) -> None:
+        """Take the gateway over its REST API (smg 1.13), and the key with which it asks the engine."""
         self._engine = engine
         self._router = router
         self._config = config
-        self._api_key = api_key or Secret("")
+        self._api_key = api_key
 
     @property
     def name(self) -> str:
@@ -121,7 +48,7 @@ class SmgEngine:
 
     async def check(self) -> EngineFacts:
         """Make sure of both, the engine and the gateway; the gateway's list is put right where it is not."""
-        await self._router.check()
+        await self._check_router()
         facts = await self._engine.check()
         # A request that a gateway sends to a sleeping engine would kill it.
         await (self.unroute() if facts.is_asleep else self.route())
@@ -132,12 +59,25 @@ class SmgEngine:
         return await self._engine.load()
 
     async def route(self) -> None:
-        """Have the gateway send requests here; returns once it may. Idempotent."""
-        await self._router.add(self.name, self._api_key)
+        """Have the gateway send requests here, and return once it does. Idempotent.
+
+        Raises:
+            EngineError: the gateway does not, within `start_timeout`.
+        """
+        # Its own drain is a fixed pause and not until the engine is idle: it is told to make none.
+        wanted: dict[str, Any] = {"url": self.name, "health": {"drain_settle_secs": 0}}
+        if self._api_key:
+            wanted["api_key"] = self._api_key.reveal()
+        (await self._router.post(_WORKERS, wanted)).checked(_CONFLICT)  # it is there, or is being added
+        await self._until("ready", self._config.start_timeout)
 
     async def unroute(self) -> None:
         """Have the gateway send no further request here; those it has sent go on. Idempotent."""
-        await self._router.remove(self.name)
+        worker = await self._worker()
+        if worker is None:
+            return
+        (await self._router.call("DELETE", f"{_WORKERS}/{worker['id']}", is_admin=True)).checked(_NOT_FOUND)
+        await self._until(None, self._config.drain_timeout)
 
     async def sleep(self) -> None:
         """Take it out of the gateway, wait until it has nothing left, and put it to sleep.
@@ -174,6 +114,45 @@ class SmgEngine:
         """Give up connections; legal twice. The engine stays in the gateway's list as it is."""
         await self._router.close()
         await self._engine.close()
+
+    async def _check_router(self) -> None:
+        """Make sure that the gateway is one; raises NotAnEngineError where it is not, or refuses the key."""
+        address = self._router.address
+        try:
+            told = document(await self._router.get(_WORKERS, is_admin=True))
+        except KeyRefusedError as error:
+            raise NotAnEngineError(error.message, next_step="Give the gateway's key as router_key.") from None
+        except EngineError as error:
+            if not error.is_final:
+                raise
+            raise NotAnEngineError(f"{address} does not answer as an SGLang gateway: {error.message}") from None
+        if not isinstance(told.get("workers"), list):
+            raise NotAnEngineError(f"{address} does not answer as an SGLang gateway: it lists no workers")
+
+    async def _worker(self) -> Mapping[str, Any] | None:
+        """Return the engine as the gateway lists it; None where it does not."""
+        listed = document(await self._router.get(_WORKERS, is_admin=True)).get("workers", [])
+        return next(
+            (each for each in listed if same_for_all(str(each.get("url", ""))) == same_for_all(self.name)), None
+        )
+
+    async def _until(self, wanted: str | None, within_s: float) -> None:
+        """Return once the engine is listed as `wanted`, None for not at all; the gateway tells nobody of changes."""
+        pause_s, status = _FIRST_PAUSE_S, None
+        try:
+            async with asyncio.timeout(within_s):
+                while True:
+                    worker = await self._worker()
+                    status = worker and str(worker.get("status", "ready" if worker.get("is_healthy") else "not ready"))
+                    if status == wanted:
+                        return
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+        except TimeoutError:
+            want = "not take it as a worker" if wanted else "not let go of it"
+            raise EngineError(
+                f"the gateway at {self._router.address} did {want} within {within_s:g} s: {self.name} is {status}"
+            ) from None
 
     async def _gets_idle(self) -> bool:
         idle = 0

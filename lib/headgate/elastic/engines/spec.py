@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from headgate.core import Clock, Secret
-from headgate.core.flaws import flaws_in_words
+from headgate.core import Secret
+from headgate.core.flaws import flaws_raised
 from headgate.elastic.engines.calls import KeyRefusedError, Reply
 from headgate.elastic.engines.engine import Engine
 from headgate.elastic.engines.http import EngineHttp
 from headgate.elastic.engines.ray_actor import RayActorEngine
 from headgate.elastic.engines.records import ReleasedTags
 from headgate.elastic.engines.sglang import SGLangEngine
-from headgate.elastic.engines.smg import SmgEngine, SmgRouter
+from headgate.elastic.engines.smg import SmgEngine
 from headgate.elastic.engines.vllm import VLLMEngine
 from headgate.elastic.errors import EngineError, InvalidElasticError, NotAnEngineError
 from headgate.elastic.settings import ElasticConfig
@@ -82,28 +81,17 @@ class EngineSpec(NamedEngine):
     router_key: SecretStr = SecretStr("")
 
     def __init__(self, **written: Any) -> None:
-        try:
+        with flaws_raised(type(self), InvalidElasticError, "an engine: "):
             super().__init__(**written)
-        except ValidationError as error:
-            raise InvalidElasticError(f"an engine: {flaws_in_words(error, type(self))}") from None
 
 
-async def open_engine(
-    spec: EngineSpec,
-    config: ElasticConfig,
-    *,
-    clock: Clock | None = None,
-    find_actor: FindActor | None = None,
-    folder: Path | None = None,
-) -> Engine:
+async def open_engine(spec: EngineSpec, config: ElasticConfig, *, find_actor: FindActor | None = None) -> Engine:
     """Return the adapter of an engine; nothing of it is checked yet but whose API it speaks, where that is not said.
 
     Args:
         spec: what a user wrote.
         config: deadlines and attempts.
-        clock: of the pauses between attempts.
         find_actor: returns the handle of an actor by its name, for `ray://name`.
-        folder: where records of what engines have released lie; by default a temporary folder of this user.
 
     Raises:
         NotAnEngineError: `kind` is `auto`, and what answers speaks neither API.
@@ -116,27 +104,26 @@ async def open_engine(
                 f"the engine {spec.url!r} is a Ray actor, which is not looked for here",
                 next_step="Run the pool through its flow or from Python, where Ray is connected.",
             )
-        return RayActorEngine(spec.url, find_actor(spec.url.removeprefix(_RAY)), config, clock=clock)
+        return RayActorEngine(spec.url, find_actor(spec.url.removeprefix(_RAY)), config)
     keys = {"api_key": _secret(spec.api_key), "admin_key": _secret(spec.admin_key) or None}
-    http = EngineHttp(spec.url, config, clock=clock, **keys)
+    http = EngineHttp(spec.url, config, **keys)
     kind = spec.kind if spec.kind != "auto" else await _kind_of(http)
     engine: Engine = (
-        SGLangEngine(http, config, ReleasedTags(spec.url, folder), slots=spec.slots)
+        SGLangEngine(http, config, ReleasedTags(spec.url), slots=spec.slots)
         if kind == "sglang"
         else VLLMEngine(http, config, slots=spec.slots)
     )
     if spec.router is None:
         return engine
-    router = EngineHttp(spec.router, config, api_key=_secret(spec.router_key), clock=clock)
-    return SmgEngine(engine, SmgRouter(router, config), config, _secret(spec.api_key))
+    router = EngineHttp(spec.router, config, api_key=_secret(spec.router_key))
+    return SmgEngine(engine, router, config, _secret(spec.api_key))
 
 
 async def _kind_of(http: EngineHttp) -> str:
     """Return whose API is spoken, by a route that only one of them has; closes the connections where none is."""
     try:
-        for path in ("/server_info", "/get_server_info"):
-            if _tells(await http.get(path), "enable_memory_saver"):
-                return "sglang"
+        if _tells(await http.get("/server_info"), "enable_memory_saver"):
+            return "sglang"
         if _tells(await http.get("/version"), "version"):
             return "vllm"
         workers = await http.get("/workers")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 from headgate.elastic.engines.calls import (
@@ -121,7 +122,7 @@ class VLLMEngine(HttpEngine):
         with self._ids.use(request.request_id) as used:
             headers = {name: value for name, value in request.headers.items() if name.lower() != "x-request-id"}
             headers["X-Request-Id"] = used
-            async with self._http.answer(request.path, request.body, headers) as answer:
+            async with self._http.answer(replace(request, headers=headers)) as answer:
                 yield answer
 
     async def _is_asleep(self) -> bool:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from headgate.core.documents import read_document
-from headgate.core.flaws import flaws_in_words, text_like
+from headgate.core.flaws import flaws_raised, text_like
 from headgate.elastic.engines import EngineSpec, NamedEngine
 from headgate.elastic.errors import InvalidElasticError
 from headgate.elastic.gateway.settings import GatewaySettings, Variable, secret_of
@@ -143,7 +143,5 @@ def read_pool_document(written: object) -> PoolFile:
             sections["elastic_config"] = elastic_config({"elastic_config": sections["elastic_config"]})
         except InvalidElasticError as error:
             raise InvalidElasticError(f"elastic_config: {error.message}") from None
-    try:
+    with flaws_raised(PoolFile, InvalidElasticError):
         return PoolFile.model_validate(sections)
-    except ValidationError as error:
-        raise InvalidElasticError(flaws_in_words(error, PoolFile)) from None

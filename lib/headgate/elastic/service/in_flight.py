@@ -170,7 +170,7 @@ class InFlight:
             case Abort():
                 # Taken out at once: what it still says is cut short by the abort, and not the answer.
                 attempt = self._attempts.pop((command.request_id, command.epoch), None)
-                self._steps.tasks.start(self._abort(command, attempt), f"abort {command.request_id}")
+                self._steps.start(self._abort(command, attempt), f"abort {command.request_id}")
             case Cut():
                 attempt = self._attempts.pop((command.request_id, command.epoch), None)
                 if attempt is not None:
@@ -223,7 +223,7 @@ class InFlight:
     def _send(self, command: Send) -> None:
         pending = self._pending[command.request_id]
         key = (command.request_id, command.epoch)
-        attempt = self._steps.tasks.start(self._attempt(pending, command), f"send {command.request_id}")
+        attempt = self._steps.start(self._attempt(pending, command), f"send {command.request_id}")
         self._attempts[key] = attempt
         attempt.add_done_callback(lambda _: self._attempts.pop(key, None))
 

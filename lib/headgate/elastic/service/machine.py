@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequen
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from headgate.core import Launch, Serving
 from headgate.core.errors import some_of
@@ -58,10 +58,9 @@ class _Stay:
     is_asked: bool = False
 
 
-@dataclass(slots=True)
-class _Sleeper:
+class _Sleeper(NamedTuple):
     devices: Sequence[str]
-    end: Callable[[], Coroutine[Any, Any, None]] = field(repr=False)
+    end: Callable[[], Coroutine[Any, Any, None]]
 
 
 class Machine:
@@ -77,6 +76,10 @@ class Machine:
     their weights: models that take turns are woken within a second, where a start takes one or several minutes.
 
     Invariant: a GPU is held by one engine at most, and only that one is awake there.
+
+    Attributes:
+        keeps_engines: one whose pool ends sleeps on, for the next pool.
+        most_asleep: as many may sleep where another wakes; fewer once one did not start beside so many.
     """
 
     def __init__(
@@ -133,11 +136,11 @@ class Machine:
         return LocalEngine(name, launch, config, self)
 
     def of(self, worker_id: str) -> Sequence[str]:
-        """See `Devices`."""
+        """Return the GPUs that a worker holds."""
         return self._held[worker_id].devices if worker_id in self._held else ()
 
     async def beside(self, worker_id: str, most: int) -> int:
-        """See `Devices`."""
+        """End others that sleep on a worker's GPUs, the last to sleep first, until `most` are left; return how many."""
         mine = set(self.of(worker_id))
         others = [name for name, each in self._sleepers.items() if mine.intersection(each.devices)]
         for other in others[most:][::-1]:
@@ -146,7 +149,11 @@ class Machine:
         return len(others[:most])
 
     async def make_room(self, weights_bytes: int) -> None:
-        """See `Devices`."""
+        """End sleeping engines until the machine has memory for the weights of one that goes to sleep.
+
+        Raises:
+            EngineError: it has none although nothing sleeps any more.
+        """
         while not _has_room(weights_bytes):
             if not self._sleepers:
                 raise EngineError(f"the machine has no memory left for {weights_bytes / 1e9:.1f} GB of weights")
@@ -154,11 +161,11 @@ class Machine:
             await self._sleepers.popitem()[1].end()
 
     def has_ended(self, worker_id: str) -> None:
-        """See `Devices`."""
+        """Take note of an engine that sleeps no longer."""
         self._sleepers.pop(worker_id, None)
 
     def sleeps(self, worker_id: str, devices: Sequence[str], end: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """See `Devices`."""
+        """Take note of an engine that sleeps on GPUs which it does not hold, and of how it is ended."""
         self._sleepers[worker_id] = _Sleeper(devices, end)
 
     async def take(self, worker_id: str, gpus: int, priority: float, on_lost: OnLost) -> None:
@@ -243,19 +250,11 @@ class _Line:
     async def take(self, worker_id: str, on_lost: OnLost) -> WorkerLease:
         """See `WorkerLeases`."""
         await self._machine.take(worker_id, self._gpus, self._priority, on_lost)
-        return _Held(self._machine, worker_id)
 
+        async def give_back() -> None:
+            self._machine.give_back(worker_id)
 
-class _Held:
-    """What one worker holds. Implements `WorkerLease`."""
-
-    def __init__(self, machine: Machine, worker_id: str) -> None:
-        self._machine = machine
-        self._worker_id = worker_id
-
-    async def give_back(self) -> None:
-        """See `WorkerLease`."""
-        self._machine.give_back(self._worker_id)
+        return give_back
 
 
 def _has_room(wanted_bytes: int) -> bool:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
@@ -32,16 +31,6 @@ _log = logging.getLogger("headgate.elastic")
 
 DRAIN_S: Final = 30.0
 """Requests in flight get so long to end when a service stops."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    """What a service works with once it knows its engines."""
-
-    steps: Steps
-    supervisors: Mapping[str, WorkerSupervisor]
-    in_flight: InFlight
-    models: tuple[str, ...]
 
 
 class ElasticService:
@@ -87,7 +76,10 @@ class ElasticService:
         self._clock = clock or SystemClock()
         self._emit = emit or unheard
         self._counts = ServiceCounts()
-        self._opened: _Opened | None = None
+        self._steps: Steps  # this and the next three from when it is entered
+        self._supervisors: Mapping[str, WorkerSupervisor]
+        self._in_flight: InFlight
+        self._models: tuple[str, ...]
         self._is_stopping = False
         self._exits = AsyncExitStack()
 
@@ -104,11 +96,11 @@ class ElasticService:
                 exits.push_async_callback(engine.close)
             self._claim(exits)
             opening = await open_engines(list(self._engines.values()), self._config)
-            opened = self._opened = self._take_up(opening)
+            self._take_up(opening)
             exits.push_async_callback(self._give_back_leases)  # after the tasks have ended, which use them
-            await exits.enter_async_context(opened.steps.tasks)
+            await exits.enter_async_context(self._steps)
             await self._lease(opening.awake)
-            opened.steps.decide()
+            self._steps.decide()
             self._exits = exits.pop_all()
         return self
 
@@ -140,7 +132,7 @@ class ElasticService:
             InvalidElasticError: the same id is under way.
         """
         wanted = ElasticRequest(outgoing.request_id, tokens, prefixes, group)
-        return self._at_work.in_flight.request(outgoing, wanted)
+        return self._in_flight.request(outgoing, wanted)
 
     def status(self) -> PoolStatus:
         """Return what there is now; cheap enough for every scrape and every refresh of a page."""
@@ -151,7 +143,7 @@ class ElasticService:
             name=self.name,
             policy=self._policy_name,
             is_open=self._steps.is_open and not self._is_stopping,
-            models=self._at_work.models,
+            models=self._models,
             kinds={name: engine.kind for name, engine in self._engines.items()},
         )
 
@@ -216,16 +208,7 @@ class ElasticService:
                 while self._steps.pool.requests and self._steps.is_open:
                     await self._steps.changed()
         self._end()
-        await self._steps.tasks.cancelled()
-
-    @property
-    def _at_work(self) -> _Opened:
-        assert self._opened is not None, "a service is used inside `async with`"
-        return self._opened
-
-    @property
-    def _steps(self) -> Steps:
-        return self._at_work.steps
+        await self._steps.cancelled()
 
     def _claim(self, exits: AsyncExitStack) -> None:
         refused: list[Exception] = []
@@ -238,23 +221,23 @@ class ElasticService:
         if refused:
             raise together(refused)
 
-    def _take_up(self, opening: Opening) -> _Opened:
+    def _take_up(self, opening: Opening) -> None:
         pool = ElasticPool(
             self._config, opening.slots, self._policy, self._clock.monotonic(), awake=opening.awake, name=self.name
         )
-        steps = Steps(self.name, pool, self._clock, self._hear, self._carry_out)
-        supervisors = {
+        steps = self._steps = Steps(self.name, pool, self._clock, self._hear, self._carry_out)
+        self._supervisors = {
             name: WorkerSupervisor(engine, self._leases, self._config, steps, is_checked=name in opening.facts)
             for name, engine in self._engines.items()
         }
-        in_flight = InFlight(self._engines, self._config, self._counts, steps)
-        return _Opened(steps, supervisors, in_flight, opening.models)
+        self._in_flight = InFlight(self._engines, self._config, self._counts, steps)
+        self._models = opening.models
 
     async def _lease(self, awake: Sequence[str]) -> None:
         try:
             async with asyncio.timeout(self._config.start_timeout):
                 taken = await asyncio.gather(
-                    *(self._at_work.supervisors[name].take_lease() for name in awake), return_exceptions=True
+                    *(self._supervisors[name].take_lease() for name in awake), return_exceptions=True
                 )
         except TimeoutError:
             raise InvalidElasticError(
@@ -269,21 +252,19 @@ class ElasticService:
     def _hear(self, event: Event) -> None:
         self._counts.take(event)
         if isinstance(event, events.WorkerChanged):
-            self._at_work.supervisors[event.worker].now(WorkerState(event.after))
+            self._supervisors[event.worker].now(WorkerState(event.after))
         self._emit(event)
 
     def _carry_out(self, command: Command) -> None:
         if isinstance(command, Send | Abort | Cut | Fail):
-            self._at_work.in_flight.carry_out(command)
+            self._in_flight.carry_out(command)
         else:
-            self._at_work.supervisors[command.worker_id].carry_out(command)
+            self._supervisors[command.worker_id].carry_out(command)
 
     def _end(self) -> None:
         has_failed = not self._steps.is_open and not self._is_stopping
-        self._at_work.in_flight.end(
-            f"The elastic pool {self.name} {'has failed' if has_failed else 'has been stopped'}"
-        )
+        self._in_flight.end(f"The elastic pool {self.name} {'has failed' if has_failed else 'has been stopped'}")
         self._steps.close()
 
     async def _give_back_leases(self) -> None:
-        await asyncio.gather(*(supervisor.give_back() for supervisor in self._at_work.supervisors.values()))
+        await asyncio.gather(*(supervisor.give_back() for supervisor in self._supervisors.values()))

@@ -116,13 +116,5 @@ def _slots(everyone: Mapping[str, object], facts: Mapping[str, EngineFacts], con
             f"requests_per_worker_capacity must be given: {', '.join(silent)} does not tell how many requests it takes",
             next_step="Set requests_per_worker_capacity, for instance to the engine's max_running_requests.",
         )
-    assert wanted is not None or told, "every engine that answered has told"
-    fewest = wanted if wanted is not None else min(told.values())
-    slots = {}
-    for name in everyone:
-        most = told.get(name)
-        if most is None:
-            slots[name] = fewest
-        else:
-            slots[name] = most if wanted is None else min(wanted, most)
-    return slots
+    usual = min(told.values()) if wanted is None else wanted  # of one that does not answer, or does not tell
+    return {name: min(wanted or told[name], told[name]) if name in told else usual for name in everyone}

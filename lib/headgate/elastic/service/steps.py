@@ -14,83 +14,19 @@ from headgate.elastic.errors import PoolClosedError
 from headgate.elastic.outbox import Command
 from headgate.elastic.pool import ElasticPool
 
-
-class Tasks:
-    """One task group whose tasks are cancelled when it is left. Owned by one service.
-
-    An exception of the body passes as it is; exceptions of tasks come out of the group together.
-
-    Args:
-        on_end: called when no task may be started any more: one has failed, or the group is left.
-    """
-
-    def __init__(self, on_end: Callable[[], None]) -> None:
-        self._group = asyncio.TaskGroup()
-        self._all: set[asyncio.Task[None]] = set()
-        self._on_end = on_end
-
-    async def __aenter__(self) -> Self:
-        await self._group.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._on_end()
-        self.cancel()
-        if isinstance(error, asyncio.CancelledError):  # perhaps the group's own, which only it can tell
-            await self._group.__aexit__(kind, error, traceback)
-        else:
-            await self._group.__aexit__(None, None, None)
-
-    def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Start a task."""
-        task = self._group.create_task(work, name=name)
-        self._all.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def fail(self, error: Exception) -> None:
-        """End everything with an error that the caller is about to raise: its task may be none of these."""
-        self.cancel()
-        if asyncio.current_task() not in self._all:
-            self.start(_raised(error), "failure")
-
-    def cancel(self) -> None:
-        """End all tasks."""
-        for task in self._all:
-            task.cancel()
-
-    async def cancelled(self) -> None:
-        """End all tasks, and return when they have ended."""
-        self.cancel()
-        others = self._all - {asyncio.current_task()}
-        if others:
-            await asyncio.wait(others)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._all.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self._on_end()
-
-
-async def _raised(error: Exception) -> None:
-    raise error
-
-
 _SHORTEST_TIMER_S: Final = 1e-3
 
 T = TypeVar("T")
 
 
 class Steps:
-    """The pool with its timer and its listeners. Owned by whoever runs it; called from one event loop only.
+    """The pool with its timer, its listeners and its tasks. Owned by whoever runs it; called from one event loop only.
+
+    Whoever runs the pool enters it before the first step. Its tasks, which are what was set going, are cancelled when
+    it is left, and end, all of them, with a mistake in a program, wherever it shows. An exception of the body passes
+    as it is; exceptions of tasks come out of it together.
 
     Invariant: every report is followed by a decision, and every decision is set going before anything is awaited.
-
-    Attributes:
-        tasks: what was set going; whoever runs the pool enters them before its first step. They end, all of them, with
-            a mistake in a program, wherever it shows.
     """
 
     def __init__(
@@ -102,7 +38,8 @@ class Steps:
         carry_out: Callable[[Command], None],
     ) -> None:
         self.pool = pool
-        self.tasks = Tasks(self.close)
+        self._group = asyncio.TaskGroup()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._name = name
         self.is_open = True
         self._clock = clock
@@ -112,6 +49,34 @@ class Steps:
         self._timer_at: float | None = None
         self._change = asyncio.Event()
         self._is_watched = False
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+        self._cancel()
+        if isinstance(error, asyncio.CancelledError):  # perhaps the group's own, which only it can tell
+            await self._group.__aexit__(kind, error, traceback)
+        else:
+            await self._group.__aexit__(None, None, None)
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Start a task."""
+        task = self._group.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    async def cancelled(self) -> None:
+        """End all tasks, and return when they have ended."""
+        self._cancel()
+        others = self._tasks - {asyncio.current_task()}
+        if others:
+            await asyncio.wait(others)
 
     def do(self, act: Callable[[ElasticPool, float], T]) -> T:
         """Call the pool, have it decide, and set the decisions going.
@@ -169,7 +134,18 @@ class Steps:
     def _break(self, error: Exception) -> None:
         """End everything: half a step was done, and whatever would be decided from here on could be wrong."""
         self.close()
-        self.tasks.fail(error)
+        self._cancel()
+        if asyncio.current_task() not in self._tasks:  # else it is raised there
+            self.start(_raised(error), "failure")
+
+    def _cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self.close()
 
     def _tell(self) -> None:
         if self._is_watched:
@@ -191,7 +167,11 @@ class Steps:
     def _ring(self) -> None:
         self._timer = None
         if self.is_open:
-            self.tasks.start(self._tick(), "elastic timer")
+            self.start(self._tick(), "elastic timer")
 
     async def _tick(self) -> None:
         self.decide()
+
+
+async def _raised(error: Exception) -> None:
+    raise error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
@@ -21,15 +21,11 @@ OnLost = Callable[[float], None]
 """Called with the seconds that are left when somebody else wants what a worker stands on; from any thread."""
 
 
-class WorkerLease(Protocol):
-    """The right of one worker to be awake."""
+WorkerLease = Callable[[], Awaitable[None]]
+"""The right of one worker to be awake: called, it is given back; legal twice, and after it was lost.
 
-    async def give_back(self) -> None:
-        """Give it back; legal twice, and after it was lost.
-
-        Raises:
-            HeadgateError: it could not be given back; whoever gave it will find out by itself.
-        """
+It raises a `HeadgateError` where it could not be given back; whoever gave it will find out by itself.
+"""
 
 
 class WorkerLeases(Protocol):
@@ -47,17 +43,16 @@ class WorkerLeases(Protocol):
         """
 
 
-class _FreeLease:
-    async def give_back(self) -> None:
-        """Nothing has to be given back."""
-
-
 class FreeLeases:
     """Leases for workers whose machines are theirs alone: there is always one, and it is never lost."""
 
     async def take(self, worker_id: str, on_lost: OnLost) -> WorkerLease:  # noqa: ARG002 - it is the protocol's
         """Return a lease at once."""
-        return _FreeLease()
+
+        async def give_back() -> None:
+            pass
+
+        return give_back
 
 
 _log = logging.getLogger("headgate.elastic")
@@ -136,7 +131,7 @@ class WorkerSupervisor:
             return
         try:
             async with asyncio.timeout(self._config.engine_timeout):
-                await self._lease.give_back()
+                await self._lease()
         except FAULTS as error:
             _log.warning("The lease of %s was not released: %s", self.worker_id, sentence(error))
         self._lease = None  # not before: who is cancelled here leaves it to the next to give it back
@@ -234,7 +229,7 @@ class WorkerSupervisor:
         return call
 
     def _start(self, work: Callable[[], Coroutine[Any, Any, None]], what: str) -> asyncio.Task[None]:
-        return self._steps.tasks.start(self._in_turn(work), f"{what} {self.worker_id}")
+        return self._steps.start(self._in_turn(work), f"{what} {self.worker_id}")
 
     async def _in_turn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async with self._turn:

@@ -271,7 +271,7 @@ class ElasticScheduler:
     async def _run(self, begun: asyncio.Future[None]) -> None:
         try:
             steps = self._steps = self._made()
-            async with steps.tasks:
+            async with steps:
                 self._requests.begin()
                 begun.set_result(None)
                 await asyncio.Event().wait()
@@ -287,7 +287,7 @@ class ElasticScheduler:
     def _made(self) -> Steps:
         config = _settings(self.config)
         calls = GroupCalls(self.worker_group, config, self._requests.counted)
-        attempts = Attempts(config.engine_attempts, self._clock)
+        attempts = Attempts(config.engine_attempts)
         engines = [GroupEngine(number, calls, attempts) for number in range(self.worker_group.world_size)]
         pool = ElasticPool(
             config,
@@ -319,7 +319,7 @@ class ElasticScheduler:
                 _log.debug("Redistributed 1 requests")
             case Abort():
                 assert self._steps is not None, "commands come from a pool that works"
-                self._steps.tasks.start(self._hand_over(command), f"hand over {command.request_id}")
+                self._steps.start(self._hand_over(command), f"hand over {command.request_id}")
             case Cut():
                 pass
             case Fail():

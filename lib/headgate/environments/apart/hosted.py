@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from headgate.core import Message
 from headgate.core.errors import EnvironmentFailedError, HeadgateError
 from headgate.environments.apart import frames
-from headgate.environments.apart.frames import Frame, MovedError, Source, failure_of
+from headgate.environments.apart.frames import Call, Frame, MovedError, failure_of
 from headgate.environments.apart.host import Host
 from headgate.environments.judge_questions import ReadsGrades
 from headgate.environments.protocol import BaselineKind, Continue, EnvironmentSpec, ForJudge, Score
+
+if TYPE_CHECKING:
+    from headgate.environments.apart.remote import RemoteCall, RemoteSeats
 
 
 def members_of(host: Host) -> tuple[str, ...]:
@@ -51,69 +54,13 @@ def hosted_environment(name: str, host: Host) -> HostedEnvironment:
     return hosted(found, host)
 
 
-class Asked(Protocol):
-    """A call under way: its number, and a future of its answer."""
-
-    @property
-    def number(self) -> int:
-        """Of the call, unlike any other of its process."""
-
-    @property
-    def future(self) -> Future[Frame] | asyncio.Future[Frame]:
-        """Has the answer, or what was raised."""
-
-    def heard(self) -> asyncio.Future[Frame]:
-        """Return what gives the answer, or raises what was raised, when it is waited for on an event loop."""
-
-    def give_up(self) -> None:
-        """Have the call be cancelled if whoever waited for its answer was."""
-
-
-class Seat(Protocol):
-    """Where an episode is played: a child process, or a place in a host on another machine."""
-
-    @property
-    def blocked_by(self) -> Collection[str]:
-        """Models whose answers kept the episodes of others waiting; only theirs stay in it."""
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether it has ended, or is about to."""
-
-    def call(self, do: str, environment: str, **arguments: Any) -> Asked:
-        """Ask it."""
-
-    def lost(self, environment: str, do: str) -> EnvironmentFailedError:
-        """Return the error for whoever needs it after it is gone."""
-
-
-class Seats(Protocol):
-    """Who gives seats to the episodes of one package: the `Host` of this machine, or hosts on others."""
-
-    @property
-    def source(self) -> Source:
-        """The package."""
-
-    def seat(self) -> Any:
-        """Return a seat for one more episode, which is counted; `leave` gives it back."""
-
-    def ask(self, do: str, environment: str, **arguments: Any) -> Asked:
-        """Ask something that belongs to no episode."""
-
-    def is_misplaced(self, seat: Any) -> bool:
-        """Return whether the episode at hand has to go on in another seat."""
-
-    def leave(self, seat: Any, *, is_well: bool) -> None:
-        """Give a seat back."""
-
-
 class HostedEnvironment:
     """An `Environment` whose episodes are played in other processes.
 
     Belongs to no event loop where these are of this machine, to that of its hosts where they are of others.
     """
 
-    def __init__(self, spec: EnvironmentSpec, host: Seats) -> None:
+    def __init__(self, spec: EnvironmentSpec, host: Host | RemoteSeats) -> None:
         self.spec = spec
         self.source = host.source
         """Where its processes take it from."""
@@ -153,12 +100,12 @@ class HostedGradedEnvironment(ReadsGrades, HostedEnvironment):
     """One whose answers a judge grades; what judges reply is read here."""
 
 
-def hosted(spec: EnvironmentSpec, host: Seats) -> HostedEnvironment:
+def hosted(spec: EnvironmentSpec, host: Host | RemoteSeats) -> HostedEnvironment:
     """Return the environment of a spec that is played there."""
     return (HostedGradedEnvironment if spec.needs_judge else HostedEnvironment)(spec, host)
 
 
-async def _answered(call: Asked) -> Frame:
+async def _answered(call: Call | RemoteCall) -> Frame:
     """Return the answer, or raise what was raised. Whoever is cancelled meanwhile cancels the call."""
     try:
         return await call.heard()
@@ -177,18 +124,19 @@ class HostedEpisode:
     Where another model blocks its process it is begun anew in another one, and given the replies that it has had.
     """
 
-    def __init__(self, name: str, index: int, seed: int, host: Seats) -> None:
+    def __init__(self, name: str, index: int, seed: int, host: Host | RemoteSeats) -> None:
         self.opening: tuple[Message, ...] = ()
         self._name = name
         self._task = {"index": index, "seed": seed}
         self._host = host
-        self._child: Seat | None = None
+        self._child: Any = None
+        """Its seat, which only who has given it may be asked about: a `Child` of a `Host`, or a `RemoteSeat`."""
         self._number = 0
         self._past: list[tuple[str, Continue | Score | ForJudge]] = []
         self._is_well = True
 
     @classmethod
-    async def begun(cls, name: str, index: int, seed: int, host: Seats) -> HostedEpisode:
+    async def begun(cls, name: str, index: int, seed: int, host: Host | RemoteSeats) -> HostedEpisode:
         """Return an episode that has been opened; raises as `HostedEnvironment.open` does."""
         episode = cls(name, index, seed, host)
         while True:
@@ -200,7 +148,8 @@ class HostedEpisode:
 
     async def _begin(self) -> None:
         """Open it in a process of the host's and bring it to where it was."""
-        child, call = self._host.seat(), None
+        child: Any = self._host.seat()
+        call: Call | RemoteCall | None = None
         try:
             call = child.call("open", self._name, **self._task)
             frame = await _answered(call)
@@ -222,7 +171,7 @@ class HostedEpisode:
         Raises:
             EnvironmentFailedError: if it fails, or its process has ended, whoever's doing that was.
         """
-        call: Asked | None = None
+        call: Call | RemoteCall | None = None
         try:
             while True:
                 child = self._child
@@ -242,7 +191,7 @@ class HostedEpisode:
                 call.give_up()
             raise
 
-    async def _place(self) -> Seat:
+    async def _place(self) -> Any:
         """Return the process that the episode is in, another one where it cannot stay."""
         if self._child is not None and self._host.is_misplaced(self._child):
             self._leave()

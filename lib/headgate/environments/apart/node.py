@@ -44,11 +44,14 @@ class Whereabouts:
     token: str
 
 
-class EnvironmentHost:
-    """Lives as long as the connection of the one run that it was started for. Made on the machine that it works on.
+class EnvironmentHost(CallServer):
+    """Plays episodes of any package in child processes of its machine, as a run does on its own.
 
-    `run` has an event loop of its own; `where` and `cancel` are called from other threads.
+    Lives as long as the connection of the one run that it was started for. Made on the machine that it works on. `run`
+    has an event loop of its own; `where` and `cancel` are called from other threads.
     """
+
+    says_begun = False  # the deadline of a call is kept here, where it is known when its process began it
 
     def __init__(self, address: str, node: str, limits: ApartLimits) -> None:
         """Prepare the host.
@@ -58,13 +61,18 @@ class EnvironmentHost:
             node: what errors call this machine.
             limits: what the processes of each package may take.
         """
+        self._stream = FrameStream(self.take, self._end)
+        super().__init__(self._stream.send)
         self._address = address
         self._node = node
         self._limits = limits
         self._hosts = Hosts()
+        self._unfit: dict[Source, str] = {}
         self._token = secrets.token_bytes(TOKEN_BYTES)
-        self._port = 0
+        self._port = self._unproved = 0
         self._is_up = threading.Event()
+        self._is_claimed = False
+        self._begun, self._is_over, self._why = asyncio.Event(), asyncio.Event(), ""
         self._stop: Callable[[], object] = lambda: None
         self._is_stopped = False
 
@@ -91,87 +99,67 @@ class EnvironmentHost:
         self._is_stopped = True
         self._stop()
 
-    async def _served(self) -> str:
-        loop, ended = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
-
-        def end(why: str) -> None:
-            if not ended.done():
-                ended.set_result(why)
-
-        self._stop = partial(loop.call_soon_threadsafe, end, "its place was taken away")
-        if self._is_stopped:
-            return "its place was taken away"
-
-        begun = asyncio.Event()
-
-        def take(frame: Frame) -> None:
-            begun.set()
-            server.take(frame)
-
-        stream = FrameStream(take, end)
-        server = _HostServer(stream.send, self._hosts, self._node, self._limits)
-        unproved, is_claimed = 0, False
-
-        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            nonlocal unproved, is_claimed
-            if unproved >= _UNPROVED or is_claimed:
-                writer.transport.abort()
-                return
-            unproved += 1
-            is_known = await accepted(reader, writer, self._token)
-            unproved -= 1
-            if is_known and not is_claimed:
-                is_claimed = True
-                stream.begin(writer)
-            else:
-                writer.transport.abort()
-
-        listener = await asyncio.start_server(connected, self._address, 0)
-        self._port = listener.sockets[0].getsockname()[1]
-        self._is_up.set()
-        loop.call_later(CLAIM_S, lambda: None if begun.is_set() else end(f"no run claimed it within {CLAIM_S:g} s"))
-        beating = loop.create_task(_beat(stream, begun))
-        try:
-            why = str(await ended)
-        finally:
-            beating.cancel()
-            listener.close()
-            stream.finish("its host has ended")
-        return why
-
-
-async def _beat(stream: FrameStream, begun: asyncio.Event) -> None:
-    await begun.wait()
-    beat = frames.packed({"call": 0})
-    while True:
-        stream.send(beat)
-        await asyncio.sleep(BEAT_S)
-
-
-class _HostServer(CallServer):
-    """Plays episodes of any package in child processes of this machine, as a run does on its own."""
-
-    says_begun = False  # the deadline of a call is kept here, where it is known when its process began it
-
-    def __init__(self, say: Callable[[bytes], None], hosts: Hosts, node: str, limits: ApartLimits) -> None:
-        super().__init__(say)
-        self._hosts = hosts
-        self._node = node
-        self._limits = limits
-        self._unfit: dict[Source, str] = {}
-
     def take(self, frame: Frame) -> None:
         """Begin a call; a package is compared at once where it is new, also if the call is taken back."""
+        self._begun.set()
         if frame["do"] == "begin":
             return
         if "packages" in frame:
             self._unfit[Source(*frame["source"])] = differences(self._node, frame["packages"])
         super().take(frame)
 
+    async def _served(self) -> str:
+        loop = asyncio.get_running_loop()
+        self._stop = partial(loop.call_soon_threadsafe, self._end, "its place was taken away")
+        if self._is_stopped:
+            return "its place was taken away"
+        listener = await asyncio.start_server(self._connected, self._address, 0)
+        self._port = listener.sockets[0].getsockname()[1]
+        self._is_up.set()
+        loop.call_later(CLAIM_S, self._give_up)
+        beating = loop.create_task(self._beat())
+        try:
+            await self._is_over.wait()
+        finally:
+            beating.cancel()
+            listener.close()
+            self._stream.finish("its host has ended")
+        return self._why
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._unproved >= _UNPROVED or self._is_claimed:
+            writer.transport.abort()
+            return
+        self._unproved += 1
+        is_known = await accepted(reader, writer, self._token)
+        self._unproved -= 1
+        if is_known and not self._is_claimed:
+            self._is_claimed = True
+            self._stream.begin(writer)
+        else:
+            writer.transport.abort()
+
+    async def _beat(self) -> None:
+        await self._begun.wait()
+        beat = frames.packed({"call": 0})
+        while True:
+            self._stream.send(beat)
+            await asyncio.sleep(BEAT_S)
+
+    def _give_up(self) -> None:
+        if not self._begun.is_set():
+            self._end(f"no run claimed it within {CLAIM_S:g} s")
+
+    def _end(self, why: str) -> None:
+        self._why = self._why or why
+        self._is_over.set()
+
     async def opened(self, frame: Frame) -> Episode:
+        """Open an episode in a child process."""
         return await HostedEpisode.begun(frame["environment"], frame["index"], frame["seed"], self._host(frame))
 
     async def baseline(self, frame: Frame) -> str:
+        """Ask a child process for a baseline's reply."""
         asked = {name: frame[name] for name in ("kind", "index", "seed", "conversation", "draw")}
         call = self._host(frame).ask("baseline", frame["environment"], **asked)
         return str((await asyncio.wrap_future(call.future))["reply"])

@@ -15,11 +15,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from types import TracebackType
 from typing import Final, Self
 
-from pydantic import ValidationError
-
 from headgate.core import Clock, SystemClock
 from headgate.core.errors import InvalidInputError
-from headgate.core.flaws import flaws_in_words
+from headgate.core.flaws import flaws_raised
 from headgate.jobqueue.errors import MachineUnfitError
 from headgate.jobqueue.names import user_name
 from headgate.jobqueue.wire import DEFAULT_LEASE_S, ClaimIn, JobLeaseIn
@@ -85,7 +83,7 @@ class Worker:
         self._stall_after_s = stall_after_s
         self._stop_s = stop_s
         self._clock = clock or SystemClock()
-        try:
+        with flaws_raised(ClaimIn, InvalidInputError):
             self._wish = ClaimIn(
                 worker=self.name,
                 lease_s=float(lease_s),
@@ -93,8 +91,6 @@ class Worker:
                 tasks=None if tasks is None else list(tasks),
                 pools=None if pools is None else list(pools),
             )
-        except ValidationError as error:
-            raise InvalidInputError(flaws_in_words(error, ClaimIn)) from None
         self._heartbeat = Heartbeat(client, self._clock, self.held)
         self._group = asyncio.TaskGroup()
         self._beats: list[asyncio.Task[None]] = []

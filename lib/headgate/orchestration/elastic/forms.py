@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from headgate.core import ENGINE_PRIORITY, Launch, Program
 from headgate.core.errors import InvalidInputError
-from headgate.core.flaws import flaws_in_words, text_like
+from headgate.core.flaws import flaws_raised, text_like
 from headgate.elastic import InvalidElasticError
 from headgate.elastic.engines import EngineProcess
 from headgate.orchestration.placement.demand import Demand
@@ -191,7 +191,5 @@ F = TypeVar("F", bound=BaseModel)
 
 
 def _checked(form: type[F], written: Mapping[str, Any], what: str) -> F:
-    try:
+    with flaws_raised(form, InvalidElasticError, f"{what}: "):
         return form.model_validate(dict(written))
-    except ValidationError as error:
-        raise InvalidElasticError(f"{what}: {flaws_in_words(error, form)}") from None

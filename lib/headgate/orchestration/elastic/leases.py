@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,7 +15,7 @@ from ray.exceptions import RayError
 
 from headgate.core.errors import HeadgateError
 from headgate.elastic import EngineError
-from headgate.elastic.service import OnLost
+from headgate.elastic.service import OnLost, WorkerLease
 from headgate.orchestration.placement.demand import Demand
 from headgate.placement import Placement, PlacementLease, PlacementLostError, PlacementPool
 
@@ -39,11 +38,15 @@ class ActorOrder:
 
     Attributes:
         options: of Ray, besides what the place decides.
+        models: that it serves.
+        slots: requests that it runs at once; None where only it knows.
     """
 
     actor_class: type
     arguments: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+    slots: int | None = None
 
 
 KEEPER: Final = ActorOrder(Keeper)
@@ -63,12 +66,13 @@ class WorkerPlace:
         self._on_lost = on_lost
         self._lease: PlacementLease | None = None
         self._actor: Any = None
-        self._lock = threading.Lock()  # of who releases: whoever waits, or whoever gives up
-        self._is_held = False
         self._is_given_up = False
 
-    def stand(self) -> bool:
-        """Stand in line until the place is held; return whether it is, and not given up.
+    def stand(self, *, keeps: bool) -> None:
+        """Stand in line until the place is held, or given up.
+
+        Args:
+            keeps: have a process in it then that keeps it.
 
         Raises:
             HeadgateError: it never will be held.
@@ -76,24 +80,17 @@ class WorkerPlace:
         demand = replace(self._demand, labels={**self._demand.labels, "worker": self.worker_id})
         lease = self._lease = self._pool.lease(on_lost=self._on_lost, **demand.as_arguments())
         try:
-            lease.wait(unless=lambda: self._is_given_up)
+            if lease.wait(unless=lambda: self._is_given_up) and keeps:
+                self._keep()
         except BaseException:
-            lease.release()
+            given_back_quietly(self)
             raise
-        with self._lock:
-            self._is_held = not self._is_given_up
-        if not self._is_held:
-            lease.release()
-        return self._is_held
 
-    def give_up(self) -> bool:
-        """Have `stand` return without the place; returns True where it is held already and has to be given back."""
-        with self._lock:
-            self._is_given_up = True
-            is_held = self._is_held
+    def give_up(self) -> None:
+        """Have `stand` return, which somebody has begun; whoever has the place then gives it back."""
+        self._is_given_up = True
         if self._lease is not None:
             self._lease.wake()
-        return is_held
 
     def start(self, order: ActorOrder) -> Any:
         """Start an actor in the place and return its handle, which may not be up yet.
@@ -112,12 +109,7 @@ class WorkerPlace:
             raise EngineError(f"Ray does not start {self.worker_id}: {error}", is_final=True) from error
         return self._actor
 
-    def keep(self) -> None:
-        """Have a process in the place, and return when it is there.
-
-        Raises:
-            EngineError: it does not come up, since the place is lost or its node is.
-        """
+    def _keep(self) -> None:
         actor = self.start(KEEPER)
         try:
             ray.get(actor.__ray_ready__.remote(), timeout=_UP_S)
@@ -154,18 +146,6 @@ _MOST_THREADS: Final = 1_000
 T = TypeVar("T")
 
 
-class PlacedLease:
-    """The place of one worker. Implements `WorkerLease`."""
-
-    def __init__(self, leases: PlacedLeases, place: WorkerPlace) -> None:
-        self._leases = leases
-        self._place = place
-
-    async def give_back(self) -> None:
-        """See `WorkerLease`; what runs in the place is ended first."""
-        await self._leases.leave(self._place)
-
-
 class PlacedLeases:
     """Implements `WorkerLeases` over a pool of the placement ledger. Used in one event loop; close it at the end.
 
@@ -198,14 +178,20 @@ class PlacedLeases:
         self._places: dict[str, WorkerPlace] = {}
         self._threads = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="headgate-elastic-lease")
 
-    async def take(self, worker_id: str, on_lost: OnLost) -> PlacedLease:
+    async def take(self, worker_id: str, on_lost: OnLost) -> WorkerLease:
         """See `WorkerLeases`; cancelled, the worker leaves the line."""
         killed_s = (await self._in_thread(self._placement.rules)).cancel_timeout_s
         leave_s = killed_s - min(_LONGEST_MARGIN_S, _MARGIN * killed_s)  # the rest is for putting the engine to sleep
         place = WorkerPlace(self._pool, worker_id, self._demand_of(worker_id), lambda: on_lost(leave_s))
-        await self._held(place)
+        standing = self._threads.submit(place.stand, keeps=worker_id not in self._actors)
+        try:
+            await asyncio.wrap_future(standing)
+        except asyncio.CancelledError:
+            place.give_up()
+            self._threads.submit(_given_back_after, standing, place)
+            raise
         self._places[worker_id] = place
-        return PlacedLease(self, place)
+        return partial(self._leave, place)
 
     async def start(self, worker_id: str, order: ActorOrder) -> Any:
         """Start an actor in the place that a worker holds; return its handle, which may not be up yet.
@@ -223,7 +209,7 @@ class PlacedLeases:
         if (place := self._places.get(worker_id)) is not None:
             await self._in_thread(place.end_actor)
 
-    async def leave(self, place: WorkerPlace) -> None:
+    async def _leave(self, place: WorkerPlace) -> None:
         """End what runs in a place and give it back; legal twice."""
         if self._places.get(place.worker_id) is place:
             del self._places[place.worker_id]
@@ -248,26 +234,10 @@ class PlacedLeases:
         demand = self._actors.get(worker_id, self._demand)
         return replace(demand, restart_s=self._start_s.get(worker_id, demand.restart_s))
 
-    async def _held(self, place: WorkerPlace) -> None:
-        keeps = place.worker_id not in self._actors
-        standing = asyncio.get_running_loop().run_in_executor(self._threads, _stood, place, keeps)
-        try:
-            await asyncio.shield(standing)
-        except asyncio.CancelledError:
-            if place.give_up():
-                self._threads.submit(given_back_quietly, place)
-            # Nobody waits for how it ends any more.
-            standing.add_done_callback(lambda stood: stood.cancelled() or stood.exception())
-            raise
-
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
 
-def _stood(place: WorkerPlace, keeps: bool) -> None:
-    if place.stand() and keeps:
-        try:
-            place.keep()
-        except BaseException:
-            given_back_quietly(place)
-            raise
+def _given_back_after(standing: Future[None], place: WorkerPlace) -> None:
+    wait([standing])
+    given_back_quietly(place)

@@ -7,6 +7,7 @@ import importlib
 import inspect
 import logging
 import sys
+import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ from typing import Any, Final
 from ray import cloudpickle
 from ray.exceptions import ActorDiedError, RayActorError
 
-from headgate.core import SystemClock
 from headgate.elastic import ElasticConfig, EngineError, EngineLoad, InvalidElasticError
 from headgate.elastic.engines import Engine, EngineAnswer, EngineFacts, Outgoing, RayActorEngine
 from headgate.orchestration.elastic.forms import ActorEngines, WorkerPlacement, checked_actors, checked_placement
@@ -30,46 +30,29 @@ _DEAD_S: Final = 1.0
 _INSTALLED: Final = ("site-packages", "dist-packages")
 
 
-class PlacedActorEngine:
-    """An engine that has no process while it sleeps. Implements `Engine`; owned by a pool.
+class PlacedActorEngine(RayActorEngine):
+    """An engine that has no process while it sleeps. Owned by a pool.
 
     Its class has the methods of `headgate.elastic.engines.EngineActor`, but for `sleep`: the process is ended instead,
     with all the memory that it holds. `wake` is called once it is made, and returns when it can answer. What
     models it serves, and how many requests it takes, is given: a sleeping engine cannot be asked.
     """
 
-    kind = "ray"
-
-    def __init__(
-        self,
-        name: str,
-        order: ActorOrder,
-        leases: PlacedLeases,
-        config: ElasticConfig,
-        *,
-        models: Sequence[str] = (),
-        slots: int | None = None,
-    ) -> None:
-        self.name = name
+    def __init__(self, name: str, order: ActorOrder, leases: PlacedLeases, config: ElasticConfig) -> None:
+        super().__init__(name, None, config)
         self._order = order
         self._leases = leases
-        self._config = config
-        self._models = tuple(models)
-        self._slots = slots
-        self._clock = SystemClock()
-        self._handle: Any = None
-        self._actor: RayActorEngine | None = None
 
     async def check(self) -> EngineFacts:
         """Return what is known of it; its class was looked at when the pool was made."""
-        return EngineFacts(self._models, self._slots, is_asleep=self._living() is None)
+        return EngineFacts(self._order.models, self._order.slots, is_asleep=not self._is_up)
 
     async def load(self) -> EngineLoad:
         """Return a reading; asleep where there is no process."""
-        if (actor := self._living()) is None:
-            return EngineLoad(slots=self._slots, is_asleep=True)
+        if not self._is_up:
+            return EngineLoad(slots=self._order.slots, is_asleep=True)
         try:
-            load = await actor.load()
+            load = await super().load()
         except EngineError:
             if await self._is_dead():
                 await self._end()
@@ -80,65 +63,63 @@ class PlacedActorEngine:
 
     async def sleep(self) -> None:
         """End the process of an idle engine."""
-        if (actor := self._living()) is None:
+        if not self._is_up:
             return
-        load = await actor.load()
+        load = await super().load()
         if not load.is_idle:
             raise EngineError(f"the actor {self.name!r} is busy: {load.running} run and {load.waiting} wait")
         await self._end()
 
     async def wake(self) -> None:
         """Start the actor in the place that the worker holds, and return once it can answer."""
-        if self._living() is not None:
+        if self._is_up:
             return
-        began = self._clock.monotonic()
+        began = time.monotonic()
         self._handle = await self._leases.start(self.name, self._order)
-        actor = self._actor = RayActorEngine(self.name, self._handle, self._config)
         try:
-            await actor.wake()
+            await super().wake()
         except BaseException:
             await asyncio.shield(self._end())
             raise
-        self._leases.started(self.name, self._clock.monotonic() - began)
+        self._leases.started(self.name, time.monotonic() - began)
 
     async def abort(self, request_id: str) -> None:
         """Have it let go of a request; nothing where there is no process."""
-        if (actor := self._living()) is not None:
-            await actor.abort(request_id)
+        if self._is_up:
+            await super().abort(request_id)
 
     @asynccontextmanager
     async def answer(self, request: Outgoing) -> AsyncIterator[EngineAnswer]:
         """Send a request; see `RayActorEngine`."""
-        if (actor := self._living()) is None:
+        if not self._is_up:
             raise EngineError(f"the actor {self.name!r} sleeps")
-        async with actor.answer(request) as answer:
+        async with super().answer(request) as answer:
             yield answer
 
     async def close(self) -> None:
         """End the process: nobody could find it again."""
-        if self._actor is not None:
-            await self._end()
+        await self._end()
 
-    def _living(self) -> RayActorEngine | None:
-        """Return the actor, unless its place was given back, which has ended it."""
-        if self._actor is not None and not self._leases.holds(self.name):
-            self._actor = self._handle = None
-        return self._actor
+    @property
+    def _is_up(self) -> bool:
+        """Whether it has a process, which ends when its place is given back."""
+        if not self._leases.holds(self.name):
+            self._handle = None
+        return self._handle is not None
 
     async def _end(self) -> None:
-        actor, self._actor, self._handle = self._actor, None, None
-        if actor is not None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
             await self._leases.end(self.name)
-            await actor.close()
+        await super().close()
 
     async def _is_dead(self) -> bool:
         """Tell whether Ray knows that the process is gone; one that hangs is not."""
-        handle = self._handle
-        if handle is None:
+        if self._handle is None:
             return True
         try:
             async with asyncio.timeout(_DEAD_S):
-                await handle.__ray_ready__.remote()
+                await self._handle.__ray_ready__.remote()
         except ActorDiedError:
             return True
         except (TimeoutError, RayActorError):
@@ -253,15 +234,12 @@ async def placed_engines(
         exits.push_async_callback(asyncio.to_thread, connection.close)
         pool = await asyncio.to_thread(connection.pool_or_whole, wanted.pool, wanted.quota, reuse=False)
         demand = wanted.demand(wanted.resources)
-        demands = {name: wanted.demand(spec.resources) for name, (spec, _) in actors.items()}
+        demands = {name: asked for name, (_, asked) in actors.items()}
         await asyncio.to_thread(_check_fit, connection, pool, demands.values() or [demand])
         leases = PlacedLeases(connection, pool, demand, actors=demands)
         exits.push_async_callback(leases.close)
         yield PlacedEngines(
-            tuple(
-                PlacedActorEngine(name, order, leases, config, models=spec.models, slots=spec.slots)
-                for name, (spec, order) in actors.items()
-            ),
+            tuple(PlacedActorEngine(name, order, leases, config) for name, (order, _) in actors.items()),
             leases,
             f"{connection.says}, pool {pool.name} with {pool.pool.quota}",
         )
@@ -269,21 +247,22 @@ async def placed_engines(
 
 def _orders(
     wanted: WorkerPlacement, specs: Sequence[ActorEngines], config: ElasticConfig
-) -> dict[str, tuple[ActorEngines, ActorOrder]]:
-    """Return worker -> how it is started; the workers of a class are numbered from 1."""
-    orders: dict[str, tuple[ActorEngines, ActorOrder]] = {}
+) -> dict[str, tuple[ActorOrder, Demand]]:
+    """Return worker -> how it is started, and in what place; the workers of a class are numbered from 1."""
+    orders: dict[str, tuple[ActorOrder, Demand]] = {}
     numbers: dict[str, int] = {}
     for spec in specs:
-        wanted.demand(spec.resources)
+        demand = wanted.demand(spec.resources)
         actor_class = engine_class(spec.class_name)
         options = dict(spec.options)
         if not has_async_methods(actor_class):
             slots = spec.slots or config.requests_per_worker_capacity or _USUAL_SLOTS
             options.setdefault("max_concurrency", slots + _BESIDE)
+        order = ActorOrder(actor_class, spec.arguments, options, spec.models, spec.slots)
         for _ in range(spec.count):
             name = spec.worker or actor_class.__name__
             number = numbers[name] = numbers.get(name, 0) + 1
-            orders[f"{name}-{number}"] = (spec, ActorOrder(actor_class, spec.arguments, options))
+            orders[f"{name}-{number}"] = (order, demand)
     return orders
 
 

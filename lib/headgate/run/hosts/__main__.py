@@ -1,7 +1,7 @@
 """`python -m headgate.run.hosts`: the process beside a run that speaks to Ray for it.
 
 Ray ends the process of a driver whose cluster is gone for a minute; a run goes on. It reads lines of JSON on standard
-input, a `HostOrder` first and then `{"ask": NAME}`, `{"drop": NAME}` or `{"end": true}`, and ends with it.
+input, the order of a `Broker` first and then `{"ask": NAME}`, `{"drop": NAME}` or `{"end": true}`, and ends with it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import threading
 from typing import Any, Final
 
 from headgate.core.errors import HeadgateError
-from headgate.run.hosts.hosts import HostOrder
 
 _END_S: Final = 10.0
 """For places to be given back when the run is gone; the ledger takes them back then anyway."""
@@ -30,7 +29,7 @@ def main() -> int:
         with lock:
             lines.write(json.dumps(told) + "\n")
 
-    order = HostOrder(**json.loads(sys.stdin.readline()))
+    order = json.loads(sys.stdin.readline())
     commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(commands,), daemon=True).start()
     from headgate.run.hosts.broker import Broker  # noqa: PLC0415 - Ray takes a second to import

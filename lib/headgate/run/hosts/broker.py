@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
@@ -11,7 +11,7 @@ from typing import Any, Final
 from headgate.core.errors import HeadgateError
 from headgate.environments import apart
 from headgate.placement import PlacementPool, amounts, connect, node_address
-from headgate.run.hosts.hosts import HostCluster, HostOrder
+from headgate.run.hosts.hosts import HostCluster
 
 _GIVEN_BACK_S: Final = 25.0
 """For one place to be given back at the end of a run; where it takes longer, pool and ledger stay, for the next run."""
@@ -39,25 +39,31 @@ class Broker:
         lost: done with the reason when the cluster is gone.
     """
 
-    def __init__(self, order: HostOrder, tell: Callable[..., None]) -> None:
-        """Connect to the cluster; `tell` sends keyword arguments to the run.
+    def __init__(self, order: Mapping[str, Any], tell: Callable[..., None]) -> None:
+        """Connect to the cluster; `tell` sends keyword arguments to the run, whose `order` says where and as what.
 
         Raises:
             HeadgateError: if there is no cluster, or it cannot be used.
         """
-        self._order = order
-        self._cluster = HostCluster(**order.cluster)
+        self._cluster = HostCluster(**order["cluster"])
+        self._driver = order["driver"]
+        self._limits = order["limits"]
+        self._request: dict[str, Any] = {
+            "resources": amounts(cpu=order["cpus"]),
+            "priority": order["priority"],
+            "labels": {"role": order["role"], "run": self._driver},
+        }
         self._tell = tell
         self._placement = connect(
             self._cluster.address or None,
             journal=self._cluster.journal or None,
-            driver=order.driver,
+            driver=self._driver,
             log_to_driver=False,
         )
         is_new = all(pool.name != self._cluster.pool for pool in self._placement.pools())
         self.lost = self._placement.lost
-        self._owns_pool = order.owns_pool or is_new
-        self._owns_ledger = order.owns_ledger or not self._placement.found_ledger
+        self._owns_pool = order["owns_pool"] or is_new
+        self._owns_ledger = order["owns_ledger"] or not self._placement.found_ledger
         pool = self._pool()
         says = f"{self._placement.says}, pool {pool.name} with {pool.pool.quota}"
         tell(says=says, owns_pool=self._owns_pool, owns_ledger=self._owns_ledger)
@@ -75,7 +81,7 @@ class Broker:
         """Give everything back, and what was made for this run alone."""
         placement, name = self._placement, self._cluster.pool
         with suppress(HeadgateError):
-            mine = [view for view in placement.requests(name) if view.holder == self._order.driver]
+            mine = [view for view in placement.requests(name) if view.holder == self._driver]
             works = [placement.work(view.request_id) for view in mine if not view.stage.has_ended]
             for work in works:  # all of them before the first is waited for, whose place the next would get
                 work.cancel("the run has ended")
@@ -96,14 +102,7 @@ class Broker:
 
     def _tend(self, name: str) -> None:
         try:
-            work = self._pool().submit(
-                PlacedHost,
-                dict(self._order.limits),
-                request_id=name,
-                resources=amounts(cpu=self._order.cpus),
-                priority=self._order.priority,
-                labels={"role": self._order.role, "run": self._order.driver},
-            )
+            work = self._pool().submit(PlacedHost, self._limits, request_id=name, **self._request)
             while True:
                 try:
                     work.wait_running(_TOLD_EVERY_S)

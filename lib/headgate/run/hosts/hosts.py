@@ -9,7 +9,7 @@ import math
 import sys
 import tempfile
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import IO, Any, Final
 
 from headgate.config import Settings
@@ -61,28 +61,6 @@ class HostCluster:
     journal: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class HostOrder:
-    """One line of JSON: where hosts are placed, and as what.
-
-    Attributes:
-        cluster: fields of `HostCluster`.
-        driver: name under which the ledger knows the run.
-        limits: fields of `ApartLimits`.
-        owns_pool: whether this run has opened the pool before.
-        owns_ledger: whether it has started the ledger before.
-    """
-
-    cluster: Mapping[str, Any]
-    driver: str
-    cpus: int
-    priority: float
-    role: str
-    limits: Mapping[str, Any]
-    owns_pool: bool = False
-    owns_ledger: bool = False
-
-
 class EnvironmentHosts:
     """Has as many hosts as the run's demand needs. Owned by one run, on its event loop.
 
@@ -100,14 +78,17 @@ class EnvironmentHosts:
         self._emit = emit
         self._driver = f"hosts-{run_id}"
         cluster = cluster or HostCluster(settings.ray_address, settings.ray_pool)
-        self._order = HostOrder(
-            asdict(cluster),
-            self._driver,
-            settings.environment_host_cpus,
-            settings.environment_host_priority,
-            settings.environment_host_role,
-            asdict(apart.ApartLimits.of(settings)) | {"processes": settings.environment_host_cpus},
-        )
+        self._order: dict[str, Any] = {
+            "cluster": asdict(cluster),
+            "driver": self._driver,
+            "cpus": settings.environment_host_cpus,
+            "priority": settings.environment_host_priority,
+            "role": settings.environment_host_role,
+            "limits": asdict(apart.ApartLimits.of(settings)) | {"processes": settings.environment_host_cpus},
+            "owns_pool": False,
+            "owns_ledger": False,
+        }
+        """Where hosts are placed, and as what; and whether this run has opened the pool and started the ledger."""
         self.names: frozenset[str] = frozenset()
         self._seats = settings.environment_host_cpus * settings.environment_seats
         self._hosts = apart.RemoteHosts()
@@ -118,7 +99,7 @@ class EnvironmentHosts:
         self._not_before = 0.0
         self._pause_s = FIRST_PAUSE_S
         self._process: asyncio.subprocess.Process | None = None
-        self._joined: asyncio.Future[None] | None = None
+        self._joined: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._following: asyncio.Task[None] | None = None
         self._is_closing = False
         self._waits = ""
@@ -139,7 +120,6 @@ class EnvironmentHosts:
         Raises:
             EnvironmentHostsError: if it cannot be joined; from then on it is tried again.
         """
-        self._joined = asyncio.get_running_loop().create_future()
         self._following = asyncio.get_running_loop().create_task(self._followed())
         await self._joined
 
@@ -270,7 +250,7 @@ class EnvironmentHosts:
 
     @property
     def _is_joined(self) -> bool:
-        return self._joined is not None and self._joined.done() and self._joined.exception() is None
+        return self._joined.done() and self._joined.exception() is None
 
     def _say(self, **told: Any) -> None:
         process = self._process
@@ -286,7 +266,6 @@ class EnvironmentHosts:
                 why = await self._spoken(printed)
             if self._is_closing:
                 return
-            assert self._joined is not None, "it was started"
             if not self._joined.done():
                 self._joined.set_exception(EnvironmentHostsError(why, next_step=self._next_step))
                 return
@@ -309,7 +288,7 @@ class EnvironmentHosts:
         try:
             assert process.stdin is not None, "it was started with pipes"
             assert process.stdout is not None, "likewise"
-            process.stdin.write(json.dumps(asdict(self._order)).encode() + b"\n")
+            process.stdin.write(json.dumps(self._order).encode() + b"\n")
             for name, connecting in self._pending.items():
                 if connecting is None:
                     self._say(ask=name)
@@ -325,12 +304,10 @@ class EnvironmentHosts:
     def _hear(self, told: dict[str, Any]) -> str:
         """Follow what the process says; return why it will end, when it says so."""
         if "says" in told:
-            assert self._joined is not None, "it was started"
             if not self._joined.done():
                 self._joined.set_result(None)
             self._waits = ""
-            owned = {name: told[name] for name in ("owns_pool", "owns_ledger")}
-            self._order = replace(self._order, **owned)
+            self._order |= {name: told[name] for name in ("owns_pool", "owns_ledger")}
             self._emit(EnvironmentClusterJoined(told["says"]))
         elif "host" in told and told["host"] in self._pending:
             name = told["host"]
