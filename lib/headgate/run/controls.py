@@ -112,6 +112,16 @@ def order_of(document: Mapping[str, Any], models: Collection[str], environments:
     return ControlOrder(verb, model, environment, what, value, _reason(order.reason), order.revision)
 
 
+def settable(model: str | None, environment: str | None) -> dict[str, str]:
+    """Return the controls that a model, an environment, one in the other, or the whole run has, each in words."""
+    fits = {
+        "an environment, or a model in one": environment is not None,
+        "a model": model is not None and environment is None,
+        "the whole run": model is None and environment is None,
+    }
+    return {name: f"{name}, {one.unit}" for name, one in CONTROLS.items() if fits.get(one.subject, True)}
+
+
 def _known(noun: str, name: str, known: Collection[str]) -> str:
     if name in known:
         return name
@@ -129,12 +139,7 @@ def _value(what: str, value: ControlValue, model: str | None, environment: str |
         raise InvalidInputError(
             f"{what[:60]!r} cannot be set{did_you_mean(what, CONTROLS, otherwise=_any_of(CONTROLS))}"
         )
-    fits = {
-        "an environment, or a model in one": environment is not None,
-        "a model": model is not None and environment is None,
-        "the whole run": model is None and environment is None,
-    }
-    possible = [name for name, one in CONTROLS.items() if fits.get(one.subject, True)]
+    possible = settable(model, environment)
     if what not in possible:
         named, got = "workers are" if what == "workers" else f"a {what} is", subject_of(model, environment)
         raise InvalidInputError(
