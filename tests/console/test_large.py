@@ -128,7 +128,7 @@ def test_history_is_bounded_and_forgets_what_nobody_tells_of() -> None:
     history.validate()
     assert history.series("series 0")[-1] == MOST_POINTS + 4
     assert history.series("series 1") == []
-    assert history.latest("series 0", 3) == [MOST_POINTS + 2, MOST_POINTS + 3, MOST_POINTS + 4]
+    assert history.series("series 0", 3) == [MOST_POINTS + 2, MOST_POINTS + 3, MOST_POINTS + 4]
 
 
 def test_a_viewer_gets_a_stream_of_revisions(large: str) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from importlib import resources
+from http import HTTPStatus
 from typing import Final
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from fastapi.sse import EventSourceResponse, format_sse_event
+from fastapi.staticfiles import StaticFiles
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Send
@@ -36,8 +37,8 @@ _HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-_KINDS: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".LICENSE": "text/plain"}
-_OPEN: Final = ("/static/", "/sign-in", "/health")
+_FILES: Final = "/static/"
+_OPEN: Final = (_FILES, "/sign-in", "/health")
 
 MOST_STREAMS: Final = 300
 """Pages that are told; beyond them a page asks by itself, every ten seconds."""
@@ -84,19 +85,11 @@ def console_app(settings: Settings, sources: Sources, records: Records, access: 
 
 
 def _add_frame(app: FastAPI, console: Console) -> None:
-    files = resources.files("headgate.console") / "static"
+    app.mount("/static", StaticFiles(packages=[("headgate.console", "static")]))
 
     @app.get("/health")
     async def health() -> JSONResponse:
         return JSONResponse({"status": "healthy"})
-
-    @app.get("/static/{name:path}")
-    async def static(name: str) -> Response:
-        kind = next((kind for ending, kind in _KINDS.items() if name.endswith(ending)), None)
-        file = files.joinpath(*name.split("/"))
-        if kind is None or ".." in name or not file.is_file():
-            raise HTTPException(404, "there is no such file")
-        return Response(file.read_bytes(), media_type=kind, headers={"Cache-Control": "max-age=3600"})
 
     @app.get("/sign-in")
     async def sign_in_page(request: Request) -> HTMLResponse:
@@ -180,7 +173,8 @@ class _Guard:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.update(_HEADERS)
-                headers.setdefault("Cache-Control", "no-store")
+                is_kept = scope["path"].startswith(_FILES) and message["status"] < HTTPStatus.BAD_REQUEST
+                headers.setdefault("Cache-Control", "max-age=3600" if is_kept else "no-store")
             await send(message)
 
         scope.setdefault("state", {})

@@ -6,17 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final
-from urllib.parse import quote
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.datastructures import QueryParams
 
 from headgate.console.asking import key_of
-from headgate.console.listing import link, page_of
+from headgate.console.listing import page_of
 from headgate.console.matrix import run_of
 from headgate.console.pages import Console
-from headgate.console.sources import History, Source, Sources
+from headgate.console.sources import History, Sources
 
 ROWS: Final = 40
 LINES: Final = ("limit", "in_flight", "waiters")
@@ -67,9 +66,7 @@ def _values(sources: Sources, query: QueryParams) -> dict[str, Any]:
         "runs": sources.of("run"),
         "said": said,
         "page": page,
-        "endpoints": endpoints_of(
-            [(run, key) for key in page.items if run], link("/gates", query, key=None) + f"&page={page.number}"
-        ),
+        "endpoints": [(run, key) for key in page.items],
         "chosen": chosen,
         "rates": sorted(rates.values(), key=lambda rate: rate["left"] / rate["limit"])[:ROWS],
         "budgets": _budgets(said, wanted),
@@ -88,16 +85,6 @@ _SORTS: Final[Mapping[str, tuple[str, Callable[[Mapping[str, Any]], Any]]]] = {
     "model": ("model", lambda key: (key["model"], key["provider"])),
     "load": ("in flight", lambda key: -key["in_flight"]),
 }
-
-
-def endpoints_of(
-    keys: Sequence[tuple[Source, Mapping[str, Any]]], address: str = ""
-) -> list[tuple[Source, Mapping[str, Any], str, str]]:
-    """Return rows of a table of endpoints: of which run, what it says, its name, and the address that chooses it."""
-    return [
-        (run, key, key_of(key), f"{address or f'/gates?run={quote(run.address)}'}&key={quote(key_of(key))}")
-        for run, key in keys
-    ]
 
 
 def _budgets(said: Mapping[str, Any], wanted: str) -> Sequence[tuple[str, Mapping[str, Any]]]:

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from starlette.datastructures import QueryParams
 
 from headgate.console.findings import Findings
-from headgate.console.gates import endpoints_of, trouble_of
+from headgate.console.gates import trouble_of
 from headgate.console.pages import Console
 from headgate.console.sources import Source
 
@@ -28,7 +28,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
         return {
             "findings": findings.now(time.time()),
             "runs": [(source, *_at_a_glance(source)) for source in runs],
-            "endpoints": endpoints_of(keys[:_MOST_ENDPOINTS]),
+            "endpoints": keys[:_MOST_ENDPOINTS],
             "endpoints_left": max(0, len(keys) - _MOST_ENDPOINTS),
         }
 

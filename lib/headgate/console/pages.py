@@ -21,6 +21,7 @@ from starlette.datastructures import QueryParams
 from headgate import __version__
 from headgate.config import Settings
 from headgate.console.access import Access, Viewer
+from headgate.console.asking import key_of
 from headgate.console.listing import link
 from headgate.console.records import Records
 from headgate.console.sources import Sources
@@ -61,6 +62,7 @@ class Pages:
             at=_moment,
             since=lambda then: _running("since", then, time.time() - then),
             until=lambda then: _running("until", then, then - time.time()),
+            endpoint=key_of,
             money=money,
             counted=counted,
             count=lambda value: "" if value is None else f"{value:,.0f}",

@@ -158,6 +158,6 @@ def _drops(rows: pl.DataFrame) -> list[ScoreDrop]:
 def _checkpoints(index: SampleIndex, model: str, chosen: SampleFilter) -> dict[str, Any] | None:
     """Return the scores of all checkpoints of a model by step, as JSON values; None where it has no two of them."""
     name = model.partition("@")[0]
-    steps = {key: step_of(key.partition("@")[2]) for key in index.models if key.partition("@")[0] == name}
+    steps = {key: step_of(key.partition("@")[2]) for key in index.names["model"] if key.partition("@")[0] == name}
     known = {key: step for key, step in steps.items() if step is not None}
     return curve_document(build_curve(_of_models(index, (name,), chosen), known)) if len(known) > 1 else None

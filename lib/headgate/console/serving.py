@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Final, TypedDict, Unpack
 
@@ -14,7 +14,7 @@ from headgate.console.access import Access
 from headgate.console.app import console_app
 from headgate.console.asking import ElasticSource, PlacementSource, QueueSource, RunSource
 from headgate.console.discovery import JournalSource
-from headgate.console.records import opened_records
+from headgate.console.records import Records
 from headgate.console.sources import Sources
 from headgate.core import Secret
 from headgate.net.asgi import serving
@@ -117,7 +117,7 @@ async def serve_console(
     authority = Authority(open_tokens(settings.monitor_tokens), rate=None) if settings.monitor_tokens else None
     try:
         access = Access(Secret(token) if token else None, authority, host)
-        async with opened_sources(settings, **watched) as sources, opened_records(settings) as records:
+        async with opened_sources(settings, **watched) as sources, aclosing(Records(settings)) as records:
             listener = bound(host, port)
             app = console_app(settings, sources, records, access)
             async with serving(app, listener, name="console", most=_MOST_CONNECTIONS, stop_s=_STOP_S, tls=tls):

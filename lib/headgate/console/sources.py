@@ -44,13 +44,9 @@ class History:
             if series[-1] is None and not any(value is not None for value in series):
                 del self._series[name]
 
-    def series(self, name: str) -> list[float | None]:
-        """Return the points of a series, oldest first; nothing where it is not known."""
-        return list(self._series.get(name, ()))
-
-    def latest(self, name: str, points: int = 60) -> list[float | None]:
-        """Return the newest points of a series, oldest first."""
-        return self.series(name)[-points:]
+    def series(self, name: str, points: int = MOST_POINTS) -> list[float | None]:
+        """Return the newest points of a series, oldest first; nothing where it is not known."""
+        return list(self._series.get(name, ()))[-points:]
 
     def validate(self) -> None:
         """Assert the invariants."""

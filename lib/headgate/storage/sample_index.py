@@ -182,22 +182,10 @@ class SampleIndex:
         return SampleIndex(rows, stored, parts, marks, revision, pending, left_out, (*visible.problems, *problems))
 
     @cached_property
-    def models(self) -> list[str]:
-        """Keys of the models, sorted."""
-        return self._names("model")
-
-    @cached_property
-    def environments(self) -> list[str]:
-        """Names of the environments, sorted."""
-        return self._names("environment")
-
-    @cached_property
-    def error_kinds(self) -> list[str]:
-        """Kinds of errors that samples have, sorted."""
-        return self._names("error_kind")
-
-    def _names(self, column: str) -> list[str]:
-        return sorted(map(str, self.rows[column].drop_nulls().unique()))
+    def names(self) -> Mapping[str, Sequence[str]]:
+        """Keys of models, names of environments, and kinds of errors that samples have, sorted, by column."""
+        columns = ("model", "environment", "error_kind")
+        return {column: sorted(map(str, self.rows[column].drop_nulls().unique())) for column in columns}
 
     def page(
         self,
