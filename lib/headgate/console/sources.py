@@ -191,6 +191,11 @@ class Sources:
         """Return a source by its address; None where there is none."""
         return next((source for source in self.of(kind) if source.address == address), None)
 
+    def run(self, address: str) -> Source | None:
+        """Return the run at an address, else the first that answers, else the first."""
+        runs = self.of("run")
+        return self.get("run", address) or next((one for one in runs if one.is_up), runs[0] if runs else None)
+
     def add(self, source: Source) -> None:
         """Look at a source from now on."""
         self.all += (source,)

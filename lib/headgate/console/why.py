@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse
 
 from headgate.console.asking import QueueSource, RunSource, answered, key_of
-from headgate.console.matrix import run_of
+from headgate.console.gates import Step, gates_of, step_of_key
 from headgate.console.pages import Console
 from headgate.console.sources import Source, Sources
 from headgate.core.errors import HeadgateError
@@ -33,25 +33,6 @@ _HOLDS_ELSEWHERE: Final = {
     "fair_share": "Fair share",
 }
 """Gate, as a campaign names it -> the step of the chain that it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One gate on the way.
-
-    Attributes:
-        name: of the gate.
-        says: what it is like.
-        state: `open`, `busy` where it lets through as others leave, or `shut`.
-        until: when it opens by itself (wall time), where that is known.
-        holds: whether it is the one that holds now.
-    """
-
-    name: str
-    says: str
-    state: str = "open"
-    until: float | None = None
-    holds: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +67,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
     async def why_page(request: Request) -> HTMLResponse:
         sources, query = console.sources, request.query_params
         await sources.fresh()
-        run = run_of(sources, query)
+        run = sources.run(query.get("run", ""))
         wanted = query.get("of", "").strip()
         values: dict[str, Any] = {
             "run": run,
@@ -159,49 +140,15 @@ def _of_task(run: RunSource, found: Mapping[str, Any]) -> Answer:
 def _chain(said: Mapping[str, Any], model: str, gate: str, reason: str, until: float | None) -> Iterator[Step]:
     """Yield the gates that a task of a model passes; the one that holds says what the campaign said of this task."""
     holding = _HOLDS_ELSEWHERE.get(gate)
-    steps = list(_gates(said, model))
+    steps = list(gates_of(said, model))
     if gate != "none" and holding not in {step.name for step in steps}:
         steps.append(Step(gate.replace("_", " ").capitalize(), reason, "shut", until, holds=True))
     for step in steps:
         yield Step(step.name, reason, "shut", until or step.until, holds=True) if step.name == holding else step
 
 
-def _gates(said: Mapping[str, Any], model: str) -> Iterator[Step]:
-    one = next((each for each in said.get("models", ()) if each["model"] == model), None)
-    if one is not None:
-        says = one["pause_reason"] or "paused" if one["is_paused"] else f"sampled, {one['in_flight']} in progress"
-        yield Step("Model", says, "shut" if one["is_paused"] else "open", one["pause_until"])
-        for budget in one["budgets"]:
-            if budget["limit"]:
-                spent = budget["used"] + budget["held"]
-                words = f"{budget['name'].replace('_', ' ')}: {spent:,.0f} of {budget['limit']:,.0f}"
-                yield Step("Budget", words, "shut" if spent >= budget["limit"] else "open")
-    if (queue := said.get("queue")) is not None:
-        words = f"{queue['size']:,} tasks ready, {queue['pause_threshold']:,} at most"
-        yield Step("Ready queue", words, "shut" if queue["is_paused"] else "open")
-    if (workers := said.get("workers")) is not None:
-        is_busy = workers["active"] >= workers["total"]
-        yield Step("Workers", f"{workers['active']:,} of {workers['total']:,} busy", "busy" if is_busy else "open")
-    if one is not None and one["engines"]:
-        engines = one["engines"]
-        is_awake = engines["state"] == "awake"
-        words = f"{engines['state']}, {engines['awake']} of {engines['most']} awake {engines['reason']}"
-        yield Step("Engines", words, "open" if is_awake else "shut")
-    for key in said.get("requests", ()):
-        if model in key["models"]:
-            yield _step_of_key(key, said["captured_at"])
-
-
-def _step_of_key(key: Mapping[str, Any], now: float) -> Step:
-    words = f"{key['in_flight']} of {key['limit']} in flight, {key['waiters']} wait"
-    if key["cooldown_s"]:
-        return Step("Requests", f"{words}; left alone after {key['last_outcome']}", "shut", now + key["cooldown_s"])
-    is_full = key["in_flight"] >= key["limit"] or key["waiters"]
-    return Step("Requests", words, "busy" if is_full else "open")
-
-
 def _of_key(run: Source, key: Mapping[str, Any]) -> Answer:
-    step = _step_of_key(key, run.said["captured_at"])
+    step = step_of_key(key, run.said["captured_at"])
     facts = [(name.replace("_", " "), str(key[name])) for name in ("limit", "cap", "breaker", "last_outcome")]
     return Answer("request", key_of(key), step.state, step.says, run.name, step.until, (step,), facts)
 
