@@ -8,7 +8,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.core import Model, Task, checked_text
@@ -265,44 +265,33 @@ def order_words(change: ControlChange, *, is_new: bool, dry_run: bool, further: 
     return change_words(change, is_done=not dry_run) + further
 
 
+@dataclass(slots=True, eq=False)
 class Steering:
     """Carries out what is ordered, and keeps the controls in step with those of the journal. Owned by a run.
 
     A change is durable before it acts. Whoever writes it (this run for a request, another process, a command), every
     run of the journal reads it there, and carries it out once.
+
+    Attributes:
+        rates: the configured ones.
+        stop: drains the run for a reason.
+        recount: has the run count what its journal and its store say.
     """
 
-    def __init__(
-        self,
-        parts: Parts,
-        membership: Membership,
-        stages: Stages,
-        health: Health,
-        settling: Settling,
-        outside: Executor | None,
-        *,
-        rates: Mapping[str, float],
-        stop: Callable[[str], None],
-        recount: Callable[[], Awaitable[None]],
-    ) -> None:
-        """Prepare it; `rates` are the configured ones, `stop` drains the run for a reason.
-
-        `recount` has the run count what its journal and its store say.
-        """
-        self._parts = parts
-        self._membership = membership
-        self._stages = stages
-        self._health = health
-        self._settling = settling
-        self._outside = outside
-        self._rates = rates
-        self._stop = stop
-        self._recount = recount
-        self._turn = asyncio.Lock()  # changes are carried out once, in their order
+    parts: Parts
+    membership: Membership
+    stages: Stages
+    health: Health
+    settling: Settling
+    outside: Executor | None
+    rates: Mapping[str, float]
+    stop: Callable[[str], None]
+    recount: Callable[[], Awaitable[None]]
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # changes are carried out once, in their order
 
     async def load(self) -> None:
         """Have what was set before this run hold for it; what was ordered before has been carried out, or is over."""
-        parts = self._parts
+        parts = self.parts
         parts.controls = await parts.journal.call(controls_of, parts.journal.journal)
         for control in parts.controls.in_force():
             _log.warning("%s", control_words(control))
@@ -312,13 +301,13 @@ class Steering:
     async def keep(self, every_s: float = LOOK_EVERY_S) -> None:
         """Look for changes of others, until cancelled."""
         while True:
-            await self._parts.clock.sleep(every_s)
+            await self.parts.clock.sleep(every_s)
             with contextlib.suppress(*JOURNAL_AWAY):
                 await self.look()
 
     async def look(self) -> None:
         """Carry out what the journal has that is new."""
-        journal, controls = self._parts.journal, self._parts.controls
+        journal, controls = self.parts.journal, self.parts.controls
         async with self._turn:
             if await journal.call(journal.journal.controls.revision) == controls.revision:
                 return
@@ -330,7 +319,7 @@ class Steering:
 
     def document(self) -> dict[str, Any]:
         """Return the body of `GET /controls`."""
-        return self._parts.controls.document()
+        return self.parts.controls.document()
 
     async def steer(self, document: Mapping[str, Any], by: str, *, dry_run: bool = False) -> dict[str, Any]:
         """Carry out an order; return the body of the answer to `POST /controls`.
@@ -338,7 +327,7 @@ class Steering:
         Raises:
             HeadgateError: if it cannot be; nothing was changed then.
         """
-        parts = self._parts
+        parts = self.parts
         models = {*parts.samplers, *parts.dispatcher.lanes} - {LOCAL_LANE}  # with the judge
         order = order_of(document, models, parts.environments)
         journal = parts.journal
@@ -362,53 +351,53 @@ class Steering:
             return ""
         running, queued = (
             sum(order.model in (None, task.model) and order.environment in (None, task.environment) for task in tasks)
-            for tasks in (self._stages.tasks, self._waiting())
+            for tasks in (self.stages.tasks, self._waiting())
         )
         kept = {"pause": "wait", "withdraw": "are withdrawn", "drain": "stay in the journal"}[order.verb]
         return f": {running} samples in progress end, {queued} that are queued {kept}"
 
     def _waiting(self) -> list[Task]:
-        parts, dispatcher = self._parts, self._parts.dispatcher
+        parts, dispatcher = self.parts, self.parts.dispatcher
         ready = [*dispatcher.queue.items(), *dispatcher.aside.values()]
         return [
-            *(task for task in ready if task.stage == ROLLOUT or self._stages.row_of(task.task_id) is None),
+            *(task for task in ready if task.stage == ROLLOUT or self.stages.row_of(task.task_id) is None),
             *parts.batches.items(),
-            *self._stages.waiting_tasks(),
+            *self.stages.waiting_tasks(),
         ]
 
     async def _carry_out(self, change: ControlChange) -> None:
-        parts = self._parts
+        parts = self.parts
         values = (change.verb, change.model, change.environment, change.what, change.before, change.after)
         parts.emit(ControlChanged(parts.settings.campaign, *values, change.by, change.reason, change.revision))
         why = f"by {change.by}{f': {change.reason}' if change.reason else ''}"
         match change.what:
             case "drain":
-                self._stop(f"{DRAINED} {why}")
+                self.stop(f"{DRAINED} {why}")
             case "withdraw":
                 pairs = [(m, e) for m in parts.samplers for e in parts.environments]
                 chosen = [(m, e) for m, e in pairs if change.model in (None, m) and change.environment in (None, e)]
-                self._settling.leave(dict.fromkeys(chosen, f"withdrawn {why}"))
+                self.settling.leave(dict.fromkeys(chosen, f"withdrawn {why}"))
             case "retry":
                 for model in [key for key in parts.samplers if change.model in (None, key)]:
-                    await self._health.retry(model, parts.now())
+                    await self.health.retry(model, parts.now())
             case "recount":
-                await self._recount()
+                await self.recount()
 
     def _enforce(self) -> None:
         """Have everything follow the controls."""
-        parts, controls, now = self._parts, self._parts.controls, self._parts.now()
+        parts, controls, now = self.parts, self.parts.controls, self.parts.now()
         parts.dispatcher.set_aside(controls.is_aside if controls.pauses else None, now)
-        if controls.pauses and self._outside is not None:
-            self._outside.withdraw("it is paused", controls.is_aside, wait_s=0.0)
-        self._membership.steered()
+        if controls.pauses and self.outside is not None:
+            self.outside.withdraw("it is paused", controls.is_aside, wait_s=0.0)
+        self.membership.steered()
         for key, sampler in parts.samplers.items():
-            sampler.steer(*controls.sampling(key, self._rates), now)
+            sampler.steer(*controls.sampling(key, self.rates), now)
         parts.local.touch(parts.samplers, now)
         workers = controls.workers(parts.settings.num_evaluation_workers)
         if parts.dispatcher.book.limits[WORKERS] != workers:
             parts.dispatcher.set_limit(WORKERS, workers)
-            self._stages.figures.resize(workers, now)
-        self._stages.wake()
+            self.stages.figures.resize(workers, now)
+        self.stages.wake()
         parts.wake.set()
 
 
