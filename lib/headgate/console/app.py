@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from headgate.config import Settings
-from headgate.console import gates, invalidation, matrix, now, rescoring, samples, scores, steering, why, workers
+from headgate.console import corrections, gates, matrix, now, samples, scores, steering, why, workers
 from headgate.console.access import COOKIE, SESSION_S, Access, Looking, form_of
 from headgate.console.pages import Console, Pages
 from headgate.console.records import Records
@@ -76,8 +76,7 @@ def console_app(settings: Settings, sources: Sources, records: Records, access: 
     console = Console(settings, sources, access, pages, records)
     _add_frame(app, console)
     _add_stream(app, console)
-    steering.add_routes(app, console)
-    for forms in (invalidation, rescoring):  # before the addresses of samples
+    for forms in (steering, corrections):  # before the addresses of samples
         forms.add_routes(app, console)
     for _, _, add_routes in _SCREENS:
         add_routes(app, console)
