@@ -20,7 +20,7 @@ from starlette.types import Scope as AsgiScope
 from headgate.config import Settings
 from headgate.console import corrections, gates, matrix, now, samples, scores, steering, why, workers
 from headgate.console.access import COOKIE, SESSION_S, Access, Looking, form_of
-from headgate.console.pages import Console, Pages
+from headgate.console.pages import Console
 from headgate.console.records import Records
 from headgate.console.sources import Sources
 from headgate.core.errors import HeadgateError, UnauthorizedError
@@ -66,14 +66,13 @@ def console_app(settings: Settings, sources: Sources, records: Records, access: 
     """Return the console as an ASGI application.
 
     Args:
-        settings: see `Console`.
+        settings: name the store, and hold the tokens for what is asked.
         sources: opened, and closed, by whoever serves the application.
         records: likewise.
         access: likewise.
     """
     app = FastAPI(title="Headgate console", docs_url=None, redoc_url=None, openapi_url=None)
-    pages = Pages(sources, [(path, title) for path, title, _ in _SCREENS])
-    console = Console(settings, sources, access, pages, records)
+    console = Console(settings, sources, records, access, [(path, title) for path, title, _ in _SCREENS])
     _add_frame(app, console)
     _add_stream(app, console)
     for forms in (steering, corrections):  # before the addresses of samples
@@ -92,7 +91,7 @@ def _add_frame(app: FastAPI, console: Console) -> None:
 
     @app.get("/sign-in")
     async def sign_in_page(request: Request) -> HTMLResponse:
-        return console.pages.page(request, "sign_in.html", error="")
+        return console.page(request, "sign_in.html", error="")
 
     @app.post("/sign-in")
     async def sign_in(request: Request) -> Response:
@@ -100,7 +99,7 @@ def _add_frame(app: FastAPI, console: Console) -> None:
         try:
             cookie = await console.access.sign_in(form.get("token", ""))
         except UnauthorizedError as error:
-            return console.pages.page(request, "sign_in.html", status=401, error=error.message)
+            return console.page(request, "sign_in.html", status=401, error=error.message)
         there = form.get("there", "/")
         answer = RedirectResponse(there if there.startswith("/") and there[1:2] not in {"/", "\\"} else "/", 303)
         answer.set_cookie(
@@ -120,7 +119,7 @@ def _add_frame(app: FastAPI, console: Console) -> None:
         status = shown.http_status if shown else error.status_code if isinstance(error, HTTPException) else 500
         message = shown.message if shown else error.detail if isinstance(error, HTTPException) else "the page failed"
         step = shown.next_step if shown else "" if isinstance(error, HTTPException) else "The console's log says why."
-        return console.pages.page(request, "failed.html", status=status, message=message, next_step=step)
+        return console.page(request, "failed.html", status=status, message=message, next_step=step)
 
     for kind in (HeadgateError, HTTPException, Exception):
         app.add_exception_handler(kind, failed)
@@ -183,7 +182,7 @@ class _Guard:
     async def _refusal(self, scope: AsgiScope) -> Response | None:
         """Return the answer to whoever is not let in, None for those who are."""
         request, headers = Request(scope), Headers(scope=scope)
-        page = self._console.pages.page
+        page = self._console.page
         try:
             check_site(headers.get, scope["method"])
             if not scope["path"].startswith(_OPEN):

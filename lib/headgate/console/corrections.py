@@ -41,7 +41,7 @@ def _add_invalidation(app: FastAPI, console: Console) -> None:
     def shown(request: Request, listing: Listing, rows: pl.DataFrame, **further: Any) -> HTMLResponse:
         pairs = rows.group_by("model", "environment").len().sort("len", descending=True)
         values = {"error": None, "done": None, "fields": {}} | further
-        return console.pages.page(
+        return console.page(
             request, "invalidate.html", listing=listing, count=rows.height, undo=listing.chosen.invalid is True,
             pairs=pairs.head(MOST_PAIRS).rows(), more=max(0, pairs.height - MOST_PAIRS), **values,
         )  # fmt: skip
@@ -126,7 +126,7 @@ def _add_rescoring(app: FastAPI, console: Console) -> None:
     async def shown(request: Request, listing: Listing, *, error: str = "", status: int = 200) -> HTMLResponse:
         rows = await records.rows(listing.chosen)
         values = {"count": rows.height, "job": job, "error": error}
-        return console.pages.page(request, "rescore.html", listing=listing, status=status, **values)
+        return console.page(request, "rescore.html", listing=listing, status=status, **values)
 
     @app.get("/samples/rescore", dependencies=[Depends(steerer_of)])
     async def form_page(request: Request) -> HTMLResponse:

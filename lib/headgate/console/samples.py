@@ -130,7 +130,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
             return HTMLResponse()  # a sample stays as it is
         listing = Listing.of(request.query_params, time.time())
         shown = await while_connected(request, _one(console, listing, task_id, request.query_params.get("beside", "")))
-        return console.pages.page(request, "sample.html", listing=listing, **shown)
+        return console.page(request, "sample.html", listing=listing, **shown)
 
     @app.get("/samples/{task_id}/conversation.txt")
     async def conversation_text(request: Request, task_id: str) -> Response:

@@ -76,7 +76,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
                 error = failed
             await console.sources.ask(source, now=True)
         values: dict[str, Any] = {"source": source, "verb": verb, "targets": targets, "form": form}
-        return console.pages.page(request, "act.html", would=would, did=did, error=error, **values)
+        return console.page(request, "act.html", would=would, did=did, error=error, **values)
 
 
 def _run(console: Console, address: str) -> RunSource:
@@ -102,7 +102,7 @@ def _form(
     in_force, log = (
         [one for one in controls[name] if (one["model"], one["environment"]) == subject] for name in ("controls", "log")
     )
-    return console.pages.page(
+    return console.page(
         request,
         "steer.html",
         run=run,

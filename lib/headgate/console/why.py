@@ -76,7 +76,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
             "answers": await _answers(sources, wanted) if wanted else [],
             "waiting": None if wanted or run is None else await _waiting(run),
         }
-        return console.pages.page(request, "why.html", **values)
+        return console.page(request, "why.html", **values)
 
 
 async def _answers(sources: Sources, wanted: str) -> list[Answer]:
