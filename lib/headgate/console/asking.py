@@ -82,29 +82,21 @@ class RunSource(Source):
         return ended_by
 
 
-class QueueSource(Source):
-    """A job queue, by its API."""
+class ServiceSource(Source):
+    """A job queue by its API, or an elastic pool by its gateway; `kind` says which."""
 
-    def __init__(self, address: str, client: httpx.AsyncClient) -> None:
-        super().__init__("jobqueue", address, self._state)
+    def __init__(self, kind: str, address: str, client: httpx.AsyncClient) -> None:
+        super().__init__(kind, address, self._queue if kind == "jobqueue" else self._pool)
         self.client = client
 
-    async def _state(self) -> Asked:
+    async def _queue(self) -> Asked:
         said = await answered(self.client, "/v1/statistics")
         said["dead"] = (await answered(self.client, f"/v1/dead-jobs?limit={_MOST_DEAD}"))["jobs"]
         said["servers"] = (await answered(self.client, "/v1/resources"))["resources"]
         rows = sum(len(said[name]) for name in ("lanes", "dead", "servers"))
         return said, {f"jobs {state}": count for state, count in said["jobs"].items()}, rows
 
-
-class ElasticSource(Source):
-    """An elastic pool, by its gateway."""
-
-    def __init__(self, address: str, client: httpx.AsyncClient) -> None:
-        super().__init__("elastic", address, self._state)
-        self.client = client
-
-    async def _state(self) -> Asked:
+    async def _pool(self) -> Asked:
         said = await answered(self.client, "/elastic/v1/status")
         said["name"] = said["pool"]["name"]
         demand = said["pool"]["demand"]

@@ -12,7 +12,7 @@ from typing import Final, TypedDict, Unpack
 from headgate.config import Settings
 from headgate.console.access import Access
 from headgate.console.app import console_app
-from headgate.console.asking import ElasticSource, PlacementSource, QueueSource, RunSource
+from headgate.console.asking import PlacementSource, RunSource, ServiceSource
 from headgate.console.discovery import JournalSource
 from headgate.console.records import Records
 from headgate.console.sources import Sources
@@ -72,13 +72,13 @@ async def opened_sources(settings: Settings, **watched: Unpack[Watched]) -> Asyn
             sources.add(journal := JournalSource(place, settings, sources))
             stack.push_async_callback(journal.close)
         for kind, addresses, token in (
-            (QueueSource, watched.get("jobqueues", ()), settings.jobqueue_token.get_secret_value()),
-            (ElasticSource, watched.get("elastic", ()), os.environ.get(_ELASTIC_TOKEN, "")),
+            ("jobqueue", watched.get("jobqueues", ()), settings.jobqueue_token.get_secret_value()),
+            ("elastic", watched.get("elastic", ()), os.environ.get(_ELASTIC_TOKEN, "")),
         ):
             for address in addresses:
                 root = address.rstrip("/").removesuffix("/v1")
                 client = await stack.enter_async_context(client_of(root, token, timeout_s=_TIMEOUT_S))
-                sources.add(kind(root, client))
+                sources.add(ServiceSource(kind, root, client))
         for path in watched.get("placement", ()):
             sources.add(PlacementSource(path))
         await stack.enter_async_context(sources.polled())

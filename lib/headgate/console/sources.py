@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import httpx
@@ -77,12 +78,14 @@ Asked = tuple[dict[str, Any], Mapping[str, float | None], int]
 """What a source said, the figures of it whose history is kept, and how many rows it had to write for it."""
 
 
+@dataclass(eq=False)
 class Source:
     """One thing that is looked at. Owned by `Sources`.
 
     Attributes:
         kind: `run`, `jobqueue`, `elastic`, `placement`, or `journal`, which finds runs.
         address: where it is, as the console was told.
+        ask: asks it; raises HeadgateError, httpx.HTTPError or OSError where nothing answers.
         said: what it said last; empty before the first answer.
         seen_at: when that was (wall time); None before the first answer.
         down_since: when it first did not answer; None while it does.
@@ -96,22 +99,21 @@ class Source:
         asking: held while it is asked.
     """
 
-    def __init__(self, kind: str, address: str, ask: Callable[[], Awaitable[Asked]]) -> None:
-        """Prepare to ask; `ask` raises HeadgateError, httpx.HTTPError or OSError where nothing answers."""
-        self.kind = kind
-        self.address = address
-        self.said: dict[str, Any] = {}
-        self.seen_at: float | None = None
-        self.down_since: float | None = None
-        self.problem = self.todo = ""
-        self.is_gone = False
-        self.left: str | None = None
-        self.ended_by = ""
-        self.is_late = False
-        self.history = History()
-        self._ask = ask
-        self.asking = asyncio.Lock()
-        self._next_at = 0.0
+    kind: str
+    address: str
+    ask: Callable[[], Awaitable[Asked]]
+    said: dict[str, Any] = field(default_factory=dict)
+    seen_at: float | None = None
+    down_since: float | None = None
+    problem: str = ""
+    todo: str = ""
+    is_gone: bool = False
+    left: str | None = None
+    ended_by: str = ""
+    is_late: bool = False
+    history: History = field(default_factory=History)
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _next_at: float = 0.0
 
     @property
     def is_up(self) -> bool:
@@ -140,7 +142,7 @@ class Source:
                 return False
             rows = 0
             try:
-                self.said, figures, rows = await self._ask()
+                self.said, figures, rows = await self.ask()
             except Exception as error:  # noqa: BLE001 - whatever it answers, it is shown as down, and others are asked
                 self._went_down(error)
             else:

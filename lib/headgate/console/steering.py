@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse
 
 from headgate.console.access import Form, Steering, Viewer, form_of
-from headgate.console.asking import ElasticSource, QueueSource, RunSource, answered
+from headgate.console.asking import RunSource, ServiceSource, answered
 from headgate.console.pages import Console
 from headgate.console.sources import Source
 from headgate.core.audit import record_change
@@ -179,7 +179,7 @@ def _calls(source: Source, verb: str, targets: Sequence[str], form: Form) -> tup
 
 
 async def _done(source: Source, verb: str, targets: Sequence[str], calls: Sequence[_Call], viewer: Viewer) -> str:
-    assert isinstance(source, QueueSource | ElasticSource)
+    assert isinstance(source, ServiceSource)
     for path, body in calls:
         await answered(source.client, path, body)
     record_change(f"{source.kind} {verb}", ", ".join(targets)[:400], who=f"{viewer.name}, by the console")

@@ -12,7 +12,7 @@ import httpx
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse
 
-from headgate.console.asking import QueueSource, RunSource, answered, key_of
+from headgate.console.asking import RunSource, ServiceSource, answered, key_of
 from headgate.console.gates import Step, gates_of, step_of_key
 from headgate.console.pages import Console
 from headgate.console.sources import Source, Sources
@@ -96,7 +96,7 @@ async def _asked(source: Source, wanted: str) -> list[Answer]:
             task = await _task_of(source, wanted)
             keys = [key for key in source.said.get("requests", ()) if wanted in {key_of(key), key["model"]}]
             return ([] if task is None else [_of_task(source, task)]) + [_of_key(source, key) for key in keys]
-        case QueueSource():
+        case ServiceSource(kind="jobqueue"):
             return [await _of_job(source, wanted)]
         case _:
             requests = source.said.get("requests", ())
@@ -153,7 +153,7 @@ def _of_key(run: Source, key: Mapping[str, Any]) -> Answer:
     return Answer("request", key_of(key), step.state, step.says, run.name, step.until, (step,), facts)
 
 
-async def _of_job(queue: QueueSource, wanted: str) -> Answer:
+async def _of_job(queue: ServiceSource, wanted: str) -> Answer:
     job = await answered(queue.client, f"/v1/jobs/{quote(wanted, safe='')}")
     entries = (await answered(queue.client, f"/v1/jobs/{quote(wanted, safe='')}/history?limit=20"))["entries"]
     lane = next((lane for lane in queue.said["lanes"] if lane["task"] == job["task"]), None)
