@@ -15,7 +15,7 @@ import httpx
 
 from headgate.console.sources import Asked, Source
 from headgate.core.errors import ForbiddenError, HeadgateError, UnauthorizedError
-from headgate.placement import read_journal
+from headgate.placement import Group, read_journal
 from headgate.storage import Journal, JournalPlace, ServedRun, served_runs, told
 from headgate.telemetry import MonitorClient
 
@@ -106,7 +106,7 @@ class ServiceSource(Source):
 
 
 class PlacementSource(Source):
-    """The ledger of placements of a Ray cluster, by its journal.
+    """The ledger of placements of a Ray cluster, by its journal; with `offset` its times are of the wall clock.
 
     Attributes:
         spells: of each group, the states that it was seen in: since when (wall time), which, and who held it.
@@ -119,37 +119,21 @@ class PlacementSource(Source):
 
     async def _state(self) -> Asked:
         found, offset = await asyncio.to_thread(read_journal, self._journal)
-        requests = [
-            {
-                "request_id": one.request_id, "pool": one.request.pool, "priority": one.request.priority,
-                "stage": one.stage.value, "group_id": one.group_id, "epoch": one.epoch,
-                "preemptions": one.preemptions, "stop_reason": one.stop_reason, "note": one.note,
-                "not_before": one.not_before + offset, "submitted_at": one.submitted_at + offset,
-            }
-            for one in found.requests
-        ]  # fmt: skip
-        groups: list[dict[str, Any]] = [
-            {
-                "group_id": one.group_id, "pool": one.pool, "state": one.state.value, "nodes": list(one.nodes),
-                "holder": one.holder or "", "since": one.since + offset, "size": str(one.size),
-            }
-            for one in found.groups[:_MOST_GROUPS]
-        ]  # fmt: skip
-        known = {group["group_id"] for group in groups}
-        self.spells = {name: spells for name, spells in self.spells.items() if name in known}
+        groups = found.groups[:_MOST_GROUPS]
+        self.spells = {one.group_id: self.spells.get(one.group_id, deque(maxlen=_MOST_SPELLS)) for one in groups}
         for group in groups:
-            spells = self.spells.setdefault(group["group_id"], deque(maxlen=_MOST_SPELLS))
-            if not spells or spells[-1][1:] != (group["state"], group["holder"]):
-                spells.append((group["since"], group["state"], group["holder"]))
-        stages = Counter(one["stage"] for one in requests)
-        return {"requests": requests, "groups": groups}, {"running": stages["running"], "waiting": stages["waiting"]}, 0
+            spells, seen = self.spells[group.group_id], (group.state.value, group.holder or "")
+            if not spells or spells[-1][1:] != seen:
+                spells.append((group.since + offset, *seen))
+        stages = Counter(one.stage.value for one in found.requests)
+        figures = {"running": stages["running"], "waiting": stages["waiting"]}
+        return {"requests": found.requests, "groups": groups, "offset": offset}, figures, 0
 
-    def timeline(self) -> list[tuple[str, list[dict[str, Any]]]]:
+    def timeline(self) -> list[tuple[str, list[tuple[Group, list[dict[str, Any]]]]]]:
         """Return the groups by node, each with its spells of the last hour as shares of that hour."""
-        now = time.time()
-        by_node: dict[str, list[dict[str, Any]]] = {}
+        now, by_node = time.time(), dict[str, list[tuple[Group, list[dict[str, Any]]]]]()
         for group in self.said.get("groups", ()):
-            spells = list(self.spells.get(group["group_id"], ()))
+            spells = list(self.spells[group.group_id])
             ends = [spell[0] for spell in spells[1:]] + [now]
             shown = [
                 {"state": state, "holder": holder, "start": 1 - (now - max(since, now - 3600)) / 3600,
@@ -157,8 +141,8 @@ class PlacementSource(Source):
                 for (since, state, holder), end in zip(spells, ends, strict=True)
                 if end > now - 3600
             ]  # fmt: skip
-            for node in dict.fromkeys(group["nodes"] or ("not placed",)):
-                by_node.setdefault(node, []).append(group | {"spells": shown})
+            for node in dict.fromkeys(group.nodes or ("not placed",)):
+                by_node.setdefault(node, []).append((group, shown))
         return sorted(by_node.items())
 
 

@@ -356,10 +356,10 @@ def _pool(_: Source, said: Document) -> Iterator[Finding]:
 
 
 def _placement(_: Source, said: Document) -> Iterator[Finding]:
-    lost = [one for one in said["requests"] if one["stage"] == "failed"]
+    lost = [one for one in said["requests"] if one.stage == "failed"]
     if lost:
-        names = _named(one["request_id"] for one in lost)
-        yield Finding("failed", "warn", f"{names} failed", lost[0]["note"], link="/workers#placement")
+        names = _named(one.request_id for one in lost)
+        yield Finding("failed", "warn", f"{names} failed", lost[0].note, link="/workers#placement")
 
 
 def _named(names: Iterable[str]) -> str:

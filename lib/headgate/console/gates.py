@@ -82,7 +82,6 @@ def _values(sources: Sources, query: QueryParams) -> dict[str, Any]:
     chosen = query.get("key") or (key_of(page.items[0]) if page.items else "")
     return {
         "run": run,
-        "runs": sources.of("run"),
         "said": said,
         "page": page,
         "endpoints": [(run, key) for key in page.items],

@@ -12,11 +12,12 @@ import httpx
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse
 
-from headgate.console.asking import RunSource, ServiceSource, answered, key_of
+from headgate.console.asking import PlacementSource, RunSource, ServiceSource, answered, key_of
 from headgate.console.gates import Step, gates_of, step_of_key
 from headgate.console.pages import Console
 from headgate.console.sources import Source, Sources
 from headgate.core.errors import HeadgateError
+from headgate.placement import Occupancy
 
 MOST_WAITING: Final = 25
 _ASKED_TASKS: Final = 400
@@ -71,7 +72,6 @@ def add_routes(app: FastAPI, console: Console) -> None:
         wanted = query.get("of", "").strip()
         values: dict[str, Any] = {
             "run": run,
-            "runs": sources.of("run"),
             "wanted": wanted,
             "answers": await _answers(sources, wanted) if wanted else [],
             "waiting": None if wanted or run is None else await _waiting(run),
@@ -98,9 +98,10 @@ async def _asked(source: Source, wanted: str) -> list[Answer]:
             return ([] if task is None else [_of_task(source, task)]) + [_of_key(source, key) for key in keys]
         case ServiceSource(kind="jobqueue"):
             return [await _of_job(source, wanted)]
+        case PlacementSource():
+            return [_of_placement(source, one) for one in source.said["requests"] if one.request_id == wanted]
         case _:
-            requests = source.said.get("requests", ())
-            return [_of_placement(source, one) for one in requests if one["request_id"] == wanted]
+            return []
 
 
 async def _task_of(run: RunSource, wanted: str) -> Mapping[str, Any] | None:
@@ -173,9 +174,10 @@ async def _of_job(queue: ServiceSource, wanted: str) -> Answer:
     return Answer("job", wanted, job["state"], says, queue.address, None, chain, facts)
 
 
-def _of_placement(source: Source, one: Mapping[str, Any]) -> Answer:
-    facts = [("pool", one["pool"]), ("priority", f"{one['priority']:g}"), ("group", one["group_id"] or "none")]
-    facts += [("starts", str(one["epoch"])), ("preempted", str(one["preemptions"]))]
-    says = one["stop_reason"] or one["note"] or {"waiting": "it waits for a placement group"}.get(one["stage"], "")
-    chain = (Step("Placement group", says or "it has one", "open" if one["group_id"] else "shut"),)
-    return Answer("placement", one["request_id"], one["stage"], says, source.name, one["not_before"], chain, facts)
+def _of_placement(source: PlacementSource, one: Occupancy) -> Answer:
+    facts = [("pool", one.request.pool), ("priority", f"{one.request.priority:g}"), ("group", one.group_id or "none")]
+    facts += [("starts", str(one.epoch)), ("preempted", str(one.preemptions))]
+    says = one.stop_reason or one.note or "it waits for a placement group" * (one.stage == "waiting")
+    chain = (Step("Placement group", says or "it has one", "open" if one.group_id else "shut"),)
+    until = one.not_before + source.said["offset"]
+    return Answer("placement", one.request_id, one.stage, says, source.name, until, chain, facts)
