@@ -14,7 +14,7 @@ from typing import Any, Final
 import httpx
 
 from headgate.console.sources import Asked, Source
-from headgate.core.errors import ForbiddenError, HeadgateError, UnauthorizedError
+from headgate.core.errors import ForbiddenError, HeadgateError, UnauthorizedError, some_of
 from headgate.placement import Group, read_journal
 from headgate.storage import Journal, JournalPlace, ServedRun, served_runs, told
 from headgate.telemetry import MonitorClient
@@ -32,8 +32,7 @@ _KEPT: Final = ("limit", "in_flight", "waiters", "answered", "rate_limited")
 class RunSource(Source):
     """A campaign, by its monitoring API; of one that has ended, the journals at `place` say whether it was killed.
 
-    `run` is what one of them says of it, where it was found there. `samples` are the environments that it samples, and
-    `environments` names them, as far as there is room: the flow runs of one campaign are told apart by it.
+    `run` is what one of them says of it, where it was found there. `samples` are the environments that it samples.
     """
 
     def __init__(self, monitor: MonitorClient, place: JournalPlace | None = None, run: ServedRun | None = None) -> None:
@@ -41,8 +40,12 @@ class RunSource(Source):
         self.monitor = monitor
         self.run = run
         self.place = place
-        self.environments = ""
         self.samples: frozenset[str] = frozenset()
+
+    @property
+    def environments(self) -> str:
+        """Names of what it samples, as far as there is room: the flow runs of one campaign are told apart by it."""
+        return some_of(sorted(self.samples), 3 if len(self.samples) <= 3 else 2)
 
     @property
     def campaign(self) -> tuple[str, str]:
@@ -57,11 +60,16 @@ class RunSource(Source):
                 self.ended_by = await asyncio.to_thread(self._ending) or self.left or ""
             raise
         said.setdefault("controls", None)  # nothing steers it
-        rows = sum(len(said[name]) for name in ("pairs", "models", "requests"))
         self.samples = frozenset(str(pair["environment"]) for pair in said["pairs"])
-        names = sorted(self.samples)
-        self.environments = ", ".join(names if len(names) <= 3 else [*names[:2], f"{len(names) - 2} more"])
-        return said, _figures_of_run(said), rows
+        figures: dict[str, float | None] = {
+            "samples per minute": said["workers"]["finished_last_minute"],
+            "workers busy": said["workers"]["active"],
+            "queue": said["queue"]["size"],
+            "spooled": said["spooled"],
+            "lag": max((pair["lag_s"] for pair in said["pairs"]), default=0.0),
+        }
+        figures |= {f"{key_of(key)} {what}": key.get(what) for key in said["requests"] for what in _KEPT}
+        return said, figures, sum(len(said[name]) for name in ("pairs", "models", "requests"))
 
     def _ending(self) -> str:
         """Return who drained the run that answered last, or that it left its journal; empty if neither is known."""
@@ -165,18 +173,6 @@ async def answered(client: httpx.AsyncClient, path: str, body: object = None) ->
     if (kind := _REFUSALS.get(answer.status_code)) is not None:
         raise kind(said, next_step=_ON_TOKENS)
     raise HeadgateError(said, next_step=str(document.get("next_step") or ""))
-
-
-def _figures_of_run(said: dict[str, Any]) -> dict[str, float | None]:
-    """Return the figures of a campaign whose history is kept."""
-    figures: dict[str, float | None] = {
-        "samples per minute": said["workers"]["finished_last_minute"],
-        "workers busy": said["workers"]["active"],
-        "queue": said["queue"]["size"],
-        "spooled": said["spooled"],
-        "lag": max((pair["lag_s"] for pair in said["pairs"]), default=0.0),
-    }
-    return figures | {f"{key_of(key)} {what}": key.get(what) for key in said["requests"] for what in _KEPT}
 
 
 def key_of(request: Mapping[str, Any]) -> str:

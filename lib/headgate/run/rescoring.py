@@ -221,7 +221,8 @@ class _Rescore:
                         return
                     await at_once.acquire()
                     group.create_task(self._one(row, stop, at_once.release))
-                    if time.monotonic() - self._flushed > FLUSH_S or self._unstored >= _FLUSH_ROWS:
+                    unstored = sum(map(len, self._fresh.values()))
+                    if time.monotonic() - self._flushed > FLUSH_S or unstored >= _FLUSH_ROWS:
                         await self.flush()
 
     async def _one(self, row: Mapping[str, Any], stop: asyncio.Event, release: Callable[[], None]) -> None:
@@ -239,10 +240,6 @@ class _Rescore:
             self._looked += 1
             if self.told is not None:
                 self.told(self._looked, self._total)
-
-    @property
-    def _unstored(self) -> int:
-        return sum(map(len, self._fresh.values()))
 
     async def flush(self) -> None:
         """Store the scores that there are; each call writes objects of its own."""

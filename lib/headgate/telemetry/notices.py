@@ -65,11 +65,6 @@ class Notice:
     ends: str = ""
     notice_id: str = field(default_factory=new_run_id)
 
-    @property
-    def key(self) -> str:
-        """What it is remembered by."""
-        return f"{self.kind} {self.subject}"
-
     def document(self, campaign: str) -> dict[str, Any]:
         """Return it as JSON values."""
         return {
@@ -145,8 +140,8 @@ class Notices:
                 continue
             if not notice.text:
                 continue
-            is_remembered = not notice.ends and notice.again_before != _ALWAYS
-            if is_remembered and not (told and await told.claim(notice.key, notice.at, notice.again_before)):
+            is_remembered, key = not notice.ends and notice.again_before != _ALWAYS, f"{notice.kind} {notice.subject}"
+            if is_remembered and not (told and await told.claim(key, notice.at, notice.again_before)):
                 continue
             self._send(notice)
 
