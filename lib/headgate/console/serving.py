@@ -54,7 +54,7 @@ class Watched(TypedDict, total=False):
 
 @asynccontextmanager
 async def opened_sources(settings: Settings, **watched: Unpack[Watched]) -> AsyncIterator[Sources]:
-    """Give the sources at these addresses, polled while somebody watches.
+    """Give the sources at these addresses.
 
     Args:
         settings: hold the tokens that they ask for, `monitor_token` and `jobqueue_token`, and `console_hosts`.
@@ -81,7 +81,7 @@ async def opened_sources(settings: Settings, **watched: Unpack[Watched]) -> Asyn
                 sources.add(ServiceSource(kind, root, client))
         for path in watched.get("placement", ()):
             sources.add(PlacementSource(path))
-        await stack.enter_async_context(sources.polled())
+        stack.push_async_callback(sources.close)
         yield sources
 
 

@@ -8,14 +8,15 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import httpx
 
 from headgate.core.errors import ForbiddenError, HeadgateError, UnauthorizedError
+from headgate.core.tasks import cancelled
 
 MOST_POINTS: Final = 1_800
 """An hour at one point every two seconds."""
@@ -68,8 +69,6 @@ ROW_S: Final = 8e-6
 """What an answer costs a source, and each row in it: measured with 64 000 pairs."""
 
 RAREST_S: Final = 60.0
-LINGER_S: Final = 5.0
-"""Polls go on this long after the last viewer has left: they may only be loading another page."""
 
 PATIENCE_S: Final = 1.5
 """A page waits this long for sources that were not asked of late; then it shows what is known."""
@@ -182,7 +181,7 @@ class Sources:
         self.revision = 1
         self.is_closing = False
         self.viewers = 0
-        self._wanted = asyncio.Event()
+        self._asking: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Condition()
 
     def of(self, kind: str) -> list[Source]:
@@ -208,27 +207,14 @@ class Sources:
         async with source.asking:
             return
 
-    @asynccontextmanager
-    async def polled(self) -> AsyncIterator[None]:
-        """Poll the sources for as long as the context is open, while somebody watches."""
-        async with asyncio.TaskGroup() as group:
-            polling = group.create_task(self._poll(), name="poll sources")
-            try:
-                yield
-            finally:
-                polling.cancel()
-
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Have the sources polled for as long as the context is open."""
+        """Count a viewer for as long as the context is open."""
         self.viewers += 1
-        self._wanted.set()
         try:
             yield
         finally:
             self.viewers -= 1
-            if not self.viewers:
-                asyncio.get_running_loop().call_later(LINGER_S, self._rest)
 
     async def fresh(self) -> None:
         """Return once every source that is due was asked, after `PATIENCE_S` at the latest; before them the journals.
@@ -239,7 +225,7 @@ class Sources:
         await self._fresh(self.all)
 
     async def _fresh(self, sources: Sequence[Source]) -> None:
-        due = {asyncio.create_task(self.ask(source)): source for source in sources if source.wait_s <= 0}
+        due = self._begun(sources)
         if not due:
             return
         _, unanswered = await asyncio.wait(due, timeout=PATIENCE_S)
@@ -249,38 +235,41 @@ class Sources:
                 source.is_late = True
                 await self._tell()
 
+    def _begun(self, sources: Iterable[Source]) -> dict[asyncio.Task[None], Source]:
+        """Begin to ask those that are due; return the tasks that do."""
+        begun = {asyncio.create_task(self.ask(source)): source for source in sources if source.wait_s <= 0}
+        self._asking |= begun.keys()
+        for task in begun:
+            task.add_done_callback(self._asking.discard)
+        return begun
+
     async def ask(self, source: Source, *, now: bool = False) -> None:
         """Ask a source if it is due, or out of turn as something was changed there, and tell of what it said."""
         if await source.poll(now=now):
             await self._tell()
 
     async def changed(self, revision: int, within_s: float) -> int:
-        """Return the revision once it is another one than `revision`, or when the time is over."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within_s), self._changed:
-                await self._changed.wait_for(lambda: self.is_closing or self.revision != revision)
+        """Return the revision once it is another one than `revision`, or when the time is over.
+
+        Meanwhile the sources are asked whenever they are due; so nobody asks them while nobody waits.
+        """
+        ends_at = time.monotonic() + within_s
+        while not self.is_closing and self.revision == revision and time.monotonic() < ends_at:
+            idle = [source for source in self.all if not source.asking.locked()]
+            self._begun(idle)
+            # Those that are being asked, or are found meanwhile, are due again before long.
+            due_s = min(EVERY_S, ends_at - time.monotonic(), *(source.wait_s for source in idle))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.05, due_s)), self._changed:
+                    await self._changed.wait_for(lambda: self.is_closing or self.revision != revision)
         return self.revision
 
     async def close(self) -> None:
-        """Wake whoever waits for changes, for good."""
+        """Wake whoever waits for changes, for good, and ask nothing any more; legal twice."""
         async with self._changed:
             self.is_closing = True
             self._changed.notify_all()
-
-    def _rest(self) -> None:
-        if not self.viewers:
-            self._wanted.clear()
-
-    async def _poll(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            while True:
-                await self._wanted.wait()
-                idle = [source for source in self.all if not source.asking.locked()]
-                for source in idle:
-                    if source.wait_s <= 0:
-                        group.create_task(self.ask(source), name=f"poll {source.address}")
-                # Those that are being asked, or are found meanwhile, are due again before long.
-                await asyncio.sleep(max(0.05, min([EVERY_S, *(source.wait_s for source in idle)])))
+        await cancelled(*self._asking)
 
     async def _tell(self) -> None:
         async with self._changed:
