@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
@@ -12,7 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from fastapi.sse import EventSourceResponse, format_sse_event
 from fastapi.staticfiles import StaticFiles
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
@@ -155,18 +156,14 @@ def _add_stream(app: FastAPI, console: Console) -> None:
         return EventSourceResponse(messages(request), headers={"X-Accel-Buffering": "no"})
 
 
+@dataclass(frozen=True, slots=True)
 class _Guard:
     """ASGI layer in front of every route: lets in those who may look, and adds what every answer carries."""
 
-    def __init__(self, app: ASGIApp, console: Console) -> None:
-        self._app = app
-        self._console = console
+    app: ASGIApp
+    console: Console
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
@@ -177,16 +174,16 @@ class _Guard:
 
         scope.setdefault("state", {})
         answer = await self._refusal(scope)
-        await (self._app if answer is None else answer)(scope, receive, send_with_headers)
+        await (self.app if answer is None else answer)(scope, receive, send_with_headers)
 
     async def _refusal(self, scope: AsgiScope) -> Response | None:
         """Return the answer to whoever is not let in, None for those who are."""
-        request, headers = Request(scope), Headers(scope=scope)
-        page = self._console.page
+        request, page = Request(scope), self.console.page
+        headers = request.headers
         try:
             check_site(headers.get, scope["method"])
             if not scope["path"].startswith(_OPEN):
-                scope["state"]["viewer"] = await self._console.access.viewer(headers)
+                scope["state"]["viewer"] = await self.console.access.viewer(headers)
         except UnauthorizedError as error:
             if scope["method"] == "GET" and headers.get("sec-fetch-site") == "cross-site":
                 # A link in another site's page comes without the cookie; the same page asked for by ours has it.

@@ -213,8 +213,7 @@ class Controls:
         if task.stage == AGGREGATE:
             return False
         if task.stage.startswith(f"{JUDGE}.") and task.depends_on:
-            paused = self._latest.get((task.model, None, "paused"))
-            return paused is not None and bool(paused.after)
+            return bool(self._value(task.model, None, "paused"))
         return self.pause_of(task.model, task.environment) is not None
 
     def sampling(self, model: str, rates: Mapping[str, float]) -> tuple[dict[str, float], frozenset[str]]:
