@@ -53,27 +53,19 @@ class Finding:
 
 
 class Findings:
-    """Finds what is wrong, once for each revision of the sources. Owned by the console.
-
-    It remembers since when each thing is wrong for as long as it is.
-    """
+    """Finds what is wrong, and remembers since when for as long as it is. Owned by the console."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
-        self._revision = 0
         self._since: dict[str, float] = {}
-        self._found: list[Finding] = []
 
     def now(self, now: float) -> list[Finding]:
         """Return what is wrong, the worst and oldest first; `now` is wall time."""
-        if self._revision != self._sources.revision:
-            # What several runs say alike is said once, by the first of them: since when stays while others come and go.
-            found = list({(one.title, one.holds): one for one in reversed(list(self._all()))}.values())
-            self._since = {one.key: one.since or self._since.get(one.key, now) for one in found}
-            found = [replace(one, since=self._since[one.key]) for one in found]
-            self._found = sorted(found, key=lambda one: (one.severity, one.since))  # bad, then warn
-            self._revision = self._sources.revision
-        return self._found
+        # What several runs say alike is said once, by the first of them: since when stays while others come and go.
+        found = {(one.title, one.holds): one for one in reversed(list(self._all()))}.values()
+        self._since = {one.key: one.since or self._since.get(one.key, now) for one in found}
+        told = [replace(one, since=self._since[one.key]) for one in found]
+        return sorted(told, key=lambda one: (one.severity, one.since))  # bad, then warn
 
     def _all(self) -> Iterator[Finding]:
         """Yield what is wrong. That a run has ended in order while others of its campaign go on is nothing wrong."""
