@@ -36,7 +36,7 @@ class Viewer:
     Attributes:
         name: of the token, as steering records it; `local` on loopback without tokens.
         may_steer: whether they may change anything.
-        form_key: what every form of theirs carries; another site's page cannot know it.
+        form_key: what every form of theirs carries, unless they show a token; another site's page cannot know it.
         has_session: whether they signed in with a cookie, and so can sign out.
     """
 
@@ -70,7 +70,6 @@ class Access:
         self._names = HostNames(host)
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
         self._local = Viewer("local", may_steer=True, form_key=secrets.token_urlsafe(24))
-        self._bearer = secrets.token_urlsafe(24)
 
     async def viewer(self, headers: Headers) -> Viewer:
         """Return who sent a request.
@@ -83,7 +82,7 @@ class Access:
             self._names.check(headers.get("host"))
             return self._local
         if text := token_of(headers.get("authorization")):
-            return await self._holder(Secret(text), self._bearer, has_session=False)
+            return await self._holder(Secret(text), "", has_session=False)
         session = self._sessions.get(cookie_parser(headers.get("cookie", "")).get(COOKIE, ""))
         if session is None or session.ends_at < time.monotonic():
             raise UnauthorizedError("sign in to see this page", next_step="Sign in with a token.")

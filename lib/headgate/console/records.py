@@ -180,7 +180,7 @@ class Records:
         parts = await self.now(("parts", chosen), lambda index: index.parts_of(chosen))
         async with lock:
             left = await self.store.search(search, parts)
-        return list(search.found()), left
+        return search.found(), left
 
     async def search_all(self, chosen: SampleFilter) -> list[str] | None:
         """Return all tasks in which the text of a filter is; None where it has no text.

@@ -451,9 +451,6 @@ def steer_at_rest(
 def controls_of(journal: Journal) -> Controls:
     """Return the controls that a journal has."""
     controls = Controls()
-    for change in journal.controls.latest():
-        controls.put(change)
-    controls.log.clear()
-    for change in journal.controls.changes(controls.revision - LOGGED):
+    for change in journal.controls.changes():
         controls.put(change)
     return controls

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -281,10 +281,9 @@ class TextSearch:
                 self._read[part.path] = rows.filter(pl.any_horizontal(has))["task_id"].to_list()
         return len(left)
 
-    def found(self) -> Iterator[str]:
-        """Yield the task ids of the samples that have it."""
-        for tasks in self._read.values():
-            yield from tasks
+    def found(self) -> list[str]:
+        """Return the task ids of the samples that have it."""
+        return [task_id for tasks in self._read.values() for task_id in tasks]
 
 
 def whole_sample(objects: ObjectStore, part: Part, task_id: str) -> dict[str, Any] | None:
