@@ -78,8 +78,6 @@ class Rescoring:
 class PairChange:
     """How the scores of one model in one environment changed; means are over the samples scored anew."""
 
-    model: str
-    environment: str
     samples: int = 0
     changed: int = 0
     scored_before: int = 0
@@ -110,7 +108,7 @@ class Rescored:
     """
 
     marks: list[str] = field(default_factory=list)
-    pairs: dict[tuple[str, str], PairChange] = field(default_factory=dict)
+    pairs: defaultdict[tuple[str, str], PairChange] = field(default_factory=lambda: defaultdict(PairChange))
     known: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     stopped_by: str = ""
@@ -272,9 +270,7 @@ class _Rescore:
             return
         if not row["conversation"]:
             raise _NotScoredError("its conversation is not stored")
-        pair = self.done.pairs.setdefault(
-            (row["model"], row["environment"]), PairChange(row["model"], row["environment"])
-        )
+        pair = self.done.pairs[row["model"], row["environment"]]
         if self.dry_run:
             pair.samples += 1
             return
