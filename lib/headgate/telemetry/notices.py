@@ -105,8 +105,7 @@ class Notices:
 
     name = "Notices"
 
-    def __init__(self, campaign: str, senders: Iterable[Send]) -> None:
-        self._campaign = campaign
+    def __init__(self, senders: Iterable[Send]) -> None:
         self._senders = list(senders)
         self._waiting: deque[Notice] = deque(maxlen=_MOST_WAITING)
         self._loop: asyncio.AbstractEventLoop | None = None
