@@ -20,17 +20,12 @@ _ANSWERS: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class LargeStore:
-    """How much is in it. Some samples fail, and models differ in what they can.
-
-    Attributes:
-        words: of each answer.
-    """
+    """How much is in it. Some samples fail, and models differ in what they can."""
 
     samples: int
     models: int
     environments: int
     days: int
-    words: int = 60
 
     async def write(self, store: SampleStore, seed: int = 0) -> None:
         """Write it: each day is a batch, with a part for each environment, as compaction leaves a store."""
@@ -41,7 +36,7 @@ class LargeStore:
         """Yield the samples of one day, by time."""
         first, end = (self.samples * number // self.days for number in (day, day + 1))
         rows, random = end - first, np.random.default_rng([seed, day])
-        answers = [" ".join(words) for words in random.choice(_WORDS, (_ANSWERS, self.words))]
+        answers = [" ".join(words) for words in random.choice(_WORDS, (_ANSWERS, 60))]
         model = random.integers(0, self.models, rows)
         skill = 0.2 + 0.6 * model / max(1, self.models - 1)
         score = np.where(random.random(rows) < skill, 1.0, np.round(random.random(rows) * 0.9, 3))

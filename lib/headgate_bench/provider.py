@@ -79,15 +79,13 @@ async def provider(plan: SimulationPlan) -> AsyncIterator[Provider]:
     Raises:
         ProviderFailedError: if it does not start.
     """
-    async with served_apart(__name__, plan.model_dump_json()) as url, aiohttp.ClientSession() as session:
+    async with served_apart(__name__, plan.model_dump_json()) as (url, _), aiohttp.ClientSession() as session:
         yield Provider(url, session)
 
 
 @asynccontextmanager
-async def served_apart(module: str, *arguments: str) -> AsyncIterator[str]:
-    """Run a module in a process of its own, and give the line that it prints when it listens.
-
-    It ends with its standard input.
+async def served_apart(module: str, *arguments: str, says: str = "") -> AsyncIterator[tuple[str, int]]:
+    """Run a module in a process of its own; give what it prints after `says` when it listens, and its process id.
 
     Raises:
         ProviderFailedError: if it does not start.
@@ -100,14 +98,18 @@ async def served_apart(module: str, *arguments: str) -> AsyncIterator[str]:
     try:
         try:
             async with asyncio.timeout(_START_S):
-                said = (await process.stdout.readline()).decode().strip()
+                async for said in process.stdout:
+                    if says in (line := said.decode()):
+                        break
+                else:
+                    raise ProviderFailedError(f"{module} ended before it listened")
         except TimeoutError:
-            raise ProviderFailedError(f"the simulated provider did not listen within {_START_S:g} s") from None
-        if not said:
-            raise ProviderFailedError("the simulated provider ended before it listened")
-        yield said
+            raise ProviderFailedError(f"{module} did not listen within {_START_S:g} s") from None
+        yield line[line.index(says) + len(says) :].strip(), process.pid
     finally:
         process.stdin.close()
+        if process.returncode is None:
+            process.terminate()
         try:
             async with asyncio.timeout(_STOP_S):
                 await process.wait()
@@ -117,7 +119,7 @@ async def served_apart(module: str, *arguments: str) -> AsyncIterator[str]:
 
 
 async def _serve(plan: SimulationPlan) -> None:
-    """Serve until standard input ends, which it does however the process that started this one ends."""
+    """Serve until terminated, or standard input ends, as it does however the process that started this one ends."""
     async with serve(simulation=plan) as endpoint:
         print(endpoint.url, flush=True)
         await asyncio.to_thread(sys.stdin.read)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import math
 import random
 from collections import Counter
@@ -55,10 +54,6 @@ class RatedCase:
     seconds: float = 1_800.0
     tokens_per_s: float = 50.0
     first_s: float = 0.5
-
-    def limits_at(self, time: float) -> RateLimits:
-        """Return the limits in force."""
-        return self.limits[bisect.bisect_right([at for at, _ in self.limits], time) - 1][1]
 
 
 def rated_case(name: str, seconds: float) -> RatedCase:

@@ -76,11 +76,7 @@ class Scores:
 
 
 class ManyScoreChanges:
-    """Follows many models; what it says of one is what `ScoreChange(1)` says of it, but for rounding.
-
-    Attributes:
-        spread: root of the mean square between scores and what was expected.
-    """
+    """Follows many models; what it says of one is what `ScoreChange(1)` says of it, but for rounding."""
 
     def __init__(self, models: int, tasks: int, days: float) -> None:
         """Prepare it for models with samples `days` apart."""

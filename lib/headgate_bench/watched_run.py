@@ -6,8 +6,6 @@ import asyncio
 import os
 import random
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -19,30 +17,7 @@ from headgate.telemetry import new_registry, serve_monitor
 from headgate_bench.campaign import measured_run
 from headgate_bench.echo_environment import fleet, free_names
 
-_START_S: Final = 60.0
 _NS: Final = 1e9
-
-
-@asynccontextmanager
-async def started(module: str, *arguments: str, says: str) -> AsyncIterator[tuple[str, int]]:
-    """Give the address that a program prints after these words, and its process id; it is ended afterwards.
-
-    Raises:
-        TimeoutError: it does not say so within a minute.
-    """
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", module, *arguments), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-    )
-    assert process.stdout is not None, "a pipe was asked for"
-    try:
-        async with asyncio.timeout(_START_S):
-            while says not in (line := (await process.stdout.readline()).decode()):
-                assert line, f"{module} ended before it listened"
-        yield line.rpartition(says)[2].strip().rstrip("/"), process.pid
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.wait()
 
 
 def cpu_s(process: int) -> float:

@@ -424,9 +424,10 @@ async def test_a_slow_journal_is_asked_on_while_only_runs_that_ended_are_known()
 
     ended.seen_at, ended.left, ended.is_gone = 1.0, "", True
     sources = Sources([ended, Source("journal", "there", slow)])
-    async with asyncio.timeout(20), sources.polled():
-        with sources.watched():
-            await again.wait()
+    async with asyncio.timeout(20):
+        while not again.is_set():
+            await sources.changed(sources.revision, 1)
+        await sources.close()
 
 
 async def gone() -> Asked:

@@ -192,7 +192,7 @@ def test_one_list_is_scored_again_at_a_time_and_only_what_was_counted(
         await may_end.wait()
         return done
 
-    monkeypatch.setattr("headgate.console.rescoring.rescore", held)
+    monkeypatch.setattr("headgate.console.corrections.rescore", held)
     portal.call(SampleStore(FolderObjects(tmp_path / "store")).put_batch, "b", _samples()[:9])
     console: Any = serve(serve_console(settings(tmp_path), port=0))
     with httpx.Client(base_url=console, headers={"Authorization": "Bearer x"}) as http:

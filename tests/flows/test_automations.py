@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parents[2] / "deployments" / "automations"
 @flow(name="told")
 def told(model: str) -> None:
     """Tell what a run would: a budget that is used up, and a drop."""
-    notices = Notices("main", [emit_notice])
+    notices = Notices([emit_notice])
     notices.tell(events.DailyBudgetSpent(model, "daily_tokens", 9.0, 10.0, None, "used up"))
     notices.tell(events.ScoreDropped(model, "affine:sat", 0.8, 0.6, -0.3, -0.1, 1_767_225_600.0, 40))
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from headgate.core.events import ModelsRanked
 from headgate.reports import neighbour_rows, ranking_lines
-from headgate.sampling import RankedPair, RankingReport
+from headgate.sampling import RankingReport
 
 
 def test_the_model_that_comes_first_is_named_first_and_open_pairs_say_what_more_samples_would_decide() -> None:
     pairs = (
-        RankedPair("a", "b", "not better", 0.97, 40, -0.2, -0.3, -0.1),
-        RankedPair("a", "c", "better", 1.0, 90, 0.25, 0.1, 0.4),
-        RankedPair("b", "c", "alike", 0.96, 80, 0.01, -0.02, 0.03),
-        RankedPair("c", "d", "open", 0.0, 90, -0.01, -0.1, 0.05),
+        ModelsRanked("a", "b", "not better", 0.97, 40, -0.2, -0.3, -0.1),
+        ModelsRanked("a", "c", "better", 1.0, 90, 0.25, 0.1, 0.4),
+        ModelsRanked("b", "c", "alike", 0.96, 80, 0.01, -0.02, 0.03),
+        ModelsRanked("c", "d", "open", 0.0, 90, -0.01, -0.1, 0.05),
     )
     assert ranking_lines(RankingReport(pairs, 0.6)) == [
         "3 of 4 pairs of models are ranked, with 95 % confidence in all of them together",
@@ -24,7 +25,7 @@ def test_the_model_that_comes_first_is_named_first_and_open_pairs_say_what_more_
 
 
 def test_many_pairs_are_not_all_printed() -> None:
-    pairs = tuple(RankedPair("a", f"m{n}", "better", 1.0, 9, 0.5, 0.4, 0.6) for n in range(50))
+    pairs = tuple(ModelsRanked("a", f"m{n}", "better", 1.0, 9, 0.5, 0.4, 0.6) for n in range(50))
     lines = ranking_lines(RankingReport(pairs))
     assert len(lines) == 1 + 45 + 1
     assert lines[-1] == "and 5 more: --json has them all"
@@ -32,8 +33,8 @@ def test_many_pairs_are_not_all_printed() -> None:
 
 def test_neighbours_without_a_common_task_have_no_difference() -> None:
     pairs = (
-        RankedPair("a", "b", "open", 0.0, 0, 0.0, -1.0, 1.0),
-        RankedPair("b", "c", "open", 0.0, 9, 0.25, -1.0, 1.0),
+        ModelsRanked("a", "b", "open", 0.0, 0, 0.0, -1.0, 1.0),
+        ModelsRanked("b", "c", "open", 0.0, 9, 0.25, -1.0, 1.0),
     )
     shown = [row["difference (95 %)"] for row in neighbour_rows(RankingReport(pairs, 1.0))]
     assert shown == ["–", "+0.250 (-1.000 to +1.000)"]

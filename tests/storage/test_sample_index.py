@@ -109,7 +109,7 @@ async def test_the_index_follows_what_is_stored_merged_and_deleted(store: Sample
     await store.put_batch("b1", samples[20:])  # ten of them again
     index = await store.indexed(index)
     assert sorted(index.rows["task_id"]) == sorted(one.task_id for one in samples)
-    assert index.models == sorted({one.model for one in samples})
+    assert index.names["model"] == sorted({one.model for one in samples})
     assert (await store.indexed(index)).revision == index.revision
     await store.compact(START + 40 * DAY, CompactionPolicy(target_rows=100, min_parts=2))
     merged = await store.indexed(index)
@@ -117,7 +117,7 @@ async def test_the_index_follows_what_is_stored_merged_and_deleted(store: Sample
     assert sorted(merged.rows["task_id"]) == sorted(index.rows["task_id"])
     await store.forget(Chosen(environments=frozenset({"e:1"})), START + 41 * DAY)
     left = await store.indexed(merged)
-    assert left.environments == ["e:0", "e:2", "e:3"]
+    assert left.names["environment"] == ["e:0", "e:2", "e:3"]
     row = left.row(left.rows["task_id"][0])
     assert row is not None
     whole = await store.sample(left.parts[row["part"]], row["task_id"])

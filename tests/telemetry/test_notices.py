@@ -43,7 +43,7 @@ async def _told(folder: Path, *told: events.Event) -> list[Notice]:
     """Return the notices of one run of a campaign whose journal is in the folder."""
     notices: list[Notice] = []
     journal = Journal(folder, "main", fsync=False)
-    board = Notices("main", [notices.append])
+    board = Notices([notices.append])
     stream = EventStream(FixedClock(), [board])
     try:
         remembered = ToldNotices(JournalThread(journal, inline=True, clock=FixedClock(), emit=stream.emit))
@@ -140,7 +140,7 @@ def _sent(
 ) -> None:
     """Have events told, and wait until they are passed on."""
     senders = senders_of(url, secret, command, "main", timeout_s)
-    board = Notices("main", senders)
+    board = Notices(senders)
     for event in told:
         board.tell(event)
     for sender in senders:

@@ -242,8 +242,8 @@ def _document(done: runs.Rescored) -> dict[str, object]:
 
 def _rows(done: runs.Rescored) -> list[tuple[object, ...]]:
     return [
-        (pair.model, pair.environment, pair.samples, pair.changed, pair.mean_before, pair.mean_after)
-        for _, pair in sorted(done.pairs.items())
+        (*names, pair.samples, pair.changed, pair.mean_before, pair.mean_after)
+        for names, pair in sorted(done.pairs.items())
         if pair.samples
     ]
 

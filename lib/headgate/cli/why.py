@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
@@ -30,20 +29,6 @@ _JOURNALED: Final = {
     "`headgate run` takes it up",
     TaskState.SPOOLED: "its sample is durable in the journal: the next `headgate run` stores it",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Where a task of a campaign is and what holds it; `asked` is who said so: an address, `journal` or `store`."""
-
-    campaign: str
-    task_id: str
-    state: str
-    gate: str
-    reason: str
-    until: float | None
-    ahead: int
-    asked: str
 
 
 def why(
@@ -70,29 +55,28 @@ def why(
         )
     loaded, about = (choices or JournalChoices()).load(), (task, environment, sequence, stage)
     answers = asyncio.run(_answers(loaded, url, *about))
-    documents = [asdict(answer) for answer in answers]
     lines = [line for answer in answers for line in _lines_of(answer, time.time())]
-    return tell(documents[0] if len(documents) == 1 else documents, *lines, as_json=as_json)
+    return tell(answers[0] if len(answers) == 1 else answers, *lines, as_json=as_json)
 
 
-def _lines_of(answer: Answer, now: float) -> list[str]:
+def _lines_of(answer: Mapping[str, Any], now: float) -> list[str]:
     """Return an answer as a person reads it."""
-    lines = [f"{answer.task_id} is {answer.state}: {answer.reason}"]
-    if answer.gate != "none":
-        until = answer.until
+    lines = [f"{answer['task_id']} is {answer['state']}: {answer['reason']}"]
+    if answer["gate"] != "none":
+        until = answer["until"]
         left = "" if until is None else f", until {utc_time(until)} (in {max(0.0, until - now):,.0f} s)"
-        lines.append(f"gate: {answer.gate}{left}")
-    if answer.ahead:
-        lines.append(f"{answer.ahead} tasks of its group go first")
-    lines.append(f"asked: {answer.asked}, campaign {answer.campaign}")
+        lines.append(f"gate: {answer['gate']}{left}")
+    if answer["ahead"]:
+        lines.append(f"{answer['ahead']} tasks of its group go first")
+    lines.append(f"asked: {answer['asked']}, campaign {answer['campaign']}")
     return lines
 
 
 async def _answers(
     loaded: LoadedSettings, url: str | None, task: str, environment: str | None, sequence: int | None, stage: str
-) -> list[Answer]:
+) -> list[dict[str, Any]]:
     """Return what each campaign that is meant answers; one that does not know the task counts where none does."""
-    found, refused = list[Answer](), list[InvalidInputError | NotFoundError]()
+    found, refused = list[dict[str, Any]](), list[InvalidInputError | NotFoundError]()
     async with live_runs(loaded, url) as runs:
         runs.tell_silent()
         for campaign in runs.campaigns():
@@ -104,12 +88,12 @@ async def _answers(
         of_several = InvalidInputError("; ".join(one.message for one in refused), next_step=refused[0].next_step)
         raise refused[0] if len(refused) == 1 else of_several
     # An id is of one campaign; from the store, each has the same answer.
-    return found if environment is not None else sorted(found, key=lambda answer: answer.asked == "store")[:1]
+    return found if environment is not None else sorted(found, key=lambda answer: answer["asked"] == "store")[:1]
 
 
 async def _answer(
     runs: LiveRuns, campaign: str, task: str, environment: str | None, sequence: int | None, stage: str
-) -> Answer:
+) -> dict[str, Any]:
     model, answering = task if "@" in task else f"{task}@main", runs.answering.get(campaign, ())
     if environment is None:
         task_id = task
@@ -136,21 +120,25 @@ async def _answer(
     return await _at_rest(runs.settings, campaign, task_id, (model, environment) if environment else (None, None))
 
 
-def _said(said: Mapping[str, Any], campaign: str, asked: str) -> Answer:
-    """Return what a run said of a task."""
-    told = {name: said.get(name) for name in Answer.__slots__}
-    return Answer(**told | {"ahead": told["ahead"] or 0, "asked": asked, "campaign": campaign})
+def _said(said: Mapping[str, Any], campaign: str, asked: str) -> dict[str, Any]:
+    """Return where a task is and what holds it, as `asked` says: an address, `journal` or `store`."""
+    told = {name: said.get(name) for name in ("task_id", "state", "gate", "reason", "until")}
+    return {"campaign": campaign, **told, "ahead": said.get("ahead") or 0, "asked": asked}
 
 
-async def _at_rest(settings: Settings, campaign: str, task_id: str, pair: tuple[str | None, str | None]) -> Answer:
+async def _at_rest(
+    settings: Settings, campaign: str, task_id: str, pair: tuple[str | None, str | None]
+) -> dict[str, Any]:
     """Return what journal and store know of a task that no campaign has in hand."""
     state, paused = _journaled(settings, campaign, task_id, pair)
     if state is not TaskState.UNKNOWN:
         reason = f"{_JOURNALED[state]}; {paused}" if paused else _JOURNALED[state]
-        return Answer(campaign, task_id, str(state), "no_campaign", reason, None, 0, "journal")
+        held = {"state": str(state), "gate": "no_campaign", "reason": reason}
+        return _said({"task_id": task_id, **held}, campaign, "journal")
     stored = await _stored(settings, task_id)
     if stored is not None:
-        return Answer(campaign, task_id, "stored", "none", stored, None, 0, "store")
+        ended = {"state": "stored", "gate": "none", "reason": stored}
+        return _said({"task_id": task_id, **ended}, campaign, "store")
     raise InvalidInputError(
         f"task {task_id} is in no running campaign, not in the journal of {campaign}, and not in the store",
         next_step="Check --url, --campaign, --journal and --store; ids depend on the campaign's name.",

@@ -27,7 +27,6 @@ SESSION_S: Final = 12 * 3_600.0
 
 MOST_SESSIONS: Final = 1_000
 MOST_FORM_BYTES: Final = 64 * 1024
-_EVERYTHING: Final = frozenset({Scope.READ, Scope.STEER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +35,15 @@ class Viewer:
 
     Attributes:
         name: of the token, as steering records it; `local` on loopback without tokens.
-        scopes: what the token allows.
-        form_key: what every form of theirs carries; another site's page cannot know it.
+        may_steer: whether they may change anything.
+        form_key: what every form of theirs carries, unless they show a token; another site's page cannot know it.
         has_session: whether they signed in with a cookie, and so can sign out.
     """
 
     name: str
-    scopes: frozenset[Scope]
+    may_steer: bool
     form_key: str
     has_session: bool = False
-
-    @property
-    def may_steer(self) -> bool:
-        """Whether they may change anything."""
-        return bool({Scope.STEER, Scope.ADMIN} & self.scopes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +69,7 @@ class Access:
         self._authority = authority
         self._names = HostNames(host)
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
-        self._local = Viewer("local", _EVERYTHING, secrets.token_urlsafe(24))
-        self._bearer = secrets.token_urlsafe(24)
+        self._local = Viewer("local", may_steer=True, form_key=secrets.token_urlsafe(24))
 
     async def viewer(self, headers: Headers) -> Viewer:
         """Return who sent a request.
@@ -89,7 +82,7 @@ class Access:
             self._names.check(headers.get("host"))
             return self._local
         if text := token_of(headers.get("authorization")):
-            return await self._holder(Secret(text), self._bearer, has_session=False)
+            return await self._holder(Secret(text), "", has_session=False)
         session = self._sessions.get(cookie_parser(headers.get("cookie", "")).get(COOKIE, ""))
         if session is None or session.ends_at < time.monotonic():
             raise UnauthorizedError("sign in to see this page", next_step="Sign in with a token.")
@@ -116,12 +109,12 @@ class Access:
     async def _holder(self, token: Secret, form_key: str, *, has_session: bool) -> Viewer:
         text = token.reveal()
         if self._token is not None and compare_digest(text.encode(), self._token.reveal().encode()):
-            return Viewer("console token", _EVERYTHING, form_key, has_session)
+            return Viewer("console token", may_steer=True, form_key=form_key, has_session=has_session)
         refused = "the token is not known"
         if self._authority is not None:
             match await self._authority.identify(text, time.time()):
                 case Caller(teams=None) as caller if caller.has(Scope.READ):
-                    return Viewer(caller.name, caller.scopes, form_key, has_session)
+                    return Viewer(caller.name, caller.has(Scope.STEER), form_key, has_session)
                 case Refused() as verdict:
                     refused = verdict.message
                 case _:

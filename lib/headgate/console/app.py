@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from importlib import resources
+from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Final
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from fastapi.sse import EventSourceResponse, format_sse_event
-from starlette.datastructures import Headers, MutableHeaders
+from fastapi.staticfiles import StaticFiles
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from headgate.config import Settings
-from headgate.console import gates, invalidation, matrix, now, rescoring, samples, scores, steering, why, workers
+from headgate.console import corrections, gates, matrix, now, samples, scores, steering, why, workers
 from headgate.console.access import COOKIE, SESSION_S, Access, Looking, form_of
-from headgate.console.pages import Console, Pages
+from headgate.console.pages import Console
 from headgate.console.records import Records
 from headgate.console.sources import Sources
 from headgate.core.errors import HeadgateError, UnauthorizedError
@@ -36,8 +38,8 @@ _HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-_KINDS: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".LICENSE": "text/plain"}
-_OPEN: Final = ("/static/", "/sign-in", "/health")
+_FILES: Final = "/static/"
+_OPEN: Final = (_FILES, "/sign-in", "/health")
 
 MOST_STREAMS: Final = 300
 """Pages that are told; beyond them a page asks by itself, every ten seconds."""
@@ -65,18 +67,16 @@ def console_app(settings: Settings, sources: Sources, records: Records, access: 
     """Return the console as an ASGI application.
 
     Args:
-        settings: see `Console`.
+        settings: name the store, and hold the tokens for what is asked.
         sources: opened, and closed, by whoever serves the application.
         records: likewise.
         access: likewise.
     """
     app = FastAPI(title="Headgate console", docs_url=None, redoc_url=None, openapi_url=None)
-    pages = Pages(sources, [(path, title) for path, title, _ in _SCREENS])
-    console = Console(settings, sources, access, pages, records)
+    console = Console(settings, sources, records, access, [(path, title) for path, title, _ in _SCREENS])
     _add_frame(app, console)
     _add_stream(app, console)
-    steering.add_routes(app, console)
-    for forms in (invalidation, rescoring):  # before the addresses of samples
+    for forms in (steering, corrections):  # before the addresses of samples
         forms.add_routes(app, console)
     for _, _, add_routes in _SCREENS:
         add_routes(app, console)
@@ -84,23 +84,15 @@ def console_app(settings: Settings, sources: Sources, records: Records, access: 
 
 
 def _add_frame(app: FastAPI, console: Console) -> None:
-    files = resources.files("headgate.console") / "static"
+    app.mount("/static", StaticFiles(packages=[("headgate.console", "static")]))
 
     @app.get("/health")
     async def health() -> JSONResponse:
         return JSONResponse({"status": "healthy"})
 
-    @app.get("/static/{name:path}")
-    async def static(name: str) -> Response:
-        kind = next((kind for ending, kind in _KINDS.items() if name.endswith(ending)), None)
-        file = files.joinpath(*name.split("/"))
-        if kind is None or ".." in name or not file.is_file():
-            raise HTTPException(404, "there is no such file")
-        return Response(file.read_bytes(), media_type=kind, headers={"Cache-Control": "max-age=3600"})
-
     @app.get("/sign-in")
     async def sign_in_page(request: Request) -> HTMLResponse:
-        return console.pages.page(request, "sign_in.html", error="")
+        return console.page(request, "sign_in.html", error="")
 
     @app.post("/sign-in")
     async def sign_in(request: Request) -> Response:
@@ -108,7 +100,7 @@ def _add_frame(app: FastAPI, console: Console) -> None:
         try:
             cookie = await console.access.sign_in(form.get("token", ""))
         except UnauthorizedError as error:
-            return console.pages.page(request, "sign_in.html", status=401, error=error.message)
+            return console.page(request, "sign_in.html", status=401, error=error.message)
         there = form.get("there", "/")
         answer = RedirectResponse(there if there.startswith("/") and there[1:2] not in {"/", "\\"} else "/", 303)
         answer.set_cookie(
@@ -128,7 +120,7 @@ def _add_frame(app: FastAPI, console: Console) -> None:
         status = shown.http_status if shown else error.status_code if isinstance(error, HTTPException) else 500
         message = shown.message if shown else error.detail if isinstance(error, HTTPException) else "the page failed"
         step = shown.next_step if shown else "" if isinstance(error, HTTPException) else "The console's log says why."
-        return console.pages.page(request, "failed.html", status=status, message=message, next_step=step)
+        return console.page(request, "failed.html", status=status, message=message, next_step=step)
 
     for kind in (HeadgateError, HTTPException, Exception):
         app.add_exception_handler(kind, failed)
@@ -164,37 +156,34 @@ def _add_stream(app: FastAPI, console: Console) -> None:
         return EventSourceResponse(messages(request), headers={"X-Accel-Buffering": "no"})
 
 
+@dataclass(frozen=True, slots=True)
 class _Guard:
     """ASGI layer in front of every route: lets in those who may look, and adds what every answer carries."""
 
-    def __init__(self, app: ASGIApp, console: Console) -> None:
-        self._app = app
-        self._console = console
+    app: ASGIApp
+    console: Console
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.update(_HEADERS)
-                headers.setdefault("Cache-Control", "no-store")
+                is_kept = scope["path"].startswith(_FILES) and message["status"] < HTTPStatus.BAD_REQUEST
+                headers.setdefault("Cache-Control", "max-age=3600" if is_kept else "no-store")
             await send(message)
 
         scope.setdefault("state", {})
         answer = await self._refusal(scope)
-        await (self._app if answer is None else answer)(scope, receive, send_with_headers)
+        await (self.app if answer is None else answer)(scope, receive, send_with_headers)
 
     async def _refusal(self, scope: AsgiScope) -> Response | None:
         """Return the answer to whoever is not let in, None for those who are."""
-        request, headers = Request(scope), Headers(scope=scope)
-        page = self._console.pages.page
+        request, page = Request(scope), self.console.page
+        headers = request.headers
         try:
             check_site(headers.get, scope["method"])
             if not scope["path"].startswith(_OPEN):
-                scope["state"]["viewer"] = await self._console.access.viewer(headers)
+                scope["state"]["viewer"] = await self.console.access.viewer(headers)
         except UnauthorizedError as error:
             if scope["method"] == "GET" and headers.get("sec-fetch-site") == "cross-site":
                 # A link in another site's page comes without the cookie; the same page asked for by ours has it.

@@ -14,8 +14,8 @@ from typing import Any, Final
 import httpx
 
 from headgate.console.sources import Asked, Source
-from headgate.core.errors import ForbiddenError, HeadgateError, UnauthorizedError
-from headgate.placement import read_journal
+from headgate.core.errors import ForbiddenError, HeadgateError, UnauthorizedError, some_of
+from headgate.placement import Group, read_journal
 from headgate.storage import Journal, JournalPlace, ServedRun, served_runs, told
 from headgate.telemetry import MonitorClient
 
@@ -32,8 +32,7 @@ _KEPT: Final = ("limit", "in_flight", "waiters", "answered", "rate_limited")
 class RunSource(Source):
     """A campaign, by its monitoring API; of one that has ended, the journals at `place` say whether it was killed.
 
-    `run` is what one of them says of it, where it was found there. `samples` are the environments that it samples, and
-    `environments` names them, as far as there is room: the flow runs of one campaign are told apart by it.
+    `run` is what one of them says of it, where it was found there. `samples` are the environments that it samples.
     """
 
     def __init__(self, monitor: MonitorClient, place: JournalPlace | None = None, run: ServedRun | None = None) -> None:
@@ -41,8 +40,12 @@ class RunSource(Source):
         self.monitor = monitor
         self.run = run
         self.place = place
-        self.environments = ""
         self.samples: frozenset[str] = frozenset()
+
+    @property
+    def environments(self) -> str:
+        """Names of what it samples, as far as there is room: the flow runs of one campaign are told apart by it."""
+        return some_of(sorted(self.samples), 3 if len(self.samples) <= 3 else 2)
 
     @property
     def campaign(self) -> tuple[str, str]:
@@ -57,11 +60,16 @@ class RunSource(Source):
                 self.ended_by = await asyncio.to_thread(self._ending) or self.left or ""
             raise
         said.setdefault("controls", None)  # nothing steers it
-        rows = sum(len(said[name]) for name in ("pairs", "models", "requests"))
         self.samples = frozenset(str(pair["environment"]) for pair in said["pairs"])
-        names = sorted(self.samples)
-        self.environments = ", ".join(names if len(names) <= 3 else [*names[:2], f"{len(names) - 2} more"])
-        return said, _figures_of_run(said), rows
+        figures: dict[str, float | None] = {
+            "samples per minute": said["workers"]["finished_last_minute"],
+            "workers busy": said["workers"]["active"],
+            "queue": said["queue"]["size"],
+            "spooled": said["spooled"],
+            "lag": max((pair["lag_s"] for pair in said["pairs"]), default=0.0),
+        }
+        figures |= {f"{key_of(key)} {what}": key.get(what) for key in said["requests"] for what in _KEPT}
+        return said, figures, sum(len(said[name]) for name in ("pairs", "models", "requests"))
 
     def _ending(self) -> str:
         """Return who drained the run that answered last, or that it left its journal; empty if neither is known."""
@@ -82,29 +90,21 @@ class RunSource(Source):
         return ended_by
 
 
-class QueueSource(Source):
-    """A job queue, by its API."""
+class ServiceSource(Source):
+    """A job queue by its API, or an elastic pool by its gateway; `kind` says which."""
 
-    def __init__(self, address: str, client: httpx.AsyncClient) -> None:
-        super().__init__("jobqueue", address, self._state)
+    def __init__(self, kind: str, address: str, client: httpx.AsyncClient) -> None:
+        super().__init__(kind, address, self._queue if kind == "jobqueue" else self._pool)
         self.client = client
 
-    async def _state(self) -> Asked:
+    async def _queue(self) -> Asked:
         said = await answered(self.client, "/v1/statistics")
         said["dead"] = (await answered(self.client, f"/v1/dead-jobs?limit={_MOST_DEAD}"))["jobs"]
         said["servers"] = (await answered(self.client, "/v1/resources"))["resources"]
         rows = sum(len(said[name]) for name in ("lanes", "dead", "servers"))
         return said, {f"jobs {state}": count for state, count in said["jobs"].items()}, rows
 
-
-class ElasticSource(Source):
-    """An elastic pool, by its gateway."""
-
-    def __init__(self, address: str, client: httpx.AsyncClient) -> None:
-        super().__init__("elastic", address, self._state)
-        self.client = client
-
-    async def _state(self) -> Asked:
+    async def _pool(self) -> Asked:
         said = await answered(self.client, "/elastic/v1/status")
         said["name"] = said["pool"]["name"]
         demand = said["pool"]["demand"]
@@ -114,7 +114,7 @@ class ElasticSource(Source):
 
 
 class PlacementSource(Source):
-    """The ledger of placements of a Ray cluster, by its journal.
+    """The ledger of placements of a Ray cluster, by its journal; with `offset` its times are of the wall clock.
 
     Attributes:
         spells: of each group, the states that it was seen in: since when (wall time), which, and who held it.
@@ -127,37 +127,21 @@ class PlacementSource(Source):
 
     async def _state(self) -> Asked:
         found, offset = await asyncio.to_thread(read_journal, self._journal)
-        requests = [
-            {
-                "request_id": one.request_id, "pool": one.request.pool, "priority": one.request.priority,
-                "stage": one.stage.value, "group_id": one.group_id, "epoch": one.epoch,
-                "preemptions": one.preemptions, "stop_reason": one.stop_reason, "note": one.note,
-                "not_before": one.not_before + offset, "submitted_at": one.submitted_at + offset,
-            }
-            for one in found.requests
-        ]  # fmt: skip
-        groups: list[dict[str, Any]] = [
-            {
-                "group_id": one.group_id, "pool": one.pool, "state": one.state.value, "nodes": list(one.nodes),
-                "holder": one.holder or "", "since": one.since + offset, "size": str(one.size),
-            }
-            for one in found.groups[:_MOST_GROUPS]
-        ]  # fmt: skip
-        known = {group["group_id"] for group in groups}
-        self.spells = {name: spells for name, spells in self.spells.items() if name in known}
+        groups = found.groups[:_MOST_GROUPS]
+        self.spells = {one.group_id: self.spells.get(one.group_id, deque(maxlen=_MOST_SPELLS)) for one in groups}
         for group in groups:
-            spells = self.spells.setdefault(group["group_id"], deque(maxlen=_MOST_SPELLS))
-            if not spells or spells[-1][1:] != (group["state"], group["holder"]):
-                spells.append((group["since"], group["state"], group["holder"]))
-        stages = Counter(one["stage"] for one in requests)
-        return {"requests": requests, "groups": groups}, {"running": stages["running"], "waiting": stages["waiting"]}, 0
+            spells, seen = self.spells[group.group_id], (group.state.value, group.holder or "")
+            if not spells or spells[-1][1:] != seen:
+                spells.append((group.since + offset, *seen))
+        stages = Counter(one.stage.value for one in found.requests)
+        figures = {"running": stages["running"], "waiting": stages["waiting"]}
+        return {"requests": found.requests, "groups": groups, "offset": offset}, figures, 0
 
-    def timeline(self) -> list[tuple[str, list[dict[str, Any]]]]:
+    def timeline(self) -> list[tuple[str, list[tuple[Group, list[dict[str, Any]]]]]]:
         """Return the groups by node, each with its spells of the last hour as shares of that hour."""
-        now = time.time()
-        by_node: dict[str, list[dict[str, Any]]] = {}
+        now, by_node = time.time(), dict[str, list[tuple[Group, list[dict[str, Any]]]]]()
         for group in self.said.get("groups", ()):
-            spells = list(self.spells.get(group["group_id"], ()))
+            spells = list(self.spells[group.group_id])
             ends = [spell[0] for spell in spells[1:]] + [now]
             shown = [
                 {"state": state, "holder": holder, "start": 1 - (now - max(since, now - 3600)) / 3600,
@@ -165,8 +149,8 @@ class PlacementSource(Source):
                 for (since, state, holder), end in zip(spells, ends, strict=True)
                 if end > now - 3600
             ]  # fmt: skip
-            for node in dict.fromkeys(group["nodes"] or ("not placed",)):
-                by_node.setdefault(node, []).append(group | {"spells": shown})
+            for node in dict.fromkeys(group.nodes or ("not placed",)):
+                by_node.setdefault(node, []).append((group, shown))
         return sorted(by_node.items())
 
 
@@ -189,18 +173,6 @@ async def answered(client: httpx.AsyncClient, path: str, body: object = None) ->
     if (kind := _REFUSALS.get(answer.status_code)) is not None:
         raise kind(said, next_step=_ON_TOKENS)
     raise HeadgateError(said, next_step=str(document.get("next_step") or ""))
-
-
-def _figures_of_run(said: dict[str, Any]) -> dict[str, float | None]:
-    """Return the figures of a campaign whose history is kept."""
-    figures: dict[str, float | None] = {
-        "samples per minute": said["workers"]["finished_last_minute"],
-        "workers busy": said["workers"]["active"],
-        "queue": said["queue"]["size"],
-        "spooled": said["spooled"],
-        "lag": max((pair["lag_s"] for pair in said["pairs"]), default=0.0),
-    }
-    return figures | {f"{key_of(key)} {what}": key.get(what) for key in said["requests"] for what in _KEPT}
 
 
 def key_of(request: Mapping[str, Any]) -> str:

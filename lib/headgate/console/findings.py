@@ -9,6 +9,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from headgate.console.asking import RunSource, key_of
+from headgate.console.gates import gates_of
 from headgate.console.sources import RAREST_S, Source, Sources
 from headgate.core import utc_text
 from headgate.core.errors import some_of
@@ -19,8 +20,6 @@ LATE_S: Final = 900.0
 """A model that is this far behind its rate is worth a look."""
 
 MOST_NAMED: Final = 3
-
-_RANK: Final = {"bad": 0, "warn": 1}
 
 _UNWRITTEN: Final = {
     "journal": "Nothing is begun meanwhile. Free space, or bring its database back: it goes on by itself.",
@@ -54,27 +53,19 @@ class Finding:
 
 
 class Findings:
-    """Finds what is wrong, once for each revision of the sources. Owned by the console.
-
-    It remembers since when each thing is wrong for as long as it is.
-    """
+    """Finds what is wrong, and remembers since when for as long as it is. Owned by the console."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
-        self._revision = 0
         self._since: dict[str, float] = {}
-        self._found: list[Finding] = []
 
     def now(self, now: float) -> list[Finding]:
         """Return what is wrong, the worst and oldest first; `now` is wall time."""
-        if self._revision != self._sources.revision:
-            # What several runs say alike is said once, by the first of them: since when stays while others come and go.
-            found = list({(one.title, one.holds): one for one in reversed(list(self._all()))}.values())
-            self._since = {one.key: one.since or self._since.get(one.key, now) for one in found}
-            found = [replace(one, since=self._since[one.key]) for one in found]
-            self._found = sorted(found, key=lambda one: (_RANK[one.severity], one.since))
-            self._revision = self._sources.revision
-        return self._found
+        # What several runs say alike is said once, by the first of them: since when stays while others come and go.
+        found = {(one.title, one.holds): one for one in reversed(list(self._all()))}.values()
+        self._since = {one.key: one.since or self._since.get(one.key, now) for one in found}
+        told = [replace(one, since=self._since[one.key]) for one in found]
+        return sorted(told, key=lambda one: (one.severity, one.since))  # bad, then warn
 
     def _all(self) -> Iterator[Finding]:
         """Yield what is wrong. That a run has ended in order while others of its campaign go on is nothing wrong."""
@@ -278,19 +269,9 @@ def _engines(said: Document) -> Iterator[Finding]:
 
 def held_by(said: Document, model: str) -> str:
     """Return what most likely holds a model's samples, in a sentence; for one task, `why` knows."""
-    key = next((key for key in said["requests"] if model in key["models"]), None)
-    workers, queue = said["workers"], said["queue"]
-    if key is not None and key["cooldown_s"]:
-        return f"its endpoint cools down for another {duration(key['cooldown_s'])}"
-    if key is not None and key["waiters"]:
-        return f"its endpoint: {key['in_flight']} of {key['limit']} requests in flight, {key['waiters']} wait"
-    if queue["is_paused"]:
-        return f"the ready queue is full: {queue['size']:,} tasks"
-    if workers["active"] >= workers["total"]:
-        return f"all {workers['total']:,} workers are busy, {queue['size']:,} tasks are ready"
-    if key is not None and key["in_flight"] >= key["limit"]:
-        return f"its endpoint is at its limit of {key['limit']} requests"
-    return "nothing that shows at a glance"
+    holding = [step for step in gates_of(said, model) if step.state != "open"]
+    # The last of them on its way: what stands before that one may only stand because of it.
+    return f"{holding[-1].name.lower()}: {holding[-1].says}" if holding else "nothing that shows at a glance"
 
 
 # Journals, job queues, pools, placement.
@@ -367,10 +348,10 @@ def _pool(_: Source, said: Document) -> Iterator[Finding]:
 
 
 def _placement(_: Source, said: Document) -> Iterator[Finding]:
-    lost = [one for one in said["requests"] if one["stage"] == "failed"]
+    lost = [one for one in said["requests"] if one.stage == "failed"]
     if lost:
-        names = _named(one["request_id"] for one in lost)
-        yield Finding("failed", "warn", f"{names} failed", lost[0]["note"], link="/workers#placement")
+        names = _named(one.request_id for one in lost)
+        yield Finding("failed", "warn", f"{names} failed", lost[0].note, link="/workers#placement")
 
 
 def _named(names: Iterable[str]) -> str:

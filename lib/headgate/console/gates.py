@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final
-from urllib.parse import quote
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.datastructures import QueryParams
 
 from headgate.console.asking import key_of
-from headgate.console.listing import link, page_of
-from headgate.console.matrix import run_of
+from headgate.console.listing import page_of
 from headgate.console.pages import Console
-from headgate.console.sources import History, Source, Sources
+from headgate.console.sources import History, Sources
 
 ROWS: Final = 40
 LINES: Final = ("limit", "in_flight", "waiters")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One gate on the way.
+
+    Attributes:
+        name: of the gate.
+        says: what it is like.
+        state: `open`, `busy` where it lets through as others leave, or `shut`.
+        until: when it opens by itself (wall time), where that is known.
+        holds: whether it is the one that holds now.
+    """
+
+    name: str
+    says: str
+    state: str = "open"
+    until: float | None = None
+    holds: bool = False
 
 
 def add_routes(app: FastAPI, console: Console) -> None:
@@ -30,7 +48,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
 
     @app.get("/gates/history")
     async def history(request: Request) -> JSONResponse:
-        run = run_of(sources, request.query_params)
+        run = sources.run(request.query_params.get("run", ""))
         if run is None:
             return JSONResponse({"times": [], "lines": {}})
         name = request.query_params.get("key", "")
@@ -54,7 +72,7 @@ def refused_share(history: History, name: str) -> list[float | None]:
 
 
 def _values(sources: Sources, query: QueryParams) -> dict[str, Any]:
-    run = run_of(sources, query)
+    run = sources.run(query.get("run", ""))
     said: Mapping[str, Any] = run.said if run is not None else {}
     wanted = query.get("find", "").lower()
     keys = [key for key in said.get("requests", ()) if wanted in key_of(key).lower()]
@@ -64,12 +82,9 @@ def _values(sources: Sources, query: QueryParams) -> dict[str, Any]:
     chosen = query.get("key") or (key_of(page.items[0]) if page.items else "")
     return {
         "run": run,
-        "runs": sources.of("run"),
         "said": said,
         "page": page,
-        "endpoints": endpoints_of(
-            [(run, key) for key in page.items if run], link("/gates", query, key=None) + f"&page={page.number}"
-        ),
+        "endpoints": [(run, key) for key in page.items],
         "chosen": chosen,
         "rates": sorted(rates.values(), key=lambda rate: rate["left"] / rate["limit"])[:ROWS],
         "budgets": _budgets(said, wanted),
@@ -90,16 +105,6 @@ _SORTS: Final[Mapping[str, tuple[str, Callable[[Mapping[str, Any]], Any]]]] = {
 }
 
 
-def endpoints_of(
-    keys: Sequence[tuple[Source, Mapping[str, Any]]], address: str = ""
-) -> list[tuple[Source, Mapping[str, Any], str, str]]:
-    """Return rows of a table of endpoints: of which run, what it says, its name, and the address that chooses it."""
-    return [
-        (run, key, key_of(key), f"{address or f'/gates?run={quote(run.address)}'}&key={quote(key_of(key))}")
-        for run, key in keys
-    ]
-
-
 def _budgets(said: Mapping[str, Any], wanted: str) -> Sequence[tuple[str, Mapping[str, Any]]]:
     """Return the budgets of models, those with the least left first; of many, the first of them."""
     found = [
@@ -110,3 +115,39 @@ def _budgets(said: Mapping[str, Any], wanted: str) -> Sequence[tuple[str, Mappin
         if budget["limit"]
     ]
     return sorted(found, key=lambda pair: -(pair[1]["used"] + pair[1]["held"]) / pair[1]["limit"])[:ROWS]
+
+
+def gates_of(said: Mapping[str, Any], model: str) -> Iterator[Step]:
+    """Yield the gates that every task of a model passes, as a campaign says that they are."""
+    one = next((each for each in said.get("models", ()) if each["model"] == model), None)
+    if one is not None:
+        says = one["pause_reason"] or "paused" if one["is_paused"] else f"sampled, {one['in_flight']} in progress"
+        yield Step("Model", says, "shut" if one["is_paused"] else "open", one["pause_until"])
+        for budget in one["budgets"]:
+            if budget["limit"]:
+                spent = budget["used"] + budget["held"]
+                words = f"{budget['name'].replace('_', ' ')}: {spent:,.0f} of {budget['limit']:,.0f}"
+                yield Step("Budget", words, "shut" if spent >= budget["limit"] else "open")
+    if (queue := said.get("queue")) is not None:
+        words = f"{queue['size']:,} tasks ready, {queue['pause_threshold']:,} at most"
+        yield Step("Ready queue", words, "shut" if queue["is_paused"] else "open")
+    if (workers := said.get("workers")) is not None:
+        is_busy = workers["active"] >= workers["total"]
+        yield Step("Workers", f"{workers['active']:,} of {workers['total']:,} busy", "busy" if is_busy else "open")
+    if one is not None and one["engines"]:
+        engines = one["engines"]
+        is_awake = engines["state"] == "awake"
+        words = f"{engines['state']}, {engines['awake']} of {engines['most']} awake {engines['reason']}"
+        yield Step("Engines", words, "open" if is_awake else "shut")
+    for key in said.get("requests", ()):
+        if model in key["models"]:
+            yield step_of_key(key, said["captured_at"])
+
+
+def step_of_key(key: Mapping[str, Any], now: float) -> Step:
+    """Return the gate that the requests of an endpoint pass; `now` is when the campaign said so."""
+    words = f"{key['in_flight']} of {key['limit']} in flight, {key['waiters']} wait"
+    if key["cooldown_s"]:
+        return Step("Requests", f"{words}; left alone after {key['last_outcome']}", "shut", now + key["cooldown_s"])
+    is_full = key["in_flight"] >= key["limit"] or key["waiters"]
+    return Step("Requests", words, "busy" if is_full else "open")

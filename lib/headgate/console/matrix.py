@@ -107,7 +107,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
 
 
 def _values(tables: Tables, sources: Sources, query: QueryParams) -> dict[str, Any]:
-    run = run_of(sources, query)
+    run = sources.run(query.get("run", ""))
     runs = _of_campaign(run, sources.of("run"))
     rows = tables.rows(runs)
     run_by_environment = {name: cell.run for row in rows for name, cell in row.cells.items()}
@@ -128,13 +128,6 @@ def _values(tables: Tables, sources: Sources, query: QueryParams) -> dict[str, A
         "states": STATES,
         "sorts": SORTS,
     }
-
-
-def run_of(sources: Sources, query: QueryParams) -> Source | None:
-    """Return the run that an address names, else the first that answers, else the first."""
-    runs = sources.of("run")
-    named = sources.get("run", query.get("run", ""))
-    return named or next((source for source in runs if source.is_up), runs[0] if runs else None)
 
 
 def _of_campaign(run: Source | None, all_runs: Sequence[Source]) -> Sequence[RunSource]:

@@ -9,9 +9,8 @@ from fastapi import FastAPI
 from starlette.datastructures import QueryParams
 
 from headgate.console.findings import Findings
-from headgate.console.gates import endpoints_of, trouble_of
+from headgate.console.gates import trouble_of
 from headgate.console.pages import Console
-from headgate.console.sources import Source
 
 _MOST_ENDPOINTS: Final = 25
 """In a table at a glance; Gates has all."""
@@ -22,21 +21,13 @@ def add_routes(app: FastAPI, console: Console) -> None:
     findings = Findings(console.sources)
 
     def values(_: QueryParams) -> dict[str, Any]:
-        runs = console.sources.of("run")
-        keys = [(source, key) for source in runs if source.is_up for key in source.said.get("requests", ())]
+        runs = [source for source in console.sources.of("run") if source.is_up]
+        keys = [(source, key) for source in runs for key in source.said["requests"]]
         keys.sort(key=lambda pair: trouble_of(pair[1]))
         return {
             "findings": findings.now(time.time()),
-            "runs": [(source, *_at_a_glance(source)) for source in runs],
-            "endpoints": endpoints_of(keys[:_MOST_ENDPOINTS]),
+            "endpoints": keys[:_MOST_ENDPOINTS],
             "endpoints_left": max(0, len(keys) - _MOST_ENDPOINTS),
         }
 
     console.add_live(app, "/", values)
-
-
-def _at_a_glance(source: Source) -> tuple[int, float, int]:
-    """Return a campaign's paused models, its largest lag in seconds, and its errors of the last hour."""
-    models = source.said.get("models", ())
-    lag = max((pair["lag_s"] for pair in source.said.get("pairs", ())), default=0.0)
-    return sum(one["is_paused"] for one in models), lag, sum(one["errors_1h"] for one in models)

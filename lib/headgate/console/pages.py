@@ -6,7 +6,6 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
@@ -21,6 +20,7 @@ from starlette.datastructures import QueryParams
 from headgate import __version__
 from headgate.config import Settings
 from headgate.console.access import Access, Viewer
+from headgate.console.asking import key_of
 from headgate.console.listing import link
 from headgate.console.records import Records
 from headgate.console.sources import Sources
@@ -34,19 +34,29 @@ SPARK_WIDTH: Final = 96
 SPARK_HEIGHT: Final = 20
 
 
-class Pages:
-    """Renders pages. Owned by the console.
+class Console:
+    """Renders pages, and has what every screen is given. Owned by the application.
 
     A page is rendered once for all who see the same of it: kept by address, by who looks, and by what it is made of,
     such as the revision of what the sources said.
 
-    Args:
-        sources: what pages show.
-        screens: address and title of every screen, in the order of the navigation.
+    Attributes:
+        settings: where the store is, and the tokens for what is asked.
+        sources: what is asked, and what it said last.
+        records: what is stored.
+        access: who looks.
     """
 
-    def __init__(self, sources: Sources, screens: Sequence[tuple[str, str]]) -> None:
-        self._sources = sources
+    def __init__(
+        self,
+        settings: Settings,
+        sources: Sources,
+        records: Records,
+        access: Access,
+        screens: Sequence[tuple[str, str]],
+    ) -> None:
+        """Prepare to show `screens`, each an address and a title, in the order of the navigation."""
+        self.settings, self.sources, self.records, self.access = settings, sources, records, access
         self._screens = screens
         self._form_key = secrets.token_urlsafe(24)  # stands in what is kept for the key of whoever looks
         self._cached: OrderedDict[Hashable, str] = OrderedDict()
@@ -61,6 +71,7 @@ class Pages:
             at=_moment,
             since=lambda then: _running("since", then, time.time() - then),
             until=lambda then: _running("until", then, then - time.time()),
+            endpoint=key_of,
             money=money,
             counted=counted,
             count=lambda value: "" if value is None else f"{value:,.0f}",
@@ -97,6 +108,35 @@ class Pages:
         self._cached.move_to_end(key)
         return self._answer(request, self._cached[key])
 
+    def add_live(self, app: FastAPI, path: str, values: Callable[[QueryParams], dict[str, Any]]) -> None:
+        """Show at `path`, whose template has the same name, what the sources say, asked of late.
+
+        The page is made once for all who ask for it: `values` gets the fields of the address for the first of them.
+        """
+        template = f"{path.strip('/') or 'now'}.html"
+
+        @app.get(path)
+        async def page(request: Request) -> HTMLResponse:
+            await self.sources.fresh()
+            return self.kept(request, template, self.sources.revision, lambda: values(request.query_params))
+
+    async def stored_page(
+        self, request: Request, template: str, made_of: Hashable, values: Callable[[], Mapping[str, Any]]
+    ) -> HTMLResponse:
+        """Return a page of what is stored, made once for all who ask for it while that is the same.
+
+        Args:
+            request: that is answered.
+            template: file name; see `page`.
+            made_of: what `values` depends on beside the address, the index and what is wrong with the store.
+            values: what the template shows beside these two.
+        """
+        index, records = await self.records.index(), self.records
+        return self.kept(
+            request, template, (made_of, index.revision, records.problem),
+            lambda: {"index": index, "records": records, **values()},
+        )  # fmt: skip
+
     def _rendered(self, request: Request, template: str, values: Mapping[str, Any]) -> str:
         viewer = _viewer_of(request)
         return self._templates.get_template(template).render(
@@ -110,7 +150,7 @@ class Pages:
             is_told=viewer is not None and request.method == "GET",  # the answer to a form is not read again
             form_key=Markup('<input type="hidden" name="form_key" value="{}">').format(self._form_key),
             may_steer=viewer is not None and viewer.may_steer,
-            sources=self._sources,
+            sources=self.sources,
             version=__version__,
             now=time.time(),
             **values,
@@ -119,54 +159,6 @@ class Pages:
     def _answer(self, request: Request, text: str, status: int = 200) -> HTMLResponse:
         viewer = _viewer_of(request)
         return HTMLResponse(text.replace(self._form_key, "" if viewer is None else viewer.form_key), status)
-
-
-@dataclass(frozen=True, slots=True)
-class Console:
-    """What every screen is given.
-
-    Attributes:
-        settings: where the store is, and the tokens for what is asked.
-        sources: what is asked, and what it said last.
-        access: who looks.
-        pages: how they see it.
-        records: what is stored.
-    """
-
-    settings: Settings
-    sources: Sources
-    access: Access
-    pages: Pages
-    records: Records
-
-    def add_live(self, app: FastAPI, path: str, values: Callable[[QueryParams], dict[str, Any]]) -> None:
-        """Show at `path`, whose template has the same name, what the sources say, asked of late.
-
-        The page is made once for all who ask for it: `values` gets the fields of the address for the first of them.
-        """
-        template = f"{path.strip('/') or 'now'}.html"
-
-        @app.get(path)
-        async def page(request: Request) -> HTMLResponse:
-            await self.sources.fresh()
-            return self.pages.kept(request, template, self.sources.revision, lambda: values(request.query_params))
-
-    async def stored_page(
-        self, request: Request, template: str, made_of: Hashable, values: Callable[[], Mapping[str, Any]]
-    ) -> HTMLResponse:
-        """Return a page of what is stored, made once for all who ask for it while that is the same.
-
-        Args:
-            request: see `Pages.page`.
-            template: likewise.
-            made_of: what `values` depends on beside the address, the index and what is wrong with the store.
-            values: what the template shows beside these two.
-        """
-        index, records = await self.records.index(), self.records
-        return self.pages.kept(
-            request, template, (made_of, index.revision, records.problem),
-            lambda: {"index": index, "records": records, **values()},
-        )  # fmt: skip
 
 
 def _is_part(request: Request) -> bool:

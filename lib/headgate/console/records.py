@@ -6,8 +6,7 @@ import asyncio
 import logging
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
@@ -181,7 +180,7 @@ class Records:
         parts = await self.now(("parts", chosen), lambda index: index.parts_of(chosen))
         async with lock:
             left = await self.store.search(search, parts)
-        return list(search.found()), left
+        return search.found(), left
 
     async def search_all(self, chosen: SampleFilter) -> list[str] | None:
         """Return all tasks in which the text of a filter is; None where it has no text.
@@ -219,7 +218,7 @@ class Records:
         self._working.add(task)
         task.add_done_callback(self._working.discard)
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """End what is being read and let go of the store."""
         await cancelled(*self._tasks.values(), *self._working, *([self._reading] if self._reading else []))
         if self._opened is not None:
@@ -259,16 +258,6 @@ class Records:
         finally:
             self._stepped.set()
             self._reading, self._next_at = None, time.monotonic() + EVERY_S
-
-
-@asynccontextmanager
-async def opened_records(settings: Settings) -> AsyncIterator[Records]:
-    """Give the records of the settings' store."""
-    records = Records(settings)
-    try:
-        yield records
-    finally:
-        await records.close()
 
 
 async def while_connected(request: Request, awaited: Awaitable[T]) -> T:

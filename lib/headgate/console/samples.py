@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -130,7 +131,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
             return HTMLResponse()  # a sample stays as it is
         listing = Listing.of(request.query_params, time.time())
         shown = await while_connected(request, _one(console, listing, task_id, request.query_params.get("beside", "")))
-        return console.pages.page(request, "sample.html", listing=listing, **shown)
+        return console.page(request, "sample.html", listing=listing, **shown)
 
     @app.get("/samples/{task_id}/conversation.txt")
     async def conversation_text(request: Request, task_id: str) -> Response:
@@ -183,23 +184,11 @@ async def _sample(console: Console, task_id: str) -> dict[str, Any]:
     return {**sample, **said, "stored_score": sample["score"], "marks": marks.to_dicts()}
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """A message as a page shows it.
+def messages_of(conversation: str) -> list[tuple[str, str, int]]:
+    """Return role, text and characters left out of a stored conversation's messages, as many as a page shows.
 
-    Attributes:
-        role: of who speaks.
-        text: what is said, cut, with characters that a browser would obey written as escapes.
-        left_out: characters that are cut off.
+    Characters that a browser would obey are written as escapes. What cannot be read is one message.
     """
-
-    role: str
-    text: str
-    left_out: int
-
-
-def messages_of(conversation: str) -> list[Shown]:
-    """Return the messages of a stored conversation, as many as a page shows; what cannot be read is one message."""
     if not conversation:
         return []
     try:
@@ -209,7 +198,7 @@ def messages_of(conversation: str) -> list[Shown]:
         return [_shown("as it was stored", conversation)]
     shown = [_shown(role, text) for role, text in found[:MOST_MESSAGES]]
     if len(found) > MOST_MESSAGES:
-        shown.append(Shown("", f"{len(found) - MOST_MESSAGES:,} more messages", 0))
+        shown.append(("", f"{len(found) - MOST_MESSAGES:,} more messages", 0))
     return shown
 
 
@@ -218,8 +207,7 @@ def _message(one: Any) -> tuple[str, str]:
     return str(role), content if isinstance(content, str) else orjson.dumps(content).decode()
 
 
-def _shown(role: str, text: str) -> Shown:
-    lines = text[:MOST_CHARS].replace("\r\n", "\n").split("\n")
+def _shown(role: str, text: str) -> tuple[str, str, int]:
     # Lines and tabs are what they are; every other character that is none to look at is written out.
-    kept = "\n".join("\t".join(map(printable, line.split("\t"))) for line in lines)
-    return Shown(printable(role[:60]), kept, max(0, len(text) - MOST_CHARS))
+    kept = re.sub(r"[^\n\t]+", lambda run: printable(run[0]), text[:MOST_CHARS].replace("\r\n", "\n"))
+    return printable(role[:60]), kept, max(0, len(text) - MOST_CHARS)

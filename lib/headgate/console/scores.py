@@ -16,6 +16,7 @@ from headgate.console.pages import Console
 from headgate.console.records import HEAVY, PATIENCE_S, while_connected
 from headgate.console.samples import Listing
 from headgate.core.errors import InvalidInputError
+from headgate.core.events import ScoreDropped
 from headgate.reports import (
     INDIFFERENCE,
     LEADERBOARD_COLUMNS,
@@ -28,7 +29,7 @@ from headgate.reports import (
     neighbour_rows,
     step_of,
 )
-from headgate.statistics import MeanEstimate, ScoreChange, ScoreDrop, mean_of_means
+from headgate.statistics import MeanEstimate, ScoreChange, mean_of_means
 from headgate.storage import SampleFilter, SampleIndex
 
 MOST_COMPARED: Final = 40
@@ -147,7 +148,7 @@ def _lines(found: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
     return {"span_s": span_s, "lines": lines}
 
 
-def _drops(rows: pl.DataFrame) -> list[ScoreDrop]:
+def _drops(rows: pl.DataFrame) -> list[ScoreDropped]:
     """Return where the scores of one model fell, by the test that tells operators of it while a campaign runs."""
     change = ScoreChange(rows["environment"].n_unique())
     scored = rows.filter(pl.col("score").is_not_null()).sort("finished_at", "task_id").tail(MOST_TESTED)
@@ -158,6 +159,6 @@ def _drops(rows: pl.DataFrame) -> list[ScoreDrop]:
 def _checkpoints(index: SampleIndex, model: str, chosen: SampleFilter) -> dict[str, Any] | None:
     """Return the scores of all checkpoints of a model by step, as JSON values; None where it has no two of them."""
     name = model.partition("@")[0]
-    steps = {key: step_of(key.partition("@")[2]) for key in index.models if key.partition("@")[0] == name}
+    steps = {key: step_of(key.partition("@")[2]) for key in index.names["model"] if key.partition("@")[0] == name}
     known = {key: step for key, step in steps.items() if step is not None}
     return curve_document(build_curve(_of_models(index, (name,), chosen), known)) if len(known) > 1 else None

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Final, TypedDict, Unpack
 
 from headgate.config import Settings
 from headgate.console.access import Access
 from headgate.console.app import console_app
-from headgate.console.asking import ElasticSource, PlacementSource, QueueSource, RunSource
+from headgate.console.asking import PlacementSource, RunSource, ServiceSource
 from headgate.console.discovery import JournalSource
-from headgate.console.records import opened_records
+from headgate.console.records import Records
 from headgate.console.sources import Sources
 from headgate.core import Secret
 from headgate.net.asgi import serving
@@ -54,7 +54,7 @@ class Watched(TypedDict, total=False):
 
 @asynccontextmanager
 async def opened_sources(settings: Settings, **watched: Unpack[Watched]) -> AsyncIterator[Sources]:
-    """Give the sources at these addresses, polled while somebody watches.
+    """Give the sources at these addresses.
 
     Args:
         settings: hold the tokens that they ask for, `monitor_token` and `jobqueue_token`, and `console_hosts`.
@@ -72,16 +72,16 @@ async def opened_sources(settings: Settings, **watched: Unpack[Watched]) -> Asyn
             sources.add(journal := JournalSource(place, settings, sources))
             stack.push_async_callback(journal.close)
         for kind, addresses, token in (
-            (QueueSource, watched.get("jobqueues", ()), settings.jobqueue_token.get_secret_value()),
-            (ElasticSource, watched.get("elastic", ()), os.environ.get(_ELASTIC_TOKEN, "")),
+            ("jobqueue", watched.get("jobqueues", ()), settings.jobqueue_token.get_secret_value()),
+            ("elastic", watched.get("elastic", ()), os.environ.get(_ELASTIC_TOKEN, "")),
         ):
             for address in addresses:
                 root = address.rstrip("/").removesuffix("/v1")
                 client = await stack.enter_async_context(client_of(root, token, timeout_s=_TIMEOUT_S))
-                sources.add(kind(root, client))
+                sources.add(ServiceSource(kind, root, client))
         for path in watched.get("placement", ()):
             sources.add(PlacementSource(path))
-        await stack.enter_async_context(sources.polled())
+        stack.push_async_callback(sources.close)
         yield sources
 
 
@@ -117,7 +117,7 @@ async def serve_console(
     authority = Authority(open_tokens(settings.monitor_tokens), rate=None) if settings.monitor_tokens else None
     try:
         access = Access(Secret(token) if token else None, authority, host)
-        async with opened_sources(settings, **watched) as sources, opened_records(settings) as records:
+        async with opened_sources(settings, **watched) as sources, aclosing(Records(settings)) as records:
             listener = bound(host, port)
             app = console_app(settings, sources, records, access)
             async with serving(app, listener, name="console", most=_MOST_CONNECTIONS, stop_s=_STOP_S, tls=tls):

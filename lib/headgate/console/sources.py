@@ -8,13 +8,15 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import httpx
 
 from headgate.core.errors import ForbiddenError, HeadgateError, UnauthorizedError
+from headgate.core.tasks import cancelled
 
 MOST_POINTS: Final = 1_800
 """An hour at one point every two seconds."""
@@ -44,13 +46,9 @@ class History:
             if series[-1] is None and not any(value is not None for value in series):
                 del self._series[name]
 
-    def series(self, name: str) -> list[float | None]:
-        """Return the points of a series, oldest first; nothing where it is not known."""
-        return list(self._series.get(name, ()))
-
-    def latest(self, name: str, points: int = 60) -> list[float | None]:
-        """Return the newest points of a series, oldest first."""
-        return self.series(name)[-points:]
+    def series(self, name: str, points: int = MOST_POINTS) -> list[float | None]:
+        """Return the newest points of a series, oldest first; nothing where it is not known."""
+        return list(self._series.get(name, ()))[-points:]
 
     def validate(self) -> None:
         """Assert the invariants."""
@@ -71,8 +69,6 @@ ROW_S: Final = 8e-6
 """What an answer costs a source, and each row in it: measured with 64 000 pairs."""
 
 RAREST_S: Final = 60.0
-LINGER_S: Final = 5.0
-"""Polls go on this long after the last viewer has left: they may only be loading another page."""
 
 PATIENCE_S: Final = 1.5
 """A page waits this long for sources that were not asked of late; then it shows what is known."""
@@ -81,12 +77,14 @@ Asked = tuple[dict[str, Any], Mapping[str, float | None], int]
 """What a source said, the figures of it whose history is kept, and how many rows it had to write for it."""
 
 
+@dataclass(eq=False)
 class Source:
     """One thing that is looked at. Owned by `Sources`.
 
     Attributes:
         kind: `run`, `jobqueue`, `elastic`, `placement`, or `journal`, which finds runs.
         address: where it is, as the console was told.
+        ask: asks it; raises HeadgateError, httpx.HTTPError or OSError where nothing answers.
         said: what it said last; empty before the first answer.
         seen_at: when that was (wall time); None before the first answer.
         down_since: when it first did not answer; None while it does.
@@ -100,22 +98,21 @@ class Source:
         asking: held while it is asked.
     """
 
-    def __init__(self, kind: str, address: str, ask: Callable[[], Awaitable[Asked]]) -> None:
-        """Prepare to ask; `ask` raises HeadgateError, httpx.HTTPError or OSError where nothing answers."""
-        self.kind = kind
-        self.address = address
-        self.said: dict[str, Any] = {}
-        self.seen_at: float | None = None
-        self.down_since: float | None = None
-        self.problem = self.todo = ""
-        self.is_gone = False
-        self.left: str | None = None
-        self.ended_by = ""
-        self.is_late = False
-        self.history = History()
-        self._ask = ask
-        self.asking = asyncio.Lock()
-        self._next_at = 0.0
+    kind: str
+    address: str
+    ask: Callable[[], Awaitable[Asked]]
+    said: dict[str, Any] = field(default_factory=dict)
+    seen_at: float | None = None
+    down_since: float | None = None
+    problem: str = ""
+    todo: str = ""
+    is_gone: bool = False
+    left: str | None = None
+    ended_by: str = ""
+    is_late: bool = False
+    history: History = field(default_factory=History)
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _next_at: float = 0.0
 
     @property
     def is_up(self) -> bool:
@@ -144,7 +141,7 @@ class Source:
                 return False
             rows = 0
             try:
-                self.said, figures, rows = await self._ask()
+                self.said, figures, rows = await self.ask()
             except Exception as error:  # noqa: BLE001 - whatever it answers, it is shown as down, and others are asked
                 self._went_down(error)
             else:
@@ -184,7 +181,7 @@ class Sources:
         self.revision = 1
         self.is_closing = False
         self.viewers = 0
-        self._wanted = asyncio.Event()
+        self._asking: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Condition()
 
     def of(self, kind: str) -> list[Source]:
@@ -194,6 +191,11 @@ class Sources:
     def get(self, kind: str, address: str) -> Source | None:
         """Return a source by its address; None where there is none."""
         return next((source for source in self.of(kind) if source.address == address), None)
+
+    def run(self, address: str) -> Source | None:
+        """Return the run at an address, else the first that answers, else the first."""
+        runs = self.of("run")
+        return self.get("run", address) or next((one for one in runs if one.is_up), runs[0] if runs else None)
 
     def add(self, source: Source) -> None:
         """Look at a source from now on."""
@@ -205,27 +207,14 @@ class Sources:
         async with source.asking:
             return
 
-    @asynccontextmanager
-    async def polled(self) -> AsyncIterator[None]:
-        """Poll the sources for as long as the context is open, while somebody watches."""
-        async with asyncio.TaskGroup() as group:
-            polling = group.create_task(self._poll(), name="poll sources")
-            try:
-                yield
-            finally:
-                polling.cancel()
-
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Have the sources polled for as long as the context is open."""
+        """Count a viewer for as long as the context is open."""
         self.viewers += 1
-        self._wanted.set()
         try:
             yield
         finally:
             self.viewers -= 1
-            if not self.viewers:
-                asyncio.get_running_loop().call_later(LINGER_S, self._rest)
 
     async def fresh(self) -> None:
         """Return once every source that is due was asked, after `PATIENCE_S` at the latest; before them the journals.
@@ -236,7 +225,7 @@ class Sources:
         await self._fresh(self.all)
 
     async def _fresh(self, sources: Sequence[Source]) -> None:
-        due = {asyncio.create_task(self.ask(source)): source for source in sources if source.wait_s <= 0}
+        due = self._begun(sources)
         if not due:
             return
         _, unanswered = await asyncio.wait(due, timeout=PATIENCE_S)
@@ -246,38 +235,41 @@ class Sources:
                 source.is_late = True
                 await self._tell()
 
+    def _begun(self, sources: Iterable[Source]) -> dict[asyncio.Task[None], Source]:
+        """Begin to ask those that are due; return the tasks that do."""
+        begun = {asyncio.create_task(self.ask(source)): source for source in sources if source.wait_s <= 0}
+        self._asking |= begun.keys()
+        for task in begun:
+            task.add_done_callback(self._asking.discard)
+        return begun
+
     async def ask(self, source: Source, *, now: bool = False) -> None:
         """Ask a source if it is due, or out of turn as something was changed there, and tell of what it said."""
         if await source.poll(now=now):
             await self._tell()
 
     async def changed(self, revision: int, within_s: float) -> int:
-        """Return the revision once it is another one than `revision`, or when the time is over."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within_s), self._changed:
-                await self._changed.wait_for(lambda: self.is_closing or self.revision != revision)
+        """Return the revision once it is another one than `revision`, or when the time is over.
+
+        Meanwhile the sources are asked whenever they are due; so nobody asks them while nobody waits.
+        """
+        ends_at = time.monotonic() + within_s
+        while not self.is_closing and self.revision == revision and time.monotonic() < ends_at:
+            idle = [source for source in self.all if not source.asking.locked()]
+            self._begun(idle)
+            # Those that are being asked, or are found meanwhile, are due again before long.
+            due_s = min(EVERY_S, ends_at - time.monotonic(), *(source.wait_s for source in idle))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.05, due_s)), self._changed:
+                    await self._changed.wait_for(lambda: self.is_closing or self.revision != revision)
         return self.revision
 
     async def close(self) -> None:
-        """Wake whoever waits for changes, for good."""
+        """Wake whoever waits for changes, for good, and ask nothing any more; legal twice."""
         async with self._changed:
             self.is_closing = True
             self._changed.notify_all()
-
-    def _rest(self) -> None:
-        if not self.viewers:
-            self._wanted.clear()
-
-    async def _poll(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            while True:
-                await self._wanted.wait()
-                idle = [source for source in self.all if not source.asking.locked()]
-                for source in idle:
-                    if source.wait_s <= 0:
-                        group.create_task(self.ask(source), name=f"poll {source.address}")
-                # Those that are being asked, or are found meanwhile, are due again before long.
-                await asyncio.sleep(max(0.05, min([EVERY_S, *(source.wait_s for source in idle)])))
+        await cancelled(*self._asking)
 
     async def _tell(self) -> None:
         async with self._changed:

@@ -13,11 +13,12 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse
 
 from headgate.console.access import Form, Steering, Viewer, form_of
-from headgate.console.asking import ElasticSource, QueueSource, RunSource, answered
+from headgate.console.asking import RunSource, ServiceSource, answered
 from headgate.console.pages import Console
 from headgate.console.sources import Source
 from headgate.core.audit import record_change
 from headgate.core.errors import ControlChangedError, HeadgateError, InvalidInputError, NotFoundError, some_of
+from headgate.run import settable
 
 _log = logging.getLogger("headgate.console")
 
@@ -29,21 +30,6 @@ VERBS: Final = {
     "withdraw": "Withdraw what is queued",
     "drain": "Drain the run",
 }
-SETTABLE: Final = {
-    "rate": "rate, samples per model and day",
-    "factor": "factor, times the rate",
-    "cap": "cap, requests in flight",
-    "budget": "budget, tokens in 24 h",
-    "workers": "workers, episodes at most",
-}
-_OF_SUBJECT: Final = {
-    "run": (("pause", "resume", "set", "drain", "withdraw"), ("factor", "workers")),
-    "model": (("pause", "resume", "set", "retry", "withdraw"), ("factor", "cap", "budget")),
-    "environment": (("pause", "resume", "set", "withdraw"), ("rate", "factor")),
-    "pair": (("pause", "resume", "set", "withdraw"), ("rate", "factor")),
-}
-"""What is steered -> the verbs that make sense there, and what can be set."""
-
 _LOGGED: Final = 8
 
 
@@ -90,7 +76,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
                 error = failed
             await console.sources.ask(source, now=True)
         values: dict[str, Any] = {"source": source, "verb": verb, "targets": targets, "form": form}
-        return console.pages.page(request, "act.html", would=would, did=did, error=error, **values)
+        return console.page(request, "act.html", would=would, did=did, error=error, **values)
 
 
 def _run(console: Console, address: str) -> RunSource:
@@ -110,46 +96,35 @@ def _form(
     did: str = "",
     error: Exception | None = None,
 ) -> HTMLResponse:
-    model, environment = form.get("model") or None, form.get("environment") or None
-    subject = "pair" if model and environment else "model" if model else "environment" if environment else "run"
-    verbs, settable = _OF_SUBJECT[subject]
+    subject = model, environment = form.get("model") or None, form.get("environment") or None
+    fits = {"retry": model is not None and environment is None, "drain": subject == (None, None)}
     controls = run.said.get("controls") or {"controls": (), "log": ()}
-
-    def mine(change: Mapping[str, Any]) -> bool:
-        return (change["model"], change["environment"]) == (model, environment)
-
-    return console.pages.page(
+    in_force, log = (
+        [one for one in controls[name] if (one["model"], one["environment"]) == subject] for name in ("controls", "log")
+    )
+    return console.page(
         request,
         "steer.html",
         run=run,
         model=model,
         environment=environment,
-        subject=subject,
-        verbs={verb: VERBS[verb] for verb in verbs},
-        settable={what: SETTABLE[what] for what in settable},
+        verbs={verb: words for verb, words in VERBS.items() if fits.get(verb, True)},
+        settable=settable(model, environment),
         form=form,
         preview=preview,
         did=did,
         error=error,
         conflict=isinstance(error, ControlChangedError),
-        in_force=[control for control in controls["controls"] if mine(control)],
-        log=[change for change in controls["log"] if mine(change)][:_LOGGED],
-        has_controls=run.said.get("controls") is not None,
+        in_force=in_force,
+        log=log[:_LOGGED],
     )
 
 
 def _order(form: Form) -> dict[str, Any]:
     """Return what a form orders; the campaign itself checks names and bounds."""
-    verb, revision = form.get("verb", ""), form.get("revision", "")
-    return {
-        "verb": verb,
-        "model": form.get("model") or None,
-        "environment": form.get("environment") or None,
-        "what": form.get("what") if verb == "set" else None,
-        "value": _value(form.get("value", "")) if verb == "set" else None,
-        "reason": form.get("reason", ""),
-        "revision": int(revision) if revision.isdecimal() else None,
-    }
+    fields = {name: form.get(name, "") for name in ("verb", "model", "environment", "what", "reason")}
+    value = _value(form.get("value", "")) if fields["verb"] == "set" else None
+    return fields | {"value": value, "revision": form.get("revision") or None}
 
 
 def _value(text: str) -> float | None:
@@ -172,41 +147,39 @@ def _value(text: str) -> float | None:
 
 _Call = tuple[str, object]
 
+_ACTS: Final = {
+    ("jobqueue", "withdraw"): ("make {} dead; workers that run them stop", "/v1/jobs/{}/withdraw", ""),
+    ("jobqueue", "drain"): ("assign {} no new job", "/v1/resources/{}/drain", "/"),
+    ("jobqueue", "open"): ("assign jobs to {} again", "/v1/resources/{}/open", "/"),
+    ("elastic", "drain"): ("put {} to sleep, and leave it asleep", "/elastic/v1/workers/{}/drain", ""),
+    ("elastic", "wake"): ("wake {}, and leave it awake", "/elastic/v1/workers/{}/wake", ""),
+    ("elastic", "unpin"): ("let {} follow the load again", "/elastic/v1/workers/{}/unpin", ""),
+}
+"""Kind of source and verb -> what it does to something, where that is asked for, and what a name in it keeps."""
+
 
 def _calls(source: Source, verb: str, targets: Sequence[str], form: Form) -> tuple[str, list[_Call]]:
     """Return what would happen, in a sentence, and what is to be sent for it."""
-    reason = {"reason": form.get("reason", "") or "by an operator"}
-    named = some_of(targets, 5)
-    if not targets and verb != "scale":
+    named, act = some_of(targets, 5), (source.kind, verb)
+    if act == ("elastic", "scale"):
+        number = _value(form.get("workers", ""))
+        says = "let the policy decide how many workers are awake"
+        if number is not None:
+            says = f"keep {number:g} workers awake, whatever the load"
+        return says, [("/elastic/v1/scale", {"workers": number})]
+    if not targets:
         raise InvalidInputError("nothing is chosen", next_step="Choose what is meant, then press again.")
-    match source, verb:
-        case QueueSource(), "requeue":
-            return f"make {named} pending again", [("/v1/dead-jobs/requeue", {"job_ids": list(targets)})]
-        case QueueSource(), "withdraw":
-            sent = [(f"/v1/jobs/{quote(job, safe='')}/withdraw", reason) for job in targets]
-            return f"make {named} dead; workers that run them stop", list(sent)
-        case QueueSource(), "drain" | "open":
-            says = "assign {} no new job" if verb == "drain" else "assign jobs to {} again"
-            return says.format(named), [(f"/v1/resources/{quote(one, safe='/')}/{verb}", reason) for one in targets]
-        case ElasticSource(), "drain" | "wake" | "unpin":
-            says = {
-                "drain": "put {} to sleep, and leave it asleep",
-                "wake": "wake {}, and leave it awake",
-                "unpin": "let {} follow the load again",
-            }[verb]
-            sent = [(f"/elastic/v1/workers/{quote(one, safe='')}/{verb}", {}) for one in targets]
-            return says.format(named), list(sent)
-        case ElasticSource(), "scale":
-            number = _value(form.get("workers", ""))
-            says = "let the policy decide how many workers are awake"
-            if number is not None:
-                says = f"keep {number:g} workers awake, whatever the load"
-            return says, [("/elastic/v1/scale", {"workers": number})]
-    raise InvalidInputError(f"{verb[:40]!r} is nothing that can be done there")
+    if act == ("jobqueue", "requeue"):
+        return f"make {named} pending again", [("/v1/dead-jobs/requeue", {"job_ids": list(targets)})]
+    if act not in _ACTS:
+        raise InvalidInputError(f"{verb[:40]!r} is nothing that can be done there")
+    says, path, kept = _ACTS[act]
+    body = {"reason": form.get("reason", "") or "by an operator"} if source.kind == "jobqueue" else {}
+    return says.format(named), [(path.format(quote(one, safe=kept)), body) for one in targets]
 
 
 async def _done(source: Source, verb: str, targets: Sequence[str], calls: Sequence[_Call], viewer: Viewer) -> str:
-    assert isinstance(source, QueueSource | ElasticSource)
+    assert isinstance(source, ServiceSource)
     for path, body in calls:
         await answered(source.client, path, body)
     record_change(f"{source.kind} {verb}", ", ".join(targets)[:400], who=f"{viewer.name}, by the console")

@@ -12,11 +12,12 @@ import httpx
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse
 
-from headgate.console.asking import QueueSource, RunSource, answered, key_of
-from headgate.console.matrix import run_of
+from headgate.console.asking import PlacementSource, RunSource, ServiceSource, answered, key_of
+from headgate.console.gates import Step, gates_of, step_of_key
 from headgate.console.pages import Console
 from headgate.console.sources import Source, Sources
 from headgate.core.errors import HeadgateError
+from headgate.placement import Occupancy
 
 MOST_WAITING: Final = 25
 _ASKED_TASKS: Final = 400
@@ -33,25 +34,6 @@ _HOLDS_ELSEWHERE: Final = {
     "fair_share": "Fair share",
 }
 """Gate, as a campaign names it -> the step of the chain that it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One gate on the way.
-
-    Attributes:
-        name: of the gate.
-        says: what it is like.
-        state: `open`, `busy` where it lets through as others leave, or `shut`.
-        until: when it opens by itself (wall time), where that is known.
-        holds: whether it is the one that holds now.
-    """
-
-    name: str
-    says: str
-    state: str = "open"
-    until: float | None = None
-    holds: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +68,15 @@ def add_routes(app: FastAPI, console: Console) -> None:
     async def why_page(request: Request) -> HTMLResponse:
         sources, query = console.sources, request.query_params
         await sources.fresh()
-        run = run_of(sources, query)
+        run = sources.run(query.get("run", ""))
         wanted = query.get("of", "").strip()
         values: dict[str, Any] = {
             "run": run,
-            "runs": sources.of("run"),
             "wanted": wanted,
             "answers": await _answers(sources, wanted) if wanted else [],
             "waiting": None if wanted or run is None else await _waiting(run),
         }
-        return console.pages.page(request, "why.html", **values)
+        return console.page(request, "why.html", **values)
 
 
 async def _answers(sources: Sources, wanted: str) -> list[Answer]:
@@ -115,11 +96,12 @@ async def _asked(source: Source, wanted: str) -> list[Answer]:
             task = await _task_of(source, wanted)
             keys = [key for key in source.said.get("requests", ()) if wanted in {key_of(key), key["model"]}]
             return ([] if task is None else [_of_task(source, task)]) + [_of_key(source, key) for key in keys]
-        case QueueSource():
+        case ServiceSource(kind="jobqueue"):
             return [await _of_job(source, wanted)]
+        case PlacementSource():
+            return [_of_placement(source, one) for one in source.said["requests"] if one.request_id == wanted]
         case _:
-            requests = source.said.get("requests", ())
-            return [_of_placement(source, one) for one in requests if one["request_id"] == wanted]
+            return []
 
 
 async def _task_of(run: RunSource, wanted: str) -> Mapping[str, Any] | None:
@@ -159,54 +141,20 @@ def _of_task(run: RunSource, found: Mapping[str, Any]) -> Answer:
 def _chain(said: Mapping[str, Any], model: str, gate: str, reason: str, until: float | None) -> Iterator[Step]:
     """Yield the gates that a task of a model passes; the one that holds says what the campaign said of this task."""
     holding = _HOLDS_ELSEWHERE.get(gate)
-    steps = list(_gates(said, model))
+    steps = list(gates_of(said, model))
     if gate != "none" and holding not in {step.name for step in steps}:
         steps.append(Step(gate.replace("_", " ").capitalize(), reason, "shut", until, holds=True))
     for step in steps:
         yield Step(step.name, reason, "shut", until or step.until, holds=True) if step.name == holding else step
 
 
-def _gates(said: Mapping[str, Any], model: str) -> Iterator[Step]:
-    one = next((each for each in said.get("models", ()) if each["model"] == model), None)
-    if one is not None:
-        says = one["pause_reason"] or "paused" if one["is_paused"] else f"sampled, {one['in_flight']} in progress"
-        yield Step("Model", says, "shut" if one["is_paused"] else "open", one["pause_until"])
-        for budget in one["budgets"]:
-            if budget["limit"]:
-                spent = budget["used"] + budget["held"]
-                words = f"{budget['name'].replace('_', ' ')}: {spent:,.0f} of {budget['limit']:,.0f}"
-                yield Step("Budget", words, "shut" if spent >= budget["limit"] else "open")
-    if (queue := said.get("queue")) is not None:
-        words = f"{queue['size']:,} tasks ready, {queue['pause_threshold']:,} at most"
-        yield Step("Ready queue", words, "shut" if queue["is_paused"] else "open")
-    if (workers := said.get("workers")) is not None:
-        is_busy = workers["active"] >= workers["total"]
-        yield Step("Workers", f"{workers['active']:,} of {workers['total']:,} busy", "busy" if is_busy else "open")
-    if one is not None and one["engines"]:
-        engines = one["engines"]
-        is_awake = engines["state"] == "awake"
-        words = f"{engines['state']}, {engines['awake']} of {engines['most']} awake {engines['reason']}"
-        yield Step("Engines", words, "open" if is_awake else "shut")
-    for key in said.get("requests", ()):
-        if model in key["models"]:
-            yield _step_of_key(key, said["captured_at"])
-
-
-def _step_of_key(key: Mapping[str, Any], now: float) -> Step:
-    words = f"{key['in_flight']} of {key['limit']} in flight, {key['waiters']} wait"
-    if key["cooldown_s"]:
-        return Step("Requests", f"{words}; left alone after {key['last_outcome']}", "shut", now + key["cooldown_s"])
-    is_full = key["in_flight"] >= key["limit"] or key["waiters"]
-    return Step("Requests", words, "busy" if is_full else "open")
-
-
 def _of_key(run: Source, key: Mapping[str, Any]) -> Answer:
-    step = _step_of_key(key, run.said["captured_at"])
+    step = step_of_key(key, run.said["captured_at"])
     facts = [(name.replace("_", " "), str(key[name])) for name in ("limit", "cap", "breaker", "last_outcome")]
     return Answer("request", key_of(key), step.state, step.says, run.name, step.until, (step,), facts)
 
 
-async def _of_job(queue: QueueSource, wanted: str) -> Answer:
+async def _of_job(queue: ServiceSource, wanted: str) -> Answer:
     job = await answered(queue.client, f"/v1/jobs/{quote(wanted, safe='')}")
     entries = (await answered(queue.client, f"/v1/jobs/{quote(wanted, safe='')}/history?limit=20"))["entries"]
     lane = next((lane for lane in queue.said["lanes"] if lane["task"] == job["task"]), None)
@@ -226,9 +174,10 @@ async def _of_job(queue: QueueSource, wanted: str) -> Answer:
     return Answer("job", wanted, job["state"], says, queue.address, None, chain, facts)
 
 
-def _of_placement(source: Source, one: Mapping[str, Any]) -> Answer:
-    facts = [("pool", one["pool"]), ("priority", f"{one['priority']:g}"), ("group", one["group_id"] or "none")]
-    facts += [("starts", str(one["epoch"])), ("preempted", str(one["preemptions"]))]
-    says = one["stop_reason"] or one["note"] or {"waiting": "it waits for a placement group"}.get(one["stage"], "")
-    chain = (Step("Placement group", says or "it has one", "open" if one["group_id"] else "shut"),)
-    return Answer("placement", one["request_id"], one["stage"], says, source.name, one["not_before"], chain, facts)
+def _of_placement(source: PlacementSource, one: Occupancy) -> Answer:
+    facts = [("pool", one.request.pool), ("priority", f"{one.request.priority:g}"), ("group", one.group_id or "none")]
+    facts += [("starts", str(one.epoch)), ("preempted", str(one.preemptions))]
+    says = one.stop_reason or one.note or "it waits for a placement group" * (one.stage == "waiting")
+    chain = (Step("Placement group", says or "it has one", "open" if one.group_id else "shut"),)
+    until = one.not_before + source.said["offset"]
+    return Answer("placement", one.request_id, one.stage, says, source.name, until, chain, facts)

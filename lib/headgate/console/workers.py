@@ -8,7 +8,6 @@ from typing import Any, Final
 from fastapi import FastAPI
 from starlette.datastructures import QueryParams
 
-from headgate.console.asking import PlacementSource
 from headgate.console.listing import page_of
 from headgate.console.pages import Console
 from headgate.console.sources import Sources
@@ -37,11 +36,4 @@ def _values(sources: Sources, query: QueryParams) -> dict[str, Any]:
         servers = sorted(said.get("servers", ()), key=lambda one: (one["state"] == "open", one["resource_id"]))
         parts = page_of(lanes, query, LANES), page_of(dead, query, DEAD, name="dead"), servers[:SERVERS]
         queues.append((queue, *parts))
-    return {
-        "queues": queues,
-        "pools": sources.of("elastic"),
-        "placements": [
-            (source, source.timeline()) for source in sources.of("placement")
-            if isinstance(source, PlacementSource)
-        ],
-    }  # fmt: skip
+    return {"queues": queues, "pools": sources.of("elastic"), "placements": sources.of("placement")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from types import ModuleType
 from typing import ClassVar
 
 
@@ -281,6 +282,13 @@ class BlocksEventLoopError(HeadgateError, RuntimeError):
 
     code = "blocks_event_loop"
     next_step = "Await the asynchronous form instead, or call it from a thread of its own."
+
+
+def errors_by_code(*modules: ModuleType) -> dict[str, type[HeadgateError]]:
+    """Return the errors in modules that a message makes, by code; of several with one code the last."""
+    kinds = (kind for module in modules for kind in vars(module).values() if isinstance(kind, type))
+    errors = (kind for kind in kinds if issubclass(kind, HeadgateError))
+    return {kind.code: kind for kind in errors if kind.__init__ is HeadgateError.__init__}
 
 
 def nearest_name(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:

@@ -36,8 +36,8 @@ from .errors import (
 )
 from .ledger import PlacementLedger as PlacementLedger
 from .outcomes import LedgerSettings as LedgerSettings
-from .pool import GroupShape as GroupShape
-from .request import Strategy as Strategy
+from .pool import Group as Group, GroupShape as GroupShape
+from .request import Occupancy as Occupancy, Strategy as Strategy
 from .rules import PreemptionRules as PreemptionRules, checked_rules as checked_rules, rules_from as rules_from
 from .scaling import homeless as homeless
 from .service.journal import read_journal as read_journal

@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from headgate.sampling import NEXT_SAMPLES, RankedPair, RankingReport
+from headgate.core.events import ModelsRanked
+from headgate.sampling import NEXT_SAMPLES, RankingReport
 from headgate.statistics import MIN_COMMON_TASKS, PairwiseRanking
 
 INDIFFERENCE: Final = 0.02
@@ -70,7 +71,9 @@ def neighbours_of(scored: pl.DataFrame, order: Sequence[str], indifference: floa
         foreseen = ranking.forecast(samples, np.random.default_rng(0))
     return RankingReport(
         tuple(
-            RankedPair(order[n], order[n + 1], one.verdict, one.certainty, one.rows, one.difference, one.low, one.high)
+            ModelsRanked(
+                order[n], order[n + 1], one.verdict, one.certainty, one.rows, one.difference, one.low, one.high
+            )
             for n, one in enumerate(found)
         ),
         foreseen,
@@ -154,22 +157,22 @@ def _foreseen(report: RankingReport) -> str:
     return f"the next {NEXT_SAMPLES} samples would rank about {report.next_decides:.0f}"
 
 
-def _shown(pairs: list[RankedPair]) -> Iterator[str]:
+def _shown(pairs: list[ModelsRanked]) -> Iterator[str]:
     yield from map(_line, pairs[:_MOST_LINES])
     if len(pairs) > _MOST_LINES:
         yield f"and {len(pairs) - _MOST_LINES} more: --json has them all"
 
 
-def _forward(pair: RankedPair) -> RankedPair:
+def _forward(pair: ModelsRanked) -> ModelsRanked:
     """Return a pair with the model first that comes first."""
     if pair.verdict in _MIRRORED or (pair.verdict not in _WORDS and pair.difference < 0):
         verdict = _MIRRORED.get(pair.verdict, pair.verdict)
         turned = pair.second, pair.first, verdict, pair.certainty, pair.tasks, -pair.difference, -pair.high, -pair.low
-        return RankedPair(*turned)  # type: ignore[arg-type]  # a mirrored verdict is one
+        return ModelsRanked(*turned)
     return pair
 
 
-def _line(pair: RankedPair) -> str:
+def _line(pair: ModelsRanked) -> str:
     pair = _forward(pair)
     words = _WORDS.get(pair.verdict, "and")
     sure = f", {_percent(pair.certainty)} sure" if pair.certainty else ""

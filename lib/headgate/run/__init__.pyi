@@ -14,6 +14,7 @@ from .assembly import (
 from .inquiry import capacity_plan as capacity_plan
 from .controls import (
     controls_of as controls_of,
+    settable as settable,
     steer_at_rest as steer_at_rest,
 )
 from .endpoints import ChatSender as ChatSender, EndpointChats as EndpointChats

@@ -334,7 +334,7 @@ def _notices(stack: AsyncExitStack, stream: EventStream, settings: Settings, tel
         stack.callback(sender.close)
     if not senders and tell is None:
         return None
-    notices = Notices(settings.campaign, [*senders, *((tell,) if tell is not None else ())])
+    notices = Notices([*senders, *((tell,) if tell is not None else ())])
     stream.add(notices)
     return notices
 

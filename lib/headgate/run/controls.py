@@ -8,7 +8,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.core import Model, Task, checked_text
@@ -112,6 +112,16 @@ def order_of(document: Mapping[str, Any], models: Collection[str], environments:
     return ControlOrder(verb, model, environment, what, value, _reason(order.reason), order.revision)
 
 
+def settable(model: str | None, environment: str | None) -> dict[str, str]:
+    """Return the controls that a model, an environment, one in the other, or the whole run has, each in words."""
+    fits = {
+        "an environment, or a model in one": environment is not None,
+        "a model": model is not None and environment is None,
+        "the whole run": model is None and environment is None,
+    }
+    return {name: f"{name}, {one.unit}" for name, one in CONTROLS.items() if fits.get(one.subject, True)}
+
+
 def _known(noun: str, name: str, known: Collection[str]) -> str:
     if name in known:
         return name
@@ -129,12 +139,7 @@ def _value(what: str, value: ControlValue, model: str | None, environment: str |
         raise InvalidInputError(
             f"{what[:60]!r} cannot be set{did_you_mean(what, CONTROLS, otherwise=_any_of(CONTROLS))}"
         )
-    fits = {
-        "an environment, or a model in one": environment is not None,
-        "a model": model is not None and environment is None,
-        "the whole run": model is None and environment is None,
-    }
-    possible = [name for name, one in CONTROLS.items() if fits.get(one.subject, True)]
+    possible = settable(model, environment)
     if what not in possible:
         named, got = "workers are" if what == "workers" else f"a {what} is", subject_of(model, environment)
         raise InvalidInputError(
@@ -208,8 +213,7 @@ class Controls:
         if task.stage == AGGREGATE:
             return False
         if task.stage.startswith(f"{JUDGE}.") and task.depends_on:
-            paused = self._latest.get((task.model, None, "paused"))
-            return paused is not None and bool(paused.after)
+            return bool(self._value(task.model, None, "paused"))
         return self.pause_of(task.model, task.environment) is not None
 
     def sampling(self, model: str, rates: Mapping[str, float]) -> tuple[dict[str, float], frozenset[str]]:
@@ -260,44 +264,33 @@ def order_words(change: ControlChange, *, is_new: bool, dry_run: bool, further: 
     return change_words(change, is_done=not dry_run) + further
 
 
+@dataclass(slots=True, eq=False)
 class Steering:
     """Carries out what is ordered, and keeps the controls in step with those of the journal. Owned by a run.
 
     A change is durable before it acts. Whoever writes it (this run for a request, another process, a command), every
     run of the journal reads it there, and carries it out once.
+
+    Attributes:
+        rates: the configured ones.
+        stop: drains the run for a reason.
+        recount: has the run count what its journal and its store say.
     """
 
-    def __init__(
-        self,
-        parts: Parts,
-        membership: Membership,
-        stages: Stages,
-        health: Health,
-        settling: Settling,
-        outside: Executor | None,
-        *,
-        rates: Mapping[str, float],
-        stop: Callable[[str], None],
-        recount: Callable[[], Awaitable[None]],
-    ) -> None:
-        """Prepare it; `rates` are the configured ones, `stop` drains the run for a reason.
-
-        `recount` has the run count what its journal and its store say.
-        """
-        self._parts = parts
-        self._membership = membership
-        self._stages = stages
-        self._health = health
-        self._settling = settling
-        self._outside = outside
-        self._rates = rates
-        self._stop = stop
-        self._recount = recount
-        self._turn = asyncio.Lock()  # changes are carried out once, in their order
+    parts: Parts
+    membership: Membership
+    stages: Stages
+    health: Health
+    settling: Settling
+    outside: Executor | None
+    rates: Mapping[str, float]
+    stop: Callable[[str], None]
+    recount: Callable[[], Awaitable[None]]
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # changes are carried out once, in their order
 
     async def load(self) -> None:
         """Have what was set before this run hold for it; what was ordered before has been carried out, or is over."""
-        parts = self._parts
+        parts = self.parts
         parts.controls = await parts.journal.call(controls_of, parts.journal.journal)
         for control in parts.controls.in_force():
             _log.warning("%s", control_words(control))
@@ -307,13 +300,13 @@ class Steering:
     async def keep(self, every_s: float = LOOK_EVERY_S) -> None:
         """Look for changes of others, until cancelled."""
         while True:
-            await self._parts.clock.sleep(every_s)
+            await self.parts.clock.sleep(every_s)
             with contextlib.suppress(*JOURNAL_AWAY):
                 await self.look()
 
     async def look(self) -> None:
         """Carry out what the journal has that is new."""
-        journal, controls = self._parts.journal, self._parts.controls
+        journal, controls = self.parts.journal, self.parts.controls
         async with self._turn:
             if await journal.call(journal.journal.controls.revision) == controls.revision:
                 return
@@ -325,7 +318,7 @@ class Steering:
 
     def document(self) -> dict[str, Any]:
         """Return the body of `GET /controls`."""
-        return self._parts.controls.document()
+        return self.parts.controls.document()
 
     async def steer(self, document: Mapping[str, Any], by: str, *, dry_run: bool = False) -> dict[str, Any]:
         """Carry out an order; return the body of the answer to `POST /controls`.
@@ -333,7 +326,7 @@ class Steering:
         Raises:
             HeadgateError: if it cannot be; nothing was changed then.
         """
-        parts = self._parts
+        parts = self.parts
         models = {*parts.samplers, *parts.dispatcher.lanes} - {LOCAL_LANE}  # with the judge
         order = order_of(document, models, parts.environments)
         journal = parts.journal
@@ -357,53 +350,53 @@ class Steering:
             return ""
         running, queued = (
             sum(order.model in (None, task.model) and order.environment in (None, task.environment) for task in tasks)
-            for tasks in (self._stages.tasks, self._waiting())
+            for tasks in (self.stages.tasks, self._waiting())
         )
         kept = {"pause": "wait", "withdraw": "are withdrawn", "drain": "stay in the journal"}[order.verb]
         return f": {running} samples in progress end, {queued} that are queued {kept}"
 
     def _waiting(self) -> list[Task]:
-        parts, dispatcher = self._parts, self._parts.dispatcher
+        parts, dispatcher = self.parts, self.parts.dispatcher
         ready = [*dispatcher.queue.items(), *dispatcher.aside.values()]
         return [
-            *(task for task in ready if task.stage == ROLLOUT or self._stages.row_of(task.task_id) is None),
+            *(task for task in ready if task.stage == ROLLOUT or self.stages.row_of(task.task_id) is None),
             *parts.batches.items(),
-            *self._stages.waiting_tasks(),
+            *self.stages.waiting_tasks(),
         ]
 
     async def _carry_out(self, change: ControlChange) -> None:
-        parts = self._parts
+        parts = self.parts
         values = (change.verb, change.model, change.environment, change.what, change.before, change.after)
         parts.emit(ControlChanged(parts.settings.campaign, *values, change.by, change.reason, change.revision))
         why = f"by {change.by}{f': {change.reason}' if change.reason else ''}"
         match change.what:
             case "drain":
-                self._stop(f"{DRAINED} {why}")
+                self.stop(f"{DRAINED} {why}")
             case "withdraw":
                 pairs = [(m, e) for m in parts.samplers for e in parts.environments]
                 chosen = [(m, e) for m, e in pairs if change.model in (None, m) and change.environment in (None, e)]
-                self._settling.leave(dict.fromkeys(chosen, f"withdrawn {why}"))
+                self.settling.leave(dict.fromkeys(chosen, f"withdrawn {why}"))
             case "retry":
                 for model in [key for key in parts.samplers if change.model in (None, key)]:
-                    await self._health.retry(model, parts.now())
+                    await self.health.retry(model, parts.now())
             case "recount":
-                await self._recount()
+                await self.recount()
 
     def _enforce(self) -> None:
         """Have everything follow the controls."""
-        parts, controls, now = self._parts, self._parts.controls, self._parts.now()
+        parts, controls, now = self.parts, self.parts.controls, self.parts.now()
         parts.dispatcher.set_aside(controls.is_aside if controls.pauses else None, now)
-        if controls.pauses and self._outside is not None:
-            self._outside.withdraw("it is paused", controls.is_aside, wait_s=0.0)
-        self._membership.steered()
+        if controls.pauses and self.outside is not None:
+            self.outside.withdraw("it is paused", controls.is_aside, wait_s=0.0)
+        self.membership.steered()
         for key, sampler in parts.samplers.items():
-            sampler.steer(*controls.sampling(key, self._rates), now)
+            sampler.steer(*controls.sampling(key, self.rates), now)
         parts.local.touch(parts.samplers, now)
         workers = controls.workers(parts.settings.num_evaluation_workers)
         if parts.dispatcher.book.limits[WORKERS] != workers:
             parts.dispatcher.set_limit(WORKERS, workers)
-            self._stages.figures.resize(workers, now)
-        self._stages.wake()
+            self.stages.figures.resize(workers, now)
+        self.stages.wake()
         parts.wake.set()
 
 
@@ -458,9 +451,6 @@ def steer_at_rest(
 def controls_of(journal: Journal) -> Controls:
     """Return the controls that a journal has."""
     controls = Controls()
-    for change in journal.controls.latest():
-        controls.put(change)
-    controls.log.clear()
-    for change in journal.controls.changes(controls.revision - LOGGED):
+    for change in journal.controls.changes():
         controls.put(change)
     return controls

@@ -28,6 +28,7 @@ from headgate.environments import (
     EpisodeResult,
     JudgedEnvironment,
     Judgement,
+    Registry,
     converse,
     end_idle_processes,
     registry_of,
@@ -77,8 +78,6 @@ class Rescoring:
 class PairChange:
     """How the scores of one model in one environment changed; means are over the samples scored anew."""
 
-    model: str
-    environment: str
     samples: int = 0
     changed: int = 0
     scored_before: int = 0
@@ -109,7 +108,7 @@ class Rescored:
     """
 
     marks: list[str] = field(default_factory=list)
-    pairs: dict[tuple[str, str], PairChange] = field(default_factory=dict)
+    pairs: defaultdict[tuple[str, str], PairChange] = field(default_factory=lambda: defaultdict(PairChange))
     known: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     stopped_by: str = ""
@@ -172,7 +171,7 @@ async def rescore(
                 stack.callback(thread.close)
                 await requests.budgets.share(thread)
                 stack.push_async_callback(requests.budgets.leave)
-        run = _Rescore(settings, store, what, judge, chats, on_progress, dry_run=dry_run)
+        run = _Rescore(settings, registry_of(settings), store, what, judge, chats, on_progress, dry_run)
         try:
             await run.run(stop or asyncio.Event())
         finally:
@@ -184,39 +183,35 @@ async def rescore(
     return done
 
 
+@dataclass(slots=True, eq=False)
 class _Rescore:
     """One call of `rescore`. Owned by it."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: SampleStore,
-        what: Rescoring,
-        judge: Model | None,
-        chats: ChatSource | None,
-        told: OnRescored | None,
-        *,
-        dry_run: bool,
-    ) -> None:
-        self.done = Rescored()
-        self._looked = self._total = 0
-        self._told = told or (lambda _done, _total: None)
-        self._settings, self._store, self._what = settings, store, what
-        self._judge, self._chats, self._dry_run = judge, chats, dry_run
-        self._registry = registry_of(settings)
-        self._environments: dict[str, asyncio.Future[tuple[Environment, str]]] = {}
-        self._marks: dict[str, Mark] = {}
-        self._fresh: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
-        self._flushed, self._number = time.monotonic(), 0
-        self._seen: set[str] = set()
-        self._verdicts = EnvironmentVerdicts()
+    settings: Settings
+    registry: Registry
+    store: SampleStore
+    what: Rescoring
+    judge: Model | None
+    chats: ChatSource | None
+    told: OnRescored | None
+    dry_run: bool
+    done: Rescored = field(default_factory=Rescored)
+    _looked: int = 0
+    _total: int = 0
+    _environments: dict[str, asyncio.Future[tuple[Environment, str]]] = field(default_factory=dict)
+    _marks: dict[str, Mark] = field(default_factory=dict)
+    _fresh: defaultdict[str, list[Mapping[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    _flushed: float = field(default_factory=time.monotonic)
+    _number: int = 0
+    _seen: set[str] = field(default_factory=set)
+    _verdicts: EnvironmentVerdicts = field(default_factory=EnvironmentVerdicts)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look at every chosen sample, so many at once as workers, or the judge's requests, may be."""
         self._total = await self._chosen()
-        workers = self._settings.num_evaluation_workers if self._judge is None else self._judge.max_parallel
+        workers = self.settings.num_evaluation_workers if self.judge is None else self.judge.max_parallel
         at_once = asyncio.Semaphore(workers)
-        async for rows in self._store.parts(self._what.chosen, self._what.task_ids):
+        async for rows in self.store.parts(self.what.chosen, self.what.task_ids):
             async with asyncio.TaskGroup() as group:
                 for row in rows.iter_rows(named=True):
                     if stop.is_set():
@@ -224,7 +219,8 @@ class _Rescore:
                         return
                     await at_once.acquire()
                     group.create_task(self._one(row, stop, at_once.release))
-                    if time.monotonic() - self._flushed > FLUSH_S or self._unstored >= _FLUSH_ROWS:
+                    unstored = sum(map(len, self._fresh.values()))
+                    if time.monotonic() - self._flushed > FLUSH_S or unstored >= _FLUSH_ROWS:
                         await self.flush()
 
     async def _one(self, row: Mapping[str, Any], stop: asyncio.Event, release: Callable[[], None]) -> None:
@@ -240,11 +236,8 @@ class _Rescore:
         finally:
             release()
             self._looked += 1
-            self._told(self._looked, self._total)
-
-    @property
-    def _unstored(self) -> int:
-        return sum(map(len, self._fresh.values()))
+            if self.told is not None:
+                self.told(self._looked, self._total)
 
     async def flush(self) -> None:
         """Store the scores that there are; each call writes objects of its own."""
@@ -252,17 +245,17 @@ class _Rescore:
         self._flushed, self._number = time.monotonic(), self._number + 1
         for scorer, rows in fresh.items():
             if scorer not in self._marks:
-                marks = (await self._store.visible()).marks
-                by, reason = self._what.by or process_user(), self._what.reason.strip()
+                marks = (await self.store.visible()).marks
+                by, reason = self.what.by or process_user(), self.what.reason.strip()
                 self._marks[scorer] = new_mark(marks, Verb.RESCORE, time.time(), by=by, reason=reason, scorer=scorer)
                 self.done.marks.append(self._marks[scorer].mark)
-            await self._store.put_scores(self._marks[scorer], rows, self._number)
+            await self.store.put_scores(self._marks[scorer], rows, self._number)
 
     async def _chosen(self) -> int:
-        chosen = self._what.chosen
+        chosen = self.what.chosen
         span = (chosen.environments or None, chosen.since, chosen.until)
-        rows = chosen.rows((await self._store.scan(*span, ["task_id", *Chosen.COLUMNS])).frame)
-        ids = self._what.task_ids
+        rows = chosen.rows((await self.store.scan(*span, ["task_id", *Chosen.COLUMNS])).frame)
+        ids = self.what.task_ids
         return rows.height if ids is None else rows.filter(pl.col("task_id").is_in(list(ids))).height
 
     async def _look(self, row: Mapping[str, Any]) -> None:
@@ -277,10 +270,8 @@ class _Rescore:
             return
         if not row["conversation"]:
             raise _NotScoredError("its conversation is not stored")
-        pair = self.done.pairs.setdefault(
-            (row["model"], row["environment"]), PairChange(row["model"], row["environment"])
-        )
-        if self._dry_run:
+        pair = self.done.pairs[row["model"], row["environment"]]
+        if self.dry_run:
             pair.samples += 1
             return
         result = await self._result(environment, row)
@@ -297,11 +288,11 @@ class _Rescore:
         self._fresh[scorer].append(told | {"error_kind": kind, "error": result.error})
 
     async def _scoring(self, name: str) -> tuple[Environment, str]:
-        rubric, base_name = self._what.rubric, name.partition(_RUBRIC)[0]
+        rubric, base_name = self.what.rubric, name.partition(_RUBRIC)[0]
         if _RUBRIC in name and rubric is None:
             raise _NotScoredError(f"{name} is scored by a rubric, whose file was not given")
         try:
-            environment = await asyncio.to_thread(self._registry.environment, base_name)
+            environment = await asyncio.to_thread(self.registry.environment, base_name)
         except HeadgateError as error:
             raise _NotScoredError(error.message) from error
         if not environment.spec.replays:
@@ -310,11 +301,11 @@ class _Rescore:
         if rubric is not None:
             environment = RubricEnvironment(environment, rubric)
         if not environment.spec.needs_judge:
-            return environment, self._what.scorer or self._registry.made_by(base_name)
-        if self._judge is None:
+            return environment, self.what.scorer or self.registry.made_by(base_name)
+        if self.judge is None:
             raise _NotScoredError(f"{name} needs a judge, and none was named")
         by = f" by rubric {rubric.label}" if rubric is not None else ""
-        return environment, self._what.scorer or f"{self._judge.key}{by}"
+        return environment, self.what.scorer or f"{self.judge.key}{by}"
 
     async def _result(self, environment: Environment, row: Mapping[str, Any]) -> EpisodeResult:
         stored = [Message(*message[:2]) for message in orjson.loads(row["conversation"])]
@@ -327,8 +318,8 @@ class _Rescore:
     async def _judged(self, environment: Environment, row: Mapping[str, Any], result: EpisodeResult) -> EpisodeResult:
         """Return a result with the score that the judge gives; as in a run, nothing is held against the model."""
         assert isinstance(environment, JudgedEnvironment)
-        assert self._judge is not None
-        asked, questions, given = self._settings.judgements, result.questions, dict[int, Judgement]()
+        assert self.judge is not None
+        asked, questions, given = self.settings.judgements, result.questions, dict[int, Judgement]()
         try:
             for number in range(1, asked + 1):
                 judgement = await self._judgement(environment, row, number, questions[(number - 1) % len(questions)])
@@ -349,18 +340,18 @@ class _Rescore:
         self, environment: JudgedEnvironment, row: Mapping[str, Any], number: int, question: Sequence[Message]
     ) -> Judgement | None:
         """Return what the judge says, asked once more when its first reply cannot be read."""
-        assert self._judge is not None
-        assert self._chats is not None
+        assert self.judge is not None
+        assert self.chats is not None
         task = sample_task(
             campaign=row["campaign"],
-            model=self._judge.key,
+            model=self.judge.key,
             environment=row["environment"],
             sequence=row["sequence"],
             data_length=environment.spec.data_length,
             due_at=row["finished_at"],
             stage=f"{row['stage']}/rescore.{number}",
         )
-        chat = self._chats.chat(self._judge, task, unheard)
+        chat = self.chats.chat(self.judge, task, unheard)
         for _ in range(2):
             reply = await chat(question)
             judgement = self._verdicts.read(environment, number, reply.text)

@@ -8,7 +8,7 @@ from typing import Final
 
 from headgate.core import DAY_S, Sample
 from headgate.core.errors import StoreError
-from headgate.core.events import EndpointDrifted, ScoreDropped
+from headgate.core.events import EndpointDrifted
 from headgate.run.parts import Parts
 from headgate.run.plan import RunStore
 from headgate.statistics import ScoreChange
@@ -97,14 +97,10 @@ class ScoreWatch:
             return
         change = self._changes.get(row.model)
         if change is None:
-            change = self._changes[row.model] = ScoreChange(len(self._parts.environments))
+            change = self._changes[row.model] = ScoreChange(len(self._parts.environments), row.model)
         drop = change.add(row.environment, row.task, row.score, row.finished_at)
         if drop is not None and not is_told:
-            self._parts.emit(
-                ScoreDropped(
-                    row.model, drop.environment, drop.before, drop.after, drop.low, drop.high, drop.since, drop.samples
-                )
-            )
+            self._parts.emit(drop)
 
     def _served_by(self, row: RecentSample, *, is_told: bool) -> None:
         served = self._served.setdefault(row.model, {})

@@ -6,11 +6,10 @@ import contextlib
 import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
 
 from headgate.core import Sample, Task
 from headgate.core.errors import InvalidInputError, StoreError
-from headgate.core.events import ModelsRanked, PairSettled, TaskReturned
+from headgate.core.events import PairSettled, TaskReturned
 from headgate.run.allotment import RankingAllotment
 from headgate.run.dispatch import ROLLOUT
 from headgate.run.matrix import MatrixTaskProvider
@@ -240,7 +239,7 @@ class Settling:
             return
         self._open_pairs = self._ranking.open_pairs
         for pair in self._ranking.news():
-            self._parts.emit(ModelsRanked(**asdict(pair)))
+            self._parts.emit(pair)
         for model in self._ranking.settled():
             if model not in self._ranked and model not in self.given_up:
                 self._ranked.add(model)

@@ -23,7 +23,6 @@ from .precision import Known as Known, PrecisionStop as PrecisionStop
 from .price_table import read_prices as read_prices
 from .ranking import (
     NEXT_SAMPLES as NEXT_SAMPLES,
-    RankedPair as RankedPair,
     RankingReport as RankingReport,
     RankingStop as RankingStop,
     ranking_shares as ranking_shares,

@@ -9,7 +9,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.statistics import PairDecision, PairwiseRanking, Verdict
+from headgate.core.events import ModelsRanked
+from headgate.statistics import PairDecision, PairwiseRanking
 
 NEXT_SAMPLES: Final = 1_000
 """Samples whose decisions are foreseen."""
@@ -22,31 +23,6 @@ _ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class RankedPair:
-    """What is known of two models.
-
-    Attributes:
-        first: key of one model.
-        second: key of the other.
-        verdict: of the first against the second on all tasks; see `headgate.statistics.PairDecision`.
-        certainty: probability that the verdict is right, at least; 0 while it is open.
-        tasks: of each environment that it rests on.
-        difference: of their means over environments on these tasks, first less second.
-        low: of the 95 % confidence sequence for the difference on all tasks.
-        high: likewise.
-    """
-
-    first: str
-    second: str
-    verdict: Verdict
-    certainty: float
-    tasks: int
-    difference: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
 class RankingReport:
     """How far a ranking has come.
 
@@ -54,7 +30,7 @@ class RankingReport:
         next_decides: how many of the open pairs the next 1 000 samples would decide, on average.
     """
 
-    pairs: tuple[RankedPair, ...] = ()
+    pairs: tuple[ModelsRanked, ...] = ()
     next_decides: float = 0.0
 
     @property
@@ -151,7 +127,7 @@ class RankingStop:
             return []
         return [model for model, is_open in zip(self._models, self._ranking.open_models(), strict=True) if not is_open]
 
-    def news(self) -> list[RankedPair]:
+    def news(self) -> list[ModelsRanked]:
         """Return the pairs that were decided since this was asked last."""
         if self._ranking is None:
             return []
@@ -168,9 +144,9 @@ class RankingStop:
         foreseen = self._ranking.forecast(samples, np.random.default_rng(0))
         return RankingReport(tuple(map(self._named, self._ranking.decisions())), foreseen)
 
-    def _named(self, one: PairDecision) -> RankedPair:
+    def _named(self, one: PairDecision) -> ModelsRanked:
         first, second = self._models[one.first], self._models[one.second]
-        return RankedPair(first, second, one.verdict, one.certainty, one.rows, one.difference, one.low, one.high)
+        return ModelsRanked(first, second, one.verdict, one.certainty, one.rows, one.difference, one.low, one.high)
 
 
 def ranking_shares(

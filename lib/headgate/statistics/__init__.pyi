@@ -8,7 +8,7 @@ from .bradley_terry import (
     indistinct_groups as indistinct_groups,
     win_chance as win_chance,
 )
-from .change import ScoreChange as ScoreChange, ScoreDrop as ScoreDrop
+from .change import ScoreChange as ScoreChange
 from .means import (
     MeanEstimate as MeanEstimate,
     Method as Method,

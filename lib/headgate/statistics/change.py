@@ -12,8 +12,10 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
+
+from headgate.core.events import ScoreDropped
 
 FALSE_ALARMS_PER_YEAR: Final = 0.05
 """Of one steady model, over all of its environments."""
@@ -61,29 +63,6 @@ _MOST: Final = 1.0 - LEAST
 _DAY_S: Final = 86_400.0
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreDrop:
-    """A model scores worse than it did.
-
-    Attributes:
-        environment: where; empty for all of them together.
-        before: mean that was to be expected of the samples since then.
-        after: their mean.
-        low: of `after` less `before`, a 95 % interval; of samples that were chosen because they are low, so it
-            overstates small drops.
-        since: time at which the drop most likely began, in seconds since the epoch.
-        samples: since then.
-    """
-
-    environment: str
-    before: float
-    after: float
-    low: float
-    high: float
-    since: float
-    samples: int
-
-
 class ScoreChange:
     """Tells when one model begins to score worse, in one environment or in all; then it starts anew from there.
 
@@ -92,10 +71,11 @@ class ScoreChange:
     costs some microseconds, and a task that was seen 8 bytes.
     """
 
-    __slots__ = ("_all", "_environments", "_levels", "_sum", "threshold")
+    __slots__ = ("_all", "_environments", "_levels", "_model", "_sum", "threshold")
 
-    def __init__(self, environments: int) -> None:
+    def __init__(self, environments: int, model: str = "") -> None:
         """Begin without knowing anything of a model that is sampled in so many environments, at least 1."""
+        self._model = model
         self.threshold = 365.0 / FALSE_ALARMS_PER_YEAR
         """Days; the evidence at which an alarm is raised."""
         self._environments = max(1, environments)
@@ -103,8 +83,12 @@ class ScoreChange:
         self._all = _Evidence()
         self._sum = 0.0
 
-    def add(self, environment: str, index: int, score: float, at: float) -> ScoreDrop | None:
-        """Take the next sample, of task `index`, that ended `at` (seconds since the epoch); return a drop it shows."""
+    def add(self, environment: str, index: int, score: float, at: float) -> ScoreDropped | None:
+        """Take the next sample, of task `index`, that ended `at` (seconds since the epoch); return a drop it shows.
+
+        Its `before` is the mean that was to be expected of the `samples` since the drop most likely began, and `after`
+        their mean. They were chosen because they are low, so that the interval overstates small drops.
+        """
         level = self._levels.get(environment)
         if level is None:
             level = self._levels[environment] = _Level()
@@ -128,11 +112,6 @@ class ScoreChange:
         share = 1.0 / (self._environments * len(DROPS))
         return self._sum * share if self._environments == 1 else (self._sum * share + self._all.total / len(DROPS)) / 2
 
-    def mean(self, environment: str) -> float | None:
-        """Return the mean that is expected in an environment, None where nothing is known."""
-        level = self._levels.get(environment)
-        return None if level is None else level.mean
-
     def validate(self) -> None:
         """Assert that evidence is none or positive, and that what is expected is a chance."""
         assert self.evidence < self.threshold
@@ -140,33 +119,31 @@ class ScoreChange:
         for level in self._levels.values():
             level.validate()
 
-    def _alarm(self, environment: str, level: _Level) -> ScoreDrop:
+    def _alarm(self, environment: str, level: _Level) -> ScoreDropped:
         own = level.evidence.total / self._environments
         is_own = self._environments == 1 or own >= self._all.total
-        drop = (level.evidence if is_own else self._all).drop(environment if is_own else "")
+        drop = (level.evidence if is_own else self._all).drop(self._model, environment if is_own else "")
         for name in [environment] if is_own else list(self._levels):
             shown = self._levels[name].evidence
-            self._levels[name] = _Level(shown.count, shown.scored)
+            self._levels[name] = _Level(2.0 + shown.count, 1.0 + shown.scored)
         self._all = _Evidence()
         self._sum = sum(one.evidence.total for one in self._levels.values())
         return drop
 
 
+@dataclass(slots=True)
 class _Evidence:
     """The capital of bettors on drops of different size, and the stretch of samples that speaks most for one."""
 
-    __slots__ = ("bettors", "count", "expected", "last", "run", "scored", "since", "squares", "total")
-
-    def __init__(self) -> None:
-        self.bettors = 0.0, 0.0, 0.0, 0.0
-        self.total = 0.0
-        self.last: float | None = None
-        self._forget()
-
-    def _forget(self) -> None:
-        self.run = 1.0
-        self.count = 0
-        self.since = self.expected = self.scored = self.squares = 0.0
+    bettors: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    total: float = 0.0
+    last: float | None = None
+    run: float = 1.0
+    count: int = 0
+    since: float = 0.0
+    expected: float = 0.0
+    scored: float = 0.0
+    squares: float = 0.0
 
     def add(self, bet: float, expected: float, score: float, at: float) -> None:
         days = 0.0 if self.last is None else min(max(0.0, at - self.last) / _DAY_S, _LONGEST_STAKE_DAYS)
@@ -182,7 +159,8 @@ class _Evidence:
         self.total = first + second + third + fourth
         self.run *= 1.0 + _D1 * bet
         if self.run <= 1.0:
-            self._forget()
+            self.run, self.count = 1.0, 0
+            self.since = self.expected = self.scored = self.squares = 0.0
             return
         if not self.count:
             self.since = at
@@ -191,7 +169,7 @@ class _Evidence:
         self.scored += score
         self.squares += (score - expected) ** 2
 
-    def drop(self, environment: str) -> ScoreDrop:
+    def drop(self, model: str, environment: str) -> ScoreDropped:
         count = max(1, self.count)
         before, after = self.expected / count, self.scored / count
         apart = after - before
@@ -199,7 +177,7 @@ class _Evidence:
         variance = (max(0.0, self.squares - count * apart**2) + 0.25) / count
         half = 1.96 * math.sqrt(variance / count)
         low, high = max(-1.0, apart - half), min(1.0, apart + half)
-        return ScoreDrop(environment, before, after, low, high, self.since, self.count)
+        return ScoreDropped(model, environment, before, after, low, high, self.since, self.count)
 
 
 def _chance(share: float) -> float:
@@ -207,34 +185,22 @@ def _chance(share: float) -> float:
     return LEAST if share < LEAST else min(share, _MOST)
 
 
+@dataclass(slots=True)
 class _Level:
     """What is expected of a model in one environment, and what speaks against it."""
 
-    __slots__ = (
-        "_alike",
-        "_corrections",
-        "_count",
-        "_counts",
-        "_expected",
-        "_group",
-        "_index",
-        "_sum",
-        "_tasks",
-        "_ways",
-        "_weights",
-        "evidence",
-    )  # fmt: skip
-
-    def __init__(self, count: int = 0, total: float = 0.0) -> None:
-        self._count, self._sum = 2.0 + count, 1.0 + total
-        self._tasks = array("f")
-        self._weights = 0.2, 0.2, 0.2, 0.2, 0.2
-        self._counts = [0.0] * (len(EDGES) + 1)
-        self._corrections = [0.0] * (len(EDGES) + 1)
-        self._ways = self._weights
-        self._expected = self._alike = 0.0
-        self._group = self._index = 0
-        self.evidence = _Evidence()
+    _count: float = 2.0
+    _sum: float = 1.0
+    _tasks: array[float] = field(default_factory=lambda: array("f"))
+    _weights: tuple[float, float, float, float, float] = (0.2, 0.2, 0.2, 0.2, 0.2)
+    _counts: list[float] = field(default_factory=lambda: [0.0] * (len(EDGES) + 1))
+    _corrections: list[float] = field(default_factory=lambda: [0.0] * (len(EDGES) + 1))
+    _ways: tuple[float, float, float, float, float] = (0.2, 0.2, 0.2, 0.2, 0.2)
+    _expected: float = 0.0
+    _alike: float = 0.0
+    _group: int = 0
+    _index: int = 0
+    evidence: _Evidence = field(default_factory=_Evidence)
 
     @property
     def mean(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -182,22 +182,10 @@ class SampleIndex:
         return SampleIndex(rows, stored, parts, marks, revision, pending, left_out, (*visible.problems, *problems))
 
     @cached_property
-    def models(self) -> list[str]:
-        """Keys of the models, sorted."""
-        return self._names("model")
-
-    @cached_property
-    def environments(self) -> list[str]:
-        """Names of the environments, sorted."""
-        return self._names("environment")
-
-    @cached_property
-    def error_kinds(self) -> list[str]:
-        """Kinds of errors that samples have, sorted."""
-        return self._names("error_kind")
-
-    def _names(self, column: str) -> list[str]:
-        return sorted(map(str, self.rows[column].drop_nulls().unique()))
+    def names(self) -> Mapping[str, Sequence[str]]:
+        """Keys of models, names of environments, and kinds of errors that samples have, sorted, by column."""
+        columns = ("model", "environment", "error_kind")
+        return {column: sorted(map(str, self.rows[column].drop_nulls().unique())) for column in columns}
 
     def page(
         self,
@@ -293,10 +281,9 @@ class TextSearch:
                 self._read[part.path] = rows.filter(pl.any_horizontal(has))["task_id"].to_list()
         return len(left)
 
-    def found(self) -> Iterator[str]:
-        """Yield the task ids of the samples that have it."""
-        for tasks in self._read.values():
-            yield from tasks
+    def found(self) -> list[str]:
+        """Return the task ids of the samples that have it."""
+        return [task_id for tasks in self._read.values() for task_id in tasks]
 
 
 def whole_sample(objects: ObjectStore, part: Part, task_id: str) -> dict[str, Any] | None:

@@ -92,6 +92,7 @@ def answer_with_problems(app: FastAPI) -> None:
         app.add_exception_handler(kind, answered)
 
 
+@dataclass(frozen=True, slots=True)
 class Guard:
     """ASGI layer in front of every route, known or not, except `/health`.
 
@@ -101,26 +102,14 @@ class Guard:
     `X-Headgate-Run` names another run than `run_id` is meant for that one, and refused.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        token: Secret | None,
-        *,
-        authority: Authority | None = None,
-        names: HostNames,
-        run_id: str = "",
-    ) -> None:
-        self._app = app
-        self._run_id = run_id
-        self._authority = authority
-        self._names = names
-        self._expected = token.reveal().encode() if token else None
+    app: ASGIApp
+    token: Secret | None
+    authority: Authority | None
+    names: HostNames
+    run_id: str
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Answer the request of `scope`, or pass it on."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -132,21 +121,21 @@ class Guard:
             check_site(headers.get, scope["method"])
             if scope["path"] != _OPEN:
                 scope["headgate.caller"] = await self._caller(headers, scope["method"])
-                if (wanted := headers.get(RUN_HEADER, self._run_id)) != self._run_id:
+                if (wanted := headers.get(RUN_HEADER, self.run_id)) != self.run_id:
                     raise errors.MisdirectedError(f"another run answers here, not {wanted[:60]!r}", next_step=_ANOTHER)
         except errors.HeadgateError as error:
             await problem_of(error)(scope, receive, send_with_headers)
             return
-        await self._app(scope, receive, send_with_headers)
+        await self.app(scope, receive, send_with_headers)
 
     async def _caller(self, headers: Headers, method: str) -> Caller:
-        if self._expected is None and self._authority is None:
-            self._names.check(headers.get("host"))
+        if self.token is None and self.authority is None:
+            self.names.check(headers.get("host"))
             return EVERYBODY
         given = token_of(headers.get("authorization")) or ""
-        if self._expected is not None and compare_digest(given.encode(), self._expected):
+        if self.token is not None and compare_digest(given.encode(), self.token.reveal().encode()):
             return _MONITOR_TOKEN
-        caller = await self._authority.identify(given, time.time()) if self._authority is not None else None
+        caller = await self.authority.identify(given, time.time()) if self.authority is not None else None
         if not isinstance(caller, Caller):
             raise errors.UnauthorizedError("the request carries no valid token")
         needed = Scope.READ if method in {"GET", "HEAD"} else Scope.STEER
@@ -242,7 +231,7 @@ def monitor_app(
         _add_question_routes(app, questions)
     if steering is not None:
         _add_steering_routes(app, steering)
-    return Guard(app, token, authority=authority, names=HostNames(host), run_id=run_id)
+    return Guard(app, token or None, authority, HostNames(host), run_id)
 
 
 @contextlib.asynccontextmanager
@@ -321,12 +310,8 @@ def _add_status_routes(
     filters = "status_filter=active|paused, min_samples_1h=N, has_errors=true|false"
 
     @app.get("/status/models", summary=f"every model; filters {filters}")
-    async def models(
-        status_filter: views.StatusFilter | None = None,
-        min_samples_1h: Annotated[int | None, Query(ge=0)] = None,
-        has_errors: bool | None = None,
-    ) -> dict[str, Any]:
-        return views.models(status(), status_filter, min_samples_1h, has_errors)
+    async def models(chosen: Annotated[views.ModelFilter, Query()]) -> dict[str, Any]:
+        return views.models(status(), chosen)
 
     @app.get("/status/models/{uid:path}", summary="one model, by uid or by NAME@REVISION")
     async def model(uid: str) -> dict[str, Any]:
@@ -351,12 +336,8 @@ def _add_status_routes(
 
 def _add_routes_of_earlier_clients(app: FastAPI, status: Callable[[], campaign_status.CampaignStatus]) -> None:
     @app.get("/status/miners", deprecated=True)
-    async def miners(
-        status_filter: views.StatusFilter | None = None,
-        min_samples_1h: Annotated[int | None, Query(ge=0)] = None,
-        has_errors: bool | None = None,
-    ) -> dict[str, Any]:
-        return views.as_miners(views.models(status(), status_filter, min_samples_1h, has_errors))
+    async def miners(chosen: Annotated[views.ModelFilter, Query()]) -> dict[str, Any]:
+        return views.as_miners(views.models(status(), chosen))
 
     @app.get("/status/miners/{uid:path}", deprecated=True)
     async def miner(uid: str) -> dict[str, Any]:

@@ -10,30 +10,15 @@ from urllib.parse import quote
 import httpx
 
 from headgate.config import Settings
-from headgate.core.errors import (
-    ControlChangedError,
-    CrossSiteError,
-    ForbiddenError,
-    HeadgateError,
-    InvalidInputError,
-    JournalError,
-    MisdirectedError,
-    NotFoundError,
-    UnauthorizedError,
-)
+from headgate.core import errors
+from headgate.core.errors import HeadgateError, InvalidInputError, UnauthorizedError, errors_by_code
 from headgate.net.clients import client_of
 
 RUN_HEADER: Final = "X-Headgate-Run"
 """Names the run that a request is meant for."""
 
 _TIMEOUT_S: Final = 5.0
-_REFUSALS: Final[dict[str, type[HeadgateError]]] = {
-    kind.code: kind
-    for kind in (
-        ControlChangedError, CrossSiteError, ForbiddenError, InvalidInputError, JournalError, MisdirectedError,
-        NotFoundError,
-    )
-}  # fmt: skip
+_REFUSALS: Final = errors_by_code(errors)
 """What a campaign refuses, by its code; the sentence is its own."""
 
 

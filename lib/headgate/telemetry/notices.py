@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 from abc import abstractmethod
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -24,6 +24,7 @@ import httpx
 import orjson
 
 from headgate.core import DAY_S, Secret, events, masked, new_run_id, redacted, utc_text
+from headgate.net.authority import Rate, TokenBuckets
 from headgate.telemetry.backlog import Backlog
 from headgate.telemetry.fields import event_fields, safe_text
 from headgate.telemetry.stream import Handler, Recorded
@@ -50,9 +51,9 @@ class Notice:
         subject: kind and name of what it is about: `model/KEY`, `pair/KEY/ENVIRONMENT`, `run/CAMPAIGN`, `job/ID`.
         at: wall time, seconds since the epoch.
         fields: of the event, without secrets.
+        text: what is told; without one it only ends another.
         again_before: it is told once more where it was last told before this time; never while it lasts by default.
         ends: kind of the notice about the same subject that this one ends, or empty.
-        is_told: whether it is told; one that is not only ends another.
     """
 
     kind: str
@@ -62,13 +63,7 @@ class Notice:
     fields: Mapping[str, Any]
     again_before: float = _NEVER
     ends: str = ""
-    is_told: bool = True
     notice_id: str = field(default_factory=new_run_id)
-
-    @property
-    def key(self) -> str:
-        """What it is remembered by."""
-        return f"{self.kind} {self.subject}"
 
     def document(self, campaign: str) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -110,14 +105,14 @@ class Notices:
 
     name = "Notices"
 
-    def __init__(self, campaign: str, senders: Iterable[Send]) -> None:
-        self._campaign = campaign
+    def __init__(self, senders: Iterable[Send]) -> None:
         self._senders = list(senders)
         self._waiting: deque[Notice] = deque(maxlen=_MOST_WAITING)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake = asyncio.Event()
         self._paused: set[str] = set()
-        self._rooms: dict[str, _Room] = {}
+        self._rooms = TokenBuckets(Rate(1.0 / _REFILL_S, MOST_AT_ONCE))
+        self._left_out: Counter[str] = Counter()
         self.handlers: Mapping[type[events.Event], Handler] = {
             **dict.fromkeys(_MADE, self._take),
             events.SampleAccepted: self._sample,
@@ -142,27 +137,28 @@ class Notices:
             notice = self._waiting.popleft()
             if notice.ends and not (told and await told.release(f"{notice.ends} {notice.subject}")):
                 continue
-            if not notice.is_told:
+            if not notice.text:
                 continue
-            is_remembered = not notice.ends and notice.again_before != _ALWAYS
-            if is_remembered and not (told and await told.claim(notice.key, notice.at, notice.again_before)):
+            is_remembered, key = not notice.ends and notice.again_before != _ALWAYS, f"{notice.kind} {notice.subject}"
+            if is_remembered and not (told and await told.claim(key, notice.at, notice.again_before)):
                 continue
-            if (room := self._rooms.setdefault(notice.kind, _Room())).take(notice.at):
-                self._send(notice, room)
+            self._send(notice)
 
-    def _send(self, notice: Notice, room: _Room) -> None:
-        if room.left_out:
-            more = {**notice.fields, "left_out": room.left_out}
-            room.left_out = 0
-            notice = replace(notice, fields=more)
+    def _send(self, notice: Notice) -> None:
+        if self._rooms.take(notice.kind, notice.at):
+            self._left_out[notice.kind] += 1
+            if self._left_out[notice.kind] == 1:
+                _log.warning("more than %d notices of one kind at once: further ones are counted only", MOST_AT_ONCE)
+            return
+        if left_out := self._left_out.pop(notice.kind, 0):
+            notice = replace(notice, fields={**notice.fields, "left_out": left_out})
         for send in self._senders:
             send(notice)
 
     def tell(self, event: events.Event) -> None:
         """Pass on at once what an event makes, where nothing has to be remembered of it; for who has no loop."""
-        notice = notice_of(event, time.time())
-        if notice is not None and (room := self._rooms.setdefault(notice.kind, _Room())).take(notice.at):
-            self._send(notice, room)
+        if (notice := notice_of(event, time.time())) is not None:
+            self._send(notice)
 
     def _take(self, recorded: Recorded[Any]) -> None:
         notice = notice_of(recorded.event, recorded.wall)
@@ -186,26 +182,6 @@ class Notices:
         self._waiting.append(notice)
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._wake.set)
-
-
-class _Room:
-    """How many notices of one kind may still be sent."""
-
-    def __init__(self) -> None:
-        self._left = float(MOST_AT_ONCE)
-        self._at = math.inf
-        self.left_out = 0
-
-    def take(self, at: float) -> bool:
-        self._left = min(MOST_AT_ONCE, self._left + max(0.0, at - self._at) / _REFILL_S)
-        self._at = at
-        if self._left < 1.0:
-            self.left_out += 1
-            if self.left_out == 1:
-                _log.warning("more than %d notices of one kind at once: further ones are counted only", MOST_AT_ONCE)
-            return False
-        self._left -= 1.0
-        return True
 
 
 def notice_of(event: events.Event, at: float) -> Notice | None:
@@ -278,9 +254,7 @@ _MADE: Final[Mapping[type[events.Event], Callable[[Any, float], Notice | None]]]
     events.ModelUnscored: _unscored,
     events.ControlChanged: _controlled,
     events.RunStalled: _stalled,
-    events.RunMoved: lambda event, at: _made(
-        "run.moved", f"run/{event.campaign}", "", event, at, ends="run.stalled", is_told=False
-    ),
+    events.RunMoved: lambda event, at: _made("run.moved", f"run/{event.campaign}", "", event, at, ends="run.stalled"),
     events.PairSettled: _settled,
     events.ScoreDropped: _dropped,
     events.EndpointDrifted: _drifted,
@@ -288,7 +262,7 @@ _MADE: Final[Mapping[type[events.Event], Callable[[Any, float], Notice | None]]]
         "budget.exhausted", f"model/{event.model}", f"{event.model}: {event.reason}", event, at
     ),
     events.DailyBudgetFreed: lambda event, at: _made(
-        "budget.freed", f"model/{event.model}", "", event, at, ends="budget.exhausted", is_told=False
+        "budget.freed", f"model/{event.model}", "", event, at, ends="budget.exhausted"
     ),
     events.JobDied: _died,
 }

@@ -13,11 +13,12 @@ from math import isfinite
 from operator import attrgetter
 from typing import Any, Final, Literal
 
+from pydantic import BaseModel, Field
+
 from headgate.core import errors
 from headgate.core import status as campaign_status
 from headgate.telemetry.fields import json_safe, safe_text
 
-StatusFilter = Literal["active", "paused"]
 _SATURATED: Final = 0.9
 _HAS_CAPACITY: Final = 0.7
 """Its thresholds of worker utilisation for its recommendation."""
@@ -59,19 +60,22 @@ def summary(status: campaign_status.CampaignStatus) -> dict[str, Any]:
     }
 
 
-def models(
-    status: campaign_status.CampaignStatus,
-    status_filter: StatusFilter | None = None,
-    min_samples_1h: int | None = None,
-    has_errors: bool | None = None,
-) -> dict[str, Any]:
-    """Return the body of `/status/models`: the models that pass every given filter."""
+class ModelFilter(BaseModel):
+    """Which models are shown: those that pass every filter that is given."""
+
+    status_filter: Literal["active", "paused"] | None = None
+    min_samples_1h: int | None = Field(None, ge=0)
+    has_errors: bool | None = None
+
+
+def models(status: campaign_status.CampaignStatus, chosen: ModelFilter) -> dict[str, Any]:
+    """Return the body of `/status/models`."""
     shown = [
         model
         for model in status.models
-        if (status_filter is None or model.is_paused == (status_filter == "paused"))
-        and (min_samples_1h is None or sum(model.samples_1h.values()) >= min_samples_1h)
-        and (has_errors is None or (model.errors_1h > 0) == has_errors)
+        if (chosen.status_filter is None or model.is_paused == (chosen.status_filter == "paused"))
+        and sum(model.samples_1h.values()) >= (chosen.min_samples_1h or 0)
+        and (chosen.has_errors is None or (model.errors_1h > 0) == chosen.has_errors)
     ]
     return {"total": len(shown), "models": [_model(model) for model in shown]}
 

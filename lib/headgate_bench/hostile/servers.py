@@ -130,7 +130,7 @@ _Models = Callable[[str, str, bool], Model]
 @asynccontextmanager
 async def _hostile() -> AsyncIterator[_Models]:
     """Give the models of a hostile endpoint in a process of its own."""
-    async with served_apart(__name__) as port:
+    async with served_apart(__name__) as (port, _):
         yield lambda does, key, stream: Model(
             does,
             base_url=f"http://127.0.0.1:{port}/{does}/v1",

@@ -17,8 +17,8 @@ from headgate.telemetry import MonitorClient
 from headgate_bench.artifact import at_most
 from headgate_bench.definition import Bench, Outcome, Scenario, percentile, spread_of
 from headgate_bench.large_store import LargeStore
-from headgate_bench.provider import provider
-from headgate_bench.watched_run import cpu_s, started
+from headgate_bench.provider import provider, served_apart
+from headgate_bench.watched_run import cpu_s
 
 _CLI: Final = "headgate.cli"
 _SAYS: Final = "Console at "
@@ -70,7 +70,7 @@ async def _measure(parameters: ConsoleParameters, bench: Bench) -> Outcome:
     store.close()
     outcome = Outcome()
     bench.progress(0.4, "looking at the store")
-    async with started(_CLI, "console", "--store", str(folder), "--port", "0", says=_SAYS) as (address, process):
+    async with served_apart(_CLI, "console", "--store", str(folder), "--port", "0", says=_SAYS) as (address, process):
         outcome.add(await _screens(parameters, address))
         bench.progress(0.6, f"{parameters.viewers} viewers")
         outcome.add(await _viewers(parameters, address, process))
@@ -168,7 +168,10 @@ async def _watched(parameters: ConsoleParameters, bench: Bench) -> Outcome:
     samples, ratios = [], []
     async with (
         provider(plan) as endpoint,
-        started("headgate_bench.watched_run", endpoint.base_url, *sizes, str(folder), says="Run at ") as (run, process),
+        served_apart("headgate_bench.watched_run", endpoint.base_url, *sizes, str(folder), says="Run at ") as (
+            run,
+            process,
+        ),
         MonitorClient(Settings(), run) as monitor,
     ):
         source = RunSource(monitor)

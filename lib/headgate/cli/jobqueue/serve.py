@@ -74,5 +74,5 @@ def serve(
         )
         for sender in senders:
             stack.callback(sender.close)
-        serve_queue(settings, announce, imports, Notices("jobqueue", senders).tell if senders else None)
+        serve_queue(settings, announce, imports, Notices(senders).tell if senders else None)
     return 0

@@ -168,7 +168,11 @@ class PairSettled(Event):
 
 
 class ModelsRanked(Event):
-    """Two models were compared for good: what is known of the first against the second on all instances."""
+    """Two models were compared for good: what is known of the first against the second on all instances.
+
+    `verdict` and `certainty` are those of `headgate.statistics.PairDecision`. `difference` is of their means over
+    environments on the first `tasks` of each, with its 95 % confidence sequence.
+    """
 
     first: str
     second: str

@@ -13,34 +13,15 @@ from pydantic import ValidationError
 
 from headgate import __version__
 from headgate.core import Secret, redacted
-from headgate.core.errors import (
-    CrossSiteError,
-    ForbiddenError,
-    HeadgateError,
-    InvalidInputError,
-    MisdirectedError,
-    NotFoundError,
-    UnauthorizedError,
-)
-from headgate.elastic.errors import GatewayUnreachableError, InvalidElasticError, PoolClosedError, UnknownWorkerError
+from headgate.core import errors as core_errors
+from headgate.core.errors import HeadgateError, errors_by_code
+from headgate.elastic import errors
+from headgate.elastic.errors import GatewayUnreachableError
 from headgate.elastic.gateway.status import GatewayStatus
 
 TIMEOUT_S: Final = 10.0
 
-_ERRORS: Final[dict[str, type[HeadgateError]]] = {
-    kind.code: kind
-    for kind in (
-        CrossSiteError,
-        ForbiddenError,
-        InvalidElasticError,
-        InvalidInputError,
-        MisdirectedError,
-        NotFoundError,
-        PoolClosedError,
-        UnauthorizedError,
-        UnknownWorkerError,
-    )
-}
+_ERRORS: Final = errors_by_code(core_errors, errors)
 """What a gateway refuses, by its code, so that whoever calls may tell them apart as in one process."""
 
 

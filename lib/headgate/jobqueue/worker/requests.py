@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from headgate.core import Secret, redacted
 from headgate.core import errors as core_errors
-from headgate.core.errors import HeadgateError, InvalidInputError
+from headgate.core.errors import HeadgateError, InvalidInputError, errors_by_code
 from headgate.jobqueue import errors
 from headgate.jobqueue.errors import QueueUnreachableError
 from headgate.jobqueue.wire import ProblemOut
@@ -247,11 +247,7 @@ def _is_worth_another(heard: _Heard, can_repeat: bool) -> bool:
     return can_repeat or isinstance(heard, _NOT_SENT)
 
 
-_TYPED: Final[dict[str, type[HeadgateError]]] = {
-    **{kind.code: kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, HeadgateError)},
-    core_errors.UnauthorizedError.code: core_errors.UnauthorizedError,
-    core_errors.NotFoundError.code: core_errors.NotFoundError,
-}
+_TYPED: Final = errors_by_code(core_errors, errors) | {"unauthorized": core_errors.UnauthorizedError}
 """What the queue refuses, by its code."""
 
 _BY_STATUS: Final[dict[int, type[HeadgateError]]] = {

@@ -1,4 +1,7 @@
-"""Has the conversations of a list scored again: first counted, then, on a second press, scored; one list at a time."""
+"""Mending the record from a list of samples: what is to count no longer, or again, and what is to be scored again.
+
+Either is shown first, with how many samples it concerns, and done on a second press; one list at a time is scored.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,69 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass, field
+from typing import Any, Final
 
+import polars as pl
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse
 
 from headgate.config import Settings
 from headgate.console.access import Steering, form_of, steerer_of
-from headgate.console.invalidation import narrowed
 from headgate.console.pages import Console
 from headgate.console.records import Records
 from headgate.console.samples import Listing
 from headgate.core.errors import HeadgateError
-from headgate.run import Rescored, Rescoring, rescore
-from headgate.storage import Chosen
+from headgate.run import Rescored, Rescoring, follow_invalidation, rescore
+from headgate.storage import Chosen, Invalidation
 
 _log = logging.getLogger("headgate.console")
+
+MOST_PAIRS: Final = 20
+
+
+def add_routes(app: FastAPI, console: Console) -> None:
+    """Add the routes of the forms."""
+    _add_invalidation(app, console)
+    _add_rescoring(app, console)
+
+
+def _add_invalidation(app: FastAPI, console: Console) -> None:
+    records = console.records
+
+    def shown(request: Request, listing: Listing, rows: pl.DataFrame, **further: Any) -> HTMLResponse:
+        pairs = rows.group_by("model", "environment").len().sort("len", descending=True)
+        values = {"error": None, "done": None, "fields": {}} | further
+        return console.page(
+            request, "invalidate.html", listing=listing, count=rows.height, undo=listing.chosen.invalid is True,
+            pairs=pairs.head(MOST_PAIRS).rows(), more=max(0, pairs.height - MOST_PAIRS), **values,
+        )  # fmt: skip
+
+    @app.get("/samples/invalidate", dependencies=[Depends(steerer_of)])
+    async def form_page(request: Request) -> HTMLResponse:
+        listing = Listing.of(request.query_params, time.time())
+        return shown(request, listing, await records.rows(listing.chosen))
+
+    @app.post("/samples/invalidate")
+    async def invalidate(request: Request, viewer: Steering) -> HTMLResponse:
+        fields = await form_of(request, viewer)
+        listing = Listing.of(request.query_params, time.time())
+        rows = await records.rows(listing.chosen)
+        if fields.get("count") != str(rows.height):
+            error = f"The list has {rows.height:,} samples by now, not the {fields.get('count')} that you saw"
+            return shown(request, listing, rows, error=error, fields=fields, status=409)
+        if rows.is_empty():
+            return shown(request, listing, rows, error="The list has no samples", fields=fields, status=422)
+        try:
+            what = Invalidation(
+                _narrowed(rows), fields.get("reason", ""), viewer.name, frozenset(rows["task_id"]),
+                resample=fields.get("resample") == "yes", undo=listing.chosen.invalid is True,
+            )  # fmt: skip
+            done = await records.store.invalidate(what, time.time())
+            await follow_invalidation(console.settings, records.store, what, done, time.time())
+        except HeadgateError as error:
+            return shown(request, listing, rows, error=error.message, fields=fields, status=error.http_status)
+        await records.index(now=True)
+        return shown(request, listing, rows, done=done)
 
 
 @dataclass(slots=True)
@@ -68,15 +119,14 @@ class _Job:
             self.problem = "it failed; the console's log says why"
 
 
-def add_routes(app: FastAPI, console: Console) -> None:
-    """Add the routes of the form."""
+def _add_rescoring(app: FastAPI, console: Console) -> None:
     records = console.records
     job: _Job | None = None
 
     async def shown(request: Request, listing: Listing, *, error: str = "", status: int = 200) -> HTMLResponse:
         rows = await records.rows(listing.chosen)
         values = {"count": rows.height, "job": job, "error": error}
-        return console.pages.page(request, "rescore.html", listing=listing, status=status, **values)
+        return console.page(request, "rescore.html", listing=listing, status=status, **values)
 
     @app.get("/samples/rescore", dependencies=[Depends(steerer_of)])
     async def form_page(request: Request) -> HTMLResponse:
@@ -98,7 +148,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
         elif verb == "count":
             rows = await records.rows(listing.chosen)
             what = Rescoring(
-                narrowed(rows) if rows.height else Chosen(), fields.get("reason", ""), viewer.name,
+                _narrowed(rows) if rows.height else Chosen(), fields.get("reason", ""), viewer.name,
                 frozenset(rows["task_id"]), scorer=fields.get("scorer", "").strip(),
             )  # fmt: skip
             job = _Job(what, is_preview=True)
@@ -108,3 +158,12 @@ def add_routes(app: FastAPI, console: Console) -> None:
         records.keep_going(job.run(console.settings, records))
         await asyncio.sleep(0.3)  # few samples are counted by then
         return await shown(request, listing)
+
+
+def _narrowed(rows: pl.DataFrame) -> Chosen:
+    """Return what chooses at least these rows, and few parts of the store beside theirs."""
+    return Chosen(
+        models=frozenset(rows["model"].unique()),
+        environments=frozenset(rows["environment"].unique()),
+        since=float(rows["finished_at"].min() or 0.0),  # type: ignore[arg-type]  # a column of floats
+    )
