@@ -57,6 +57,18 @@ def test_errors_that_pause_no_model_are_told_once_until_a_sample_is_scored(world
     assert world.of(ModelPaused) == []
 
 
+def test_windows_of_a_few_samples_count_on_from_those_before_them(world: World) -> None:
+    def window(number: int, kind: ErrorKind | None) -> list[int]:
+        world.run(
+            models(1), RATES, start_s=40.0 * number, duration_s=40, script=lambda _model, _at: kind, settings=STEADY
+        )
+        return [event.samples for event in world.of(ModelUnscored)]
+
+    assert [window(number, ErrorKind.BAD_REQUEST) for number in range(3)] == [[], [], [10]], "four samples each"
+    assert window(3, ErrorKind.BAD_REQUEST) == [10, 13], "each run tells of it once"
+    assert window(4, None) == window(5, ErrorKind.BAD_REQUEST) == [10, 13]
+
+
 def test_no_request_is_sent_once_the_errors_suffice_for_a_pause(world: World) -> None:
     world.run(
         models(1, max_parallel=1),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 from headgate.core import DAY_S, Sample
@@ -41,6 +42,7 @@ class ScoreWatch:
         self._waiting: deque[RecentSample] | None = deque(maxlen=_MOST_WAITING)
         self._taken: deque[RecentSample] = deque(maxlen=_MOST_WAITING)  # of this run: the store may not have them yet
         self._recounted = asyncio.Event()
+        self._knows_past = False
 
     async def keep(self) -> None:
         """Take up what the store has; then what was accepted meanwhile, and tell from there on."""
@@ -56,6 +58,8 @@ class ScoreWatch:
                 continue
             known = {_key(row) for row in rows} | {row[:3] for row in gone}
             past = [*rows, *(row for row in self._taken if _key(row) not in known)]
+            if not self._knows_past:
+                self._tell_unscored(rows)
             self._changes, self._waiting = {}, self._waiting or deque(maxlen=_MOST_WAITING)
             for number, row in enumerate(past):
                 self._take(row, is_told=True)
@@ -101,6 +105,15 @@ class ScoreWatch:
         drop = change.add(row.environment, row.task, row.score, row.finished_at)
         if drop is not None and not is_told:
             self._parts.emit(drop)
+
+    def _tell_unscored(self, rows: Sequence[RecentSample]) -> None:
+        """Have each model's sampler know how many samples before this run had no score, up to the last of them."""
+        self._knows_past = True
+        unscored: dict[str, int] = {}
+        for row in rows:
+            unscored[row.model] = unscored.get(row.model, 0) + 1 if row.score is None else 0
+        for model, sampler in self._parts.samplers.items():
+            sampler.had_no_score(unscored.get(model, 0))
 
     def _served_by(self, row: RecentSample, *, is_told: bool) -> None:
         served = self._served.setdefault(row.model, {})
