@@ -124,7 +124,7 @@ class ModelGivenUp(_ModelEvent, log_level=WARNING):
 
 
 class ModelUnscored(_ModelEvent, log_level=WARNING):
-    """Many samples of a model in a row have no score, for errors that do not pause it; a run tells once, until one has."""
+    """Many samples of a model in a row have no score, for errors that do not pause it; each run tells it once."""
 
     samples: int
     last_error: str

@@ -151,7 +151,7 @@ class Rehearsal:
         self._needs = Highest(0.0)
 
     def begin(self, demand: Demand, now: float, hold_s: float) -> None:
-        """Begin with the pool as it is, holding workers for so long; half of the time of a start is taken to be over."""
+        """Begin with the pool as it is, and hold workers for so long; half of a start is taken to be over."""
         self._needs.window_s = hold_s
         self.worker_s = self.waited_s = 0.0
         self._wanted, self._ready = demand.awake, demand.active
