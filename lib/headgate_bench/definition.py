@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -174,14 +174,14 @@ class Scenario(Generic[P]):
         name: what the command line calls it.
         quick: parameters that take less than a minute; a frozen dataclass.
         full: parameters whose figures may be published.
-        measure: runs it; a bar that is missed is an outcome, not an error.
+        measure: runs it, perhaps as a coroutine; a bar that is missed is an outcome, not an error.
         reads_traces: whether it can be given traces to replay.
     """
 
     name: str
     quick: P
     full: P
-    measure: Callable[[P, Bench], Outcome]
+    measure: Callable[[P, Bench], Outcome | Coroutine[Any, Any, Outcome]]
     reads_traces: bool = False
 
     def parameters(self, size: Size) -> P:

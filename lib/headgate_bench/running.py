@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import hashlib
 import importlib
 import math
@@ -19,7 +20,7 @@ from typing import Any
 from headgate.core.errors import InvalidInputError, did_you_mean
 from headgate_bench import scenarios
 from headgate_bench.artifact import FORMAT, bar_document, load, machine, versions, write_artifact, write_files
-from headgate_bench.definition import Bench, Progress, Scenario, Size, changed
+from headgate_bench.definition import Bench, Outcome, Progress, Scenario, Size, changed
 
 
 def scenario_names() -> tuple[str, ...]:
@@ -105,7 +106,8 @@ def run_scenario(
         ) from None
     load_before, started, cpu_before = load(), time.time(), time.process_time()
     with folder as place:
-        outcome = scenario.measure(parameters, Bench(seed, Path(place), progress, traces, service_times))
+        measured = scenario.measure(parameters, Bench(seed, Path(place), progress, traces, service_times))
+        outcome = measured if isinstance(measured, Outcome) else asyncio.run(measured)
     finished = time.time()
     run_id = f"{datetime.fromtimestamp(finished, UTC):%Y%m%dT%H%M%SZ}-{uuid.uuid4().hex[:6]}"
     artifact = {

@@ -61,7 +61,7 @@ TINY = {
         "cancel_timeout_s=0.1", "trace_jobs=30", "waiting=40",
     ),
     "prefect": (
-        "window_s=2", "models=2", "samples_per_s=20", "slots=8", "mean_s=0.02", "requests=200", "rival_requests=2",
+        "window_s=2", "models=2", "samples_per_s=20", "slots=8", "service_s=0.02", "requests=200", "rival_requests=2",
     ),
     "ranking": (
         "kinds=far apart,a new one unlike the known,baselines of graded strength", "errors=1", "rows_share=0.02",

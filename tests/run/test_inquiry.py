@@ -31,6 +31,7 @@ def asked(world: World, after_s: float, **options: Any) -> dict[str, Any]:
         for task in world.of(TaskOpened):
             answer = await campaign.inquiry.explain(task.task_id)
             found.setdefault(answer.state, answer)
+            found["about"] = await campaign.inquiry.about(task.task_id)
         found["tasks"] = campaign.inquiry.tasks(None, None, 1_000)
         found["health"] = campaign.inquiry.health()
 
@@ -49,6 +50,15 @@ def test_a_task_in_a_sampler_s_buffer_says_when_it_enters_the_queue(world: World
     assert found["buffered"].gate == "batch"
     assert found["buffered"].until is not None
     assert {task["state"] for task in found["tasks"]} == {"running", "buffered"}
+
+
+def test_an_answer_about_an_open_task_names_its_model_environment_and_number(world: World) -> None:
+    found = asked(world, 4.0, service=slow())
+    about, task = found["about"], next(one for one in found["tasks"] if one["task_id"] == found["about"]["task_id"])
+    assert (about["state"], about["gate"]) != ("unknown", "none")
+    assert {name: about[name] for name in ("model", "environment", "sequence")} == {
+        name: task[name] for name in ("model", "environment", "sequence")
+    }
 
 
 def test_no_task_is_kept_in_a_buffer_while_a_worker_is_free(world: World) -> None:

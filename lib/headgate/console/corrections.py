@@ -1,4 +1,4 @@
-"""Corrections of the record from a list of samples: what is to count no longer, or again, and what is to be scored again.
+"""Corrections of the stored samples of a list: what is to count no longer, or again, and what is to be scored again.
 
 Either is shown first, with how many samples it concerns, and done on a second press; one list at a time is scored.
 """

@@ -309,7 +309,7 @@ async def run_source(
             from headgate.telemetry import Questions  # noqa: PLC0415 - FastAPI is imported by those who serve
 
             inquiry = campaign.inquiry
-            questions = Questions(inquiry.explain, inquiry.tasks, inquiry.capacity, inquiry.health, inquiry.next_due)
+            questions = Questions(inquiry.about, inquiry.tasks, inquiry.capacity, inquiry.health, inquiry.next_due)
             address = await serve_monitoring(
                 stack, settings, campaign.status, registry, questions, campaign.steering, stream.emit,
                 run_id=campaign.run_id,

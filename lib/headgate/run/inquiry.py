@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
 from headgate.config import Settings
@@ -215,6 +215,12 @@ class Inquiry:
         if found.state != _UNKNOWN:
             return self._with_requests(found, row, key)
         return self._outside(key) or await self._journaled(key)
+
+    async def about(self, task_id: str) -> dict[str, Any]:
+        """Return what `explain` does as JSON values, with model, environment and number of a task that is open."""
+        task = next((one for _, one in self.open_tasks() if one.task_id == task_id), None)
+        named = {name: getattr(task, name) for name in ("model", "environment", "sequence") if task is not None}
+        return asdict(await self.explain(task_id)) | named
 
     def open_tasks(self) -> Iterator[tuple[str, Task]]:
         """Return every open task of the journal with its state: `running`, `queued` or `buffered`."""

@@ -168,7 +168,7 @@ class Questions:
     """What a campaign can be asked beside its status. All are called on the event loop.
 
     Attributes:
-        explain: which gate holds a task; raises NotFoundError for one that is not known.
+        explain: which gate holds a task, and of which model that is; raises NotFoundError for one that is not known.
         tasks: open tasks of a model and an environment (None: of all), so many at most.
         next_due: when the next task of a model in an environment falls due, or why none does; None for no such pair.
     """

@@ -55,12 +55,8 @@ class ConsoleParameters:
     bar_watched: float = 1.02  # CPU of a watched run, by that of one that nobody watches
 
 
-def measure(parameters: ConsoleParameters, bench: Bench) -> Outcome:
+async def measure(parameters: ConsoleParameters, bench: Bench) -> Outcome:
     """Return how soon screens show, what a run spends on being watched, and what fifty viewers get."""
-    return asyncio.run(_measure(parameters, bench))
-
-
-async def _measure(parameters: ConsoleParameters, bench: Bench) -> Outcome:
     folder = bench.folder / "large"
     folder.mkdir()
     store = open_store(StoreLocation(str(folder)))

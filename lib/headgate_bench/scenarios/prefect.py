@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -35,12 +34,8 @@ class PrefectParameters:
     bar_admission: int = 0  # calls of the Prefect API while requests are admitted at most
 
 
-def measure(parameters: PrefectParameters, bench: Bench) -> Outcome:
+async def measure(parameters: PrefectParameters, bench: Bench) -> Outcome:
     """Return the costs of orchestration, ours and the rivals', on one Prefect server."""
-    return asyncio.run(_measure(parameters, bench))
-
-
-async def _measure(parameters: PrefectParameters, bench: Bench) -> Outcome:
     bench.progress(0.0, "starting a Prefect server")
     async with cost_meter(bench.folder / "prefect") as meter:
         bench.progress(0.2, f"a window of {parameters.window_s:g} s")

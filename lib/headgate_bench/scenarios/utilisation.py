@@ -48,12 +48,8 @@ class UtilisationParameters:
         return math.sqrt(math.log1p(self.cv**2))
 
 
-def measure(parameters: UtilisationParameters, bench: Bench) -> Outcome:
+async def measure(parameters: UtilisationParameters, bench: Bench) -> Outcome:
     """Return the provider's utilisation under ours and under the rivals, in turns on one provider."""
-    return asyncio.run(_measure(parameters, bench))
-
-
-async def _measure(parameters: UtilisationParameters, bench: Bench) -> Outcome:
     plan = SimulationPlan(
         cap=parameters.cap,
         mean_s=parameters.mean_s,
