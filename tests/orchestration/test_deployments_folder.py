@@ -7,6 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -159,6 +160,14 @@ def test_what_the_image_copies_is_there() -> None:
     copied = re.findall(r"^COPY (?!--)(.+) \S+$", (FOLDER / "Dockerfile").read_text(), re.MULTILINE)
     for name in " ".join(copied).split():
         assert (ROOT / name).exists(), name
+
+
+def test_flow_runs_of_the_docker_pool_reach_the_server_of_the_compose_file() -> None:
+    variables = json.loads((FOLDER / "pools/docker.json").read_text())["variables"]["properties"]
+    assert variables["networks"]["default"] == [f"{COMPOSE['name']}_default"]
+    address = urlsplit(variables["env"]["default"]["PREFECT_API_URL"])
+    assert address.hostname == "server"
+    assert any(port.endswith(f":{address.port}") for port in COMPOSE["services"]["server"]["ports"])
 
 
 def test_no_layer_of_the_image_depends_on_a_mount_that_podman_does_not_compare() -> None:
