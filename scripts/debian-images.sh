@@ -20,6 +20,6 @@ fi
 for target in python python-build postgres; do
     podman build -f deployments/debian/Dockerfile --build-arg DEBIAN="$base" --target "$target" -t "localhost/headgate-$target:local" .
 done
-podman build -f deployments/Dockerfile -t localhost/headgate:local --build-arg SOURCE="$(date +%s)" \
+podman build -f deployments/Dockerfile -t localhost/headgate:local \
     --build-arg PYTHON=localhost/headgate-python:local --build-arg PYTHON_BUILD=localhost/headgate-python-build:local \
     ${PIP_CONF:+--secret "id=pip.conf,src=$PIP_CONF"} ${CA_CRT:+--secret "id=ca.crt,src=$CA_CRT"} .

@@ -7,6 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -156,13 +157,35 @@ def test_compose_volumes_and_dependencies_exist() -> None:
 
 
 def test_what_the_image_copies_is_there() -> None:
-    copied = re.findall(r"^COPY (.+) \S+$", (FOLDER / "Dockerfile").read_text(), re.MULTILINE)
+    copied = re.findall(r"^COPY (?!--)(.+) \S+$", (FOLDER / "Dockerfile").read_text(), re.MULTILINE)
     for name in " ".join(copied).split():
         assert (ROOT / name).exists(), name
 
 
+def test_flow_runs_of_the_docker_pool_reach_the_server_of_the_compose_file() -> None:
+    variables = json.loads((FOLDER / "pools/docker.json").read_text())["variables"]["properties"]
+    assert variables["networks"]["default"] == [f"{COMPOSE['name']}_default"]
+    address = urlsplit(variables["env"]["default"]["PREFECT_API_URL"])
+    assert address.hostname == "server"
+    assert any(port.endswith(f":{address.port}") for port in COMPOSE["services"]["server"]["ports"])
+
+
+def test_no_layer_of_the_image_depends_on_a_mount_that_podman_does_not_compare() -> None:
+    text = (FOLDER / "Dockerfile").read_text()
+    assert re.findall(r"--mount=\S*\bfrom=", re.sub(r"^#.*$", "", text, flags=re.MULTILINE)) == []
+    stages = set(re.findall(r"^FROM .* AS (\S+)$", text, re.MULTILINE))
+    assert set(re.findall(r"^COPY --from=(\S+) ", text, re.MULTILINE)) == stages
+
+
+def test_one_service_builds_the_image_that_the_others_run() -> None:
+    services = {name: one for name, one in COMPOSE["services"].items() if name != "database"}
+    assert [name for name, one in services.items() if "build" in one] == ["deploy"]
+    assert {one["image"] for one in services.values()} == {"headgate:local"}
+    assert {one.get("pull_policy") for name, one in services.items() if name != "deploy"} == {"never"}
+
+
 def test_every_base_image_can_be_named_by_who_builds() -> None:
-    build = COMPOSE["x-headgate"]["build"]["args"]
+    build = COMPOSE["services"]["deploy"]["build"]["args"]
     for name in ("Dockerfile", "debian/Dockerfile"):
         text = (ROOT / "deployments" / name).read_text()
         arguments = set(re.findall(r"^ARG (\w+)=", text, re.MULTILINE))
