@@ -252,6 +252,17 @@ def test_a_run_that_takes_no_sample_says_when_the_next_is_due_and_what_to_do(
     assert "--instances 20" in second.out
 
 
+def test_a_run_tells_of_no_failures_of_models_that_it_does_not_sample(
+    headgate: Command, endpoint: str, tmp_path: Path
+) -> None:
+    roster, matrix = tmp_path / "one.yaml", ("-e", "affine:sat", "--instances", "2")
+    for served, failures in (("nobody", 1), ("baseline-random", 0)):
+        roster.write_text(f"models: [{{name: {served}, base_url: '{endpoint}', model: {served}}}]\n")
+        said = headgate("run", "--roster", "one.yaml", *matrix)
+        assert said.out.count("2 without a score: ") == failures
+    assert "nobody" in said.out, "the table has all models of the campaign"
+
+
 def test_what_failed_first_and_was_scored_later_is_not_told_of_as_unscored() -> None:
     rows = [
         ("m@main", "e", 0, None, "connection", "refused", 1.0),

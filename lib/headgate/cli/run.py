@@ -189,7 +189,9 @@ def is_incomplete(matrix: pl.DataFrame, result: runs.RunResult) -> bool:
 
 
 def missing_from(samples: pl.DataFrame, result: runs.RunResult, settings: Settings) -> list[str]:
-    """Return why tasks of a matrix are not among its samples, or have no score there."""
+    """Return why tasks of a run's models are not among the samples of its campaign, or have no score there."""
+    own = {*(one.model for one in result.status.models), *result.given_up}
+    samples = samples.filter(samples["model"].is_in(list(own)))
     places = {"journal": settings.journal, "store": settings.store}
     return reports.missing_lines(samples, result.left_out, **places, in_hand=result.in_hand, spooled=result.spooled)
 
