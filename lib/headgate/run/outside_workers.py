@@ -140,8 +140,6 @@ class OutsideWorkers(Executor):
     executors: Mapping[str, str]
     clock: Clock
     emit: Emit
-    problem: str = ""
-    limit: int = LEAD
     _handed: dict[str, _Handed] = field(default_factory=dict)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _after: int | None = None
