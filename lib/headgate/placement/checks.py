@@ -14,13 +14,12 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
-    ValidationError,
     WithJsonSchema,
     model_validator,
 )
 
 from headgate.core.errors import did_you_mean
-from headgate.core.flaws import flaws_in_words, text_like
+from headgate.core.flaws import flaws_raised, text_like
 from headgate.placement.amounts import CPU, GPU, MEMORY, MILLI, Amounts, amounts, total
 from headgate.placement.errors import InvalidPlacementError
 from headgate.placement.pool import RESERVED_FROM_PRIORITY, GroupShape, Pool
@@ -269,9 +268,7 @@ def pool_spec(written: Mapping[str, object]) -> PoolSpec:
 
 
 def _validated(spec: type[S], what: str, written: Mapping[str, object]) -> S:
-    try:
+    name = written.get("request_id" if what == "request" else "name")
+    called = f"{what} {name!r}" if isinstance(name, str) else what
+    with flaws_raised(spec, InvalidPlacementError, f"This {called} cannot be used: "):
         return spec.model_validate(dict(written))
-    except ValidationError as error:
-        name = written.get("request_id" if what == "request" else "name")
-        called = f"{what} {name!r}" if isinstance(name, str) else what
-        raise InvalidPlacementError(f"This {called} cannot be used: {flaws_in_words(error, spec)}") from None

@@ -287,7 +287,7 @@ async def run_source(
             duration_s=duration_s,
             provider=source,
             judging=judging,
-            executor=await stack.enter_async_context(_outside_workers(settings, environments, clock, stream.emit)),
+            executor=await stack.enter_async_context(_outside_workers(settings, outside, clock, stream.emit)),
             stop_when_idle=stop_when_idle,
             run_id=run_id,
             is_traced=is_traced,
@@ -341,15 +341,15 @@ def _notices(stack: AsyncExitStack, stream: EventStream, settings: Settings, tel
 
 @asynccontextmanager
 async def _outside_workers(
-    settings: Settings, environments: Mapping[str, Environment], clock: Clock, emit: Emit
+    settings: Settings, executors: Mapping[str, str], clock: Clock, emit: Emit
 ) -> AsyncIterator[OutsideWorkers | None]:
-    """Give the workers of the job queue, where the settings hand environments to them."""
-    if not outside_executors(settings, environments):
+    """Give the workers of the job queue, where environments are handed to them."""
+    if not executors:
         yield None
         return
     address = QueueAddress.of(settings.jobqueue_url or DEFAULT_URL, settings.jobqueue_token.get_secret_value())
     async with JobQueueClient(address, retry=PATIENCE) as queue:
-        yield OutsideWorkers(queue, settings, environments, clock, emit)
+        yield OutsideWorkers(queue, settings, executors, clock, emit)
 
 
 async def _tried(store: SampleStore, stream: EventStream) -> None:

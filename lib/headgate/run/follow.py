@@ -44,7 +44,6 @@ from headgate.run.controls import DRAINED
 from headgate.run.environments import sampled_environments
 from headgate.run.matrix import MatrixTasks
 from headgate.run.observers import observe
-from headgate.run.status import RunResult
 from headgate.sampling import RosterSource, mapped_roster
 from headgate.storage import SampleStore, sample_store
 from headgate.telemetry import EventStream, LogSink
@@ -169,11 +168,9 @@ async def follow_checkpoints(
     folder = CheckpointFolder(order.place, pattern=order.pattern, marker=order.marker, environ=environ)
     machine = Machine(keeps_engines=True)
     watch["engine_hosts"] = watch.get("engine_hosts") or machine
-    evaluation = _Evaluation(
-        settings, order, store, judge, MatrixTasks.among(environments, order.instances, settings.repeats), watch
-    )
+    tasks = MatrixTasks.among(environments, order.instances, settings.repeats)
     with closing(folder), _Sole(settings, order) as sole:
-        follower = _Follower(folder, sole, evaluation, on_curve)
+        follower = _Follower(settings, order, store, judge, tasks, watch, folder, sole, on_curve)
         stop = watch.get("stop") or asyncio.Event()
         try:
             return await follower.run(until_idle=until_idle, duration_s=duration_s, stop=stop)
@@ -182,8 +179,8 @@ async def follow_checkpoints(
 
 
 @dataclass(slots=True)
-class _Evaluation:
-    """Evaluates one checkpoint, and reads what is known of all of them."""
+class _Follower:
+    """The loop over checkpoints, each of which is evaluated on the same tasks. Owned by one run."""
 
     settings: Settings
     order: FollowOrder
@@ -191,66 +188,25 @@ class _Evaluation:
     judge: Model | None
     tasks: MatrixTasks
     watch: Watch
-
-    async def run(self, checkpoint: Checkpoint) -> RunResult:
-        return await run_campaign(
-            self.settings,
-            roster=self.order.roster(checkpoint),
-            store=self.store,
-            instances=self.order.instances,
-            judge=self.judge,
-            **self.watch,
-        )
-
-    async def samples(self) -> pl.DataFrame:
-        """Return the samples of this model's checkpoints in this campaign, on the tasks of the order."""
-        columns = [*LEADERBOARD_COLUMNS, "campaign", "sequence", "error"]
-        found = (await self.store.scan(columns=columns)).frame
-        ours = pl.col("model").str.starts_with(f"{self.order.model_name}@")
-        return self.tasks.of(found.filter(pl.col("campaign") == self.settings.campaign, ours))
-
-    def is_whole(self, samples: pl.DataFrame, checkpoint: Checkpoint) -> bool:
-        """Return whether a checkpoint has a score for each of its tasks."""
-        ours = samples.filter(pl.col("model") == self.key(checkpoint), pl.col("score").is_not_null())
-        return ours.select("environment", "sequence").n_unique() >= len(self.tasks.lengths) * self.tasks.size
-
-    def key(self, checkpoint: Checkpoint) -> str:
-        return f"{self.order.model_name}@{checkpoint.name}"
-
-    async def tell(self, *events: Event) -> None:
-        """Tell events to the log and to the sinks that the settings ask for."""
-        async with AsyncExitStack() as stack:
-            stream = EventStream(SystemClock(), [LogSink()])
-            observe(stack, stream, self.settings.model_copy(update={"trace_file": ""}), new_run_id())
-            for event in events:
-                stream.emit(event)
-
-
-class _Follower:
-    """The loop over checkpoints. Owned by one run."""
-
-    def __init__(
-        self, folder: CheckpointFolder, sole: _Sole, evaluation: _Evaluation, on_curve: OnCurve | None
-    ) -> None:
-        self._folder = folder
-        self._sole = sole
-        self._evaluation = evaluation
-        self._on_curve = on_curve
-        self._tried: dict[str, Checkpoint] = {}
-        self._retries: dict[str, tuple[float, float]] = {}
-        """When what was given up is tried again, and how long it rests if it is given up then."""
-        self._failed: dict[str, str] = {}
-        self._evaluated: list[str] = []
-        self._skipped: set[str] = set()
-        self._was_read = self._is_unread = False
+    folder: CheckpointFolder
+    sole: _Sole
+    on_curve: OnCurve | None
+    _tried: dict[str, Checkpoint] = field(default_factory=dict)
+    _retries: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """When what was given up is tried again, and how long it rests if it is given up then."""
+    _failed: dict[str, str] = field(default_factory=dict)
+    _evaluated: list[str] = field(default_factory=list)
+    _skipped: set[str] = field(default_factory=set)
+    _was_read: bool = False
+    _is_unread: bool = False
 
     async def run(self, *, until_idle: bool, duration_s: float | None, stop: asyncio.Event) -> FollowResult:
         now = asyncio.get_running_loop().time
         began = now()
-        every_s = LOOK_EVERY_REMOTE_S if self._folder.is_remote else LOOK_EVERY_S
-        curve = _curve_of(await self._evaluation.samples())
-        if self._on_curve is not None and curve.points:
-            await self._on_curve(curve, None)
+        every_s = LOOK_EVERY_REMOTE_S if self.folder.is_remote else LOOK_EVERY_S
+        curve = _curve_of(await self._samples())
+        if self.on_curve is not None and curve.points:
+            await self.on_curve(curve, None)
         stopped_by = "stopped by request"
         while not stop.is_set():
             if duration_s is not None and now() - began >= duration_s:
@@ -260,7 +216,7 @@ class _Follower:
             due = await self._next(whole, -math.inf if until_idle else now())
             if due is not None:
                 curve = await self._evaluate(due, stop)
-            elif until_idle and (not self._folder.watch.is_settling or now() - began > SETTLE_FOLDER_S + every_s):
+            elif until_idle and (not self.folder.watch.is_settling or now() - began > SETTLE_FOLDER_S + every_s):
                 stopped_by = await asyncio.to_thread(self._nothing_left)
                 break
             else:
@@ -270,13 +226,13 @@ class _Follower:
     async def _whole(self, now: float, *, can_wait: bool) -> list[Checkpoint]:
         """Return the checkpoints that are whole; none, told once, while what was read is away."""
         try:
-            await asyncio.to_thread(self._sole.take)
-            found = await asyncio.to_thread(self._folder.whole, now)
+            await asyncio.to_thread(self.sole.take)
+            found = await asyncio.to_thread(self.folder.whole, now)
         except (StoreError, DatabaseAwayError) as error:
             if not (can_wait and self._was_read):
                 raise
             if not self._is_unread:
-                await self._evaluation.tell(CheckpointsUnread(self._folder.place, error.message))
+                await self._tell(CheckpointsUnread(self.folder.place, error.message))
             self._is_unread = True
             return []
         self._was_read, self._is_unread = True, False
@@ -284,65 +240,92 @@ class _Follower:
 
     def _nothing_left(self) -> str:
         """Return why there is nothing to evaluate."""
-        unfinished = [name for name in self._folder.watch.unfinished if revision_of(name) not in self._tried][:5]
+        unfinished = [name for name in self.folder.watch.unfinished if revision_of(name) not in self._tried][:5]
         others = f"; not complete: {', '.join(unfinished)}" if unfinished else ""
         if self._failed:
             return f"every checkpoint was tried{others}"
         if self._tried:
             return f"every checkpoint is evaluated{others}"
-        if not others and (names := self._folder.unlike()):
+        if not others and (names := self.folder.unlike()):
             others = f"; what is there has no number, or another name: {', '.join(names)}"
-        return f"no checkpoint is in {self._folder.place}{others}"
+        return f"no checkpoint is in {self.folder.place}{others}"
 
     async def _next(self, whole: list[Checkpoint], now: float) -> Checkpoint | None:
         """Return the oldest of the newest checkpoints that was not tried as it is, else one that is to be tried again.
 
         Those that are left out are told of.
         """
-        order = self._evaluation.order
+        order = self.order
         newest = whole[-order.newest :]
         left_out = {one.name for one in whole[: -order.newest]} - self._tried.keys()
         if left_out - self._skipped:
             self._skipped |= left_out
-            await self._evaluation.tell(CheckpointsSkipped(order.place, len(self._skipped), order.newest))
+            await self._tell(CheckpointsSkipped(order.place, len(self._skipped), order.newest))
         due = [one for one in newest if self._tried.get(one.name) != one]
         due += [one for one in newest if self._retries.get(one.name, (math.inf,))[0] <= now]
         return due[0] if due else None
 
     async def _evaluate(self, checkpoint: Checkpoint, stop: asyncio.Event) -> CheckpointCurve:
         """Evaluate a checkpoint, unless its scores are there; tell and return the curve with it."""
-        evaluation, key = self._evaluation, self._evaluation.key(checkpoint)
+        key = f"{self.order.model_name}@{checkpoint.name}"
         self._tried[checkpoint.name] = checkpoint
-        samples = await evaluation.samples()
-        if evaluation.is_whole(samples, checkpoint):
+        samples = await self._samples()
+        if self._is_whole(samples, key):
             return _curve_of(samples)
-        await evaluation.tell(CheckpointFound(key, checkpoint.step, checkpoint.path, checkpoint.size_bytes))
+        await self._tell(CheckpointFound(key, checkpoint.step, checkpoint.path, checkpoint.size_bytes))
         scored = _scored(samples, key)
-        result = await evaluation.run(checkpoint)
+        result = await run_campaign(
+            self.settings,
+            roster=self.order.roster(checkpoint),
+            store=self.store,
+            instances=self.order.instances,
+            judge=self.judge,
+            **self.watch,
+        )
         _, rest_s = self._retries.pop(checkpoint.name, (0.0, RETRY_S))
         if key in result.given_up:
             self._retries[checkpoint.name] = (asyncio.get_running_loop().time() + rest_s, 3 * rest_s)
-        samples = await evaluation.samples()
+        samples = await self._samples()
         curve = _curve_of(samples)
         if result.stopped_by.startswith(DRAINED):
             stop.set()
-        if stop.is_set() and not evaluation.is_whole(samples, checkpoint):
+        if stop.is_set() and not self._is_whole(samples, key):
             return curve  # the next run goes on with it
         point = curve.point(key)
         if point is None or point.mean is None:
             why = result.given_up.get(key) or _last_error(samples, key) or result.stopped_by
             self._failed[checkpoint.name] = why
-            await evaluation.tell(CheckpointFailed(key, checkpoint.step, checkpoint.path, why))
-            self._folder.look_again(checkpoint)
+            await self._tell(CheckpointFailed(key, checkpoint.step, checkpoint.path, why))
+            self.folder.look_again(checkpoint)
         elif _scored(samples, key) == scored:
             return curve  # what failed before has failed again, and all else was told of then
         else:
             self._evaluated.append(checkpoint.name)
             self._failed.pop(checkpoint.name, None)
-            await evaluation.tell(*_events_of(point))
-        if self._on_curve is not None:
-            await self._on_curve(curve, point)
+            await self._tell(*_events_of(point))
+        if self.on_curve is not None:
+            await self.on_curve(curve, point)
         return curve
+
+    async def _samples(self) -> pl.DataFrame:
+        """Return the samples of this model's checkpoints in this campaign, on the tasks of the order."""
+        columns = [*LEADERBOARD_COLUMNS, "campaign", "sequence", "error"]
+        found = (await self.store.scan(columns=columns)).frame
+        ours = pl.col("model").str.starts_with(f"{self.order.model_name}@")
+        return self.tasks.of(found.filter(pl.col("campaign") == self.settings.campaign, ours))
+
+    def _is_whole(self, samples: pl.DataFrame, model: str) -> bool:
+        """Return whether a checkpoint has a score for each of its tasks."""
+        ours = samples.filter(pl.col("model") == model, pl.col("score").is_not_null())
+        return ours.select("environment", "sequence").n_unique() >= len(self.tasks.lengths) * self.tasks.size
+
+    async def _tell(self, *events: Event) -> None:
+        """Tell events to the log and to the sinks that the settings ask for."""
+        async with AsyncExitStack() as stack:
+            stream = EventStream(SystemClock(), [LogSink()])
+            observe(stack, stream, self.settings.model_copy(update={"trace_file": ""}), new_run_id())
+            for event in events:
+                stream.emit(event)
 
 
 def _curve_of(samples: pl.DataFrame) -> CheckpointCurve:

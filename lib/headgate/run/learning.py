@@ -38,15 +38,12 @@ class SharedLearning:
 
     async def share(self) -> None:
         """Tell what was learnt since the last time, and take over what others know; not while the journal is away."""
-        with contextlib.suppress(*JOURNAL_AWAY):
-            await self._share()
-
-    async def _share(self) -> None:
         parts = self._parts
-        if parts.requests is not None:
-            await self._share_limits(parts.requests)
-        for model, (level, until) in (await parts.journal.call(parts.journal.journal.pauses)).items():
-            self._health.heard(model, level, until, parts.now())
+        with contextlib.suppress(*JOURNAL_AWAY):
+            if parts.requests is not None:
+                await self._share_limits(parts.requests)
+            for model, (level, until) in (await parts.journal.call(parts.journal.journal.pauses)).items():
+                self._health.heard(model, level, until, parts.now())
 
     async def _share_limits(self, requests: RequestSide) -> None:
         """Report limits; take over what others have learnt, and a part of each limit per minute.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headgate.jobqueue.worker import HeldJob
 
 
+@dataclass(frozen=True, slots=True)
 class SampleJobs:
     """Plays the episodes that jobs ask for. Owned by one worker process.
 
@@ -34,13 +35,10 @@ class SampleJobs:
     server of it that the job reserves is asked.
     """
 
-    def __init__(
-        self, registry: Registry, models: Mapping[str, Model] | None, requests: RequestSide, chats: EndpointChats
-    ) -> None:
-        self._registry = registry
-        self._models = models
-        self._requests = requests
-        self._chats = chats
+    registry: Registry
+    models: Mapping[str, Model] | None
+    requests: RequestSide
+    chats: EndpointChats
 
     async def __call__(self, job: HeldJob) -> None:
         """Play the episode of a job, and complete it with how it ended.
@@ -51,7 +49,7 @@ class SampleJobs:
         try:
             order = SampleOrder.model_validate(dict(job.payload))
             model = self._model_of(order, has_server=bool(job.spec.pool))
-            environment = self._registry.environment(order.environment)
+            environment = self.registry.environment(order.environment)
         except ValidationError as error:
             await job.fail(f"the job asks for no sample: {flaws_in_words(error, SampleOrder)}", retry=False)
             return
@@ -61,7 +59,7 @@ class SampleJobs:
         if job.spec.pool:
             server = await job.reserve_server()  # until the end of the job
             model = replace(model, base_url=f"http://{server.host}:{server.port}/v1")
-        self._requests.register(model)
+        self.requests.register(model)
         task = sample_task(
             campaign=order.campaign,
             model=model.key,
@@ -71,23 +69,23 @@ class SampleJobs:
             due_at=0.0,
             stage=order.stage,
         )
-        chat = self._chats.chat(model, task, unheard)
+        chat = self.chats.chat(model, task, unheard)
         result = await converse(environment, order.index, order.seed, chat, model=model.key)
         await job.complete(result_of(result))
 
     def _model_of(self, order: SampleOrder, *, has_server: bool) -> Model:
         asked = order.model.model
-        if self._models is None and (asked.base_url or has_server):
+        if self.models is None and (asked.base_url or has_server):
             return asked
-        if self._models is None:
+        if self.models is None:
             raise InvalidRosterError(
                 f"the job names no endpoint of model {asked.key!r}", next_step="Give the worker a roster that does."
             )
-        if asked.key not in self._models:
+        if asked.key not in self.models:
             raise InvalidRosterError(
                 f"this worker's roster has no model {asked.key!r}", next_step="Add it to the roster of the worker."
             )
-        return self._models[asked.key]
+        return self.models[asked.key]
 
 
 @asynccontextmanager

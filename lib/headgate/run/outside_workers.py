@@ -18,14 +18,12 @@ from headgate.jobqueue import Happening, JobSpec, JobState
 from headgate.jobqueue.errors import JobConflictError, UnknownJobError, WrongStateError
 from headgate.jobqueue.wire import EntryOut, JobOut, RequeueIn
 from headgate.jobqueue.worker import RetryPolicy
-from headgate.run.environments import outside_executors
 from headgate.run.outside_job import job_of, sample_of_order
 from headgate.run.rows import Row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headgate.environments import Environment
     from headgate.jobqueue.worker import JobQueueClient
 
 PATIENCE: Final = RetryPolicy(patience_s=1.0)
@@ -134,28 +132,23 @@ class OutsideWorkers(Executor):
 
     Attributes:
         client: of the queue; used by this alone.
+        executors: of the environments that are handed to outside workers.
     """
 
     client: JobQueueClient
     settings: Settings
-    environments: Mapping[str, Environment]
+    executors: Mapping[str, str]
     clock: Clock
     emit: Emit
-    problem: str = ""
-    limit: int = LEAD
-    _executors: dict[str, str] = field(default_factory=dict)
     _handed: dict[str, _Handed] = field(default_factory=dict)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _after: int | None = None
     _waiting_claims: int = 0
 
-    def __post_init__(self) -> None:
-        self._executors = outside_executors(self.settings, self.environments)
-
     @property
     def played(self) -> Set[str]:
         """The environments that are handed to outside workers."""
-        return self._executors.keys()
+        return self.executors.keys()
 
     async def sample(self, row: Row) -> Sample | TakenBack:
         """Return the sample of a row when its job has ended, or that the job was taken back.
@@ -163,7 +156,7 @@ class OutsideWorkers(Executor):
         Who is cancelled leaves the job where it is: handing the row over again finds it.
         """
         task, settings = row.task, self.settings
-        spec = job_of(task, row.model, self._executors[task.environment], sends_key=settings.jobqueue_sends_keys)
+        spec = job_of(task, row.model, self.executors[task.environment], sends_key=settings.jobqueue_sends_keys)
         handed = _Handed(task, spec, self.clock.monotonic(), asyncio.get_running_loop().create_future())
         self._handed[task.task_id] = handed
         self._wake.set()

@@ -21,17 +21,17 @@ class SqliteJournal(JournalDatabase):
 
     def __init__(self, file: Path, campaign: str, holder: HolderId, *, fsync: bool) -> None:
         self.file = file
-        self._folder = file.parent
-        self.place = str(self._folder.absolute())
+        folder = file.parent
+        self.place = str(folder.absolute())
         self._fsync = fsync
         self._version: int | None = None
         self._sql = statements("headgate.storage", "journal.sql")
-        said = f"journal {self._folder} cannot be opened"
+        said = f"journal {folder} cannot be opened"
         with sqlite.failing_as(errors.JournalError, said, self.file), contextlib.ExitStack() as undo:
-            self.holders = Holders(self._folder / "holders", holder)
+            self.holders = Holders(folder / "holders", holder)
             undo.callback(self.holders.leave)
             # SQLite lets nobody wait who makes a new file a WAL database.
-            with folder_locked(self._folder):
+            with folder_locked(folder):
                 self._db = sqlite.connected(self.file, synchronous="NORMAL", busy_s=30.0)
                 undo.callback(self._db.close)
                 self._db.execute("PRAGMA temp_store = MEMORY")

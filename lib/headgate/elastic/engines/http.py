@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import aiohttp
@@ -201,11 +201,9 @@ class EngineHttp:
 
     async def _refusal(self, response: aiohttp.ClientResponse, path: str) -> EngineError:
         said = b""
-        try:
+        with suppress(aiohttp.ClientError, OSError):  # the status alone says it
             async with asyncio.timeout(self._timeout_s):
                 said = bytes(await read_up_to(response, SHOWN_CHARS * 4))
-        except (TimeoutError, aiohttp.ClientError, OSError):
-            pass  # the status alone says it
         return Reply(f"POST {self.address}{path}", response.status, said).error()
 
     async def _chunks(self, response: aiohttp.ClientResponse, path: str) -> AsyncIterator[bytes]:

@@ -51,12 +51,11 @@ class LocalEngine:
         to_sleep = _TO_SLEEP.get(launch.program, {})
         options = {**to_sleep, **{flag.lstrip("-").replace("_", "-"): on for flag, on in launch.options.items()}}
         self._given = launch
-        self._launch = replace(launch, options=options)
         self._keeps_process = bool(to_sleep) and all(options[flag] is True for flag in to_sleep)
         self.name = name
         self._config = config
         self._devices = devices
-        self._process = EngineProcess(self._launch)
+        self._process = EngineProcess(replace(launch, options=options))
         self._on: Sequence[str] = ()
         self._http: EngineHttp | None = None
         self._api: SGLangEngine | VLLMEngine | None = None
@@ -69,20 +68,20 @@ class LocalEngine:
     @property
     def kind(self) -> str:
         """Its program."""
-        return self._launch.program
+        return self._process.launch.program
 
     async def check(self) -> EngineFacts:
         """Return what is known of it: nothing is started to be looked at."""
-        return EngineFacts((self._launch.name,), self._launch.slots, is_asleep=self._is_asleep)
+        return EngineFacts((self._process.launch.name,), self._process.launch.slots, is_asleep=self._is_asleep)
 
     async def load(self) -> EngineLoad:
         """Return a reading; asleep where it has ended."""
         if self._is_asleep or not self._process.is_up:
             self._is_asleep = True
-            return EngineLoad(slots=self._launch.slots, is_asleep=True)
+            return EngineLoad(slots=self._process.launch.slots, is_asleep=True)
         if self._api is not None:
             return await self._api.load()
-        return EngineLoad(running=self._running, slots=self._launch.slots)
+        return EngineLoad(running=self._running, slots=self._process.launch.slots)
 
     async def sleep(self) -> None:
         """Free its GPU, and its memory too where it cannot sleep in it."""
@@ -123,10 +122,10 @@ class LocalEngine:
         if self._api is not None and self._process.is_up and list(held) == list(self._on):
             try:
                 await self._api.wake()
-                if self._loaded != self._launch.weights:
-                    self._process.weights = await weights_here(self._launch.weights)
+                if self._loaded != self._process.launch.weights:
+                    self._process.weights = await weights_here(self._process.launch.weights)
                     await self._api.load_weights(self._process.weights)
-                    self._loaded = self._launch.weights
+                    self._loaded = self._process.launch.weights
             except BaseException:
                 await self._end()  # half awake it would be of no use
                 raise
@@ -172,20 +171,20 @@ class LocalEngine:
     def serve_next(self, name: str, launch: Launch) -> None:
         """Be the engine of another pool that `can_serve` allows; it loads the weights when it wakes."""
         self.name, self._given = name, launch
-        self._launch = self._process.launch = replace(self._launch, weights=launch.weights)
+        self._process.launch = replace(self._process.launch, weights=launch.weights)
 
     async def _start(self, devices: Sequence[str]) -> None:
         environ = {"CUDA_VISIBLE_DEVICES": ",".join(devices)} if devices else {}
-        await self._process.wake(environ | (_DEVELOPMENT if self._launch.program == "vllm" else {}))
+        await self._process.wake(environ | (_DEVELOPMENT if self._process.launch.program == "vllm" else {}))
         self._on = devices
-        self._loaded = self._launch.weights
+        self._loaded = self._process.launch.weights
         http = self._http = EngineHttp(self._process.address, self._config)
-        if self._launch.program == "vllm":
-            self._api = VLLMEngine(http, self._config, slots=self._launch.slots)
-        elif self._launch.program == "sglang":
+        if self._process.launch.program == "vllm":
+            self._api = VLLMEngine(http, self._config, slots=self._process.launch.slots)
+        elif self._process.launch.program == "sglang":
             # Its record lies with the process: another engine may have had this port.
             released = ReleasedTags(http.address, Path(self._process.folder))
-            self._api = SGLangEngine(http, self._config, released, slots=self._launch.slots)
+            self._api = SGLangEngine(http, self._config, released, slots=self._process.launch.slots)
 
     async def _end(self) -> None:
         self._devices.has_ended(self.name)

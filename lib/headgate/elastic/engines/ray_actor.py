@@ -133,7 +133,10 @@ class RayActorEngine:
                     case first:
                         yield EngineAnswer(200, _EVENTS, chunks(first, parts))
             else:
-                status, body = _status_and_body(await self._answered("chat", sent))
+                status, body = 200, await self._answered("chat", sent)
+                match body:
+                    case (int() as status, body):
+                        pass
                 is_whole = True
                 yield EngineAnswer(status, _JSON, _once(_as_bytes(body)))
         finally:
@@ -207,14 +210,6 @@ def _failed(name: str, method: str, error: Exception) -> EngineError:
         return EngineError(f"{method}() of the actor {name!r} failed: {cause.message}", is_final=cause.is_final)
     said = redacted(str(error).strip().rsplit("\n", 1)[-1], limit_chars=300)
     return EngineError(f"{method}() of the actor {name!r} failed: {type(error).__name__}: {said}")
-
-
-def _status_and_body(answered: Any) -> tuple[int, Any]:
-    match answered:
-        case (int() as status, body):
-            return status, body
-        case _:
-            return 200, answered
 
 
 def _as_bytes(part: Any) -> bytes:

@@ -141,19 +141,16 @@ class VLLMEngine(HttpEngine):
         sleeping = await self._http.get("/is_sleeping")
         if sleeping.status == _NOT_FOUND:
             paused = await self._http.get("/is_paused")
-            lacks = "VLLM_SERVER_DEV_MODE=1" if paused.status == _NOT_FOUND else "--enable-sleep-mode"
-            raise NotAnEngineError(
-                f"the vLLM engine at {self.name} was started without {lacks}, and cannot be put to sleep",
-                next_step=_DEVELOPMENT,
-            )
+            raise self._sleepless("VLLM_SERVER_DEV_MODE=1" if paused.status == _NOT_FOUND else "--enable-sleep-mode")
         settings = await self._settings()
         if _within(settings, "model_config", "enable_sleep_mode") is False:
-            raise NotAnEngineError(
-                f"the vLLM engine at {self.name} was started without --enable-sleep-mode, and cannot be put to sleep",
-                next_step=_DEVELOPMENT,
-            )
+            raise self._sleepless("--enable-sleep-mode")
         slots = _within(settings, "scheduler_config", "max_num_seqs")
         self._slots = at_most(self._slots, slots if isinstance(slots, int) else None)
+
+    def _sleepless(self, lacks: str) -> NotAnEngineError:
+        said = f"the vLLM engine at {self.name} was started without {lacks}, and cannot be put to sleep"
+        return NotAnEngineError(said, next_step=_DEVELOPMENT)
 
     async def _settings(self) -> Mapping[str, Any]:
         reply = await self._http.get("/server_info?config_format=json")

@@ -178,7 +178,8 @@ class InFlight:
             case Fail():
                 pending = self._pending.get(command.request_id)
                 if pending is not None:
-                    pending.fail(_error_of(command))
+                    kind = PoolFullError if command.code == PoolFullError.code else RequestLostError
+                    pending.fail(kind(command.says))
 
     def end(self, why: str) -> None:
         """Fail whatever has not been answered: the service ends."""
@@ -207,7 +208,9 @@ class InFlight:
             del self._pending[request_id]
             pending.leave()
             self._counts.counts.refused += 1
-            raise _refusal(submitted)
+            if submitted.reason == "closed":
+                raise PoolClosedError(submitted.says)
+            raise PoolFullError(submitted.says, retry_after_s=submitted.retry_after_s)
         self._counts.counts.arrived += 1
         return pending
 
@@ -318,15 +321,3 @@ async def _beginning(answer: EngineAnswer) -> tuple[list[bytes], bool]:
         if held_bytes > most_bytes:
             return chunks, False
     return chunks, True
-
-
-def _error_of(command: Fail) -> HeadgateError:
-    if command.code == PoolFullError.code:
-        return PoolFullError(command.says)
-    return RequestLostError(command.says)
-
-
-def _refusal(refused: Refused) -> HeadgateError:
-    if refused.reason == "closed":
-        return PoolClosedError(refused.says)
-    return PoolFullError(refused.says, retry_after_s=refused.retry_after_s)

@@ -239,20 +239,20 @@ class Machine:
         return any(bool(each.gpus) == bool(serving.launch.gpus) for each in others)
 
 
+@dataclass(frozen=True, slots=True)
 class _Line:
     """The leases of one pool. Implements `WorkerLeases`."""
 
-    def __init__(self, machine: Machine, gpus: int, priority: float) -> None:
-        self._machine = machine
-        self._gpus = gpus
-        self._priority = priority
+    machine: Machine
+    gpus: int
+    priority: float
 
     async def take(self, worker_id: str, on_lost: OnLost) -> WorkerLease:
         """See `WorkerLeases`."""
-        await self._machine.take(worker_id, self._gpus, self._priority, on_lost)
+        await self.machine.take(worker_id, self.gpus, self.priority, on_lost)
 
         async def give_back() -> None:
-            self._machine.give_back(worker_id)
+            self.machine.give_back(worker_id)
 
         return give_back
 

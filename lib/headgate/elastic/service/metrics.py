@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric as PrometheusMetric
 from prometheus_client.registry import Collector
 
 from headgate.core import Metric
 from headgate.elastic.service.status import BOUNDS_S, PoolStatus, Spread
 from headgate.elastic.worker import WorkerState
 
-Values = GaugeMetricFamily | CounterMetricFamily
-Family = Values | HistogramMetricFamily
-
+_FAMILIES: Final = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily, "histogram": HistogramMetricFamily}
 _POOL: Final = ("pool",)
 _WORKER: Final = ("pool", "worker")
 
@@ -95,33 +94,25 @@ class ElasticCollector(Collector):
     def __init__(self, statuses: Callable[[], Sequence[PoolStatus]]) -> None:
         self._statuses = statuses
 
-    def describe(self) -> Iterable[Family]:
-        """Yield the families without their values, so that registering does not ask for a status."""
-        yield from map(_values, _VALUES)
-        yield from map(_spreads, _TIMES)
+    def describe(self) -> Iterable[PrometheusMetric]:
+        """Return the families without their values, so that registering does not ask for a status."""
+        return map(_family, ELASTIC_METRICS.values())
 
-    def collect(self) -> Iterable[Family]:
-        """Yield the families with the values of this moment."""
-        values = {metric: _values(metric) for metric in _VALUES}
-        spreads = {metric: _spreads(metric) for metric in _TIMES}
+    def collect(self) -> Iterable[PrometheusMetric]:
+        """Return the families with the values of this moment."""
+        families = {metric: _family(metric) for metric in ELASTIC_METRICS.values()}
         for status in self._statuses():
             for metric, labels, value in _told(status):
-                values[metric].add_metric((status.name, *labels), value)
+                families[metric].add_metric((status.name, *labels), value)
             for metric, name in _TIMES.items():
                 spread: Spread = getattr(status.times, name)
                 cumulated = zip((*map(str, BOUNDS_S), "+Inf"), accumulate(spread.counts), strict=True)
-                spreads[metric].add_metric((status.name,), list(cumulated), spread.total_s)
-        yield from values.values()
-        yield from spreads.values()
+                families[metric].add_metric((status.name,), list(cumulated), spread.total_s)
+        return families.values()
 
 
-def _values(metric: Metric) -> Values:
-    kind = GaugeMetricFamily if metric.kind == "gauge" else CounterMetricFamily
-    return kind(metric.name, metric.help, labels=metric.labels)
-
-
-def _spreads(metric: Metric) -> HistogramMetricFamily:
-    return HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+def _family(metric: Metric) -> Any:
+    return _FAMILIES[metric.kind](metric.name, metric.help, labels=metric.labels)
 
 
 def _told(status: PoolStatus) -> Iterator[tuple[Metric, tuple[str, ...], float]]:

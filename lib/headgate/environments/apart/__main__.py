@@ -123,7 +123,8 @@ def tie_to_parent(parent: int) -> None:
     """Let this process and all that it starts end when process `parent` ends, also by `kill -9`.
 
     The kernel ends this process (Linux). What it started, such as a Java runtime, would stay: a shell of 2 MB in the
-    same process group waits for the end of stdin, whose other end the parent holds, and ends the group.
+    same process group waits for the end of stdin, whose other end the parent holds, and ends the group. For this
+    process stdin is empty: an environment that asks a question at the terminal gets the end of the file.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -132,11 +133,6 @@ def tie_to_parent(parent: int) -> None:
     subprocess.Popen(  # noqa: S603 - fixed words and a number
         ["/bin/sh", "-c", _WATCH, str(os.getpgid(0))], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    _read_nothing()
-
-
-def _read_nothing() -> None:
-    """Let stdin be empty: an environment that asks a question at the terminal gets the end of the file."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)

@@ -203,22 +203,22 @@ class RemoteHosts:
         return min(fit, key=lambda host: (host.is_retiring, host.load / host.seats))
 
 
+@dataclass(frozen=True, slots=True)
 class RemoteSeats:
     """The seats for one package; what `Host` is for the processes of this machine."""
 
-    def __init__(self, hosts: RemoteHosts, source: Source) -> None:
-        self.source = source
-        self._hosts = hosts
+    hosts: RemoteHosts
+    source: Source
 
     def seat(self) -> RemoteSeat:
         """Return a place for one more episode, which is counted; `leave` gives it back. Raises as `chosen` does."""
-        host = self._hosts.chosen(self.source)
+        host = self.hosts.chosen(self.source)
         host.load += 1
         return RemoteSeat(host, self.source)
 
     def ask(self, do: str, environment: str, **arguments: Any) -> RemoteCall:
         """Ask a host something that belongs to no episode. Raises as `chosen` does."""
-        return self._hosts.chosen(self.source).call(self.source, do, environment, **arguments)
+        return self.hosts.chosen(self.source).call(self.source, do, environment, **arguments)
 
     def is_misplaced(self, seat: RemoteSeat) -> bool:  # noqa: ARG002 - as the processes of this machine are asked
         """Return False; see `RemoteSeat.blocked_by`."""

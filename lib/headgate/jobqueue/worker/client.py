@@ -11,7 +11,7 @@ import httpx
 from pydantic import ValidationError
 
 from headgate.core.errors import InvalidInputError
-from headgate.core.flaws import flaws_in_words
+from headgate.core.flaws import flaws_in_words, flaws_raised
 from headgate.jobqueue import wire, wire_servers
 from headgate.jobqueue.blocking import BlockingClient, blocking, blocking_iterator
 from headgate.jobqueue.errors import InvalidJobError
@@ -216,10 +216,8 @@ class JobQueueClient:
         Raises:
             InvalidJobError: a server breaks a rule.
         """
-        try:
+        with flaws_raised(wire_servers.ResourceIn, InvalidJobError, "a policy server: "):
             servers = [wire_servers.ResourceIn.of(spec) for spec in specs]
-        except ValidationError as error:
-            raise InvalidJobError(f"a policy server: {flaws_in_words(error, wire_servers.ResourceIn)}") from None
         registered: list[wire_servers.ResourceOut] = []
         for start in range(0, len(servers), wire.MOST_AT_ONCE):
             body = wire_servers.ResourcesIn(resources=servers[start : start + wire.MOST_AT_ONCE])

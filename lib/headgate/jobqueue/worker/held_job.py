@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
-from pydantic import ValidationError
-
 from headgate.core import Clock, redacted
 from headgate.core.errors import HeadgateError, InvalidInputError
-from headgate.core.flaws import flaws_in_words
+from headgate.core.flaws import flaws_raised
 from headgate.jobqueue import wire
 from headgate.jobqueue.errors import LeaseLost, MachineUnfitError, NoServerError, StaleLeaseError
 from headgate.jobqueue.reserved_server import ReservedServer
@@ -382,13 +380,9 @@ class HeldJob(ClaimedWork):
     # Inside.
 
     def _completion(self, result: Mapping[str, Any], result_ref: str, checksum: str) -> wire.CompleteIn:
-        try:
+        large = "Put what is large into a file and hand that in as `artifact`."
+        with flaws_raised(wire.CompleteIn, InvalidInputError, f"the result of job {self.id!r}: ", large):
             return wire.CompleteIn(**self.lease.fields, result=dict(result), result_ref=result_ref, checksum=checksum)
-        except ValidationError as error:
-            raise InvalidInputError(
-                f"the result of job {self.id!r}: {flaws_in_words(error, wire.CompleteIn)}",
-                next_step="Put what is large into a file and hand that in as `artifact`.",
-            ) from None
 
     async def _fail(self, text: str, *, retry: bool = True) -> None:
         body = wire.FailIn(**self.lease.fields, error=text, retry=retry)

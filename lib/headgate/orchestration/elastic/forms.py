@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -140,7 +140,8 @@ def checked_placement(written: Mapping[str, Any]) -> WorkerPlacement:
     Raises:
         InvalidElasticError: a setting is unknown or impossible.
     """
-    placement = _checked(WorkerPlacement, written, "placement")
+    with flaws_raised(WorkerPlacement, InvalidElasticError, "placement: "):
+        placement = WorkerPlacement.model_validate(dict(written))
     placement.demand(placement.resources)
     if placement.quota is not None:
         placement.demand(placement.quota)  # written in the same way, and refused with the same sentence
@@ -154,8 +155,10 @@ def checked_actors(written: Mapping[str, Any]) -> ActorEngines:
         InvalidElasticError: a setting is unknown or impossible.
     """
     if "serve" in written:
-        return _served(_checked(ServedEngines, written, "an engine that is served"))
-    actors = _checked(ActorEngines, written, "an engine of kind ray")
+        with flaws_raised(ServedEngines, InvalidElasticError, "an engine that is served: "):
+            return _served(ServedEngines.model_validate(dict(written)))
+    with flaws_raised(ActorEngines, InvalidElasticError, "an engine of kind ray: "):
+        actors = ActorEngines.model_validate(dict(written))
     if decided := sorted(_DECIDED & actors.options.keys()):
         raise InvalidElasticError(
             f"options of an engine of kind ray must leave {', '.join(decided)} to its place",
@@ -185,11 +188,3 @@ def launched_engines(launch: Launch, resources: Mapping[str, Any], count: int, *
         slots=launch.slots,
         models=(launch.name,),
     )
-
-
-F = TypeVar("F", bound=BaseModel)
-
-
-def _checked(form: type[F], written: Mapping[str, Any], what: str) -> F:
-    with flaws_raised(form, InvalidElasticError, f"{what}: "):
-        return form.model_validate(dict(written))

@@ -169,14 +169,6 @@ def checked_class(found: object, written: str) -> type:
     return plain
 
 
-def has_async_methods(actor_class: type) -> bool:
-    """Tell whether Ray runs its calls in an event loop; otherwise each takes a thread."""
-    return any(
-        inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method)
-        for method in (inspect.getattr_static(actor_class, name, None) for name in dir(actor_class))
-    )
-
-
 _BESIDE: Final = 8
 """Calls that a class without `async` methods answers beside its requests: readings, aborts."""
 
@@ -255,7 +247,9 @@ def _orders(
         demand = wanted.demand(spec.resources)
         actor_class = engine_class(spec.class_name)
         options = dict(spec.options)
-        if not has_async_methods(actor_class):
+        methods = [inspect.getattr_static(actor_class, name, None) for name in dir(actor_class)]
+        if not any(inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one) for one in methods):
+            # Ray runs its calls in no event loop, and each takes a thread.
             slots = spec.slots or config.requests_per_worker_capacity or _USUAL_SLOTS
             options.setdefault("max_concurrency", slots + _BESIDE)
         order = ActorOrder(actor_class, spec.arguments, options, spec.models, spec.slots)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import math
 import sys
@@ -142,9 +141,7 @@ class EnvironmentHosts:
             host.close("the run has ended")
         self._say(end=True)
         if self._following is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_END_S):
-                    await asyncio.shield(self._following)
+            await asyncio.wait([self._following], timeout=_END_S)
             if self._process is not None and self._process.returncode is None:
                 self._process.kill()
             self._following.cancel()
