@@ -236,7 +236,7 @@ def test_who_looks_whether_a_lock_is_held_keeps_nobody_from_taking_it(
     fcntl.flock(looking, fcntl.LOCK_SH)
     monkeypatch.setattr(locks.time, "sleep", lambda _: os.close(looking))
     lock.take()
-    assert lock.is_held
+    assert locks.lock_of(path)[0]
     lock.give_back()
 
 
