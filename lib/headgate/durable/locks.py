@@ -52,10 +52,13 @@ class FileLock:
         self._path = path
         self._handle: int | None = None
 
+    @property
+    def is_held(self) -> bool:
+        """Whether this object has it."""
+        return self._handle is not None
+
     def take(self, owner: str = "", *, waits: bool = False) -> None:
         """Lock the file, which is made with its folder where it is missing, and write down who has it.
-
-        Nothing where this object has it.
 
         Args:
             owner: for those who find it locked.
@@ -65,8 +68,6 @@ class FileLock:
             LockHeldError: somebody else has it.
             OSError: the file cannot be made or locked.
         """
-        if self._handle is not None:
-            return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:

@@ -390,6 +390,8 @@ class _Sole:
             InvalidInputError: if another one is.
             DatabaseAwayError: the database does not answer.
         """
+        if isinstance(self._lock, FileLock) and self._lock.is_held:
+            return
         try:
             self._lock.take(self._me)
         except LockHeldError as error:
