@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from headgate.cli.jobqueue import collect as collect_command
 from headgate.cli.main import main
 from headgate.jobqueue import JobSpec
 from headgate.jobqueue.worker import HeldJob, JobQueueClient, Worker
@@ -45,6 +46,18 @@ def collect(queue: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Co
         return status, json.loads(capfd.readouterr().out)
 
     return run
+
+
+def test_a_queue_that_was_never_read_is_not_told_as_an_empty_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unused_tcp_port: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def stop_at_once(stop: asyncio.Event) -> None:
+        stop.set()
+
+    monkeypatch.setattr(collect_command, "stop_on_signals", stop_at_once)
+    url = f"http://127.0.0.1:{unused_tcp_port}"
+    assert main(["jobqueue", "collect", "--follow", "--url", url, "--store", str(tmp_path / "s")]) == 0
+    assert "stored before: 0; stopped before the queue was read" in capfd.readouterr().out
 
 
 def _stored(folder: Path) -> pl.DataFrame:

@@ -7,10 +7,12 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.events.schemas.automations import AutomationCore
+from pydantic import ValidationError
 
 from headgate.core import events
 from headgate.orchestration.campaign_task import emit_notice
@@ -40,10 +42,13 @@ async def test_notices_are_events_and_the_automations_act_on_them(prefect: objec
         for file in sorted(FOLDER.glob("*.yaml")):
             document: dict[str, Any] = yaml.safe_load(file.read_text())
             (action,) = document["actions"]
+            with pytest.raises(ValidationError, match="should be a valid UUID"):
+                AutomationCore.model_validate(document)  # an id of nothing would be taken, and fail without a word
             if "deployment_id" in action:
                 action["deployment_id"] = str(deployment)
                 made.append(await client.create_automation(AutomationCore.model_validate(document)))
             else:
+                action["block_document_id"] = str(uuid.uuid4())
                 AutomationCore.model_validate(document)  # its block would send something
         assert len(made) == 1
         await asyncio.to_thread(told, model)

@@ -164,7 +164,7 @@ def test_a_server_in_the_background_answers_writes_a_log_and_ends_by_the_command
 
 @pytest.mark.parametrize("words", [(), ("--background",)], ids=["in front", "in the background"])
 def test_a_port_that_something_else_listens_on_is_refused_with_what_to_do(
-    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket() as taken, temporary_settings({PREFECT_HOME: tmp_path}):
         taken.bind(("127.0.0.1", 0))
@@ -174,6 +174,9 @@ def test_a_port_that_something_else_listens_on_is_refused_with_what_to_do(
         told = capsys.readouterr()
         assert main(["serve-prefect", *words, "--port", "99999"]) == 2
         assert "port 99999 cannot be listened on: bind(): port must be 0-65535" in capsys.readouterr().err
+        monkeypatch.setenv("PREFECT_SERVER_API_PORT", "99998")
+        assert main(["serve-prefect", *words]) == 2
+        assert "port 99998 cannot be listened on" in capsys.readouterr().err
     assert f"port {port} cannot be listened on" in told.err
     assert "Choose another one" in told.err
     assert not told.out

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headgate.core.errors import InvalidInputError
+from headgate.core.errors import InvalidInputError, StoreError
 from headgate.reports import step_of
 from headgate.run.checkpoints import SETTLE_FOLDER_S, SETTLE_S, CheckpointFolder, CheckpointWatch, Entry
 from headgate.storage.s3 import S3Objects
@@ -172,5 +172,18 @@ def test_a_bucket_is_read(
     assert found[0].path == f"{objects.url}step_1"
     folder.close()
     missing = CheckpointFolder("s3://not-there-at-all/x", environ={})
-    with pytest.raises(InvalidInputError, match="there is no folder s3://not-there-at-all"):
+    with pytest.raises(InvalidInputError, match="there is no bucket for s3://not-there-at-all"):
         missing.whole(0.0)
+
+
+def test_a_bucket_that_cannot_be_read_says_where_its_keys_come_from(
+    unused_tcp_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "key")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{unused_tcp_port}")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    with pytest.raises(StoreError, match="cannot be read") as caught:
+        CheckpointFolder("s3://training/run-7", environ={}).whole(0.0)
+    assert "AWS_ENDPOINT_URL" in caught.value.next_step
+    assert "upload" not in caught.value.next_step

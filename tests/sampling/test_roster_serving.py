@@ -73,6 +73,8 @@ def test_a_path_does_not_depend_on_where_the_engine_runs(
     [
         ({"engine": "tgi", "weights": "w"}, "serve: engine must be 'llama.cpp', 'vllm', 'sglang' or 'command'"),
         ({"engine": "vllm"}, "serve: an engine of vllm needs its weights, a folder or name"),
+        ({"engine": "command"}, "serve: an engine of command needs a command that starts it"),
+        ({**VLLM, "command": "run"}, "serve: an engine of vllm takes no command (got 'run')"),
         ({"engine": "command", "command": "run"}, "must take its {port} (got 'run')"),
         ({**VLLM, "wieghts": "x"}, "there is no setting wieghts; did you mean 'weights'"),
         ({**VLLM, "replicas": "3-1"}, "replicas must be a number of engines >= 1, or the fewest and the most as 0-2"),

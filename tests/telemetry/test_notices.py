@@ -25,7 +25,7 @@ from tests.telemetry.factories import START, FixedClock, sample
 
 MODEL = "acme/small@main"
 PAUSED = events.ModelPaused(MODEL, 0, 900.0, 3, 1, "HTTP 500")
-SPENT = events.DailyBudgetSpent(MODEL, "daily_tokens", 9.0, 10.0, None, "its tokens of 24 h are used up")
+SPENT = events.DailyBudgetSpent(MODEL, "daily_tokens", 9.0, 10.0, None, f"{MODEL} has used 9 of 10 tokens of 24 h")
 DROPPED = events.ScoreDropped(MODEL, "affine:sat", 0.8, 0.6, -0.3, -0.1, START - 60, 40)
 DRIFTED = events.EndpointDrifted(MODEL, "small fp_1", "small fp_2")
 SETTLED = events.PairSettled(MODEL, "affine:sat", 40, 0.5, 0.45, 0.55)
@@ -69,6 +69,7 @@ async def test_every_kind_of_notice_names_its_subject(tmp_path: Path) -> None:
         ("run.stalled", "run/main"),
         ("job.died", "job/j-1"),
     ]
+    assert told[1].text == f"{MODEL} has used 9 of 10 tokens of 24 h"
     assert "0.60 in affine:sat, 0.80 before (-0.30 to -0.10)" in told[2].text
     assert told[2].document("main")["type"] == "headgate.score.dropped"
 

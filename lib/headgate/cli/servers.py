@@ -57,7 +57,9 @@ def serve_model(
 
 def serve_prefect(
     *,
-    port: Annotated[int, Parameter(help="Port of API and UI; 0 takes a free one.")] = 4200,
+    port: Annotated[
+        int, Parameter(help="Port of API and UI; 0 takes a free one.", env_var="PREFECT_SERVER_API_PORT")
+    ] = 4200,
     background: Annotated[bool, Parameter(help="Return once it answers; `prefect server stop` ends it.")] = False,
 ) -> int:
     """Serve Prefect's API and UI on this machine, with your Prefect settings and database.

@@ -48,7 +48,8 @@ class Launch:
         if self.program not in PROGRAMS:
             raise InvalidInputError(f"an engine must be one of {', '.join(PROGRAMS)} (got {self.program!r})")
         if (self.program == "command") != bool(self.command):
-            raise InvalidInputError("`command` says how an engine `command` is started, and only that one has it")
+            said = f"takes no command (got {self.command!r:.200})" if self.command else "needs a command that starts it"
+            raise InvalidInputError(f"an engine of {self.program} {said}")
         if self.program in _WEIGHTS and not self.weights:
             raise InvalidInputError(f"an engine of {self.program} needs its weights, {_WEIGHTS[self.program]}")
         if self.command and "{port}" not in self.command:

@@ -25,6 +25,10 @@ SETTLE_FOLDER_S: Final = 10.0
 
 _UNFINISHED: Final = (".tmp", ".part", ".partial", ".incomplete")
 _INDEX: Final = ".index.json"
+_UNREAD: Final = (
+    "Check the address and your rights; AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL are a bucket's "
+    "keys and server. Without --once it is read again by itself."
+)
 _MAX_INDEX_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -163,14 +167,14 @@ class CheckpointFolder:
             entries = [self._entry(name, found, listed) for name, found in listed.items() if name not in self._whole]
         except FileNotFoundError as error:
             if self._was_there:
-                raise errors.StoreError(f"{error.filename or self.place} is no longer there") from error
+                raise errors.StoreError(f"{error.filename or self.place} is gone", next_step=_UNREAD) from error
             raise errors.InvalidInputError(
-                f"there is no folder {self.place} to follow",
+                f"there is no {'bucket for' if self.is_remote else 'folder'} {self.place} to follow",
                 next_step="Name the folder or s3:// prefix in which the training writes its checkpoints.",
             ) from error
         except Exception as error:  # s3fs lets through whatever botocore and aiohttp raise
             said = redacted(f"{type(error).__name__}: {error}", limit_chars=300)
-            raise errors.StoreError(f"{self.place} cannot be read: {said}") from error
+            raise errors.StoreError(f"{self.place} cannot be read: {said}", next_step=_UNREAD) from error
         self._was_there = True
         self._whole |= self.watch.whole([entry for entry in entries if entry is not None], now)
         return sorted({checkpoint.name: checkpoint for checkpoint in sorted(self._whole.values())}.values())

@@ -100,6 +100,11 @@ class QueueProgress:
         return sum(task.unserved for task in self.tasks)
 
     @property
+    def unscored(self) -> int:
+        """Results without a score, of all runs."""
+        return sum(task.scores.unscored for task in self.tasks)
+
+    @property
     def share(self) -> float:
         """How much is done with, from 0 to 1."""
         return 1.0 - self.open_jobs / self.jobs if self.jobs else 1.0
@@ -123,6 +128,11 @@ class DrainResult:
     quarantined: int
     stopped_by: str
     is_drained: bool
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON values, as both the command and the flow tell it."""
+        told = ("stored", "known", "quarantined", "stopped_by", "is_drained")
+        return {name: getattr(self, name) for name in told} | {"unscored": self.progress.unscored}
 
 
 OnProgress = Callable[[QueueProgress], Awaitable[None]]
@@ -156,16 +166,20 @@ async def drain_queue(
         InvalidInputError: when the store has samples of another queue under this one's name.
     """
     drain = _Drain(collector, rules, store, clock, EventStream(clock, [LogSink()]))
-    await _unless(stop, collector.look())
-    if stop.is_set() or rules.duration_s == 0.0:
-        collector.end("stopped by request" if stop.is_set() else "its time is over")
+    if await _unless(stop, collector.look()) is None:
+        collector.end("stopped before the queue was read")
+    elif rules.duration_s == 0.0:
+        collector.end("its time is over")
     spooled = await drain.run(stop, on_progress) if collector.environments or not collector.ended_by else 0
     if on_progress is not None:
         await on_progress(drain.progress)
     if collector.failure is not None:
         raise collector.failure
     if spooled:
-        raise StoreError(f"the sample store accepts nothing: {spooled} samples stay in the queue ({drain.store_error})")
+        raise StoreError(
+            f"the sample store accepts nothing: {spooled} samples stay in the queue ({drain.store_error})",
+            next_step="Check the store's address, rights and free space, and run this again.",
+        )
     is_drained = collector.statistics is not None and not drain.progress.open_jobs
     progress = drain.progress
     return DrainResult(progress, drain.stored, collector.known, drain.quarantined, collector.ended_by, is_drained)
@@ -280,10 +294,7 @@ def _task_progress(lanes: Sequence[LaneOut], scores: Mapping[tuple[str, str], Sc
     return TaskProgress(
         team,
         task,
-        sum(lane.pending for lane in lanes),
-        sum(lane.in_progress for lane in lanes),
-        sum(lane.done for lane in lanes),
-        sum(lane.dead for lane in lanes),
-        sum(lane.pending for lane in lanes if not lane.is_served),
-        scores.get((model_of_team(team), stored_name(task)), ScoreTally()),
+        **{state.value: sum(getattr(lane, state.value) for lane in lanes) for state in JobState},
+        unserved=sum(lane.pending for lane in lanes if not lane.is_served),
+        scores=scores.get((model_of_team(team), stored_name(task)), ScoreTally()),
     )

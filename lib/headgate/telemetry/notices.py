@@ -259,7 +259,7 @@ _MADE: Final[Mapping[type[events.Event], Callable[[Any, float], Notice | None]]]
     events.ScoreDropped: _dropped,
     events.EndpointDrifted: _drifted,
     events.DailyBudgetSpent: lambda event, at: _made(
-        "budget.exhausted", f"model/{event.model}", f"{event.model}: {event.reason}", event, at
+        "budget.exhausted", f"model/{event.model}", event.reason, event, at
     ),
     events.DailyBudgetFreed: lambda event, at: _made(
         "budget.freed", f"model/{event.model}", "", event, at, ends="budget.exhausted"

@@ -161,6 +161,23 @@ def test_patience_ends(slept: list[float]) -> None:
     assert sum(slept) <= 20
 
 
+@pytest.mark.parametrize(
+    ("patience_s", "says"), [(20.0, "asked again for up to 20 s"), (float("inf"), "asked again until it answers")]
+)
+def test_a_server_that_does_not_answer_is_told_of_once_until_it_answers(
+    slept: list[float], caplog: pytest.LogCaptureFixture, patience_s: float, says: str
+) -> None:
+    answers = [down(), down(), httpx.Response(200, json=EMPTY), httpx.Response(429), httpx.Response(200, json=EMPTY)]
+    with client(Script(*answers, down(), httpx.Response(200, json=EMPTY)), retry=RetryPolicy(patience_s)) as queue:
+        told = []
+        for _ in range(3):
+            queue.claim(ClaimIn(worker="w"))
+            told.append(len(caplog.messages))
+    assert told == [1, 1, 2]
+    assert caplog.messages[0] == f"the job queue at http://queue does not answer (ConnectError: refused); it is {says}"
+    assert slept
+
+
 def test_a_server_that_is_not_there_is_named_without_its_token(unused_tcp_port: int) -> None:
     once = RetryPolicy(patience_s=0.0)
     url = f"http://worker:tokentokentoken@127.0.0.1:{unused_tcp_port}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -69,7 +70,8 @@ def collect(
     when = DrainRules(poll_s=poll_s) if follow else _ONCE
     result = asyncio.run(_collect(url, settings, rules, when, results))
     if as_json:
-        print_json(_document(result))
+        left = {"open_jobs": result.progress.open_jobs, "dead_jobs": result.progress.count(JobState.DEAD)}
+        print_json(result.document() | left)
         return 0
     _print_tasks(result.progress)
     say(_sentence(result, settings))
@@ -82,13 +84,10 @@ async def _collect(
     clock, stop = SystemClock(), asyncio.Event()
     stop_on_signals(stop)
     retry = RetryPolicy() if when is _ONCE else RetryPolicy(patience_s=_PATIENCE_S)
-    store = sample_store(settings)
-    try:
+    with closing(sample_store(settings)) as store:
         async with JobQueueClient(url, retry=retry) as client:
             collector = JobCollector(client, store, rules, results=results)
             return await drain_queue(collector, when, store=store, clock=clock, stop=stop)
-    finally:
-        store.close()
 
 
 def _print_tasks(progress: QueueProgress) -> None:
@@ -108,18 +107,6 @@ def _sentence(result: DrainResult, settings: Settings) -> str:
         parts.append(f"refused by the store: {result.quarantined}")
     if result.progress.open_jobs:
         parts.append(f"unfinished jobs: {result.progress.open_jobs}")
+    if not (result.is_drained or result.progress.jobs):
+        parts.append(result.stopped_by)
     return "; ".join(parts)
-
-
-def _document(result: DrainResult) -> dict[str, Any]:
-    progress = result.progress
-    return {
-        "stored": result.stored,
-        "known": result.known,
-        "quarantined": result.quarantined,
-        "unscored": sum(task.scores.unscored for task in progress.tasks),
-        "open_jobs": progress.open_jobs,
-        "dead_jobs": progress.count(JobState.DEAD),
-        "is_drained": result.is_drained,
-        "stopped_by": result.stopped_by,
-    }

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -127,17 +126,12 @@ def revoke(token: _Named, *, database: Database = _DEFAULT_DATABASE) -> int:
     return 0
 
 
-@contextmanager
-def _opened(database: str) -> Iterator[TokenStore]:
+def _opened(database: str) -> closing[TokenStore]:
     if database == "memory:":
         raise InvalidInputError(
             "tokens of memory: end with the process that made them", next_step="Name the database of the server."
         )
-    store = open_tokens(database or _DEFAULT_DATABASE)  # a variable that is set to nothing is not set
-    try:
-        yield store
-    finally:
-        store.close()
+    return closing(open_tokens(database or _DEFAULT_DATABASE))  # a variable that is set to nothing is not set
 
 
 def _found(store: TokenStore, given: str, now: float) -> Token:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -56,7 +57,7 @@ def put_into(
         JobConflictError: when a job exists with other contents.
     """
     store.own(owner)
-    try:
+    with closing(store):
         ledger = Ledger(store, at)
         submitted = ledger.adopt(jobs, at)
         servers = ledger.add_resources(resources, at)
@@ -67,8 +68,6 @@ def put_into(
             ledger.committed()
         registered = len({resource.resource_id for resource in servers})
         return Taken(submitted.added, submitted.existing, registered, len(unserved))
-    finally:
-        store.close()
 
 
 def contents_of(store: Store, owner: str) -> tuple[list[Job], list[ResourceSpec]]:
@@ -79,12 +78,9 @@ def contents_of(store: Store, owner: str) -> tuple[list[Job], list[ResourceSpec]
         StoreFailedError: when there is not a job queue, or it cannot be read.
     """
     reader = store.reader()  # first: owning a database makes one where there is none
-    try:
+    with closing(store), closing(reader):
         store.own(owner)
         return all_jobs(reader), _specs_of(Ledger(store, Instant(0.0, 0.0)))
-    finally:
-        reader.close()
-        store.close()
 
 
 def _specs_of(ledger: Ledger) -> list[ResourceSpec]:

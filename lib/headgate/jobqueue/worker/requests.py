@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import time
@@ -104,6 +105,8 @@ _NOT_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _LONGEST_REQUESTED_S: Final = 120.0
 """A server that asks to wait longer is asked again after so long: workers have nothing better to do."""
 
+_log = logging.getLogger("headgate.jobqueue.worker")
+
 _Heard: TypeAlias = httpx.Response | httpx.TransportError
 """What came of sending a request once."""
 
@@ -150,6 +153,7 @@ class Requests:
     def __init__(self, address: QueueAddress, retry: RetryPolicy, transport: httpx.AsyncBaseTransport | None) -> None:
         self._retry = retry
         self._rng = random.Random()
+        self._is_away = False  # said once, however many requests wait
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
         token = address.token.reveal()
         self._http = client_of(address.url, token, timeout_s=ANSWER_S, limits=limits, transport=transport)
@@ -214,12 +218,20 @@ class Requests:
         while True:
             heard = await self._heard(request)
             if isinstance(heard, httpx.Response) and heard.is_success:
+                self._is_away = False
                 return _read(heard, answer)
             attempt += 1
             pause_s = max(policy.back_off_s(attempt, self._rng), self._requested_s(heard))
             if not _is_worth_another(heard, can_repeat) or time.monotonic() - began + pause_s > policy.patience_s:
                 raise _error_of(heard, request)
+            self._tell(heard, request, policy.patience_s)
             await asyncio.sleep(pause_s)
+
+    def _tell(self, heard: _Heard, request: httpx.Request, patience_s: float) -> None:
+        if not self._is_away and getattr(heard, "status_code", 0) != httpx.codes.TOO_MANY_REQUESTS:
+            self._is_away = True
+            until = "until it answers" if patience_s == float("inf") else f"for up to {patience_s:g} s"
+            _log.warning("%s; it is asked again %s", _error_of(heard, request).message, until)
 
     async def _heard(self, request: httpx.Request) -> _Heard:
         try:

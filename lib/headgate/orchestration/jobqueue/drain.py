@@ -108,8 +108,8 @@ def drain_sentence(result: DrainResult) -> str:
     if progress.open_jobs:
         parts.append(f"{progress.open_jobs:,} jobs left")
     parts += _stuck(progress)
-    if unscored := sum(task.scores.unscored for task in progress.tasks):
-        parts.append(f"{unscored:,} without a score")
+    if progress.unscored:
+        parts.append(f"{progress.unscored:,} without a score")
     if result.quarantined:
         parts.append(f"{result.quarantined:,} refused by the store")
     return "; ".join(parts)
@@ -204,15 +204,5 @@ async def _cancel_at(event: asyncio.Event, working: asyncio.Task[None]) -> None:
 def drain_data(result: DrainResult) -> dict[str, Any]:
     """Return a result as a flow returns it."""
     progress = result.progress
-    return {
-        "done": progress.count(JobState.DONE),
-        "dead": progress.count(JobState.DEAD),
-        "left": progress.open_jobs,
-        "unserved": progress.unserved,
-        "stored": result.stored,
-        "known": result.known,
-        "unscored": sum(task_progress.scores.unscored for task_progress in progress.tasks),
-        "quarantined": result.quarantined,
-        "stopped_by": result.stopped_by,
-        "is_drained": result.is_drained,
-    }
+    counts = {"done": progress.count(JobState.DONE), "dead": progress.count(JobState.DEAD)}
+    return counts | {"left": progress.open_jobs, "unserved": progress.unserved} | result.document()
