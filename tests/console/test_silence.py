@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import closing
+from contextlib import aclosing, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from headgate.console.access import Access
 from headgate.console.app import console_app
 from headgate.console.asking import LEFT, RunSource
 from headgate.console.findings import Finding, found_in
-from headgate.console.records import opened_records
+from headgate.console.records import Records
 from headgate.console.serving import opened_sources
 from headgate.console.sources import RAREST_S, Asked, Source, Sources
 from headgate.core.errors import InvalidInputError, InvalidSettingError
@@ -64,7 +64,7 @@ def _running() -> _Told:
 
 async def _page(source: Source, path: str, folder: Path) -> str:
     made = settings(folder)
-    async with opened_records(made) as records:
+    async with aclosing(Records(made)) as records:
         app = console_app(made, Sources([source]), records, Access())
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:

@@ -64,8 +64,8 @@ def test_a_command_line_has_the_weights_the_name_the_port_and_the_options(launch
         ({"program": "tgi"}, "must be one of llama.cpp, vllm, sglang, command (got 'tgi')"),
         ({"program": "vllm"}, "an engine of vllm needs its weights, a folder or name"),
         ({"program": "llama.cpp"}, "needs its weights, a GGUF file"),
-        ({"program": "command"}, "`command` says how"),
-        ({"program": "vllm", "weights": "w", "command": "x {port}"}, "`command` says how"),
+        ({"program": "command"}, "an engine of command needs a command that starts it"),
+        ({"program": "vllm", "weights": "w", "command": "x {port}"}, "an engine of vllm takes no command (got 'x {port}')"),
         ({"program": "command", "command": "serve"}, "must take its {port} (got 'serve')"),
     ],
 )
