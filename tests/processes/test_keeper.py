@@ -137,6 +137,26 @@ def test_as_the_first_process_of_a_container_it_ends_everything_at_sigterm(tmp_p
     assert gone(*pids, within_s=0)
 
 
+STOPPED_AT_ONCE = """
+import os, signal, subprocess, sys
+from headgate.processes import keeper
+class Popen(subprocess.Popen):
+    def __init__(self, *given, **more):
+        super().__init__(*given, **more)
+        os.kill(os.getpid(), signal.SIGTERM)
+subprocess.Popen = Popen
+sys.exit(keeper.main(["5", "sleep", "600"]))
+"""
+
+
+def test_a_stop_in_the_moment_in_which_the_command_begins_is_one() -> None:
+    with subprocess.Popen([sys.executable, "-c", STOPPED_AT_ONCE], stdin=subprocess.DEVNULL) as keeper:
+        try:
+            assert keeper.wait(60) == -signal.SIGTERM
+        finally:
+            keeper.kill()
+
+
 DRAINS = """
 import signal, sys, time
 from pathlib import Path

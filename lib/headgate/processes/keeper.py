@@ -46,7 +46,10 @@ def main(arguments: list[str]) -> int:
     """Run the command and return its exit status, 128 + signal where this process cannot end by that signal."""
     is_leased = arguments[0] == "--leased"
     grace_s, *command = arguments[is_leased:]
+    is_stopping: list[bool] = []
     woken = _wakeup_pipe()
+    if not is_leased:  # before the command begins: no signal of that moment is lost
+        signal.signal(signal.SIGTERM, lambda *_: is_stopping.append(True))
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     keeper = os.getpid()
     try:
@@ -59,7 +62,7 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         sys.stderr.write(f"{command[0]}: {error.strerror}\n")
         return _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
-    _wait_for_end_or_stop(child, woken, is_leased)
+    _wait_for_end_or_stop(child, woken, is_stopping, is_leased)
     deadline = time.monotonic() + float(grace_s)
     is_killed = False
     if child.poll() is None:
@@ -87,11 +90,8 @@ def _is_prefect_worker(command: list[str]) -> bool:
     )
 
 
-def _wait_for_end_or_stop(child: subprocess.Popen[bytes], woken: int, is_leased: bool) -> None:
+def _wait_for_end_or_stop(child: subprocess.Popen[bytes], woken: int, is_stopping: list[bool], is_leased: bool) -> None:
     """Return when the command has ended, or has to."""
-    is_stopping: list[bool] = []
-    if not is_leased:
-        signal.signal(signal.SIGTERM, lambda *_: is_stopping.append(True))
     parent = [0] if is_leased or _is_pipe(0) else []
     deadline, rest = None, b""
     while child.poll() is None and not is_stopping:
