@@ -1,4 +1,7 @@
-"""Follows what a run's models score, and who answers for them; tells when a score drops or an endpoint changes."""
+"""Follows what a run's models score, and who answers for them; tells when a score drops or an endpoint changes.
+
+What is stored of earlier runs goes before: where scores stood, and for how long a model has had none.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ class ScoreWatch:
             known = {_key(row) for row in rows} | {row[:3] for row in gone}
             past = [*rows, *(row for row in self._taken if _key(row) not in known)]
             if not self._knows_past:
-                self._tell_unscored(rows)
+                self._resume_unscored(rows)
             self._changes, self._waiting = {}, self._waiting or deque(maxlen=_MOST_WAITING)
             for number, row in enumerate(past):
                 self._take(row, is_told=True)
@@ -106,14 +109,14 @@ class ScoreWatch:
         if drop is not None and not is_told:
             self._parts.emit(drop)
 
-    def _tell_unscored(self, rows: Sequence[RecentSample]) -> None:
+    def _resume_unscored(self, rows: Sequence[RecentSample]) -> None:
         """Have each model's sampler know how many samples before this run had no score, up to the last of them."""
         self._knows_past = True
         unscored: dict[str, int] = {}
         for row in rows:
             unscored[row.model] = unscored.get(row.model, 0) + 1 if row.score is None else 0
         for model, sampler in self._parts.samplers.items():
-            sampler.had_no_score(unscored.get(model, 0))
+            sampler.resume_unscored(unscored.get(model, 0))
 
     def _served_by(self, row: RecentSample, *, is_told: bool) -> None:
         served = self._served.setdefault(row.model, {})

@@ -98,8 +98,7 @@ async def trial(settings: Settings, environment: str, model: str, index: int, on
 async def asking(settings: Settings, clock: Clock) -> AsyncIterator[tuple[RequestSide, EndpointChats]]:
     """Give what asks models without a campaign, within the settings' limits."""
     sent = ClientSettings(deadline_s=settings.request_timeout_s, stream=settings.streaming)
-    made = {"request_s": settings.request_timeout_s, "retry_s": _RETRY_S}
-    engines = ServedModels(Machine(), clock=clock, emit=unheard, **made)
+    engines = ServedModels(Machine(), clock=clock, emit=unheard, request_s=settings.request_timeout_s, retry_s=_RETRY_S)
     engines.due = lambda _: 1
     async with ChatClient(sent) as client, engines:
         requests = RequestSide(settings, clock=clock, emit=unheard, engines=engines)

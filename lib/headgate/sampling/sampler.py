@@ -279,7 +279,7 @@ class ModelSampler:
         self.last_error: tuple[float, str] | None = None
         self.unscored = 0
         """Samples in a row without a score, for errors that do not pause the model."""
-        self._has_answered = self._is_told = False
+        self._has_answered = self._unscored_told = False
         self.is_held = False
         """Whether nothing falls due: its model has used up a budget of 24 h, or enough waits for its engine already."""
         self._share = 1.0
@@ -435,7 +435,7 @@ class ModelSampler:
             self.last_error = (now, error)
         self.unscored = 0 if health == "answered" else self.unscored + (health == "neutral")
         if health == "answered":
-            self._has_answered, self._is_told = True, False
+            self._has_answered, self._unscored_told = True, False
         named, why, pause, limit = (self.model.key, self.model.uid), error or "", self.pause, self._rules.max_pauses
         was_paused = pause.is_paused(now)
         duration = pause.observe(health, started_at=started_at, now=now)
@@ -446,13 +446,13 @@ class ModelSampler:
             return [events.ModelPaused(*named, duration, pause.consecutive, pause.level, why)]
         if was_paused and not pause.is_paused(now):
             return [self._resumed(now)]
-        if health == "neutral" and self.unscored >= MANY_UNSCORED and not self._is_told:
-            self._is_told = True
+        if health == "neutral" and self.unscored >= MANY_UNSCORED and not self._unscored_told:
+            self._unscored_told = True
             return [events.ModelUnscored(*named, self.unscored, why)]
         return []
 
-    def had_no_score(self, samples: int) -> None:
-        """Count what went before: so many samples in a row without a score, unless one has had one since."""
+    def resume_unscored(self, samples: int) -> None:
+        """Count so many samples in a row without a score that went before, unless one has had one since."""
         if not self._has_answered:
             self.unscored += samples
 
