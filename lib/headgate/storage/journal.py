@@ -399,12 +399,12 @@ class Journal:
         """Return whether a notice is to be told: no process of the journal has, or last before that time."""
         values = {"key": key, "at": at, "again_before": again_before}
         with self._transaction():
-            return self._db.run("claim_notice", values).rowcount == 1
+            return bool(self._db.run("claim_notice", values).rowcount == 1)
 
     def release_notice(self, key: str) -> bool:
         """Return whether a notice was told, whose matter has ended now."""
         with self._transaction():
-            return self._db.run("release_notice", {"key": key}).rowcount == 1
+            return bool(self._db.run("release_notice", {"key": key}).rowcount == 1)
 
     def told_notices(self) -> list[str]:
         """Return the keys of the notices that were told and have not ended."""

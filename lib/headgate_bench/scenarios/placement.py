@@ -50,7 +50,7 @@ class PlacementParameters:
     trace_loads: tuple[float, ...] = (0.9,)  # of drawn traces
     trace_seeds: tuple[int, ...] = (1,)  # that are reported; those from 10 on chose the defaults
     trace_settings: tuple[float, ...] = (0.0, 10.0)  # of `short_first`, along the frontier; the default among them
-    trace_bands: tuple[int, ...] = ()  # that jobs are told apart by, the lowest of the trace being one: what bands cost
+    trace_bands: tuple[int, ...] = ()  # how many are kept, the lowest of the trace merged: what bands cost
     trace_pods: int = 200  # of each list of pods that is given, from its middle
     trace_pods_load: float = 1.2  # of 32 GPUs that they ask for: they arrive faster than they did
     waiting: int = 1_000  # requests that wait while CPU is counted
