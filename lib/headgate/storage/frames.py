@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import polars as pl
 
@@ -14,8 +13,6 @@ from headgate.storage.manifest import Part, Problem, Visible, problem_of
 from headgate.storage.objects import ObjectStore, whole
 from headgate.storage.schema import COLUMNS, FRAME_SCHEMA
 from headgate.storage.selection import Chosen
-
-_PARTS_AT_ONCE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +76,11 @@ def read_parts(
     cut: Callable[[Part], pl.Expr | None] = lambda _: None,
 ) -> Iterator[tuple[Part, pl.DataFrame]]:
     """Yield the parts with the rows that `cut` wants of them, all if None; bad ones are added to `problems` instead."""
-    for start in range(0, len(parts), _PARTS_AT_ONCE):
-        some = parts[start : start + _PARTS_AT_ONCE]
-        for part, data in zip(some, objects.get_many([part.path for part in some]), strict=True):
-            try:
-                yield part, decoded(part, whole(data), columns, cut(part))
-            except errors.StoreError as error:
-                problems.append(problem_of(part.path, error))
+    for part, data in zip(parts, objects.get_many([part.path for part in parts]), strict=True):
+        try:
+            yield part, decoded(part, whole(data), columns, cut(part))
+        except errors.StoreError as error:
+            problems.append(problem_of(part.path, error))
 
 
 def verify(objects: ObjectStore, visible: Visible) -> Verification:
