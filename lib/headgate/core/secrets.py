@@ -29,7 +29,7 @@ _TOKEN_CUES: Final[Mapping[str, int]] = {
     "bearer ": len("bearer "),
     "://": len("://"),
 }
-"""Lower-case cues: every match of `_TOKEN_LIKE` contains one, and starts this far after the cue's start."""
+"""Lower-case cues: every match of `_TOKEN_LIKE` has one, and starts this many characters after the cue's start."""
 _NAME_CUES: Final[Mapping[str, int]] = dict.fromkeys(
     ("apikey", "api-key", "api_key", "access-key", "access_key", "secret", "token", "password", "signature"), 0
 )

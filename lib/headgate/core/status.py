@@ -97,7 +97,7 @@ class EngineStatus:
 
 
 MANY_UNSCORED: Final = 10
-"""So many samples in a row without a score are reported: errors that pause no model may cost it a whole day's tasks."""
+"""Samples in a row without a score that are reported: errors that pause no model may cost it a whole day's tasks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ class Claims:
     Claims that are running at construction get a full lease period from then.
 
     Attributes:
-        has_returned: whether a job has come back since this was last set to False.
+        has_returned: whether a job has become pending again since this was last set to False.
     """
 
     def __init__(

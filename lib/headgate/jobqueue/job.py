@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 DEFAULT_MAX_ATTEMPTS: Final = 3
-"""A job that failed, or whose worker died, this many times is dead: it would take down one worker after another."""
+"""A job that failed, or whose worker died, this often is dead: it would take down one worker after another."""
 
 
 class JobState(StrEnum):

@@ -21,7 +21,7 @@ OBJECT_BYTES: Final = 256 * 1024
 """A payload or result as JSON; anything larger belongs in a file that `result_ref` names."""
 
 INSTANCE_SUFFIX: Final = "_template-tro_state.json"
-"""How the files of test instances end."""
+"""The end of the names of test instances' files."""
 
 _NUMBER: Final = re.compile(r"_([0-9]{1,18})$", re.ASCII)
 _DEPTH: Final = 64

@@ -25,7 +25,7 @@ class Fetched(NamedTuple):
 
     Attributes:
         jobs: all that are pending up to `horizon`.
-        horizon: the last place read, or None when nothing was pending.
+        horizon: the last place of a full page, else where the read started (None: at the first place).
         is_all: whether nothing is pending behind them.
     """
 

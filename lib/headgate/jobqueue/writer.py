@@ -90,7 +90,7 @@ class WriterFigures:
 
 
 class Stopwatch:
-    """Looks at the clock for the writer, which owns it, as long as leases run."""
+    """Detects stalls of this process for the writer, which owns it, while leases are running."""
 
     def __init__(self) -> None:
         self.heard_at: float | None = None  # when requests could last be received, in real time; None before `hearing`
@@ -362,7 +362,7 @@ class LedgerWriter:
         except HeadgateError as error:
             _log.error("The job queue's database cannot be opened again: %s", error)
             return False
-        except Exception:  # noqa: BLE001 - the boundary of the thread, which has to live on: reported
+        except Exception:  # noqa: BLE001 - the boundary of the thread, which must go on: reported
             _log.exception("The job queue cannot be loaded again from its database")
             return False
         self.figures.reloads += 1

@@ -275,7 +275,7 @@ class Authority:
         )
 
     def _read(self, longest_age_s: float) -> _Known | None:
-        """Return tokens at most this old; where reading fails older ones, or None beyond `REVOCATION_BOUND_S`."""
+        """Return tokens at most this old; if reading fails, older ones, or None beyond `REVOCATION_BOUND_S`."""
         oldest = self._monotonic() - longest_age_s
         with self._reading:
             known = self._known

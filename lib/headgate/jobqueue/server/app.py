@@ -83,7 +83,7 @@ _NAMES: Final = 4 * 1024**2
 """Enough for 10 000 leases or ids with the longest names."""
 
 _BATCH: Final = 1024**3
-"""More than the settings allow: for jobs, servers and results only the settings are the bound."""
+"""The most that settings can allow: for jobs, servers and results only the settings are the bound."""
 
 _LEASE: Final = {"lease_id": "0f" * 16, "epoch": 1}
 _SERVER: Final = {"pool": "team_a", "host": "server1.example.com", "port": 8080, "not_compatible_task": ["task_c"]}

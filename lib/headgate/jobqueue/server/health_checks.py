@@ -153,11 +153,11 @@ async def _asked(host: str, port: int, speaks_tls: bool, *, allow_link_local: bo
         await writer.drain()
         line = await reader.readline()
     except ValueError:
-        return "answers something else than HTTP"
+        return "does not answer with HTTP"
     finally:
         writer.close()
     parts = line.split()
     if len(parts) < 2 or not parts[0].startswith(b"HTTP/") or not parts[1].isdigit():
-        return "answers something else than HTTP"
+        return "does not answer with HTTP"
     status = int(parts[1])
     return f"answers /healthz with status {status}" if status >= 500 else ""

@@ -228,7 +228,7 @@ class Store(ABC):
 
     @abstractmethod
     def _failing(self, done: str) -> AbstractContextManager[None]:
-        """Raise the driver's errors as StoreFailedError; `done` is the participle of what failed ("read")."""
+        """Raise the driver's errors as StoreFailedError; `done` is what failed, such as "read"."""
 
     @abstractmethod
     def _connected_to_read(self) -> Any:
@@ -254,7 +254,7 @@ class Store(ABC):
 def check_found(batch: Batch, found: int) -> None:
     """Refuse a batch with rows that are not in the database."""
     if batch.must_match and found != len(batch.rows):
-        raise StoreFailedError(f"{len(batch.rows)} jobs were to be changed, and {found} of them are in the database")
+        raise StoreFailedError(f"{len(batch.rows)} jobs had to be changed, but {found} of them are in the database")
 
 
 @dataclass(frozen=True, slots=True)
