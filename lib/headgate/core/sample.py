@@ -109,11 +109,11 @@ class ErrorKind(StrEnum):
     @property
     def is_scored(self) -> bool:
         """True when the model itself is responsible for its 0: an unusable answer, or a sample's budget used up."""
-        return self in _OWN_DOING
+        return self in _SCORED_ERRORS
 
 
 _SERVICE_ERRORS = frozenset({ErrorKind.AUTH, ErrorKind.QUOTA, ErrorKind.PROVIDER_FAILURE, ErrorKind.CONNECTION})
-_OWN_DOING = frozenset({ErrorKind.BAD_ANSWER, ErrorKind.BUDGET})
+_SCORED_ERRORS = frozenset({ErrorKind.BAD_ANSWER, ErrorKind.BUDGET})
 
 
 @record

@@ -66,7 +66,7 @@ class Claims:
         self._deadlines = TimerHeap()
         self._by_worker: dict[str, set[str]] = {}
         self._by_request: dict[str, set[str]] = {}
-        self._told_again: set[str] = set()
+        self._asked_again: set[str] = set()
         self._last_claims = working_set.last_claims
         for job in working_set.running.values():
             self._watch(job, now)
@@ -111,12 +111,12 @@ class Claims:
         jobs = [job for job in marked if job.worker == request.worker]
         for job in jobs:
             self._deadlines.set(job.job_id, at.now + job.lease_s)
-            self._told_again.add(job.lease_id)
+            self._asked_again.add(job.lease_id)
         return tuple(jobs)
 
     def take_back(self, job: Job, at: Instant, reason: str) -> None:
         """Give back a job whose worker never got the answer, unless the worker has asked again since."""
-        if job.lease_id not in self._told_again:
+        if job.lease_id not in self._asked_again:
             self.give_back(LeaseRef(job.job_id, job.lease_id, job.epoch), at, reason)
 
     def renew(self, ref: LeaseRef, at: Instant, *, with_server: bool = True) -> RenewOutcome:
@@ -289,7 +289,7 @@ class Claims:
         held = self._servers.held_by(job_id)
         self._working_set.note_job(what, job, at.wall, note, resource_id=held.resource_id if held else "")
         self._deadlines.set(job_id, None)
-        self._told_again.discard(job.lease_id)
+        self._asked_again.discard(job.lease_id)
         _discard(self._by_worker, job.worker, job_id)
         _discard(self._by_request, request_mark(job.lease_id), job_id)
         self._servers.job_ended(job, at, keep_server=keep_server)

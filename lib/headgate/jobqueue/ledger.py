@@ -215,17 +215,17 @@ class Ledger:
         return settled
 
     def _served_claims(self, at: Instant) -> Iterator[Settled]:
-        in_vain: set[tuple[frozenset[str] | None, ...]] = set()
+        unserved: set[tuple[frozenset[str] | None, ...]] = set()
         for ticket, request in list(self._waiting_claims.items()):
             if not self._working_set.lanes.totals[JobState.PENDING]:
                 return
             wish = (request.teams, request.tasks, request.pools)
-            jobs = () if wish in in_vain else self.claims.claim(request, at)
+            jobs = () if wish in unserved else self.claims.claim(request, at)
             if jobs:
                 del self._waiting_claims[ticket]
                 yield Settled(ticket, jobs)
             else:
-                in_vain.add(wish)
+                unserved.add(wish)
 
     def leave(self, ticket: int) -> bool:
         """Remove a waiter; return whether it was still waiting."""

@@ -108,19 +108,19 @@ class Loads:
 
     def reserved(self, job_id: str, resource_id: str) -> None:
         """Count a job on the server that it actually got."""
-        self._let_go(job_id)
+        self._uncount(job_id)
         self._assume(job_id, resource_id)
 
     def ended(self, job: Job) -> None:
         """Stop counting a job."""
         self._running[job.spec.team, job.spec.pool] -= 1
-        self._let_go(job.job_id)
+        self._uncount(job.job_id)
 
     def _assume(self, job_id: str, resource_id: str) -> None:
         self._assumed[job_id] = resource_id
         self._count(resource_id, 1)
 
-    def _let_go(self, job_id: str) -> None:
+    def _uncount(self, job_id: str) -> None:
         resource_id = self._assumed.pop(job_id, None)
         if resource_id is not None:
             self._count(resource_id, -1)
@@ -244,15 +244,15 @@ class WaitingLines:
         left = {resource.resource_id: resource for resource in free}
         line = list(merge(*map(self.line, pools), key=_order))
         wanted = {(waiter.pool, waiter.task) for waiter in line} if len(left) > 1 else set()  # else no ranking
-        in_vain: set[tuple[str, str]] = set()
+        unserved: set[tuple[str, str]] = set()
         for waiter in line:
             if not left:
                 return
-            if (waiter.pool, waiter.task) in in_vain:
+            if (waiter.pool, waiter.task) in unserved:
                 continue
             resource = best(left.values(), waiter.pool, waiter.task, wanted)
             if resource is None:
-                in_vain.add((waiter.pool, waiter.task))
+                unserved.add((waiter.pool, waiter.task))
             else:
                 del left[resource.resource_id]
                 self.leave(waiter.ticket)

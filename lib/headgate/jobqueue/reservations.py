@@ -34,7 +34,7 @@ class Reservations:
         self._deadlines = TimerHeap()
         self._held: dict[str, str] = {}
         self._first_asked: dict[str, float] = {}
-        self._told_again: set[str] = set()
+        self._asked_again: set[str] = set()
         self._freed: set[str] = set()
         self._settled: list[Settled] = []
         self._known: dict[tuple[str, int], str] = {}
@@ -62,7 +62,7 @@ class Reservations:
         held = self.held_by(job.job_id)
         if held is not None:
             self._deadlines.set(held.resource_id, at.now + held.lease_s)
-            self._told_again.add(held.resource_id)
+            self._asked_again.add(held.resource_id)
             return _reserved(held, job)
         since = self._first_asked.setdefault(job.job_id, at.now)
         free = [one for one in self.loads.pool(pool) if _is_available(one) and one.serves(pool, task)]
@@ -98,7 +98,7 @@ class Reservations:
         """End the running reservation of a server."""
         self._working_set.note_resource(what, resource, at.wall, note)
         self._deadlines.set(resource.resource_id, None)
-        self._told_again.discard(resource.resource_id)
+        self._asked_again.discard(resource.resource_id)
         del self._held[resource.job_id]
         self._first_asked.pop(resource.job_id, None)
         self._put(replace(resource, lease_id="", job_id="", worker="", lease_s=0.0, reserved_at=0.0))
@@ -107,7 +107,7 @@ class Reservations:
     def take_back(self, resource: Resource, at: Instant) -> None:
         """End a reservation whose worker never got the answer, unless the worker has asked again since."""
         running = self.named(ReservationRef(resource.resource_id, resource.lease_id, resource.epoch))
-        if running is not None and running.resource_id not in self._told_again:
+        if running is not None and running.resource_id not in self._asked_again:
             self.free(running, at)
 
     def job_ended(self, job: Job, at: Instant, *, keep_server: bool = False) -> None:

@@ -68,7 +68,7 @@ class _Request(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Enlisted:
+class _Waiter:
     """A waiter; its future gets the outcome that `Ledger.settle` returns for its ticket."""
 
     ticket: int
@@ -93,24 +93,24 @@ class Stopwatch:
     """Detects stalls of this process for the writer, which owns it, while leases are running."""
 
     def __init__(self) -> None:
-        self.heard_at: float | None = None  # when requests could last be received, in real time; None before `hearing`
+        self.received_at: float | None = None  # last `hearing`, in real time
         self._looked_at = time.monotonic()
 
-    def is_deaf(self) -> bool:
+    def is_cut_off(self) -> bool:
         """Return whether no request could be received for so long that leases may have expired because of it."""
-        return self.heard_at is not None and time.monotonic() - self.heard_at > _STOOD_STILL_S
+        return self.received_at is not None and time.monotonic() - self.received_at > _STOOD_STILL_S
 
     def wait_s(self, deadline: float | None, now: float) -> float | None:
         """Return how long to wait for requests before the next look; None means forever."""
         return None if deadline is None else min(max(deadline + _SLACK_S - now, 0.0), _LOOK_EVERY_S)
 
-    def has_stood_still(self, deadline: float | None, now: float) -> bool:
+    def has_stalled(self, deadline: float | None, now: float) -> bool:
         """Return whether a stall kept the lease with the first `deadline` from being renewed; notes when it looked."""
         # Real time, whatever the writer's clock says: this is about the process.
         looked_at, self._looked_at = self._looked_at, time.monotonic()
         if deadline is None or now + _BACKLOG_S < deadline:
             return False
-        if self._looked_at - looked_at > _STOOD_STILL_S or now > deadline + _OVERSLEPT_S or self.is_deaf():
+        if self._looked_at - looked_at > _STOOD_STILL_S or now > deadline + _OVERSLEPT_S or self.is_cut_off():
             _log.warning("This server stalled while a lease expired: every lease gets a full new period")
             return True
         return False
@@ -135,12 +135,12 @@ class LedgerWriter:
         self._inbox: queue.SimpleQueue[_Request[Any] | _Stop] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="headgate-writer", daemon=True)
         self._ledger: Ledger | None = None
-        self._line: dict[int, _Enlisted] = {}
+        self._line: dict[int, _Waiter] = {}
         self._reloaded_at = float("-inf")
         self._swept_at = float("-inf")
         self._stopwatch = Stopwatch()
         self._is_open = False
-        self._door = threading.Lock()  # nothing is submitted after the stop that `close` waits for
+        self._submitting = threading.Lock()  # nothing is submitted after the stop that `close` waits for
 
     def open(self) -> None:
         """Take ownership of the store, load the ledger and start the thread.
@@ -156,7 +156,7 @@ class LedgerWriter:
 
     def close(self) -> None:
         """Finish what has arrived, fail the waiters, and release the store; may be called twice."""
-        with self._door:
+        with self._submitting:
             was_open, self._is_open = self._is_open, False
             if was_open:
                 self._inbox.put(_Stop())
@@ -172,7 +172,7 @@ class LedgerWriter:
     def submit(self, operation: Operation[T]) -> Future[T]:
         """Submit an operation; the future gets its outcome, or the error that it raised, once that is committed."""
         request: _Request[T] = _Request(operation, Future())
-        with self._door:
+        with self._submitting:
             if self._is_open:
                 self._inbox.put(request)
                 return request.future
@@ -184,9 +184,9 @@ class LedgerWriter:
 
         Leases that expired between calls too far apart are extended: their heartbeats could not be received.
         """
-        if self._stopwatch.is_deaf():
+        if self._stopwatch.is_cut_off():
             self.submit(lambda ledger, at: ledger.extend_all(at))
-        self._stopwatch.heard_at = time.monotonic()
+        self._stopwatch.received_at = time.monotonic()
 
     async def do(self, operation: Operation[T]) -> T:
         """Run an operation and return its outcome once it is committed; cancelling the caller does not undo it."""
@@ -214,7 +214,7 @@ class LedgerWriter:
 
     async def _turn(self, asked: Future[Any], wait_s: float) -> Any:
         first = await asyncio.shield(asyncio.wrap_future(asked))
-        if not isinstance(first, _Enlisted):
+        if not isinstance(first, _Waiter):
             return first
         try:
             async with asyncio.timeout(wait_s):
@@ -260,11 +260,11 @@ class LedgerWriter:
         ledger = self._ledger
         assert ledger is not None
         at = self._now()
-        if self._stopwatch.has_stood_still(ledger.next_deadline(), at.now):
+        if self._stopwatch.has_stalled(ledger.next_deadline(), at.now):
             ledger.extend_all(at)
         for request in group:
             try:
-                request.outcome = self._enlisted(request.operation(ledger, at))
+                request.outcome = self._waiter_of(request.operation(ledger, at))
             except StoreFailedError:
                 raise
             except HeadgateError as error:
@@ -285,21 +285,21 @@ class LedgerWriter:
             self.figures.commits += 1
         self.figures.operations += len(group)
         self.figures.expired += len(expired)
-        self._tell(group, settled)
+        self._answer(group, settled)
         if self._emit is not None:
             for event in died:
                 self._emit(event)
         for job in expired:
             _log.warning("Job %s reclaimed after heartbeat timeout (worker=%s)", job.job_id, job.worker)
 
-    def _enlisted(self, outcome: Any) -> Any:
+    def _waiter_of(self, outcome: Any) -> Any:
         if not isinstance(outcome, Waiting):
             return outcome
-        enlisted = self._line[outcome.ticket] = _Enlisted(outcome.ticket, Future())
-        enlisted.future.set_running_or_notify_cancel()
-        return enlisted
+        waiter = self._line[outcome.ticket] = _Waiter(outcome.ticket, Future())
+        waiter.future.set_running_or_notify_cancel()
+        return waiter
 
-    def _tell(self, group: list[_Request[Any]], settled: list[Settled]) -> None:
+    def _answer(self, group: list[_Request[Any]], settled: list[Settled]) -> None:
         for request in group:
             if request.error is not None:
                 request.future.set_exception(request.error)
@@ -308,7 +308,7 @@ class LedgerWriter:
         for ticket, outcome in ((one.ticket, one.outcome) for one in settled):
             self._line.pop(ticket).future.set_result(outcome)
 
-    def _left(self, ledger: Ledger, waiter: _Enlisted) -> bool:
+    def _left(self, ledger: Ledger, waiter: _Waiter) -> bool:
         """Take a waiter out of line; False when its turn has come, or when it was dismissed."""
         if self._line.get(waiter.ticket) is not waiter:
             return False  # a rebuilt ledger has given its ticket to another waiter
@@ -322,7 +322,7 @@ class LedgerWriter:
         if answered.exception() is not None:
             return
         outcome = answered.result()
-        if isinstance(outcome, _Enlisted):
+        if isinstance(outcome, _Waiter):
             self.submit(lambda ledger, _: self._left(ledger, outcome))
             outcome.future.add_done_callback(self._abandon)
         elif isinstance(outcome, Reserved):

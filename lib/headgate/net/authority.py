@@ -208,9 +208,9 @@ class Authority:
         self._buckets = None if rate is None else TokenBuckets(rate)
         self._monotonic = monotonic
         self._counting = threading.Lock()  # protects the buckets
-        self._reading = threading.Lock()  # protects the store, `_silent_until` and the change of `_known`
+        self._reading = threading.Lock()  # protects the store, `_next_read_at` and the change of `_known`
         self._known: _Known | None = None
-        self._silent_until = float("-inf")
+        self._next_read_at = float("-inf")
         self.trouble = ""
         """Why the latest read failed, for the operator; empty when it did not."""
         # Separate from the loop's executor, where heartbeats would wait behind listings that read every job.
@@ -232,7 +232,7 @@ class Authority:
     async def _looked_up(self, text: str | None, now: float) -> Verdict:
         verdict = self._remembered(text, now)
         if verdict is None:
-            verdict = await asyncio.get_running_loop().run_in_executor(self._reader, self._asked, text, now)
+            verdict = await asyncio.get_running_loop().run_in_executor(self._reader, self._read_verdict, text, now)
         return verdict
 
     def close(self) -> None:
@@ -250,7 +250,7 @@ class Authority:
         verdict = self._verdict(known, text, now)
         return None if age_s > _longest_age_s(verdict) else verdict
 
-    def _asked(self, text: str | None, now: float) -> Verdict:
+    def _read_verdict(self, text: str | None, now: float) -> Verdict:
         known = self._read(REFRESH_S)
         verdict = self._verdict(known, text, now)
         longest_s = _longest_age_s(verdict)
@@ -283,12 +283,12 @@ class Authority:
                 return known  # another request has read them while this one waited
             # Taken before the read, which may miss a revocation that happens while it runs.
             now = self._monotonic()
-            if now >= self._silent_until:
+            if now >= self._next_read_at:
                 try:
                     tokens = self._store.tokens()
                 except TokenStoreError as error:
                     self.trouble = error.message
-                    self._silent_until = self._monotonic() + RETRY_S
+                    self._next_read_at = self._monotonic() + RETRY_S
                 else:
                     self.trouble = ""
                     known = self._known = _Known(MappingProxyType({t.token_id: t for t in tokens}), now)

@@ -106,7 +106,7 @@ class Listener:
             except OSError as error:
                 if error.errno in _OUT_OF_FILES:
                     _log.warning("Connections wait to be accepted: %s", error.strerror)
-                    self._ended_idle()
+                    self._end_idle()
                     await asyncio.sleep(_PAUSE_S)
             else:
                 self._take(opened, str(address[0]))
@@ -126,10 +126,10 @@ class Listener:
 
     def _has_room(self, peer: str) -> bool:
         if self._of_peer[peer] >= max(1, self._most * 3 // 4):
-            return self._ended_idle(peer)
-        return len(self._connections) < self._most or self._ended_idle()
+            return self._end_idle(peer)
+        return len(self._connections) < self._most or self._end_idle()
 
-    def _ended_idle(self, peer: str | None = None) -> bool:
+    def _end_idle(self, peer: str | None = None) -> bool:
         """End the connection, of a peer or of all, that has been idle longest; return whether there was one."""
         for connection in islice(self._connections, 1000):
             is_idle = connection.transport is None or self.awaits_head(connection.inner)
@@ -271,7 +271,7 @@ def allow_many_connections() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-_NOT_GIVEN: Final = range(20_000, 32_768)
+_NOT_EPHEMERAL: Final = range(20_000, 32_768)
 """Ports outside Linux's ephemeral range: one inside it may be assigned to another program before it is used."""
 
 
@@ -282,7 +282,7 @@ def free_port(wanted: int = 0) -> int:
         InvalidInputError: if the wanted one is taken, or not a port number.
     """
     problem = ""
-    for port in [wanted] if wanted else random.SystemRandom().sample(_NOT_GIVEN, 100):
+    for port in [wanted] if wanted else random.SystemRandom().sample(_NOT_EPHEMERAL, 100):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

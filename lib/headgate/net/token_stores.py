@@ -23,7 +23,7 @@ SCHEMA_VERSION: Final = 2
 _BUSY_S: Final = 10.0
 """Longest wait of a command for the file; a job queue in the same file holds it for milliseconds per transaction."""
 
-_IMPATIENT: Final = {
+_SHORT_TIMEOUTS: Final = {
     "connect_timeout": "5",
     "keepalives_idle": "5",
     "keepalives_interval": "2",
@@ -165,7 +165,7 @@ class PostgresTokens(TokenStore):
 
     def _opened(self) -> psycopg.Connection[tuple[Any, ...]]:
         db: psycopg.Connection[tuple[Any, ...]] = self._driver.connect(
-            **self._address.parameters() | _IMPATIENT, autocommit=True, application_name="headgate tokens"
+            **self._address.parameters() | _SHORT_TIMEOUTS, autocommit=True, application_name="headgate tokens"
         )
         try:
             db.execute(self._sql["postgres_session"])

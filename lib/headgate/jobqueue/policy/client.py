@@ -122,10 +122,10 @@ class PolicyClient:
                 frame = await self._connection.recv()
                 self._dialogue = await read_apart(Dialogue, frame)
         except (OSError, UnicodeError, WebSocketException) as error:
-            self._abandon()
+            self._drop()
             raise not_opened(self.url, error) from error
         except BaseException:
-            self._abandon()
+            self._drop()
             raise
 
     async def reset(self) -> None:
@@ -136,7 +136,7 @@ class PolicyClient:
         """
         if self._dialogue is None:
             await self.connect()
-        async with self._talking() as (connection, dialogue):
+        async with self._exchange() as (connection, dialogue):
             await connection.send(dialogue.reset())
 
     async def act(self, observation: Mapping[str, Any]) -> Action:
@@ -149,7 +149,7 @@ class PolicyClient:
             PolicyRefusedError: if the server was given to a newer reservation.
             MalformedMessageError: if the observation cannot be encoded or the answer cannot be decoded.
         """
-        async with self._talking() as (connection, dialogue):
+        async with self._exchange() as (connection, dialogue):
             await connection.send(dialogue.observe(observation))
             while (action := await read_apart(dialogue.read, await connection.recv())) is None:
                 pass
@@ -185,7 +185,7 @@ class PolicyClient:
         await self.close()
 
     @asynccontextmanager
-    async def _talking(self) -> AsyncIterator[tuple[ClientConnection, Dialogue]]:
+    async def _exchange(self) -> AsyncIterator[tuple[ClientConnection, Dialogue]]:
         """Yield the open connection for one exchange, and drop it when the exchange fails."""
         if self._connection is None or self._dialogue is None:
             raise not_open(self.url)
@@ -193,18 +193,18 @@ class PolicyClient:
             async with asyncio.timeout(self._act_timeout_s):
                 yield self._connection, self._dialogue
         except ConnectionClosed as error:
-            self._abandon()
+            self._drop()
             raise lost(self.url, error) from error
         except TimeoutError as error:
-            self._abandon()
+            self._drop()
             raise PolicyTimeoutError(
                 f"the policy server at {self.url} did not answer within {self._act_timeout_s:g} s"
             ) from error
         except BaseException:
-            self._abandon()
+            self._drop()
             raise
 
-    def _abandon(self) -> None:
+    def _drop(self) -> None:
         """Drop the connection at once, without closing handshake; needs no await, so it works during cancellation."""
         connection, self._connection, self._dialogue = self._connection, None, None
         if connection is not None:

@@ -126,7 +126,7 @@ class PolicyServer:
         self._tls = tls
         self._server: Server | None = None
         self._seat = Seat()
-        self._seated: ServerConnection | None = None
+        self._current: ServerConnection | None = None
         self._visits = itertools.count(1)
         self._policy_free = asyncio.Lock()  # held while a connection uses the policy; the next waits for a running act
         self._empty = asyncio.Event()
@@ -146,11 +146,11 @@ class PolicyServer:
         """
         try:
             self._server = await serve(
-                self._visited,
+                self._connected,
                 self._host,
                 self.port,
                 ssl=self._tls,
-                process_request=self._asked,
+                process_request=self._before_handshake,
                 origins=[None],  # browsers send one
                 compression=None,
                 max_size=MAX_MESSAGE_BYTES,
@@ -179,7 +179,7 @@ class PolicyServer:
             self._server.close()
             await self._server.wait_closed()
 
-    def _asked(self, connection: ServerConnection, request: Request) -> Response | None:
+    def _before_handshake(self, connection: ServerConnection, request: Request) -> Response | None:
         """Answer plain HTTP requests, and refuse before the handshake clients that would not be admitted."""
         if self._is_stopping:
             return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, "the policy server is stopping\n")
@@ -191,16 +191,16 @@ class PolicyServer:
             return connection.respond(HTTPStatus.BAD_REQUEST, f"{error}\n")
         return None if refusal is None else connection.respond(refusal.status, f"{refusal.why}\n")
 
-    async def _visited(self, connection: ServerConnection) -> None:
+    async def _connected(self, connection: ServerConnection) -> None:
         """Serve one connection; another may have taken the slot during the handshake, so it asks again."""
         request = connection.request
         lease = read_lease(request.headers) if request is not None else None
-        refusal, visit, previous = self._seat.ask(lease), next(self._visits), self._seated
+        refusal, visit, previous = self._seat.ask(lease), next(self._visits), self._current
         if refusal is not None:
             await connection.close(refusal.close_code, refusal.why[:_MAX_REASON_CHARS])
             return
         self._seat.take(visit, lease)
-        self._seated = connection
+        self._current = connection
         self._empty.clear()
         try:
             if previous is not None:
@@ -211,7 +211,7 @@ class PolicyServer:
         finally:
             self._seat.leave(visit)
             if self._seat.visit is None:
-                self._seated = None
+                self._current = None
                 self._empty.set()
 
     async def _serve(self, connection: ServerConnection) -> None:

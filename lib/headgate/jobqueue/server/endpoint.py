@@ -27,7 +27,7 @@ from headgate.net.request_flaws import validated
 
 _log = logging.getLogger("headgate.jobqueue")
 
-_NOBODY: Final = Caller(token_id="", name="", scopes=frozenset())
+_NO_TOKEN: Final = Caller(token_id="", name="", scopes=frozenset())
 """The caller of a route that needs no token."""
 
 
@@ -61,7 +61,7 @@ class Endpoint:
 
     async def _answer(self, request: Request) -> Answer[Any]:
         service, route = self._service, self.route
-        caller = _NOBODY
+        caller = _NO_TOKEN
         if route.scope is not None:
             verdict = await service.let_in(request, route.method)
             if isinstance(verdict, Refused):

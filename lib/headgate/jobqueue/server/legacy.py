@@ -211,7 +211,7 @@ def is_legacy_path(path: str) -> bool:
     return path in {"/job", "/heartbeat"} or path.startswith(("/job/", "/done/", "/resource/"))
 
 
-async def _let_in(request: Request) -> AsyncIterator[Caller]:
+async def _authenticated(request: Request) -> AsyncIterator[Caller]:
     service: Service = request.app.state.service
     verdict = await service.let_in(request, "POST")  # all of them change the queue, even GET /job
     if isinstance(verdict, Refused):
@@ -254,7 +254,7 @@ class LegacyCall:
         return outcome
 
 
-async def _call(request: Request, caller: Annotated[Caller, Depends(_let_in)], worker: Name) -> LegacyCall:
+async def _call(request: Request, caller: Annotated[Caller, Depends(_authenticated)], worker: Name) -> LegacyCall:
     check_worker(caller, worker)
     return LegacyCall(request, request.app.state.service, caller, Holder(worker, caller.token_id))
 

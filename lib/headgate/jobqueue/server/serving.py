@@ -107,17 +107,17 @@ async def running_server(
             build_app(service), listener, name="jobqueue-http", most=settings.most_connections, stop_s=settings.stop_s,
             tls=tls,
         )  # fmt: skip
-        async with served, _working(service):
+        async with served, _background_tasks(service):
             yield RunningServer(url_of(listener, tls), service)
 
 
 @asynccontextmanager
-async def _working(service: Service) -> AsyncIterator[None]:
+async def _background_tasks(service: Service) -> AsyncIterator[None]:
     """Run the server's background tasks; leaving ends all waiting in line."""
     background = [
-        _watched(HealthChecks(service).run(), "jobqueue-health-checks"),
-        _watched(periodic_statistics(service), "jobqueue-statistics"),
-        _watched(signs_of_life(service), "jobqueue-signs-of-life"),
+        _background(HealthChecks(service).run(), "jobqueue-health-checks"),
+        _background(periodic_statistics(service), "jobqueue-statistics"),
+        _background(signs_of_life(service), "jobqueue-signs-of-life"),
     ]
     try:
         yield
@@ -126,7 +126,7 @@ async def _working(service: Service) -> AsyncIterator[None]:
         await cancelled(*background)
 
 
-def _watched(running: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+def _background(running: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
     """Start a background task; if it ends by itself, the log says why."""
     task = asyncio.create_task(running, name=name)
     task.add_done_callback(_report)
