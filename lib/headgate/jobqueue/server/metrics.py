@@ -23,8 +23,8 @@ def queue_gauges(ledger: Ledger) -> list[Metric]:
     jobs = GaugeMetricFamily(f"{_NAME}jobs", "Jobs by state.", labels=("state",))
     for state, number in ledger.totals().items():
         jobs.add_metric((state.value,), number)
-    counts = Counter((resource.spec.pool, resource.use) for resource in ledger.resources().values())
-    servers = GaugeMetricFamily(f"{_NAME}servers", "Policy servers by pool and state.", labels=("pool", "state"))
+    counts = Counter((spec.pool, one.use) for one in ledger.resources().values() for spec in one.specs)
+    servers = GaugeMetricFamily(f"{_NAME}servers", "Policy servers of each pool by state.", labels=("pool", "state"))
     for labels, number in sorted(counts.items()):
         servers.add_metric(labels, number)
     return [

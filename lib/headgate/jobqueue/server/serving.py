@@ -170,8 +170,8 @@ _SIGN_S: Final = 0.5
 def statistics_line(ledger: Ledger) -> str:
     """Return the line of statistics; runs on the writer."""
     jobs = ledger.totals()
-    servers = Counter(one.spec.pool for one in ledger.resources().values())
-    busy = Counter(one.spec.pool for one in ledger.resources().values() if not one.is_free)
+    uses = [(spec.pool, one.is_free) for one in ledger.resources().values() for spec in one.specs]
+    servers, busy = Counter(pool for pool, _ in uses), Counter(pool for pool, is_free in uses if not is_free)
     used = {pool: f"{busy[pool]}/{servers[pool]} ({busy[pool] / servers[pool]:.1%})" for pool in sorted(servers)}
     running = Counter(type_of(job) for job in ledger.running())
     parts = (
