@@ -112,7 +112,7 @@ def test_html_is_a_page_that_needs_nothing_else(headgate: Command, store: None, 
         ),
         (("--environment", "nope"), "It has samples of the environments: affine:ded, affine:sat;"),
         (("--k", "0"), "k of pass@k must be >= 1 (got 0)"),
-        (("--since", "yesterday"), "--since must be a date, a time, or so long ago (got 'yesterday')"),
+        (("--since", "yesterday"), "--since must be a date, a time, or an age such as 36h (got 'yesterday')"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_a_sentence(

@@ -148,7 +148,7 @@ def test_a_report_since_no_time_is_refused(headgate: Command, hours: str, tmp_pa
     (tmp_path / "samples").mkdir()
     said = headgate("report", f"--hours={hours}", "--store", "samples")
     assert said.status == 2
-    assert f"--since must be a date, a time, or so long ago (got '{hours}h')" in said.err
+    assert f"--since must be a date, a time, or an age such as 36h (got '{hours}h')" in said.err
 
 
 @pytest.mark.parametrize("sql", ["", "  ", ";"])

@@ -253,7 +253,7 @@ BAD: dict[str, tuple[int, str]] = {
     "/samples?counts=perhaps": (422, "counts must be yes or no"),
     "/samples/invalidate?min_score=x": (422, "min_score must be a number"),
     "/samples?order=random": (422, "order must be one of newest, worst, best, longest"),
-    "/samples?since=yesterday": (422, "since must be a date, a time, or so long ago"),
+    "/samples?since=yesterday": (422, "since must be a date, a time, or an age such as 36h"),
     "/samples?text=found-nowhere": (200, "No sample fits"),
     "/samples/invalidate?text=found-nowhere": (200, "0 samples"),
     "/samples/t-none": (404, "the store has no sample"),

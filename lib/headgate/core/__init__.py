@@ -1,6 +1,6 @@
 """The vocabulary: tasks, samples, leases, events, errors, ids, time. Imports nothing else of Headgate.
 
-Each name is loaded when it is first asked for: an error alone does not wait for a hundred kinds of events.
+Each name is loaded on first use: importing an error does not load a hundred kinds of events.
 """
 
 import lazy_loader

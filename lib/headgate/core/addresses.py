@@ -1,4 +1,4 @@
-"""Hosts and addresses: one spelling for each, and those where clouds hand out credentials, which are never called."""
+"""Hosts and addresses: a canonical form, and detection of metadata services, which hand out cloud credentials."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAT64: Final = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("6
 
 
 def ip_address_of(host: str) -> IPAddress | None:
-    """Return the IP address that a host is, in any form that system calls take (`0x7f000001`), or None for a name."""
+    """Return the IP address in a host, in any form that system calls accept (`0x7f000001`), or None for a name."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -27,7 +27,7 @@ def ip_address_of(host: str) -> IPAddress | None:
 
 
 def is_metadata_host(host: str) -> bool:
-    """Return whether a host, as it is written, is a metadata service's; names are not resolved."""
+    """Return whether a host, as written, is a metadata service's; names are not resolved."""
     name = host.strip("[]").rstrip(".").lower()
     address = ip_address_of(name)
     return name in _METADATA_NAMES or (address is not None and is_metadata_address(address))

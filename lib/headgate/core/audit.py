@@ -1,6 +1,6 @@
-"""The audit trail: who changed what, from what to what, and when; one file for all parts, which only grows at its end.
+"""The audit trail: who changed what, from what to what, and when; one append-only file for all parts of Headgate.
 
-Every part writes into it what it was told to change by a person or a program, on the machine that makes the change.
+Every part records the changes that a person or program asked of it, on the machine that makes the change.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ FILE_VARIABLE: Final = "HEADGATE_AUDIT_FILE"
 DEFAULT_FILE: Final = Path(".headgate/audit.jsonl")
 MOST_BYTES: Final = 8 * 1024**2
 OLDER_FILES: Final = 5
-"""A full file becomes `audit.jsonl.1`, the one before `.2`; so many are kept, 48 MiB in all."""
+"""A full file becomes `audit.jsonl.1`, the one before `.2`; this many are kept, 48 MiB in all."""
 
 ANYBODY: Final = "anybody on this machine"
-"""Who calls a server that asks for no token."""
+"""The caller of a server that requires no token."""
 
 _CHARS: Final = 500
 _log: Final = logging.getLogger("headgate.audit")
@@ -37,12 +37,12 @@ class AuditEntry:
     """One change.
 
     Attributes:
-        at: time of ISO 8601, UTC.
+        at: ISO 8601 time in UTC.
         who: `token NAME (ID)`, `user NAME@HOST`, or a flow run.
         what: which part did what, such as `jobqueue drain`.
-        thing: what was changed, by its name or id.
-        before: what it was, or empty.
-        after: what it is now, or empty.
+        thing: name or id of what was changed.
+        before: the former value, or empty.
+        after: the new value, or empty.
     """
 
     at: str
@@ -54,12 +54,12 @@ class AuditEntry:
 
 
 def audit_file() -> Path:
-    """Return the file of the trail: that of the variable, or the one in the folder where this process runs."""
+    """Return the trail's file: the one in `HEADGATE_AUDIT_FILE`, or the default in the working directory."""
     return Path(os.environ.get(FILE_VARIABLE) or DEFAULT_FILE)
 
 
 def process_user() -> str:
-    """Return whose process this is, as the operating system has it, and the flow run that it works for."""
+    """Return the operating system's user of this process, with the flow run that it works for."""
     try:
         name = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -69,10 +69,10 @@ def process_user() -> str:
 
 
 def record_change(what: str, thing: str, *, before: object = "", after: object = "", who: str = "") -> None:
-    """Append an entry, durably; where that fails, the log has it: what was changed stays changed.
+    """Append an entry durably; if that fails, it goes to the log, and the change itself stands.
 
-    The texts are those of an `AuditEntry`, `who` being `process_user` when empty; dataclasses are written as JSON.
-    Long ones are cut, and what looks like a key is masked.
+    The texts are those of an `AuditEntry`; an empty `who` means `process_user`, and dataclasses are written as JSON.
+    Long texts are truncated, and what looks like a key is masked.
     """
     said = who or process_user(), what, thing, _text(before), _text(after)
     texts = [redacted(text, limit_chars=_CHARS) for text in said]
@@ -90,7 +90,7 @@ def _text(value: object) -> str:
 
 
 def audit_entries() -> Iterator[AuditEntry]:
-    """Yield what is kept of the trail, the oldest first; lines that are no entries are passed over."""
+    """Yield the entries that are kept, oldest first; lines that are not entries are skipped."""
     file = audit_file()
     for path in (*(_older(file, number) for number in range(OLDER_FILES, 0, -1)), file):
         try:
@@ -112,13 +112,13 @@ def _append(path: Path, line: bytes) -> None:
             fcntl.flock(file, fcntl.LOCK_EX)
             size = os.fstat(file.fileno()).st_size
             if not _is_at(path, file.fileno()):
-                continue  # another process has begun a new one while this one waited
+                continue  # another process has started a new file while this one waited
             if size and size + len(line) > MOST_BYTES:
                 for number in range(OLDER_FILES, 0, -1):
                     if (newer := _older(path, number - 1)).exists():
                         newer.replace(_older(path, number))
                 continue
-            is_torn = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"  # the machine went down meanwhile
+            is_torn = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"  # the machine crashed while writing
             file.write(b"\n" + line if is_torn else line)
             os.fsync(file.fileno())
             return

@@ -1,4 +1,4 @@
-"""The words between an environment and a model: messages out, replies back, failures typed."""
+"""The conversation between an environment and a model: messages out, replies back, typed failures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Message:
 
 
 COUNTS: Final = ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens")
-"""What is counted of each reply, and summed over those of an episode."""
+"""The counts of each reply, summed over an episode."""
 
 
 @record
@@ -27,22 +27,22 @@ class ChatReply:
     """An answered chat request.
 
     Attributes:
-        text: what the model said.
-        prompt_tokens: as the endpoint counts them; 0 when it does not say.
+        text: the model's answer.
+        prompt_tokens: as counted by the endpoint; 0 when it does not report them.
         completion_tokens: likewise.
-        latency_s: of the attempt that was answered.
+        latency_s: duration of the attempt that was answered.
         first_token_s: time to the first token where the answer was streamed, else None.
-        wait_s: spent waiting for admission and back-off before that attempt.
+        wait_s: time spent waiting for admission and back-off before that attempt.
         attempts: requests sent for this reply, retries included.
-        served_model: who answered, as the endpoint names it; empty where it does not.
-        system_fingerprint: of the configuration that it answered with, likewise.
-        cached_tokens: of the prompt tokens, those that the endpoint had in its cache; never more than all.
-        reasoning_tokens: of the completion tokens, those that were thoughts, likewise.
-        billed_micro: millionths that the provider says it billed for the answer; None where it does not say.
-        lane: in which it was asked: `now`, or `batch`.
-        cost_micro: what it cost: as billed, else by the model's prices; None where neither is known.
-        told: what it told of the provider's limits per minute.
-        finish_reason: why it ended, as the endpoint says: `stop`, `length` at the limit of tokens, ….
+        served_model: the model that answered, as the endpoint names it; empty where it does not.
+        system_fingerprint: fingerprint of the configuration that it answered with, likewise.
+        cached_tokens: prompt tokens that the endpoint had in its cache; at most `prompt_tokens`.
+        reasoning_tokens: completion tokens spent on reasoning; at most `completion_tokens`.
+        billed_micro: the price that the provider reports as billed, in millionths; None where it reports none.
+        lane: the lane of the request: `now` or `batch`.
+        cost_micro: its cost in millionths, as billed, else by the model's prices; None where neither is known.
+        told: the provider's limits per minute, as far as the answer states them.
+        finish_reason: why it ended, as the endpoint reports it: `stop`, `length` at the token limit, ….
     """
 
     text: str
@@ -63,7 +63,7 @@ class ChatReply:
     finish_reason: str = ""
 
     def booked(self, wait_s: float, attempts: int, cost_micro: int | None) -> ChatReply:
-        """Return it with what a run knows of it, in less time than `dataclasses.replace` takes."""
+        """Return it with the values that only the run knows; faster than `dataclasses.replace`."""
         usage = (self.text, self.prompt_tokens, self.completion_tokens, self.latency_s, self.first_token_s)
         served = (self.served_model, self.system_fingerprint, self.cached_tokens, self.reasoning_tokens)
         return ChatReply(
@@ -75,13 +75,13 @@ class ChatError(Exception):
     """A chat request that was not answered, after every retry that its policy allows.
 
     Attributes:
-        kind: what to hold responsible.
+        kind: class of the error, which says what is responsible.
         status: HTTP status, None when there was no answer.
-        retry_after_s: what the provider asked to wait, None when it did not.
+        retry_after_s: the wait that the provider asked for, None when it asked for none.
         attempts: requests sent, retries included.
-        wait_s: spent waiting for admission and back-off.
-        reply: the answer that came all the same, and cannot be used: it was paid for, and is booked.
-        told: what the provider told of its limits per minute.
+        wait_s: time spent waiting for admission and back-off.
+        reply: an answer that came but cannot be used: it was paid for, so its cost is booked.
+        told: the provider's limits per minute, as far as it stated them.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class ChatError(Exception):
 
 
 class Chat(Protocol):
-    """Whatever answers one conversation: a model behind its endpoint, or a double of it in a test."""
+    """Answers one conversation: a model behind its endpoint, or a test double."""
 
     async def __call__(self, messages: Sequence[Message]) -> ChatReply:
         """Return the reply to `messages`; raises `ChatError` when there is none."""

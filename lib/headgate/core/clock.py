@@ -1,6 +1,6 @@
-"""Time as a port: durations and deadlines are monotonic, wall time is for records, and for what outlives its process.
+"""Time as a port: durations and deadlines are monotonic; wall time is for records and for what outlives its process.
 
-A time that is read back was written by a clock that may have been wrong: it is believed as far as it can be true.
+A stored time was written by a clock that may have been wrong: it is trusted only as far as it can be true.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from headgate.core.errors import ClockDisagreesError, InvalidInputError
 DAY_S: Final = 86_400.0
 
 CLOCK_TOLERANCE_S: Final = 300.0
-"""Clocks that differ by less agree: what NTP keeps differs by milliseconds, and S3 refuses requests from 900 s on."""
+"""Clocks that differ by less agree: NTP keeps them within milliseconds, and S3 refuses requests from 900 s on."""
 
 
 def credible(at: float, now: float, *, ahead_s: float = CLOCK_TOLERANCE_S) -> float:
-    """Return a time that was read back, or `now` where it lies further ahead than any right clock can have put it."""
+    """Return a stored time, or `now` where it is further ahead than any correct clock can have put it."""
     return at if at <= now + ahead_s else now
 
 
@@ -35,7 +35,7 @@ def require_agreement(now: float, other: float, owner: str) -> None:
 
 
 class Clock(Protocol):
-    """What the runner reads time from; decision makers never hold one, they are given `now`."""
+    """The runner's source of time; decision makers never hold one, they are given `now`."""
 
     def monotonic(self) -> float:
         """Return seconds since an arbitrary start; never goes back."""
@@ -44,11 +44,11 @@ class Clock(Protocol):
         """Return seconds since the Unix epoch; may jump when the machine's clock is set."""
 
     async def sleep(self, seconds: float) -> None:
-        """Return after `seconds`; a cancel point."""
+        """Sleep for `seconds`; a cancel point."""
 
 
 class SystemClock:
-    """The machine's clock. A sample takes twenty readings of `monotonic`, which is the function of `time` itself."""
+    """The machine's clock. A sample reads `monotonic` twenty times, so it is `time.monotonic` itself."""
 
     monotonic = staticmethod(time.monotonic)
 
@@ -57,12 +57,12 @@ class SystemClock:
         return time.time()
 
     async def sleep(self, seconds: float) -> None:
-        """Return after `seconds` of real time."""
+        """Sleep for `seconds` of real time."""
         await asyncio.sleep(seconds)
 
 
 async def until_set(event: asyncio.Event, within_s: float | None) -> bool:
-    """Return whether `event` is set, once it is, or after `within_s`; None waits for as long as it takes."""
+    """Wait until `event` is set, at most `within_s` (None: forever); return whether it is set."""
     with suppress(TimeoutError):
         async with asyncio.timeout(within_s):
             return await event.wait()
@@ -70,12 +70,12 @@ async def until_set(event: asyncio.Event, within_s: float | None) -> bool:
 
 
 def utc_text(at: float, *, seconds: bool = False) -> str:
-    """Return a wall time as messages show it, such as `2026-01-31 06:00 UTC`."""
+    """Return a wall time in the form of messages, such as `2026-01-31 06:00 UTC`."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC" if seconds else "%Y-%m-%d %H:%M UTC")
 
 
 def iso_text(at: float) -> str:
-    """Return a wall time as files have it: ISO 8601 with milliseconds, in UTC."""
+    """Return a wall time in the form of files: ISO 8601 with milliseconds, in UTC."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
 
 
@@ -84,7 +84,7 @@ _SECONDS: Final = {"s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_
 
 
 def moment_of(text: str, now: float, *, option: str) -> float:
-    """Return the wall time that `text` means: a date or time of ISO 8601 (UTC unless it says), or `36h` before `now`.
+    """Return the wall time that `text` means: an ISO 8601 date or time (UTC by default), or an age such as `36h`.
 
     Raises:
         InvalidInputError: if it is neither.
@@ -95,7 +95,7 @@ def moment_of(text: str, now: float, *, option: str) -> float:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
         raise InvalidInputError(
-            f"{option} must be a date, a time, or so long ago (got {text!r})",
+            f"{option} must be a date, a time, or an age such as 36h (got {text!r})",
             next_step="Write it as 2026-01-31, 2026-01-31T06:00Z, 90min, 36h, 7d or 2w.",
         ) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -1,6 +1,6 @@
-"""Foreign messages: how many values one holds, and how deep they lie, is known before the first one is built.
+"""Decoding of untrusted messages: the number and depth of their values is checked before any value is built.
 
-A message of empty lists is small, and takes up to 64 times as much memory, and seconds, once it is built.
+A small message of empty lists takes up to 64 times as much memory, and seconds, once it is built.
 """
 
 from __future__ import annotations
@@ -10,29 +10,29 @@ from itertools import accumulate
 from typing import Any, Final, Literal
 
 MOST_VALUES: Final = 2**16
-"""Of one message: 15 MB at the worst. Long lists of numbers belong into arrays of bytes."""
+"""Per message: 15 MB at worst. Long lists of numbers belong in byte arrays."""
 
 MOST_DEPTH: Final = 64
-"""Programs that walk a message go as deep as it; Python follows a thousand calls at most."""
+"""Code that walks a message recurses as deep as the message; Python allows a thousand nested calls."""
 
 _STEPS: Final = bytes({ord("["): 1, ord("{"): 1, ord("]"): 255, ord("}"): 255}.get(byte, 0) for byte in range(256))
 _NO_HEADS: Final = bytes(set(range(256)) - {*range(0x80, 0xA0), *range(0xDC, 0xE0)})
-"""Bytes that begin neither a list nor a map in msgpack."""
+"""Bytes that start neither a list nor a map in msgpack."""
 
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
 Halves = Literal["refused", "replaced", "kept"]
-"""What becomes of halves of surrogate pairs: servers that cut a text between them send such, and models write them."""
+"""How to treat unpaired surrogates, which servers send that cut a text within a pair, and which models write."""
 
 
 def json_value(data: bytes | bytearray, *, most_values: int = MOST_VALUES, halves: Halves = "refused") -> Any:
-    """Return the value that JSON in UTF-8 holds.
+    """Return the value of a JSON document in UTF-8.
 
     Raises:
-        orjson.JSONDecodeError: if it is no JSON, holds more than `most_values`, or lies deeper than `MOST_DEPTH`.
+        orjson.JSONDecodeError: if it is not JSON, has over `most_values` values, or is nested deeper than `MOST_DEPTH`.
     """
-    import orjson  # noqa: PLC0415 - what workers of a cluster install has none
+    import orjson  # noqa: PLC0415 - cluster workers install without it
 
     if (flaw := _flaw_of_json(data, most_values)) is not None:
         raise orjson.JSONDecodeError(flaw, "", 0)
@@ -54,25 +54,25 @@ def storable(text: str) -> str:
     try:
         if not text.isascii():
             text.encode()
-    except UnicodeEncodeError:  # in UTF-16 halves that make a pair become a character
+    except UnicodeEncodeError:  # in UTF-16, adjacent halves become one character
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
 
 
 def check_msgpack(data: bytes | bytearray, *, most_values: int = MOST_VALUES) -> None:
-    """Return if a message in msgpack may be built; whether it is one, tells the decoder.
+    """Check that a msgpack message may be built; whether it is valid is left to the decoder.
 
     Raises:
-        ValueError: if it holds more than `most_values`, or lies deeper than `MOST_DEPTH`.
+        ValueError: if it has more than `most_values` values, or is nested deeper than `MOST_DEPTH`.
     """
     heads = data.translate(None, _NO_HEADS)
     if len(heads) <= MOST_DEPTH and 30 * len(heads) < most_values and max(heads, default=0) < 0xDC:
-        return  # no more lists and maps than that, of at most 15 entries each, however much of it is text
+        return  # few lists and maps, of at most 15 entries each, however much text there is
     import msgpack  # type: ignore[import-untyped]  # noqa: PLC0415 - few processes read it
 
     reader = msgpack.Unpacker(max_buffer_size=max(1, len(data)))
     reader.feed(data)
-    values, left = 1, [1]  # of each list and map that is open, the outermost first
+    values, left = 1, [1]  # `left`: entries to come of each open list and map, outermost first
     while left and reader.tell() < len(data):
         if not left[-1]:
             left.pop()
@@ -99,7 +99,7 @@ def check_msgpack(data: bytes | bytearray, *, most_values: int = MOST_VALUES) ->
 def _flaw_of_json(data: bytes | bytearray, most_values: int) -> str | None:
     opened = data.count(b"[") + data.count(b"{")
     if opened <= MOST_DEPTH and (len(data) <= most_values or opened + data.count(b",") < most_values):
-        return None  # however much of it is text
+        return None  # however much text there is
     plain = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     if (texts := plain.count(b'"') // 2) > 2 * most_values:
         return _too_many(texts, most_values)
@@ -111,7 +111,7 @@ def _flaw_of_json(data: bytes | bytearray, most_values: int) -> str | None:
     return _TOO_DEEP if max(accumulate(memoryview(brackets).cast("b")), default=0) > MOST_DEPTH else None
 
 
-_TOO_DEEP: Final = f"values lie deeper than {MOST_DEPTH} lists and objects"
+_TOO_DEEP: Final = f"values are nested deeper than {MOST_DEPTH} lists and objects"
 
 
 def _too_many(values: int, most: int) -> str:

@@ -1,4 +1,4 @@
-"""Documents that somebody wrote, in YAML or in JSON, are read whole."""
+"""Reads documents that people write in YAML or JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_DOCUMENT_BYTES: Final = 5_000_000
 
 
 class _UniqueLoader(yaml.SafeLoader):
-    """YAML in which a key that stands twice is an error: the first one would be lost without a word."""
+    """A YAML loader that refuses duplicate keys: the first one would be lost silently."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -35,10 +35,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def document_of(data: bytes, *, is_json: bool = False) -> Any:
-    """Return the value that a document in YAML or in JSON holds, None for an empty one in YAML.
+    """Return the value of a YAML or JSON document, None for an empty YAML one.
 
     Raises:
-        ValueError: saying what is wrong and where, without the line itself: it may hold a secret.
+        ValueError: saying what is wrong and where, without the line itself, which may contain a secret.
     """
     if len(data) > MAX_DOCUMENT_BYTES:
         raise ValueError(f"it is larger than {MAX_DOCUMENT_BYTES:,} bytes")
@@ -46,11 +46,11 @@ def document_of(data: bytes, *, is_json: bool = False) -> Any:
         text = data.decode("utf-8")
         if is_json:
             return json.loads(text, object_pairs_hook=_unique)
-        return yaml.load(text, _UniqueLoader)  # noqa: S506 - a SafeLoader with one rule more
+        return yaml.load(text, _UniqueLoader)  # noqa: S506 - a SafeLoader with one more rule
     except UnicodeDecodeError:
         flaw = "it is not UTF-8 text"
     except RecursionError:
-        flaw = "its values lie too deep"
+        flaw = "its values are nested too deeply"
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         flaw = f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}" if mark else f"{error.problem}"
@@ -62,16 +62,16 @@ def document_of(data: bytes, *, is_json: bool = False) -> Any:
 def read_document(
     path: Path, refused: type[HeadgateError] = InvalidInputError, *, what: str = "", next_step: str | None = None
 ) -> Any:
-    """Return the value that a file holds, None for an empty one.
+    """Return the value in a file, None for an empty one.
 
     Args:
-        path: of the file, which is in JSON where it ends with `.json`, and in YAML else.
-        refused: the error that is raised.
-        what: the file is called in it, such as `the rules`.
-        next_step: of the error, in place of its own.
+        path: the file, in JSON if its name ends with `.json`, else in YAML.
+        refused: class of the error that is raised.
+        what: name of the file in the error, such as `the rules`.
+        next_step: next step of the error, in place of its default.
 
     Raises:
-        HeadgateError: of the type `refused`, if it cannot be read.
+        HeadgateError: of the class `refused`, if it cannot be read.
     """
     try:
         with path.open("rb") as file:

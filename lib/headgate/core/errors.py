@@ -70,7 +70,7 @@ class InvalidRosterError(InvalidInputError):
 
 
 class UnknownEnvironmentError(InvalidInputError):
-    """An environment is named that no installed package registers."""
+    """No installed package registers the named environment."""
 
     code = "unknown_environment"
     http_status = 404
@@ -78,7 +78,7 @@ class UnknownEnvironmentError(InvalidInputError):
 
 
 class JudgeNeededError(InvalidInputError):
-    """A campaign without a judge is to sample an environment whose answers a judge reads."""
+    """A campaign without a judge would sample an environment whose answers need one."""
 
     code = "judge_needed"
     next_step = "Name a judge (judge_model, judge_url), run it with `headgate judge`, or leave the environment out."
@@ -104,14 +104,14 @@ class EnvironmentFailedError(HeadgateError):
 
 
 class HostLostError(EnvironmentFailedError):
-    """The machine or the place that an episode was played in is gone, by nobody's doing: it is played again."""
+    """The machine or host of an episode is gone, through no fault of the environment: the episode is played again."""
 
     code = "host_lost"
     next_step = "You need not do anything: the task waits for another host."
 
 
 class EnvironmentHostsError(HeadgateError):
-    """Hosts of environments cannot be had from the Ray cluster that was named."""
+    """The configured Ray cluster provides no hosts for environments."""
 
     code = "environment_hosts"
     http_status = 503
@@ -120,7 +120,7 @@ class EnvironmentHostsError(HeadgateError):
 
 
 class SandboxUnavailableError(EnvironmentFailedError):
-    """This machine lacks a lock of the sandbox for untrusted programs, which an environment requires."""
+    """This machine lacks a protection of the sandbox for untrusted programs that an environment requires."""
 
     code = "sandbox_unavailable"
     exit_code = 3
@@ -138,7 +138,7 @@ class SamplesKeepFailingError(HeadgateError):
 
 
 class StoreError(HeadgateError):
-    """The sample store refused, failed or timed out; what was to be stored stays in the spool."""
+    """The sample store refused, failed or timed out; the samples stay in the spool."""
 
     code = "store_failed"
     http_status = 503
@@ -162,7 +162,7 @@ class CorruptDataError(StoreError):
 
 
 class NoSamplesError(HeadgateError):
-    """A store has no samples, or none of the time that was asked for, so there is nothing to show."""
+    """A store has no samples, or none of the requested time, so there is nothing to show."""
 
     code = "no_samples"
     http_status = 404
@@ -215,7 +215,7 @@ class UnauthorizedError(HeadgateError):
 
 
 class ForbiddenError(HeadgateError):
-    """A token was shown that is good, and does not allow this."""
+    """The token is valid but does not allow this."""
 
     code = "forbidden"
     http_status = 403
@@ -224,7 +224,7 @@ class ForbiddenError(HeadgateError):
 
 
 class ControlChangedError(HeadgateError):
-    """Somebody else has changed the same control since it was last looked at."""
+    """Somebody else has changed the same control since it was last read."""
 
     code = "control_changed"
     http_status = 409
@@ -233,7 +233,7 @@ class ControlChangedError(HeadgateError):
 
 
 class MisdirectedError(HeadgateError):
-    """A server without tokens was called by a name that it was not told of."""
+    """A server without tokens was called by a host name that is not one of its own."""
 
     code = "misdirected"
     http_status = 421
@@ -242,7 +242,7 @@ class MisdirectedError(HeadgateError):
 
 
 class CrossSiteError(HeadgateError):
-    """A web page made a browser send this, or the browser sent a password that it remembers."""
+    """A web page made a browser send this, or the browser sent a remembered password."""
 
     code = "cross_site"
     http_status = 403
@@ -251,7 +251,7 @@ class CrossSiteError(HeadgateError):
 
 
 class NotFoundError(HeadgateError):
-    """An API of Headgate was asked for something that it does not have."""
+    """An API of Headgate does not have what was requested."""
 
     code = "not_found"
     http_status = 404
@@ -278,31 +278,31 @@ class AdmissionDeniedError(HeadgateError):
 
 
 class BlocksEventLoopError(HeadgateError, RuntimeError):
-    """A call that blocks its thread was made from inside a running event loop, which would stand still."""
+    """A blocking call was made from inside a running event loop, which it would stall."""
 
     code = "blocks_event_loop"
     next_step = "Await the asynchronous form instead, or call it from a thread of its own."
 
 
 def errors_by_code(*modules: ModuleType) -> dict[str, type[HeadgateError]]:
-    """Return the errors in modules that a message makes, by code; of several with one code the last."""
+    """Return the errors in modules that are made from a message alone, by code; the last of several with one code."""
     kinds = (kind for module in modules for kind in vars(module).values() if isinstance(kind, type))
     errors = (kind for kind in kinds if issubclass(kind, HeadgateError))
     return {kind.code: kind for kind in errors if kind.__init__ is HeadgateError.__init__}
 
 
 def nearest_name(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the known name that is most like `name`; None where none is like it (`cutoff` as difflib's)."""
+    """Return the known name most similar to `name`; None where none is similar enough (`cutoff` as in difflib)."""
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), None)
 
 
 def some_of(names: Sequence[str], most: int, separator: str = ", ") -> str:
-    """Return the first names as a sentence lists them, and how many more there are."""
+    """Return a list of the first names for a sentence, and how many more there are."""
     more = len(names) - most
     return separator.join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def did_you_mean(name: str, known: Iterable[str], *, otherwise: str = "", cutoff: float = 0.6) -> str:
-    """Return the end of a message on an unknown name: a question for the nearest known one, or `otherwise`."""
+    """Return the end of a message on an unknown name: a suggestion of the nearest known one, or `otherwise`."""
     near = nearest_name(name, known, cutoff)
     return f"; did you mean {near!r}?" if near else otherwise

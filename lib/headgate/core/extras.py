@@ -1,4 +1,4 @@
-"""Which extra brings a package: what somebody who lacks it is told to install."""
+"""Which extra provides a package, for messages that say what to install."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ _EXTRAS: Final = {
     "websockets": ("jobqueue",),
     "yaml": ("run", "jobqueue"),
 }
-"""Package, as it is imported -> extras that bring it, the most usual one first."""
+"""Package, by its import name -> extras that provide it, the most common one first."""
 
 
 def entry_points_of(group: str) -> tuple[EntryPoint, ...]:
-    """Return the entry points of a group that the installed packages have."""
+    """Return the entry points of a group in the installed packages."""
     return tuple(_registered(tuple(sys.path)).select(group=group))
 
 
 @cache
 def _registered(_: tuple[str, ...]) -> Any:
-    """Return the entry points of a path; to look for one group takes as long, and until 3.12 their type is another."""
+    """Return the entry points of a path; looking for one group takes as long, and before 3.12 their type differs."""
     return entry_points()
 
 
 def missing_extra(error: ImportError, feature: str) -> MissingExtraError | None:
-    """Return what to say of a package that is missing, None where no extra brings it.
+    """Return the error for a missing package, None where no extra provides it.
 
     Args:
-        error: of the import.
-        feature: what needs it; where its words name an extra that brings the package, that is the one.
+        error: the failed import's error.
+        feature: what needs it; if its words name an extra that provides the package, that extra is suggested.
     """
     extras = _EXTRAS.get((error.name or "").partition(".")[0])
     if extras is None:
@@ -70,8 +70,7 @@ def missing_extra(error: ImportError, feature: str) -> MissingExtraError | None:
 def names_by_stub(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return `__getattr__`, `__dir__` and `__all__` of a package whose stub lists its names.
 
-    A name is loaded when it is first asked for; where a package of an extra is missing for it, `MissingExtraError` says
-    which.
+    A name is loaded on first use; `MissingExtraError` names the extra whose package is missing for it.
     """
     attribute, names, exported = lazy_loader.attach_stub(package, file)
 

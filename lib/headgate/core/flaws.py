@@ -1,4 +1,4 @@
-"""What is wrong with what somebody wrote or sent, in sentences: the value, and the rule that it breaks."""
+"""Validation errors in sentences for people: the value, and the rule that it breaks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _SECRET: Final = re.compile("key|token|secret|password")
 
 
 def flaws_in_words(error: ValidationError, model: type[BaseModel]) -> str:
-    """Return everything that is wrong with what was written as a `model`.
+    """Return all validation errors of a `model` as one text.
 
-    What is misspelt comes first, as it may be why something else is missing; what only follows from another flaw is
-    left out. A validator says its rule as `must be …`, or a whole sentence; the value is added unless it is in there.
+    Misspelt names come first, as they may be why something else is missing; errors that only follow from others are
+    left out. A validator states its rule as `must be …`, or a whole sentence; the value is added unless it is in there.
     """
     flaws = sorted(error.errors(include_url=False), key=lambda flaw: flaw["type"] != "extra_forbidden")
     places = [flaw["loc"] for flaw in flaws]
@@ -36,8 +36,8 @@ def flaws_in_words(error: ValidationError, model: type[BaseModel]) -> str:
 def flaws_raised(
     model: type[BaseModel], kind: type[HeadgateError], before: str = "", next_step: str | None = None
 ) -> Iterator[None]:
-    """Raise what is wrong with what is written as a `model` inside, in words behind `before`, as an error of a kind."""
-    from pydantic import ValidationError  # noqa: PLC0415 - whoever has a model has it
+    """Raise a `ValidationError` of `model` inside as an error of `kind`, in words after `before`."""
+    from pydantic import ValidationError  # noqa: PLC0415 - with a model it is loaded already
 
     try:
         yield
@@ -46,7 +46,7 @@ def flaws_raised(
 
 
 def text_like(pattern: str, rule: str) -> Callable[[str], str]:
-    """Return a validator of text that a pattern has to match whole; otherwise `rule`, such as `must be …`, is said."""
+    """Return a validator of text that must match a whole pattern, else break `rule`, such as `must be …`."""
     known = re.compile(pattern)
 
     def checked(written: str) -> str:
@@ -58,7 +58,7 @@ def text_like(pattern: str, rule: str) -> Callable[[str], str]:
 
 
 def rule_in_words(flaw: Any) -> str:
-    """Return the rule that one of pydantic's errors is of: `must be …`, or what a validator said."""
+    """Return the rule that one of pydantic's errors is about: `must be …`, or a validator's message."""
     return _RULES.get(flaw["type"]) or _SUBJECT.sub("must ", str(flaw["msg"]).removeprefix("Value error, "))
 
 
@@ -87,7 +87,7 @@ def _fields_at(model: type[BaseModel], place: Sequence[str | int]) -> list[str]:
 
 
 def _models_in(annotation: Any) -> list[Any]:
-    """Return the models that a value may be, or be a list of."""
+    """Return the models that a value, or its list entries, may have."""
     if hasattr(annotation, "model_fields"):
         return [annotation]
     return [model for inner in get_args(annotation) for model in _models_in(inner)]

@@ -1,4 +1,4 @@
-"""Names and ids: what may be called what, and how a task gets the same id on every machine."""
+"""Names and ids: which names are valid, and how a task gets the same id on every machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_NAME_CHARS: Final = 200
 """Names become parts of file names and object keys; 200 leaves room below the 255 bytes of common file systems."""
 
 MOST_PRIORITY: Final = 1_000_000
-"""Of a job; the least is as far below 0."""
+"""Highest priority of a job; the lowest is its negative."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]*\Z")
 
@@ -44,7 +44,7 @@ def checked_text(value: str) -> str:
     """Return a name of a team, task, pool, instance or worker.
 
     Raises:
-        ValueError: for control characters and characters that are no text (lone surrogates).
+        ValueError: for control characters and unpaired surrogates.
     """
     if any(ord(character) < 32 or 127 <= ord(character) < 160 for character in value):
         raise ValueError(f"must have no control characters (got {value[:60]!r})")
@@ -58,8 +58,8 @@ def checked_text(value: str) -> str:
 def task_id_of(model: str, environment: str, sequence: int, stage: str, campaign: str) -> TaskId:
     """Return the id of a task: equal parts give equal ids on every machine and version.
 
-    The unwrapped `sequence` is hashed rather than the index (sequence modulo the data length), so that the second
-    pass over an environment's data is new work and not a duplicate of the first.
+    The unwrapped `sequence` is hashed rather than the index (sequence modulo the data length), so that the second pass
+    over an environment's data is new work, not a duplicate of the first.
     """
     parts = "\0".join((campaign, model, environment, stage, str(sequence)))
     return TaskId("t-" + hashlib.blake2b(parts.encode(), digest_size=12).hexdigest())
@@ -71,13 +71,13 @@ def seed_of(environment: str, index: int) -> int:
 
 
 def request_seed_of(environment: str, index: int, repeat: int) -> int:
-    """Return the seed that requests of a repeat of a task ask for, in [0, 2**31): what every server can read."""
+    """Return the seed that a repeat of a task sends in its requests, in [0, 2**31), which every server accepts."""
     digest = hashlib.sha256(f"{environment}:{index}:{repeat}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1
 
 
 def unit_hash(*parts: str) -> float:
-    """Return a number in [0, 1) that depends on `parts` alone: the seeded spread of due times and jitter."""
+    """Return a number in [0, 1) that depends only on `parts`: the seeded spread of due times and jitter."""
     digest = hashlib.blake2b("\0".join(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64
 
@@ -88,7 +88,7 @@ def new_holder_id() -> HolderId:
 
 
 def new_run_id() -> str:
-    """Return a fresh id for one run of a campaign: what its events have in common."""
+    """Return a fresh id for one run of a campaign, shared by all its events."""
     return "r-" + secrets.token_hex(6)
 
 
@@ -98,6 +98,6 @@ _trace_ids: Final = random.Random(secrets.randbits(256))
 def new_trace_id() -> str:
     """Return a fresh 128-bit trace id in hex, as W3C trace context writes it.
 
-    It identifies and guards nothing, so it does not cost a system call.
+    It protects nothing, so it does not need a system call.
     """
     return f"{_trace_ids.getrandbits(128):032x}"

@@ -33,8 +33,8 @@ class Lease:
     Attributes:
         lease_id: unique within its book.
         epoch: fencing token; grows with every lease of its book, so a later lease of the same subject has a later one.
-        generation: which life of the book granted it; a restarted book refuses leases of its former life.
-        subject: what it was taken for, e.g. a task id; empty when it stands for itself.
+        generation: generation of the book that granted it; a restarted book refuses leases of an earlier generation.
+        subject: what it was taken for, e.g. a task id; may be empty.
         units: capacity name -> units.
         acquired_at: monotonic seconds.
     """
@@ -50,7 +50,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """No lease: which capacity was short; something has to be released before it is asked for again."""
+    """No lease was granted: which capacity was short; asking again is useless before something is released."""
 
     reason: str
     capacity: str
@@ -60,11 +60,11 @@ class Denied:
 
 @dataclass(slots=True)
 class LeaseBook:
-    """Counts units of named capacities out and in, exactly once each. Pure: `now` is given, nothing is awaited.
+    """Counts units of named capacities as they are leased and released, exactly once each. Pure: `now` is passed in.
 
     Owned by one decision maker. Invariants (`validate`): for every capacity 0 <= in use, and in use equals the sum
-    over live leases that are not parked; in use exceeds the limit only after the limit was lowered under its holders,
-    or parked leases came back.
+    over live leases that are not parked; in use exceeds the limit only after the limit was lowered while leases were
+    held, or parked leases came back.
     """
 
     limits: dict[str, int]
@@ -112,7 +112,7 @@ class LeaseBook:
         return lease
 
     def release(self, lease: Lease) -> ReleaseOutcome:
-        """Take `lease` back. Never raises; anything but the first release of a live lease changes nothing."""
+        """Release `lease`. Never raises; anything but the first release of a live lease changes nothing."""
         if lease.generation != self.generation:
             return ReleaseOutcome.WRONG_GENERATION
         held = self.live.get(lease.lease_id)
@@ -132,7 +132,7 @@ class LeaseBook:
         return ReleaseOutcome.RELEASED
 
     def park(self, lease: Lease) -> bool:
-        """Lend out the units of a lease whose holder waits for something else; return whether that changed anything."""
+        """Free the units of a lease while its holder waits for something else; return whether that changed anything."""
         if self.live.get(lease.lease_id) is not lease or lease.lease_id in self.parked:
             return False
         self.parked.add(lease.lease_id)
@@ -150,7 +150,7 @@ class LeaseBook:
         return True
 
     def set_limit(self, capacity: str, limit: int) -> None:
-        """Change a limit. Lowered under its holders, it denies until enough of them have released."""
+        """Change a limit. If it is lowered below what is in use, leases are denied until enough units are released."""
         if limit < 0:
             raise ValueError(f"limit of {capacity} must be >= 0 (got {limit})")
         self.limits[capacity] = limit

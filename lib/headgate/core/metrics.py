@@ -1,4 +1,4 @@
-"""What a metric is: the same for Prometheus pages, for Ray's exporter, dashboards and the documentation."""
+"""Definition of a metric, shared by Prometheus pages, Ray's exporter, dashboards and the documentation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MetricKind = Literal["counter", "gauge", "histogram"]
 class Metric:
     """One metric: its kind, its help text and the labels it carries, all of bounded cardinality.
 
-    `buckets` are upper bounds of a histogram; none for those of whoever exports it.
+    `buckets` are upper bounds of a histogram; empty for the exporter's default.
     """
 
     name: str
@@ -24,7 +24,7 @@ class Metric:
 
 
 def metrics_of(kind: MetricKind, told: Mapping[str, str], buckets: tuple[float, ...] = ()) -> dict[str, Metric]:
-    """Return metrics by name, from `name{label,label}` and help; what is called `_total` is a counter."""
+    """Return metrics by name, from `name{label,label}` -> help; a name that ends in `_total` makes a counter."""
     made = {}
     for key, about in told.items():
         name, _, labels = key.rstrip("}").partition("{")

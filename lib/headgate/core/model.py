@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class Spending(NamedTuple):
-    """Tokens, requests, and cost: what a request needs, or took.
+    """Tokens, requests and cost that a request needs, or took.
 
     Attributes:
         tokens: prompt and completion together.
         requests: attempts that were sent.
-        cost_micro: in millionths of the currency in which prices are given.
+        cost_micro: in millionths of the currency of the prices.
     """
 
     tokens: int = 0
@@ -56,16 +56,16 @@ NO_SPENDING = Spending()
 
 @dataclass(frozen=True, slots=True)
 class ModelBudget:
-    """The budgets of one model, as the roster states them; None leaves it to the settings.
+    """The budgets of one model, as the roster states them; None means that the settings apply.
 
     Attributes:
         sample_tokens: prompt and completion tokens over all requests of one sample.
         sample_completion_tokens: completion tokens likewise.
         sample_time_s: seconds that the answered requests of one sample took together.
-        daily_tokens: prompt and completion tokens of any 24 h.
-        daily_requests: attempts of requests in any 24 h.
+        daily_tokens: prompt and completion tokens in any 24 h.
+        daily_requests: request attempts in any 24 h.
         daily_cost: in the currency of the prices, in any 24 h.
-        price: what its tokens cost; None where that is not known.
+        price: prices of its tokens; None where unknown.
     """
 
     sample_tokens: int | None = None
@@ -78,18 +78,18 @@ class ModelBudget:
 
     @property
     def is_counted(self) -> bool:
-        """Whether a day's spending is of interest: something of it is limited, or has a price."""
+        """Whether a day's spending must be counted: it is limited, or has a price."""
         limits = (self.daily_tokens, self.daily_requests, self.daily_cost)
         return self.price is not None or any(limit is not None for limit in limits)
 
     def cost_of(self, answered: Counted, billed_micro: int | None) -> int | None:
-        """Return what was paid in millionths: as billed, else by the price; None where neither says it."""
+        """Return the cost in millionths: as billed, else by the price; None where neither is known."""
         if billed_micro is not None or self.price is None:
             return billed_micro
         return self.price.cost_of(answered)
 
     def spending(self, prompt_tokens: int, completion_tokens: int, requests: int = 1, lane: str = "now") -> Spending:
-        """Return what so many tokens amount to; a lane without a price counts at that of the other one."""
+        """Return the spending of this many tokens; a lane without a price is charged at the other lane's."""
         price = None if self.price is None else self.price.in_lane(lane) or self.price.now or self.price.batch
         cost = 0 if price is None else price.cost(prompt_tokens, completion_tokens)
         return Spending(prompt_tokens + completion_tokens, requests, cost)
@@ -104,18 +104,18 @@ class Model:
         name: what people call it; the fairness group.
         revision: version of its weights or prompt; part of its identity.
         base_url: OpenAI-compatible endpoint, up to and including `/v1`; empty for a model that Headgate serves.
-        served_name: what the endpoint calls it; `name` when empty.
+        served_name: the endpoint's name for it; `name` when empty.
         api_key: sent as a bearer token; never shown.
         uid: number of the model in Affine's API; position in the roster when it gives none.
         weight: share of the workers under contention, relative to other models.
-        max_parallel: requests of this model in flight at most.
+        max_parallel: most requests of this model in flight.
         options: further fields of the chat request (temperature, max_tokens, …).
         budget: what it may spend per sample and per day, and what its tokens cost.
-        rates: limits per minute that hold for it.
+        rates: limits per minute that apply to it.
         serve: how Headgate serves it from weights; None for a model with an endpoint.
-        tools: how it is given the tools of an environment: in fields of the request, as text, or by what its endpoint
-            takes when asked for the first time.
-        lane: how its requests go that can wait: `now`, `batch` or `auto`; empty leaves it to the settings.
+        tools: how it gets an environment's tools: in fields of the request (`native`), as text, or as its endpoint
+            turns out to accept at the first request (`auto`).
+        lane: lane of its requests that can wait: `now`, `batch` or `auto`; empty means that the settings apply.
     """
 
     name: str
@@ -141,10 +141,10 @@ class Model:
 
     @property
     def endpoint(self) -> str:
-        """Where it is asked: `base_url`, or a name for the engines that Headgate starts for it alone."""
+        """Where its requests go: `base_url`, or a name for the engines that Headgate starts only for it."""
         return self.base_url if self.serve is None else f"engines:///{self.key}"
 
     @property
     def request_name(self) -> str:
-        """What the chat request names as its model."""
+        """The model name in the chat request."""
         return self.served_name or self.name

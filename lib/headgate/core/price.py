@@ -1,4 +1,4 @@
-"""What tokens cost: prices per million of them by model and lane, and the costs that they make, in whole numbers."""
+"""What tokens cost: prices per million tokens by model and lane, and the resulting costs, in whole numbers."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class LanePrice(NamedTuple):
 
     Attributes:
         input: of prompt tokens that the endpoint did not have in its cache.
-        output: of completion tokens that are no thoughts.
+        output: of completion tokens other than reasoning.
         cached: of prompt tokens that it had in its cache.
-        reasoning: of completion tokens that are thoughts.
+        reasoning: of completion tokens spent on reasoning.
     """
 
     input: int
@@ -36,7 +36,7 @@ class LanePrice(NamedTuple):
     def of(
         cls, prompt: float, completion: float, *, cached: float | None = None, reasoning: float | None = None
     ) -> LanePrice:
-        """Return prices that are given in the currency, per million tokens; by default cached ones cost the same."""
+        """Return prices given in the currency per million tokens; `cached` and `reasoning` cost the same by default."""
         given = (
             prompt,
             completion,
@@ -46,17 +46,17 @@ class LanePrice(NamedTuple):
         return cls(*(round(Decimal(str(price)) * MILLION) for price in given))
 
     def less(self, discount: float) -> LanePrice:
-        """Return what is left of the prices after a discount, from 0 to 1."""
+        """Return the prices after a discount, from 0 to 1."""
         return LanePrice(*(round(price * (1 - Decimal(str(discount)))) for price in self))
 
     def cost(self, prompt_tokens: int, completion_tokens: int, cached: int = 0, reasoning: int = 0) -> int:
-        """Return what tokens cost in millionths of the currency, half of one rounded up.
+        """Return the cost of tokens in millionths of the currency, halves rounded up.
 
         Args:
-            prompt_tokens: all of them, `cached` ones included.
-            completion_tokens: likewise, `reasoning` ones included.
-            cached: of the prompt's.
-            reasoning: of the completion's.
+            prompt_tokens: all prompt tokens, including `cached` ones.
+            completion_tokens: all completion tokens, including `reasoning` ones.
+            cached: prompt tokens from the cache.
+            reasoning: completion tokens spent on reasoning.
         """
         prompt = (prompt_tokens - cached) * self.input + cached * self.cached
         completion = (completion_tokens - reasoning) * self.output + reasoning * self.reasoning
@@ -65,7 +65,7 @@ class LanePrice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What the tokens of a model cost in each lane; None where that is not known."""
+    """Prices of a model's tokens in each lane; None where unknown."""
 
     now: LanePrice | None = None
     batch: LanePrice | None = None
@@ -80,7 +80,7 @@ class Price:
         reasoning: float | None = None,
         batch_discount: float | None = None,
     ) -> Price:
-        """Return the price of a model: in the currency per million tokens, and what batches are cheaper by (0 to 1)."""
+        """Return a price from amounts in the currency per million tokens and the discount of batches (0 to 1)."""
         now = LanePrice.of(prompt, completion, cached=cached, reasoning=reasoning)
         return cls(now, None if batch_discount is None else now.less(batch_discount))
 
@@ -89,7 +89,7 @@ class Price:
         return self.batch if lane == "batch" else self.now
 
     def cost_of(self, answered: Counted) -> int | None:
-        """Return what tokens cost in millionths; None without a price of their lane, or a count of the prompt's."""
+        """Return the cost of tokens in millionths; None without a price of their lane or a count of prompt tokens."""
         price, prompt = self.in_lane(answered.lane), answered.prompt_tokens
         if price is None or not prompt:
             return None
@@ -105,25 +105,25 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """A table of prices. What the roster says of a model goes before it.
+    """A table of prices. A price in the roster takes precedence over it.
 
     Attributes:
         by_model: by key, name or served name of a model.
-        told: which table it is, for people: its file, date and source; empty without one.
+        told: description of the table for people: its file, date and source; empty without one.
     """
 
     by_model: Mapping[str, Price] = field(default_factory=dict)
     told: str = ""
 
     def of(self, model: Model) -> Price | None:
-        """Return the price of a model: its own, else that of its key, its name or its served name; None without."""
+        """Return the price of a model: its own, else that of its key, its name or its served name, or None."""
         if model.budget.price is not None:
             return model.budget.price
         names = (model.key, model.name, model.request_name)
         return next((self.by_model[name] for name in names if name in self.by_model), None)
 
     def lacks(self, model: Model) -> bool:
-        """Return whether there is a table and it says nothing of a model that somebody may bill for."""
+        """Return whether there is a table and it lacks a model whose use may be billed."""
         return bool(self.told) and model.serve is None and self.of(model) is None
 
     def batch_is_cheaper(self, model: Model) -> bool:

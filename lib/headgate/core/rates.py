@@ -1,4 +1,4 @@
-"""Limits per minute, as providers state them: of requests and of tokens, and what an answer's headers told of them."""
+"""Limits per minute on requests and tokens, as providers state them, and their state in an answer's headers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ NO_RATES: Final = RateLimits()
 
 @dataclass(frozen=True, slots=True)
 class ModelRates:
-    """The limits per minute that hold for a model, as the roster states them.
+    """The limits per minute that apply to a model, as the roster states them.
 
     Attributes:
-        own: of the model at its provider.
-        key: of all models at the same address with the same API key.
-        organisation: whose quota it shares with models at other addresses and keys; empty for none.
+        own: limits of the model at its provider.
+        key: limits shared by all models at the same address with the same API key.
+        organisation: the organisation whose quota it shares with models at other addresses and keys; empty for none.
         shared: limits of the organisation.
     """
 
@@ -47,12 +47,12 @@ UNLIMITED: Final = ModelRates()
 
 
 class RateNote(NamedTuple):
-    """What an answer told of one limit; None where it did not say.
+    """What an answer states about one limit; None where it states nothing.
 
     Attributes:
-        unit: its place in `RATE_UNITS`.
+        unit: index in `RATE_UNITS`.
         limit: per minute.
-        reset_s: seconds until the provider has room again.
+        reset_s: seconds until the limit has capacity again.
     """
 
     unit: int

@@ -1,4 +1,4 @@
-"""Values of which one is made per sample, or more."""
+"""Dataclasses that are created once per sample or more often."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def record(cls: type[T]) -> type[T]:
-    """Return a class as a slotted dataclass with a hash, whose fields are read-only to type checkers alone.
+    """Return a class as a slotted dataclass with a hash, whose fields only type checkers treat as read-only.
 
-    For what is made per sample: one that refuses assignments when it runs takes three times as long to build.
+    For values made per sample: a dataclass that refuses assignments at run time takes three times as long to build.
     """
     return dataclass(slots=True, unsafe_hash=True)(cls)

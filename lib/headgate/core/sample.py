@@ -12,7 +12,7 @@ from headgate.core.ids import TaskId, seed_of, task_id_of
 from headgate.core.record import record
 
 ONE_WORKER: Final[Mapping[str, int]] = MappingProxyType({"workers": 1})
-"""What a task needs unless its environment says otherwise: one worker slot."""
+"""The default resources of a task: one worker slot."""
 
 
 @record
@@ -26,15 +26,15 @@ class Task:
         sequence: how many tasks of this model and environment came before; never wraps.
         index: which of the environment's tasks this is: `sequence` modulo its data length.
         seed: random seed of the environment's task; the same for every model.
-        stage: `sample`, or the stage of a sample that has several; `sample.2` takes one again that failed unscored.
+        stage: `sample`, or the stage of a sample that has several; `sample.2` repeats one that failed unscored.
         group: fairness key; the model's key unless the campaign groups otherwise.
         weight: share of the group under contention.
-        priority: among the tasks of one group, higher goes first.
+        priority: higher goes first among the tasks of one group.
         resources: scheduler resources that a lease on this task takes, name -> units.
-        depends_on: tasks that must be done before.
+        depends_on: tasks that must be done first.
         due_at: wall time at which the task fell due, seconds since the epoch.
         attempt: 1 for the first run; counts runs that ended without an accepted sample.
-        request_seed: that its requests ask for, where they ask for one; another one for each repeat of the same task.
+        request_seed: seed in its requests, if they have one; differs between repeats of the same task.
     """
 
     task_id: TaskId
@@ -84,7 +84,7 @@ def sample_task(
 
 
 class ErrorKind(StrEnum):
-    """Why a task ended without a score of the model's own making."""
+    """Why a task ended without a regular score."""
 
     RATE_LIMITED = "rate_limited"
     PROVIDER_FAILURE = "provider_failure"
@@ -103,25 +103,25 @@ class ErrorKind(StrEnum):
 
     @property
     def is_service_error(self) -> bool:
-        """True for what counts towards a model's error pause (bad key, no credit, 5xx, refused)."""
+        """True for errors that count towards a model's error pause (bad key, no credit, 5xx, refused)."""
         return self in _SERVICE_ERRORS
 
     @property
     def is_scored(self) -> bool:
-        """True when the model itself earned its 0: an answer that cannot be used, or a sample's budget used up."""
-        return self in _OWN_DOING
+        """True when the model itself is responsible for its 0: an unusable answer, or a sample's budget used up."""
+        return self in _SCORED_ERRORS
 
 
 _SERVICE_ERRORS = frozenset({ErrorKind.AUTH, ErrorKind.QUOTA, ErrorKind.PROVIDER_FAILURE, ErrorKind.CONNECTION})
-_OWN_DOING = frozenset({ErrorKind.BAD_ANSWER, ErrorKind.BUDGET})
+_SCORED_ERRORS = frozenset({ErrorKind.BAD_ANSWER, ErrorKind.BUDGET})
 
 
 @record
 class Sample:
     """One row of the sample store.
 
-    `score` is None exactly when `error_kind` names something that was not the model's doing: a provider's or an
-    environment's failure is recorded, never fabricated as a score of 0.
+    `score` is None exactly when `error_kind` names something that the model is not responsible for: a failure of a
+    provider or an environment is recorded, never scored as 0.
 
     Attributes:
         score: in [0, 1], or None when nothing was scored.
@@ -132,24 +132,24 @@ class Sample:
         started_at: wall time at which the episode began, seconds since the epoch.
         finished_at: wall time at which it ended.
         latency_s: duration of the episode (monotonic).
-        queue_wait_s: from ready to started.
-        request_wait_s: spent waiting for admission of requests within the episode.
+        queue_wait_s: time from ready to started.
+        request_wait_s: time spent waiting for admission of requests within the episode.
         prompt_tokens: sum over the episode's requests.
         completion_tokens: sum over the episode's requests.
         attempts: requests sent, retries included.
         trace_id: 32 hex digits, shared by all events of this sample.
         conversation: JSON of the messages exchanged, or empty.
-        served_model: name of the model in the last answer, as its endpoint gave it; None where it gave none.
-        system_fingerprint: of that answer, likewise.
-        cached_tokens: of the prompt tokens, those that the endpoint says it had in its cache.
-        reasoning_tokens: of the completion tokens, those that it says were thoughts.
-        cost_micro: millionths of the currency of its prices, or what the provider billed; None where nobody knows.
+        served_model: name of the model in the last answer, as the endpoint gave it; None where it gave none.
+        system_fingerprint: fingerprint in that answer, likewise.
+        cached_tokens: prompt tokens that the endpoint reports from its cache.
+        reasoning_tokens: completion tokens that it reports as reasoning.
+        cost_micro: cost in millionths of the currency, as billed or by its prices; None where unknown.
         lane: `batch` where its requests went in batches, else `now`.
-        request_seed: that its requests asked for; None where they asked for none.
-        answer: what its environment took from the last reply as the answer; None where it takes none out.
-        judge_cost_micro: what its judge's replies cost, as `cost_micro`; None where nobody knows, or none was asked.
-        finish_reason: `length` where any answer was cut off at its limit of tokens, else why the last one ended, as its
-            endpoint says; None where it does not.
+        request_seed: seed in its requests; None where they had none.
+        answer: the answer that its environment extracted from the last reply; None where it extracts none.
+        judge_cost_micro: cost of its judge's replies, as `cost_micro`; None where unknown or without a judge.
+        finish_reason: `length` where any answer was cut off at its token limit, else why the last one ended, as the
+            endpoint reports it; None where it does not.
     """
 
     task_id: str
@@ -189,7 +189,7 @@ class Sample:
 
     @property
     def served_by(self) -> str:
-        """Who answered: the served model and its fingerprint, as far as its endpoint named them."""
+        """The served model and its fingerprint, as far as the endpoint named them."""
         return " ".join(name for name in (self.served_model, self.system_fingerprint) if name)
 
     @property

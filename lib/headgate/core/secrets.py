@@ -29,15 +29,15 @@ _TOKEN_CUES: Final[Mapping[str, int]] = {
     "bearer ": len("bearer "),
     "://": len("://"),
 }
-"""Texts in small letters: every match of `_TOKEN_LIKE` has one, and begins so far behind its start."""
+"""Lower-case cues: every match of `_TOKEN_LIKE` has one, and starts this many characters after the cue's start."""
 _NAME_CUES: Final[Mapping[str, int]] = dict.fromkeys(
     ("apikey", "api-key", "api_key", "access-key", "access_key", "secret", "token", "password", "signature"), 0
 )
 """The same for `_NAMED_SECRET`."""
 _LIKE_ASCII: Final = (("\u017f", "s"), ("\u212a", "k"), ("\u0131", "i"), ("\u0130", "i"))
-"""Letters beyond ASCII that a pattern takes for one of ASCII when it ignores case."""
+"""Non-ASCII letters that a case-insensitive pattern matches with an ASCII letter."""
 _WORD_CHARS: Final = 16
-"""A shorter secret of letters alone, or digits alone, may be a word or number that an answer has to say."""
+"""A shorter secret of only letters or only digits may be a word or number that an answer must contain."""
 _PIECE_CHARS: Final = 5
 _MOST_STRIDE: Final = 16
 _known: set[str] = set()
@@ -45,15 +45,15 @@ _known: set[str] = set()
 
 @dataclass(frozen=True, slots=True)
 class _Forms:
-    """How the secrets of this process may stand in a text, and an index by which most texts are seen to hold none.
+    """The forms in which this process's secrets may occur in a text, and an index that rules out most texts quickly.
 
     Attributes:
-        secrets: how many were known when it was made.
-        longest: characters of the longest of them.
-        words: those that may be a word or number, which `redacted` looks for alone; the longest first.
-        texts: of all others; the longest first, so that none shows the end of another.
-        stride: every form is so long that of each `stride` places of a text that it covers one begins one of `pieces`.
-        pieces: of `_PIECE_CHARS`, which begin at the first `stride` places of each form.
+        secrets: number of known secrets when it was made.
+        longest: length of the longest of them in characters.
+        words: secrets that may be a word or number, which only `redacted` looks for; longest first.
+        texts: forms of all others; longest first, so that none leaves the end of another visible.
+        stride: step between checked positions of a text; every form in the text has one of `pieces` at one of them.
+        pieces: substrings of `_PIECE_CHARS` that start at the first `stride` positions of each form.
     """
 
     secrets: int = 0
@@ -79,7 +79,7 @@ _forms = _Forms()
 
 
 class Secret:
-    """A secret string. Its repr and str are a mask; `reveal()` gives it to the one place that sends it."""
+    """A secret string. Its repr and str are a mask; `reveal()` returns it, for the one place that sends it."""
 
     __slots__ = ("_value",)
 
@@ -112,10 +112,10 @@ class Secret:
 
 
 def masked(text: str) -> str:
-    """Return a text of any length without any secret of this process, as it is or in an encoding that programs use.
+    """Return a text of any length without any secret of this process, plain or in an encoding that programs use.
 
-    For what models say. Unlike `redacted` it leaves alone what is just shaped like a key, and short words or numbers.
-    Keys are found in base64, hex, and escaped as in URLs, JSON and HTML.
+    For models' answers. Unlike `redacted` it keeps text that is merely shaped like a key, and short words or numbers.
+    It finds secrets in base64, hex, and escaped as in URLs, JSON and HTML.
     """
     forms = _present_forms()
     if not forms.texts:
@@ -129,9 +129,9 @@ def masked(text: str) -> str:
 
 
 def _present_forms() -> _Forms:
-    global _forms  # noqa: PLW0603 - made anew when a secret was, and the same for everybody
+    global _forms  # noqa: PLW0603 - rebuilt after a new secret; shared by all callers
     if _forms.secrets != len(_known):
-        _forms = _Forms.of(_known.copy())  # a copy, in one step: other threads make secrets meanwhile
+        _forms = _Forms.of(_known.copy())  # an atomic copy: other threads may add secrets meanwhile
     return _forms
 
 
@@ -141,31 +141,31 @@ def _forms_of(secret: str) -> Iterator[str]:
     yield from (secret, html.escape(secret), in_json, in_json.replace("/", "\\/"), json.dumps(in_json)[1:-1])
     yield from (in_url, re.sub("%..", lambda found: found[0].lower(), in_url), quote_plus(data))
     yield from (data.hex(), data.hex().upper())
-    for before, lost in enumerate((0, 2, 3)):  # what stands before it in what was encoded shifts its bits
+    for before, lost in enumerate((0, 2, 3)):  # bytes before it in the encoded data shift its bits
         encoded = base64.b64encode(bytes(before) + data)[lost : (before + len(data)) * 8 // 6].decode()
         yield from (encoded, encoded.translate(str.maketrans("+/", "-_")))
 
 
 def secrets_known() -> int:
-    """Return how many secrets were created in this process: while it stays, `redacted` gives the same for the same."""
+    """Return how many secrets this process has created; while this stays the same, so does `redacted` of a text."""
     return len(_known)
 
 
 def redacted(text: str, *, limit_chars: int = 2_000) -> str:
     """Return `text` without any secret created in this process or anything shaped like a provider's key.
 
-    The result is cut to `limit_chars`, so that an answer of many megabytes never travels inside a message.
+    The result is truncated to `limit_chars`, so that a message never contains an answer of many megabytes.
     """
     forms = _present_forms()
-    longest = 3 * forms.longest  # as long as it is where it is escaped
+    longest = 3 * forms.longest  # its longest escaped form
     was_cut = len(text) > limit_chars * 2 + longest
     text = masked(text[: limit_chars * 2 + longest])
     for word in forms.words:
         text = text.replace(word, _MASK)
     if was_cut:
-        # The cut may have gone through a secret, whose beginning is now the end of the text.
+        # The cut may have split a secret, whose beginning is now the end of the text.
         text = text[: max(0, len(text) - longest)]
-    # Every match of either pattern holds one of these signs: most sentences are not looked at further.
+    # Every match of either pattern contains one of these characters: most sentences need no further check.
     if "-" in text or "_" in text or "://" in text or "r " in text or "R " in text:
         text = _masked(text, _TOKEN_LIKE, _TOKEN_CUES, _MASK)
     if ":" in text or "=" in text:
@@ -174,7 +174,7 @@ def redacted(text: str, *, limit_chars: int = 2_000) -> str:
 
 
 def _masked(text: str, pattern: re.Pattern[str], cues: Mapping[str, int], mask: str) -> str:
-    """Return what `pattern.sub(mask, text)` returns, which tries the pattern at every character and so takes long."""
+    """Return the same as `pattern.sub(mask, text)`, which is slow because it tries the pattern at every character."""
     kept, end = list[str](), 0
     for place in sorted(_places(text, cues)):
         if place >= end and (found := pattern.match(text, place)):
@@ -184,13 +184,13 @@ def _masked(text: str, pattern: re.Pattern[str], cues: Mapping[str, int], mask: 
 
 
 def _places(text: str, cues: Mapping[str, int]) -> Iterator[int]:
-    """Yield where a match may begin."""
+    """Yield the positions where a match may start."""
     if not text.isascii():
         for letter, ascii_letter in _LIKE_ASCII:
             text = text.replace(letter, ascii_letter)
-    text = text.lower()  # as long as before: of all letters only U+0130, replaced above, grows
+    text = text.lower()  # keeps the length: only U+0130, replaced above, grows
     for cue, behind in cues.items():
-        # One character is looked for 20 times as fast as a text, and many texts have no `_`.
+        # Searching one character is 20 times as fast as searching a string, and many texts have no `_`.
         place = text.find(cue) if cue[-1] in text else -1
         while place >= 0:
             yield place + behind

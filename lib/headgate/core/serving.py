@@ -1,4 +1,4 @@
-"""How a model is served from weights: what starts its engines, how many there may be, and what goes before them."""
+"""How a model is served from weights: how its engines start, how many there may be, and their priority."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ Program = Literal["llama.cpp", "vllm", "sglang", "command"]
 PROGRAMS: Final[tuple[str, ...]] = get_args(Program)
 
 ENGINE_PRIORITY: Final = 1.0
-"""Of engines, below that of every role of a training."""
+"""Priority of engines, below that of every role of a training."""
 
 _WEIGHTS: Final = {"llama.cpp": "a GGUF file", "vllm": "a folder or name", "sglang": "a folder or name"}
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How an engine is started. The same on every node; what differs there is put in when it starts.
+    """How an engine is started. The same on every node; node-specific values are inserted at the start.
 
     Attributes:
-        program: whose command line it is.
-        weights: file or folder, as the program takes it, at the same place on every node, or an address of S3; empty
-            for a command that names its own.
-        name: that requests call the model by.
-        gpus: over which the program spreads the model.
-        slots: requests that it runs at once.
+        program: the inference server whose command line it is.
+        weights: file or folder, as the program takes it, at the same path on every node, or an S3 URL; empty for a
+            command that names its own.
+        name: name of the model in requests.
+        gpus: number of GPUs that the program spreads the model over.
+        slots: requests that it runs concurrently.
         options: further flags, `max-model-len: 4096` becoming `--max-model-len 4096` and `enable-x: true` `--enable-x`.
-        command: of the program `command`; `{port}`, `{weights}` and `{name}` are put in.
-        environ: variables besides those of the node.
-        start_s: how long it may take to answer.
+        command: command line for the program `command`; `{port}`, `{weights}` and `{name}` are replaced.
+        environ: environment variables in addition to the node's.
+        start_s: seconds that it may take until it answers.
     """
 
     program: Program
@@ -58,16 +58,16 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """How Headgate serves a model: engines that it starts, wakes when samples are due, and lets sleep.
+    """How Headgate serves a model: engines that it starts, wakes when samples are due, and puts to sleep.
 
     Attributes:
-        launch: of each engine.
-        least: engines that are awake whatever is due.
-        most: engines at most.
-        priority: higher goes first where engines stand in line.
-        pool: of placement on a Ray cluster, whose quota the engines count against; that of the settings when empty.
-        labels: what the rules of preemption look at there, besides `role: rollout`.
-        idle_s: an engine sleeps once no sample was due for so long.
+        launch: how each engine is started.
+        least: engines that stay awake even when nothing is due.
+        most: largest number of engines.
+        priority: higher goes first where engines wait for a place.
+        pool: placement pool on a Ray cluster whose quota the engines count against; empty for that of the settings.
+        labels: labels for the preemption rules there, in addition to `role: rollout`.
+        idle_s: seconds without a due sample after which an engine sleeps.
     """
 
     launch: Launch

@@ -1,6 +1,6 @@
-"""What a running campaign looks like at one moment: counted figures, never estimates.
+"""The state of a running campaign at one moment: counted figures, never estimates.
 
-The campaign makes these; the monitoring API, the live table, the status line and the artifacts read them.
+The campaign produces these; the monitoring API, the live table, the status line and the artifacts read them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class PairStatus:
     score_sum: float
     rate_per_day: float
     lag_s: float
-    """How long the oldest task that fell due has been waiting without a sample; 0 when nothing is overdue."""
+    """How long the oldest due task has been without a sample; 0 when nothing is overdue."""
 
     @property
     def mean_score(self) -> float | None:
@@ -35,13 +35,13 @@ class PairStatus:
 
 @dataclass(slots=True)
 class JudgedPair:
-    """The samples of one model in one environment whose answers a judge reads, those of earlier runs included.
+    """The samples of one model in one environment whose answers a judge reads, including those of earlier runs.
 
     Attributes:
-        samples: recorded ones.
+        samples: recorded samples.
         scored: of them, those with a score.
         successes: of them, those that the environment calls a success.
-        judgements: verdicts that the scores were made of.
+        judgements: verdicts that the scores are computed from.
         errors: samples whose model or environment failed.
     """
 
@@ -64,7 +64,7 @@ class JudgedPair:
 
     @property
     def agreement(self) -> float | None:
-        """Mean over samples with two judgements and more; None without any."""
+        """Mean over samples with two or more judgements; None without any."""
         return self.agreement_sum / self.agreed if self.agreed else None
 
 
@@ -78,7 +78,7 @@ class BudgetStatus:
     held: float
     """What episodes in progress may still take."""
     limit: float | None
-    """None where only the cost is counted."""
+    """None where the cost is counted but not limited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +89,15 @@ class EngineStatus:
     """`asleep`, `in line`, `starting`, `awake`, `leaving` or `failed`."""
     awake: int
     most: int
-    """Engines at most."""
+    """Largest number of engines."""
     reason: str
-    """What it waits for, or why it failed; empty where there is nothing to say."""
+    """What it waits for, or why it failed; empty otherwise."""
     retry_s: float | None = None
-    """When it is tried again, from now."""
+    """Seconds until the next try."""
 
 
 MANY_UNSCORED: Final = 10
-"""Samples in a row without a score that are told: errors that pause no model may cost it every task of a day."""
+"""Samples in a row without a score that are reported: errors that pause no model may cost it a whole day's tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class ModelStatus:
     engines: EngineStatus | None = None
     """None for a model with an endpoint."""
     paused_since: float | None = None
-    """Of pauses in a row for errors, when the first one began."""
+    """Start of the first of the consecutive pauses for errors."""
     pause_kind: str | None = None
     """`errors` of its service, a `budget` that is used up, or a `control` in force; None while it is sampled."""
     unscored: int = 0
@@ -170,75 +170,75 @@ class WorkerStatus:
     """Busy share of the workers over the last minute, in [0, 1]."""
     mean_task_s: float | None
     parked: int = 0
-    """Episodes that wait for their provider and have given their worker to another task meanwhile."""
+    """Episodes that wait for their provider and have lent their worker to another task meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class RateStatus:
-    """One limit per minute that requests of a model are within."""
+    """One limit per minute on a model's requests."""
 
     scope: str
-    """Whose it is: `model`, `key`, or `organisation` and its name."""
+    """Scope of the limit: `model`, `key`, or `organisation` and its name."""
     unit: str
     """`requests_per_minute`, `input_tokens_per_minute`, `output_tokens_per_minute` or `tokens_per_minute`."""
     limit: float
-    """Of this process."""
+    """This process's part of the limit."""
     share: float
-    """The part of the whole limit that is this process's; 1 where it has it alone."""
+    """This process's share of the whole limit; 1 where no other process shares it."""
     left: float
-    """What may be taken now."""
+    """What is available now."""
     reserved: float
-    """What requests in flight have taken, and may give back in part."""
+    """What requests in flight have reserved, and may return in part."""
     is_told: bool
-    """Whether the provider's answers told it, and not the roster."""
+    """Whether it comes from the provider's answers rather than the roster."""
     is_learnt: bool = False
-    """Whether it is learnt from refusals that told nothing."""
+    """Whether it is inferred from refusals that stated no limit."""
     learnt: float | None = None
-    """What those refusals show, of this process; None where they show nothing."""
+    """This process's limit as inferred from those refusals; None where they show nothing."""
     is_heard: bool = False
-    """Whether other processes were refused so, and this one has a part of what they learnt."""
+    """Whether other processes inferred it from their refusals, and this one uses its share of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestStatus:
-    """What one model at one provider is asked for, and how much of it is admitted at once."""
+    """The requests to one model at one provider, and the limits that admit them."""
 
     provider: str
-    """Its address, and a fingerprint of the account where a key is used."""
+    """The provider's address, and a fingerprint of the account where a key is used."""
     model: str
-    """The name that the provider knows it by."""
+    """The provider's name for the model."""
     domain: str
     """`chat`, `embedding`, `image` or `healthcheck`."""
     models: tuple[str, ...]
-    """Keys of the roster's models that are answered by it."""
+    """Keys of the roster's models that it answers."""
     cap: int
-    """Requests in flight at most, over all domains."""
+    """Most requests in flight, over all domains."""
     limit: int
     """The adaptive limit in force."""
     in_flight: int = 0
     waiters: int = 0
     ceiling: int | None = None
-    """The limit at which the provider last said no; None when it never did."""
+    """The limit at which the provider last refused; None when it never did."""
     cooldown_s: float = 0.0
-    """How much longer it is left alone, by a cooldown or an open breaker; 0 when it is not."""
+    """Seconds that no request is sent for, by a cooldown or an open breaker; 0 otherwise."""
     breaker: str = "closed"
     """`closed`, `open` or `half_open`."""
     pressure: str | None = None
-    """What a request would wait for now; None when it would be admitted at once."""
+    """What a new request would wait for now; None when it would be admitted at once."""
     consecutive_rate_limits: int = 0
     last_outcome: str = ""
     retries_denied: int = 0
     """Retries that the retry budget did not allow."""
     answered: int = 0
-    """Attempts that have ended, however they did."""
+    """Attempts that have ended, with any outcome."""
     rate_limited: int = 0
-    """Of them, those that the provider refused for their rate (429)."""
+    """Of them, those refused by the provider's rate limit (429)."""
     peak_in_flight: int = 0
-    """The most that were in flight at once."""
+    """Highest number in flight at once."""
     peak_waiters: int = 0
-    """The most that waited at once."""
+    """Highest number waiting at once."""
     rates: tuple[RateStatus, ...] = ()
-    """The limits per minute that hold for it."""
+    """The limits per minute that apply to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,35 +246,35 @@ class OutsideStatus:
     """Samples that outside workers take, through a job queue."""
 
     handed: int
-    """With the queue: their jobs wait for a worker, or have one."""
+    """Samples at the queue: their jobs wait for a worker, or have one."""
     working: int
     """Of them, those that a worker has."""
     limit: int
-    """How many may be with the queue now: what its workers can take, and a few more."""
+    """How many may be at the queue now: what its workers can take, and a few more."""
     waiting_claims: int
-    """Workers that stand in line for a job."""
+    """Workers that wait for a job."""
     problem: str = ""
-    """Why the queue cannot be asked; empty when it answers."""
+    """Why the queue cannot be reached; empty when it answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestBatchStatus:
-    """One batch of requests that is with its provider."""
+    """One batch of requests at its provider."""
 
     model: str
     batch: str
-    """As its provider names it; our own key before it has."""
+    """The provider's name for it; our own key before it has one."""
     since: float
     """When it was made, in seconds since the epoch."""
     requests: int
     done: int
-    """Of them, those that are answered or have failed, as the provider last said."""
+    """Of them, those answered or failed, as the provider last reported."""
     provider: str = ""
     """Address where it was submitted."""
     until: float = 0.0
-    """When its provider is to have ended it, in seconds since the epoch; what is left then is asked at once."""
+    """Deadline of the provider, in seconds since the epoch; requests without an answer are then sent at once."""
     state: str = ""
-    """In the provider's words; before it has said any, `made` or `uploaded`."""
+    """The provider's state of it; before there is one, `made` or `uploaded`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,22 +296,22 @@ class CampaignStatus:
     samples: int
     open_tasks: int
     requests: tuple[RequestStatus, ...] = ()
-    """Every request key that was asked or may be; empty where requests are not admitted, as in simulations."""
+    """Every request key that was or may be used; empty where requests are not admitted, as in simulations."""
     outside: OutsideStatus | None = None
     """None where no environment is played by outside workers."""
     batches: tuple[RequestBatchStatus, ...] = ()
-    """The oldest batches of requests that are with their providers, 50 at most."""
+    """The oldest batches of requests at their providers, at most 50."""
     unjudged: int = 0
-    """Answers that wait for the judge, or are with it."""
+    """Answers that wait for the judge, or are being judged."""
     judged: tuple[JudgedPair, ...] = ()
     """Empty where no answer needs a judge."""
     journal_problem: str = ""
-    """Why the journal cannot be written, so that nothing is begun; empty while it can be."""
+    """Why the journal cannot be written, so that nothing new is started; empty while it can be."""
     store_problem: str = ""
-    """Why the last batch could not be stored, so that samples wait in the journal; empty once one is."""
+    """Why the last batch could not be stored, so that samples wait in the journal; empty after a success."""
 
     @property
     def share(self) -> float:
-        """How much of what is due is done, from 0 to 1."""
+        """The done share of what is due, from 0 to 1."""
         due = self.samples + self.open_tasks
         return self.samples / due if due else 1.0

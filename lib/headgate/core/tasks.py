@@ -1,4 +1,4 @@
-"""Tasks that are not to outlive what began them."""
+"""Tasks that must not outlive what started them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 async def cancelled(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel tasks and return when they have ended, however they did."""
+    """Cancel tasks and wait until they have ended in any way."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -17,7 +17,7 @@ async def cancelled(*tasks: asyncio.Future[Any]) -> None:
 
 @asynccontextmanager
 async def first_ended(*works: Awaitable[Any]) -> AsyncIterator[Sequence[asyncio.Future[Any]]]:
-    """Give the tasks of several pieces of work once one has ended; leaving the context ends the others."""
+    """Run awaitables as tasks and yield the tasks once one has ended; leaving the context cancels the others."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -28,7 +28,7 @@ async def first_ended(*works: Awaitable[Any]) -> AsyncIterator[Sequence[asyncio.
 
 @asynccontextmanager
 async def beside(work: Coroutine[Any, Any, None], name: str = "") -> AsyncIterator[None]:
-    """Do a piece of work while the context lasts, and no longer; if it fails, asyncio's log says so."""
+    """Run a coroutine for as long as the context is open; if it fails, asyncio logs it."""
     task = asyncio.create_task(work, name=name or None)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Times by key: when each is due. Setting a later one costs a dictionary write, so that heartbeats are nearly free."""
+"""Due times by key. Postponing one costs a dictionary write, so that heartbeats are nearly free."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import math
 from typing import Final
 
 _FEW: Final = 64
-"""So many moments that are out of date are not worth looking for."""
+"""This many stale entries are not worth removing."""
 
 
 class TimerHeap:
-    """Keys with the time at which each is due. Setting a key again replaces its time. O(log n).
+    """Keys with their due times. Setting a key again replaces its time. O(log n).
 
-    The heap may hold moments that are out of date: a key that has moved to a later one is put there when its old moment
-    comes up. Invariant: every key has an entry in the heap that is not later than its time.
+    The heap may contain stale entries: a postponed key is moved to its new time when its old entry comes up. Invariant:
+    every key has an entry in the heap that is not later than its time.
     """
 
     __slots__ = ("_at", "_heap")
@@ -28,7 +28,7 @@ class TimerHeap:
         return len(self._at)
 
     def set(self, key: str, at: float | None) -> None:
-        """Have `key` due at `at`, in place of the time that it had; None takes it out, and is legal for one not set."""
+        """Set the time at which `key` is due, replacing any earlier one; None removes the key, set or not."""
         if at is not None:
             before = self._at.get(key)
             self._at[key] = at
@@ -36,7 +36,7 @@ class TimerHeap:
                 heapq.heappush(self._heap, (at, key))
             return
         self._at.pop(key, None)
-        if len(self._heap) > 2 * len(self._at) + _FEW:  # a long lease that ended early would stay for its length
+        if len(self._heap) > 2 * len(self._at) + _FEW:  # an ended lease's entry would stay for its full length
             self._heap = [(at, key) for key, at in self._at.items()]
             heapq.heapify(self._heap)
 
@@ -58,7 +58,7 @@ class TimerHeap:
         return None
 
     def pop_due(self, now: float, at_most: int | None = None) -> list[str]:
-        """Take out and return the keys whose time has come, in order of their times."""
+        """Remove and return the keys that are due, in order of their times."""
         due: list[str] = []
         while len(due) != at_most and (at := self.next_at()) is not None and at <= now:
             due.append(heapq.heappop(self._heap)[1])
@@ -66,7 +66,7 @@ class TimerHeap:
         return due
 
     def pop_passed(self, now: float) -> list[str]:
-        """Take out and return the keys whose time has passed: `now` is later."""
+        """Remove and return the keys whose time is strictly before `now`."""
         return self.pop_due(math.nextafter(now, -math.inf))
 
     def validate(self) -> None:

@@ -1,4 +1,4 @@
-"""Which database a URL names, and the SQL of a package by name, for SQLite and PostgreSQL alike."""
+"""Database URLs and named SQL statements of packages, for SQLite and PostgreSQL alike."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _FORMS: Final = (
 _PARAMETER: Final = re.compile(r"(?<!:):([a-z_]+)")
 _DEFAULTS: Final = {
     "connect_timeout": "10",
-    # A machine that vanishes says no goodbye: without these, its lock would stay for hours, and a commit would wait for
-    # a quarter of an hour to be told.
+    # A machine that vanishes closes no connection: without these, its lock would stay for hours, and a commit would
+    # wait a quarter of an hour for an error.
     "keepalives_idle": "20",
     "keepalives_interval": "5",
     "keepalives_count": "4",
@@ -29,13 +29,13 @@ _DEFAULTS: Final = {
 
 
 class DatabaseAwayError(JournalError):
-    """A database cannot be reached, or not written for now; nothing of the transaction has happened."""
+    """A database cannot be reached, or cannot be written for now; no part of the transaction has happened."""
 
     next_step = "Check that its server runs and can be reached, and start again: nothing is lost."
 
 
 class PostgresAddress:
-    """Where a PostgreSQL database is. Its text is for messages: no password."""
+    """The address of a PostgreSQL database. `str` of it is for messages and has no password."""
 
     def __init__(self, url: str) -> None:
         """Take a `postgresql://` URL.
@@ -52,7 +52,7 @@ class PostgresAddress:
         try:
             parts = conninfo_to_dict(url)
         except psycopg.ProgrammingError:
-            # What libpq says may quote the part that holds the password.
+            # libpq's message may quote the part that contains the password.
             raise InvalidInputError(
                 "The address of the PostgreSQL database cannot be read (it is not shown: it may hold a password)",
                 next_step="Write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE, special characters as %XX.",
@@ -63,12 +63,12 @@ class PostgresAddress:
         }
 
     def parameters(self) -> dict[str, Any]:
-        """Return what libpq is called with, the password included."""
+        """Return the connection parameters for libpq, including the password."""
         password = {"password": self._secret.reveal()} if self._secret else {}
         return {**_DEFAULTS, **self._parameters, **password}
 
     def url(self) -> str:
-        """Return a URL of it with its password: for another process."""
+        """Return a URL of it with its password, for another process."""
         return f"postgresql:///?{urlencode(self.parameters(), quote_via=quote)}"
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ class PostgresAddress:
 
 
 def place_of(url: str) -> Path | PostgresAddress | None:
-    """Return which database a URL names: the file of SQLite, the address of PostgreSQL, or None for memory.
+    """Return the database that a URL names: SQLite's file, PostgreSQL's address, or None for memory.
 
     Raises:
         InvalidInputError: when the URL has another form.
@@ -99,12 +99,12 @@ def place_of(url: str) -> Path | PostgresAddress | None:
 
 @cache
 def statements(package: str, file_name: str, *, for_postgres: bool = False) -> Mapping[str, str]:
-    """Return the statements of a `.sql` file of a package by their names, each of which a line `-- name: …` gives.
+    """Return the statements of a package's `.sql` file by their names, each given by a line `-- name: …`.
 
     Args:
-        package: in which the file lies.
-        file_name: of the file.
-        for_postgres: with `:parameter` in the form that psycopg reads.
+        package: the package that contains the file.
+        file_name: the file's name.
+        for_postgres: convert `:parameter` to psycopg's syntax.
     """
     text = resources.files(package).joinpath(file_name).read_text(encoding="utf-8")
     parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)
@@ -113,7 +113,7 @@ def statements(package: str, file_name: str, *, for_postgres: bool = False) -> M
 
 
 def in_postgres(sql: str) -> str:
-    """Return a statement with `:parameter` or `?` in the form that psycopg reads."""
+    """Return a statement with `:parameter` or `?` in psycopg's syntax."""
     return _PARAMETER.sub(r"%(\1)s", sql).replace("?", "%s")
 
 
@@ -121,19 +121,19 @@ def _path_of(rest: str, url: str) -> Path:
     path = unquote(rest.removeprefix("///"))
     if not rest.startswith("///") or not path.strip("/") or path.endswith("/"):
         raise InvalidInputError(
-            f"A sqlite URL must have three slashes and the path of a file behind them (got {_shown(url)})",
+            f"A sqlite URL must have three slashes and the path of a file after them (got {_shown(url)})",
             next_step=_FORMS,
         )
     if "\0" in path or "?" in rest or "#" in rest:
         raise InvalidInputError(
             f"A sqlite URL must be a path alone, without options (got {_shown(url)})",
-            next_step="Leave out what follows ? or #; a ? or # in the path itself is written %3F or %23.",
+            next_step="Leave out what follows ? or #; write a ? or # in the path itself as %3F or %23.",
         )
     return Path(path)
 
 
 def _shown(url: str) -> str:
-    """Return a URL for a message; of one that may hold a password, in whatever place, only its scheme."""
+    """Return a URL for a message; only the scheme of one that may contain a password anywhere."""
     if "@" not in url:
         return repr(redacted(url))
     scheme = url.partition(":")[0]

@@ -1,4 +1,4 @@
-"""Writing files so that a reader sees the old ones or the new ones, never half of one."""
+"""Atomic writing of files: a reader sees the old ones or the new ones, never half of one."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP,
 
 
 def write_whole(files: Mapping[Path, bytes]) -> None:
-    """Write files, each whole and flushed before the first of them replaces what was there; folders are made.
+    """Write files, each complete and flushed before the first of them replaces an old one; creates missing folders.
 
-    A new file has the mode that the umask gives, and one that exists keeps its mode.
+    A new file gets the mode of the umask; an existing one keeps its mode.
 
     Raises:
         OSError: if one cannot be written; then none was replaced, unless renaming itself failed.
-        ValueError: if no file can have such a name.
+        ValueError: if a name is not possible for a file.
     """
     written: dict[Path, Path] = {}
     try:
         for path, data in files.items():
-            target = path.resolve()  # through a link: the rename would replace the link and not what it names
+            target = path.resolve()  # through links: the rename would replace the link instead of its target
             if target.is_dir():
                 raise IsADirectoryError(errno.EISDIR, "is a folder", str(target))
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def write_whole(files: Mapping[Path, bytes]) -> None:
 
 
 def written_beside(target: Path, data: bytes) -> Path:
-    """Return a new file in the folder of a target, flushed, with the mode that the target has if it exists."""
+    """Return a new file in the target's folder, flushed, with the target's mode if that exists."""
     temporary = target.with_name(f".{target.name[:100]}.{os.getpid()}-{secrets.token_hex(6)}")
     try:
         with temporary.open("xb") as file:
@@ -56,7 +56,7 @@ def written_beside(target: Path, data: bytes) -> Path:
 
 
 def linked(temporary: Path, path: Path) -> bool:
-    """Give a file its name if no other one has it; return whether it was free."""
+    """Give a file its name if no other file has it; return whether the name was free."""
     try:
         path.hardlink_to(temporary)
     except FileExistsError:
@@ -64,7 +64,7 @@ def linked(temporary: Path, path: Path) -> bool:
     except OSError as error:
         if error.errno not in _NO_HARD_LINKS:
             raise
-        # File systems without hard links (exFAT, some network shares) leave a moment between look and rename.
+        # File systems without hard links (exFAT, some network shares) leave a race between check and rename.
         if path.exists():
             return False
         temporary.rename(path)
@@ -72,7 +72,7 @@ def linked(temporary: Path, path: Path) -> bool:
 
 
 def flush_folder(folder: Path) -> None:
-    """Make the names of files in a folder durable."""
+    """Flush a folder, which makes the names of its files durable."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

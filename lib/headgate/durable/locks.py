@@ -1,6 +1,6 @@
-"""Locks of one owner at a time, on this machine. The operating system frees them when the owner dies, however it does.
+"""Locks with one owner at a time, on this machine. The operating system frees them when the owner dies in any way.
 
-They belong to the open file (`flock`): two owners in one process see each other, too.
+They belong to the open file (`flock`): two owners in one process exclude each other, too.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from headgate.core import DAY_S, HolderId
 
 LOST: Final = ".lost"
 LOST_S: Final = DAY_S
-"""How long a journal says of a holder that announced something that it died; its file is of when it was found dead."""
+"""How long the death of a holder that announced something is remembered; its file's time is when it was found dead."""
 
 _HOLDER_BYTES: Final = 1_000
 _YOUNG_S: Final = 60.0
 _GLANCE_S: Final = 0.01
 _SWEEP_EVERY_S: Final = 60.0
 _swept: Final[dict[tuple[str, str], float]] = {}
-"""When this process last looked for folders that the killed left; some make a folder several times a second."""
+"""When this process last looked for folders of killed owners; some callers make a folder several times a second."""
 
 
 class LockHeldError(Exception):
-    """Somebody else has the lock.
+    """Another owner has the lock.
 
     Attributes:
-        holder: what they said about themselves.
+        holder: the other owner's description of itself.
     """
 
     def __init__(self, holder: str) -> None:
@@ -43,9 +43,9 @@ class LockHeldError(Exception):
 
 
 class FileLock:
-    """A file that one owner at a time has locked.
+    """A file that one owner at a time can lock.
 
-    The file stays when it is given back: removing it would let two owners lock two files of the same name.
+    The file stays when it is unlocked: removing it would let two owners lock two files of the same name.
     """
 
     def __init__(self, path: Path) -> None:
@@ -54,19 +54,19 @@ class FileLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether this object has it."""
+        """Whether this object holds the lock."""
         return self._handle is not None
 
     def take(self, owner: str = "", *, waits: bool = False) -> None:
-        """Lock the file, which is made with its folder where it is missing, and write down who has it.
+        """Lock the file, creating it and its folder if missing, and write its owner into it.
 
         Args:
-            owner: for those who find it locked.
-            waits: for as long as somebody else has it.
+            owner: description of the owner, for others who find the file locked.
+            waits: whether to wait while another owner has it.
 
         Raises:
-            LockHeldError: somebody else has it.
-            OSError: the file cannot be made or locked.
+            LockHeldError: another owner has it.
+            OSError: the file cannot be created or locked.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -83,10 +83,10 @@ class FileLock:
         self.say(owner)
 
     def say(self, owner: str) -> None:
-        """Write down who has the lock that this object holds, for those who find it locked."""
-        assert self._handle is not None, "nobody has it"
+        """Write the owner of the lock that this object holds into the file, for others who find it locked."""
+        assert self._handle is not None, "the lock is not held"
         words = owner.encode(errors="replace")
-        with suppress(OSError):  # on a full disk, the lock holds without its words
+        with suppress(OSError):  # on a full disk, the lock is held without the description
             os.pwrite(self._handle, words, 0)
             os.ftruncate(self._handle, len(words))
 
@@ -97,12 +97,12 @@ class FileLock:
             return
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:  # whoever asks `is_locked` is in the way, for microseconds
+        except BlockingIOError:  # `lock_of` in another process may hold it, for microseconds
             time.sleep(_GLANCE_S)
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def give_back(self) -> None:
-        """Unlock it; legal twice."""
+        """Unlock it; may be called twice."""
         handle, self._handle = self._handle, None
         if handle is not None:
             os.close(handle)
@@ -113,9 +113,9 @@ def _words(handle: int) -> str:
 
 
 def lock_of(path: Path) -> tuple[bool, str]:
-    """Return whether somebody has the lock of a `FileLock`, and what who has or had it last said about themselves.
+    """Return whether the lock of a `FileLock` is held, and the description of its current or last owner.
 
-    It is not taken from those who want it, and may be on a disk that can only be read.
+    This does not keep others from taking it, and works on a read-only disk.
 
     Raises:
         OSError: the file cannot be opened.
@@ -136,13 +136,13 @@ def lock_of(path: Path) -> tuple[bool, str]:
 
 
 class Holders:
-    """One locked file per living process of a journal; no time limit is needed to know who is gone."""
+    """One locked file per living process of a journal; no timeout is needed to know which are dead."""
 
     def __init__(self, folder: Path, me: HolderId) -> None:
-        """Join the holders in `folder`, which is made when it is missing.
+        """Join the holders in `folder`, which is created if missing.
 
         Raises:
-            OSError: if the folder cannot be made or written.
+            OSError: if the folder cannot be created or written.
         """
         self._folder = folder
         self._me = me
@@ -150,18 +150,18 @@ class Holders:
         self._lock.take()
 
     def announce(self, said: str) -> None:
-        """Have whoever looks at the file of this process read there what is said."""
+        """Write a text into this process's file, for readers of it."""
         self._lock.say(said)
 
     def is_dead(self, holder: str) -> bool:
         """Return whether a holder's process is gone: its lock can be taken, or its file is missing.
 
-        Its file is removed; what it has announced is kept for `LOST_S`, in a file of that name and `LOST`.
+        Its file is removed; if it announced something, that is kept for `LOST_S` in a file of its name and `LOST`.
         """
         path, is_alive, said = self._folder / holder, True, ""
-        with suppress(OSError):  # whoever cannot be told dead is alive
+        with suppress(OSError):  # if in doubt, it is alive
             is_alive, said = (True, "") if holder == self._me else lock_of(path)
-        with suppress(FileNotFoundError):  # another process has just done the same
+        with suppress(FileNotFoundError):  # another process has just done this
             if said and not is_alive and path.suffix != LOST:
                 os.utime(path)
                 path.rename(f"{path}{LOST}")
@@ -174,18 +174,18 @@ class Holders:
         return any(not self.is_dead(path.name) for path in self._folder.iterdir() if path.name != self._me)
 
     def leave(self) -> None:
-        """Give the lock back, once."""
+        """Release the lock; to be called once."""
         (self._folder / self._me).unlink(missing_ok=True)
         self._lock.give_back()
 
 
 @contextmanager
 def folder_locked(folder: Path, *, where_possible: bool = False) -> Iterator[None]:
-    """Wait until nobody else works on a folder, and keep others out for as long as the context is open.
+    """Lock a folder, waiting for other owners, for as long as the context is open.
 
     Args:
-        folder: that is there.
-        where_possible: go on without a lock where the file system gives none for folders, as network shares may.
+        folder: an existing folder.
+        where_possible: continue without a lock where the file system cannot lock folders, as some network shares.
 
     Raises:
         OSError: the folder cannot be opened or locked.
@@ -204,11 +204,11 @@ def folder_locked(folder: Path, *, where_possible: bool = False) -> Iterator[Non
 
 @contextmanager
 def temporary_folder(prefix: str, place: str | None = None) -> Iterator[Path]:
-    """Give a folder of one's own that goes with the context, and remove those whose owners were killed before.
+    """Yield a new folder that is removed with the context, and remove those of owners that were killed earlier.
 
     Args:
-        prefix: of the folder's name, among those of this user.
-        place: where it lies; by default in the folder for temporary files.
+        prefix: prefix of the folder's name, by which this user's leftover ones are found.
+        place: parent folder; by default the system's folder for temporary files.
     """
     place = place or tempfile.gettempdir()
     now = time.monotonic()
@@ -225,10 +225,10 @@ def temporary_folder(prefix: str, place: str | None = None) -> Iterator[Path]:
 
 
 def _remove_unowned(folder: Path) -> None:
-    """Remove a folder that its owner has not locked. A young one may be about to be.
+    """Remove a folder that its owner has not locked, unless it is so young that the owner may be about to.
 
     Raises:
-        OSError: it has an owner, or is no folder.
+        OSError: it has an owner, or is not a folder.
     """
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:

@@ -1,4 +1,4 @@
-"""PostgreSQL connections, prepared in one way, and many rows as parameters of one statement. Needs psycopg."""
+"""PostgreSQL connections with common settings, locks, and many rows as parameters of one statement. Needs psycopg."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ INDEXES_ONLY: Final = {
     "enable_mergejoin": "off",
     "enable_sort": "off",
 }
-"""For statements that find their rows by an index. Prepared plans live long: one that was made while the table was
-small would otherwise read the whole table when it has grown."""
+"""For statements that find their rows by an index. Prepared plans live long: one made for a small table would otherwise
+still scan the whole table once it has grown."""
 
 _LOCKED_BY: Final = """
 SELECT application_name FROM pg_locks JOIN pg_stat_activity USING (pid)
@@ -41,14 +41,14 @@ def connected(address: PostgresAddress, application_name: str, settings: Mapping
     """Return a connection in autocommit mode.
 
     Args:
-        address: of the database.
-        application_name: what its administrator sees.
-        settings: of the session, beside those that every one has.
+        address: the database's address.
+        application_name: name of the connection that administrators see.
+        settings: session settings, in addition to the common ones.
 
     Raises:
         psycopg.Error: when it cannot be made.
     """
-    # The server cuts a name at 63 bytes, and takes ASCII only.
+    # The server truncates a name at 63 bytes and accepts only ASCII.
     name = ascii(application_name)[1:-1][:63]
     parameters = {**address.parameters(), "application_name": name, "client_encoding": "UTF8"}
     db = psycopg.connect(**parameters, autocommit=True)
@@ -62,7 +62,7 @@ def connected(address: PostgresAddress, application_name: str, settings: Mapping
 
 
 class PostgresLock:
-    """A name that one session of a database at a time has locked, from any machine; it is free when that has ended.
+    """A name that one database session at a time can lock, from any machine; it is free once that session has ended.
 
     Used from one thread at a time.
     """
@@ -73,13 +73,13 @@ class PostgresLock:
         self._db: Connection | None = None
 
     def take(self, owner: str) -> None:
-        """Lock the name, or make sure that it still is: a session that was cut is made anew.
+        """Lock the name, or make sure that it still is locked; reconnects after a lost session.
 
         Args:
-            owner: for those who find it locked, at most 63 bytes of it.
+            owner: description of the owner for others who find it locked, truncated to 63 bytes.
 
         Raises:
-            LockHeldError: somebody else has it.
+            LockHeldError: another owner has it.
             DatabaseAwayError: the database does not answer.
         """
         try:
@@ -97,17 +97,17 @@ class PostgresLock:
             raise DatabaseAwayError(f"{self._address} cannot be reached: {' '.join(str(error).split())}") from error
 
     def give_back(self) -> None:
-        """Unlock it; legal twice."""
+        """Unlock it; may be called twice."""
         db, self._db = self._db, None
         if db is not None:
             db.close()
 
 
 def columns_of(rows: Sequence[tuple[Any, ...]]) -> list[str]:
-    """Return columns of rows as PostgreSQL's array literals; texts must be storable (no NUL), numbers may be None.
+    """Return the columns of rows as PostgreSQL array literals; texts must be storable (no NUL), numbers may be None.
 
-    Made without a step per value: a driver's own dumper takes a microsecond each, and ten thousand jobs a second are
-    half a million values. Many columns hold one value only, such as the time of a commit: it is written out once.
+    Avoids work per value: a driver's own dumper takes a microsecond each, and ten thousand jobs a second are half a
+    million values. Many columns repeat one value, such as the time of a commit, which is formatted once.
     """
     return [_literal(column) for column in zip(*rows, strict=True)]
 
@@ -123,7 +123,7 @@ def _literal(column: tuple[Any, ...]) -> str:
 def texts(values: Sequence[str]) -> str:
     """Return an array literal of texts, which must be storable.
 
-    Joined by NUL, which none of them holds, they are escaped as one text.
+    Joined by NUL, which none of them contains, they are escaped as one text.
     """
     if not values:
         return "{}"

@@ -1,4 +1,4 @@
-"""SQLite files: opened in one way, changed in transactions, and told alike when damaged, with the repairing command."""
+"""SQLite files: common settings, transactions, and errors that name the repair command when a file is damaged."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ _AGAIN_S: Final = 0.01
 
 
 class DamagedRowError(sqlite3.DatabaseError):
-    """A row does not hold what was written: SQLite checks the shape of its pages, and not their contents."""
+    """A row does not contain what was written: SQLite checks the structure of its pages, not their contents."""
 
 
 def connected(path: Path, *, synchronous: Literal["FULL", "NORMAL"], busy_s: float = 5.0) -> sqlite3.Connection:
-    """Return a connection to a file, which is made where it is missing: readers never wait for a writer (WAL).
+    """Return a connection to a file, creating it if missing; readers never wait for a writer (WAL).
 
-    It begins no transactions by itself, and threads may take turns with it.
+    It starts no transactions by itself, and threads may take turns using it.
 
     Args:
-        path: its folder is there.
-        synchronous: FULL keeps every commit at a power cut; NORMAL may lose the last ones then, at a kill none.
-        busy_s: how long it waits for its turn when others hold the file.
+        path: the file; its folder must exist.
+        synchronous: FULL keeps every commit through a power cut; NORMAL may lose the last ones, but none at a kill.
+        busy_s: longest wait in seconds for its turn when others hold the file.
 
     Raises:
-        sqlite3.Error: if the file cannot be opened, or is no database.
+        sqlite3.Error: if the file cannot be opened, or is not a database.
     """
     db = sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=False)
     try:
         until = time.monotonic() + busy_s
-        # Asked first: changing the mode needs the file for itself, which another process that runs does not give.
+        # Checked first: changing the mode needs exclusive access, which another running process prevents.
         while db.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             try:
                 db.execute("PRAGMA journal_mode = WAL")
                 break
             except sqlite3.OperationalError as error:
-                # Of two that change it at once, SQLite refuses one without waiting.
+                # Of two concurrent changes, SQLite refuses one without waiting.
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
                     raise
                 time.sleep(_AGAIN_S)
@@ -52,15 +52,15 @@ def connected(path: Path, *, synchronous: Literal["FULL", "NORMAL"], busy_s: flo
 
 
 def connected_to_read(path: Path, *, busy_s: float = 5.0) -> sqlite3.Connection:
-    """Return a connection that changes nothing to a file that is there; raises `sqlite3.Error` where none is."""
+    """Return a read-only connection to an existing file; raises `sqlite3.Error` where there is none."""
     uri = f"{path.absolute().as_uri()}?mode=ro"
     return sqlite3.connect(uri, uri=True, timeout=busy_s, isolation_level=None, check_same_thread=False)
 
 
 @contextmanager
 def transaction(db: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
-    """Commit what happens inside, or nothing of it; `begin` may be a script, which its first statement begins."""
-    if db.in_transaction:  # the rollback of the last one failed, too
+    """Commit all changes made inside, or none; `begin` may be a script whose first statement begins the transaction."""
+    if db.in_transaction:  # the previous one's rollback failed, too
         db.execute("ROLLBACK")
     try:
         if ";" in begin:
@@ -70,13 +70,13 @@ def transaction(db: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") -> Itera
         yield
         db.execute("COMMIT")
     finally:
-        # SQLite ends some failed transactions itself and leaves others open, a COMMIT on a full disk among them.
+        # SQLite ends some failed transactions itself and leaves others open, such as a COMMIT on a full disk.
         if db.in_transaction:
             db.execute("ROLLBACK")
 
 
 def is_damage(error: BaseException) -> bool:
-    """Return whether a database's error says that its file is damaged: trying again does not help."""
+    """Return whether a database error means that its file is damaged, so that retrying does not help."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     is_known = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error).startswith("Could not decode")
     return isinstance(error, DamagedRowError) or (isinstance(error, sqlite3.Error) and is_known)
@@ -84,12 +84,12 @@ def is_damage(error: BaseException) -> bool:
 
 @contextmanager
 def failing_as(kind: type[HeadgateError], said: str, path: Path) -> Iterator[None]:
-    """Raise what SQLite or the operating system refuses as an error of Headgate, with what to do about damage.
+    """Raise errors of SQLite and the operating system as Headgate's, with what to do about damage.
 
     Args:
-        kind: of the error.
+        kind: class of the error.
         said: the sentence before the reason, such as `journal x.db cannot be opened`.
-        path: of the file.
+        path: the file.
     """
     try:
         yield
@@ -99,7 +99,7 @@ def failing_as(kind: type[HeadgateError], said: str, path: Path) -> Iterator[Non
 
 @contextmanager
 def damage_told(path: Path) -> Iterator[None]:
-    """Raise `JournalError` where the file turns out to be damaged; let all other errors pass."""
+    """Raise `JournalError` if the file turns out to be damaged; all other errors propagate unchanged."""
     try:
         yield
     except sqlite3.Error as error:
@@ -109,5 +109,5 @@ def damage_told(path: Path) -> Iterator[None]:
 
 
 def _next_step(error: BaseException, path: Path) -> str | None:
-    said = f"Stop what uses it, and run `headgate repair {path}`: it saves what is whole, and says what is not."
+    said = f"Stop what uses it, and run `headgate repair {path}`: it saves what is intact and lists what is not."
     return said if is_damage(error) else None

@@ -1,7 +1,7 @@
 """The job queue: hands (team, task, instance) jobs and policy servers to workers that Headgate does not start.
 
 Evaluation code imports `headgate.jobqueue.worker`; `server`, `generator`, `policy` and `stores` have front doors of
-their own. What is asked for is loaded: a worker on a cluster's node needs neither the server nor a database's driver.
+their own. Modules load on first use: a worker on a cluster node needs neither the server nor a database driver.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""Facades that block: the methods of an asyncio class for programs that know no asyncio."""
+"""Blocking facades: the methods of an asyncio class for programs that do not use asyncio."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Client(Protocol):
     """An asyncio class that can have a facade; a copy of it has the same options and no connection."""
 
     async def close(self) -> None:
-        """Close its connections; legal twice."""
+        """Close its connections; may be called twice."""
 
     def __copy__(self) -> Self: ...
 
@@ -28,7 +28,7 @@ C = TypeVar("C", bound=Client)
 
 
 class BlockingFacade(Generic[A]):
-    """An object whose methods `blocking` makes of those of an asyncio object on a loop."""
+    """An object whose methods, made by `blocking`, run those of an asyncio object on a loop."""
 
     def __init__(self, wrapped: A, loop: LoopThread) -> None:
         self._asynchronous = wrapped
@@ -42,8 +42,8 @@ class BlockingFacade(Generic[A]):
 class BlockingClient(BlockingFacade[C]):
     """The facade of a client, with a loop of its own; a context manager.
 
-    Its thread begins with the first call and ends with `close`; without it, when nobody has the object any more. A
-    process that is forked goes on with connections of its own.
+    Its thread starts with the first call and ends with `close`, or when the object is garbage-collected. A forked
+    process continues with connections of its own.
     """
 
     def __init__(self, wrapped: C, name: str) -> None:
@@ -55,7 +55,7 @@ class BlockingClient(BlockingFacade[C]):
         return self._asynchronous
 
     def close(self) -> None:
-        """Close its connections; legal twice."""
+        """Close its connections; may be called twice."""
         closing = self._awake().close()
         try:
             self._loop.run(closing)
@@ -70,7 +70,7 @@ class BlockingClient(BlockingFacade[C]):
 
 
 def blocking(method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
-    """Return a coroutine method as one of a `BlockingFacade`, with its signature and docstring."""
+    """Return a coroutine method as a blocking one of a `BlockingFacade`, with its signature and docstring."""
 
     @functools.wraps(method)
     def blocked(self: BlockingFacade[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -83,7 +83,7 @@ def blocking(method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]]) -> Cal
 def blocking_iterator(
     method: Callable[Concatenate[A, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Any, P], Iterator[T]]:
-    """Return a method that yields between awaits as one of a `BlockingFacade`, with its signature and docstring."""
+    """Return an async generator method as a blocking one of a `BlockingFacade`, with its signature and docstring."""
 
     @functools.wraps(method)
     def blocked(self: BlockingFacade[A], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:

@@ -28,11 +28,11 @@ from headgate.jobqueue.reservations import Reservations
 from headgate.jobqueue.working_set import WorkingSet
 
 ERROR_CHARS: Final = 4_000
-"""Longer error messages of workers are cut."""
+"""Longer error messages of workers are truncated."""
 
 LATE_RESULTS_PER_JOB: Final = 3
 LATE_RESULTS_KEPT_S: Final = 7 * 24 * 3600.0
-"""Late results are for people who look into why a lease was lost: the first few of a job, cut as errors are."""
+"""Late results show why a lease was lost: a job's first few are kept, truncated like errors."""
 
 _Party = tuple[str, str]
 """A team and a pool: jobs of one party take turns with those of others."""
@@ -41,19 +41,19 @@ _Waiting = list[tuple[int, Place, Lane]]
 """Heap of a party's lanes: the load of each when it was last looked at, its first job's place, and the lane."""
 
 _Turn = tuple[int, int, float, int, Place, _Party]
-"""When it is a party's turn, smaller ones first: load and descending priority of its next job, the share of the pool
-that the team uses, the entry of the history at which the team was last handed a job, the job's place, the party."""
+"""A party's sort key, smallest first: load and descending priority of its next job, the team's share of the pool, the
+history entry of the team's last claim, the job's place, the party."""
 
 
 class Claims:
     """The jobs' half of the ledger, which owns it.
 
-    Invariants: a claim is running exactly while its job is in progress; its job has had fewer failures than it may.
+    Invariants: a claim is running exactly while its job is in progress; that job's failures are below `max_attempts`.
 
-    Claims that run at the start get a full period from then.
+    Claims that are running at construction get a full lease period from then.
 
     Attributes:
-        has_returned: whether a job has come back since this was last set to False.
+        has_returned: whether a job has become pending again since this was last set to False.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Claims:
         self._deadlines = TimerHeap()
         self._by_worker: dict[str, set[str]] = {}
         self._by_request: dict[str, set[str]] = {}
-        self._told_again: set[str] = set()
+        self._asked_again: set[str] = set()
         self._last_claims = working_set.last_claims
         for job in working_set.running.values():
             self._watch(job, now)
@@ -76,15 +76,15 @@ class Claims:
                 servers.loads.reserved(job.job_id, held.resource_id)
 
     def claim(self, request: ClaimRequest, at: Instant) -> tuple[Job, ...]:
-        """Hand out up to `count` jobs: those whose servers have the fewest jobs ahead first.
+        """Hand out up to `count` jobs, those whose servers have the fewest jobs ahead first.
 
-        Lanes that no open server serves are passed over. Among equals a higher priority goes first, then the team that
-        uses the smaller share of its pool's servers, then the one that was handed a job the longest time ago: teams
-        take turns. A team's own jobs go by priority, failures and order of submission.
+        Lanes that no open server serves are skipped. Among equals a higher priority goes first, then the team that uses
+        the smaller share of its pool's servers, then the one whose last claim is the oldest: teams take turns. A team's
+        own jobs go by priority, failures and order of submission.
         """
         later = self._by_load(request)
         waiting: dict[_Party, _Waiting] = {}
-        turns: list[_Turn] = []  # a heap with one for each party that waits; each may have become a later one
+        turns: list[_Turn] = []  # a heap, one entry per waiting party; an entry's real turn may be later by now
         claimed: list[Job] = []
         while (later or turns) and len(claimed) < request.count:
             if later and (not turns or turns[0][0] >= min(later)):
@@ -104,23 +104,23 @@ class Claims:
         return tuple(claimed)
 
     def again(self, request: ClaimRequest, at: Instant) -> tuple[Job, ...]:
-        """Return the jobs that a request with a key was given already and still holds, each with a new period."""
+        """Return the jobs that a request with this key already got and still holds, each with its lease renewed."""
         if not request.key:
             return ()
         marked = [self._working_set.running[job_id] for job_id in self._by_request.get(request.mark, ())]
         jobs = [job for job in marked if job.worker == request.worker]
         for job in jobs:
             self._deadlines.set(job.job_id, at.now + job.lease_s)
-            self._told_again.add(job.lease_id)
+            self._asked_again.add(job.lease_id)
         return tuple(jobs)
 
     def take_back(self, job: Job, at: Instant, reason: str) -> None:
-        """Give a job back of which its worker was not told, unless the worker has asked again since."""
-        if job.lease_id not in self._told_again:
+        """Give back a job whose worker never got the answer, unless the worker has asked again since."""
+        if job.lease_id not in self._asked_again:
             self.give_back(LeaseRef(job.job_id, job.lease_id, job.epoch), at, reason)
 
     def renew(self, ref: LeaseRef, at: Instant, *, with_server: bool = True) -> RenewOutcome:
-        """Give a claim, and the server that it holds, a new period."""
+        """Give a claim, and the server that it holds, a new lease period."""
         job = self.running(ref)
         if not isinstance(job, Job):
             return job
@@ -133,7 +133,7 @@ class Claims:
     def complete(
         self, ref: LeaseRef, completion: Completion, at: Instant, *, keep_server: bool = False
     ) -> CompleteOutcome:
-        """Take a result in, once; with `keep_server` the worker releases its server itself, as legacy ones do."""
+        """Accept a result, once; with `keep_server` the worker releases its server itself, as legacy ones do."""
         job = self._working_set.job(ref.job_id)
         if job is None:
             return Unknown(ref.job_id)
@@ -149,25 +149,25 @@ class Claims:
         return Ended(done)
 
     def fail(self, ref: LeaseRef, error: str, at: Instant, *, retry: bool = True) -> EndOutcome:
-        """End a claim whose work failed: the job is tried again until it has failed too often, if `retry` allows it."""
+        """End a claim whose work failed; with `retry`, the job is tried again until its `max_attempts` are used up."""
         job = self.running(ref)
         if not isinstance(job, Job):
             return job
         return Ended(self._failed(job, error, Happening.FAILED, at, retry=retry))
 
     def give_back(self, ref: LeaseRef, at: Instant, reason: str = "") -> EndOutcome:
-        """End a claim without a result and without blame: the job is at its old place in line again."""
+        """End a claim without a result and without counting a failure: the job returns to its old place in line."""
         job = self.running(ref)
         if not isinstance(job, Job):
             return job
         return Ended(self._end(job._replace(state=JobState.PENDING), Happening.GIVEN_BACK, at, note=reason))
 
     def withdraw(self, dead: Job, reason: str, at: Instant) -> Job:
-        """End the claim of a running job that is to be dead; return the job as it is now."""
+        """End the claim of a running job, given as the dead job that it becomes; return the job as stored."""
         return self._end(dead, Happening.WITHDRAWN, at, note=reason)
 
     def expire(self, at: Instant) -> list[Job]:
-        """End the claims that were not renewed in time; return their jobs as they were then."""
+        """End the claims that were not renewed in time; return their jobs as they were while running."""
         ended: list[Job] = []
         for job_id in self._deadlines.pop_passed(at.now):
             job = self._working_set.running[job_id]
@@ -182,7 +182,7 @@ class Claims:
             self._deadlines.set(job.job_id, at.now + job.lease_s)
 
     def next_deadline(self) -> float | None:
-        """Return when the next claim ends unless it is renewed."""
+        """Return when the next claim expires unless it is renewed."""
         return self._deadlines.next_at()
 
     def of_worker(self, worker: str) -> list[Job]:
@@ -196,7 +196,7 @@ class Claims:
         return len(self._by_worker)
 
     def _by_load(self, request: ClaimRequest) -> dict[int, list[Lane]]:
-        """Return the lanes that a request may be given jobs of, by their loads."""
+        """Return the lanes that a request may claim jobs from, by load."""
         found: dict[int, list[Lane]] = {}
         loads = self._servers.loads
         for lane, _ in self._working_set.lanes.waiting():
@@ -205,7 +205,7 @@ class Claims:
         return found
 
     def _admit(self, later: dict[int, list[Lane]], waiting: dict[_Party, _Waiting], turns: list[_Turn]) -> None:
-        """Let the lanes of the smallest load take part: only their first jobs are read."""
+        """Add the lanes of the smallest load to the candidates; reads only their first jobs."""
         load, first = min(later), self._working_set.lanes.first
         admitted: dict[_Party, _Waiting] = {}
         for lane in later.pop(load):
@@ -220,7 +220,7 @@ class Claims:
         heapq.heapify(turns)
 
     def _turn(self, party: _Party, lanes: _Waiting) -> _Turn | None:
-        """Return when it is a party's turn, by the loads of now; None when nothing of it can be handed out."""
+        """Return a party's turn by the current loads, or None when none of its jobs can be handed out."""
         loads = self._servers.loads
         while lanes:
             load, place, lane = lanes[0]
@@ -262,7 +262,7 @@ class Claims:
         self._by_request.setdefault(request_mark(job.lease_id), set()).add(job.job_id)
 
     def running(self, ref: LeaseRef) -> Job | Stale | Unknown:
-        """Return the job whose running claim is the one named, or what stands against it."""
+        """Return the job whose running claim `ref` names, or why there is none."""
         job = self._working_set.running.get(ref.job_id)
         if job is not None and _is_running(job, ref):
             return job
@@ -284,12 +284,12 @@ class Claims:
         return as_it_is_now
 
     def _end(self, job: Job, what: Happening, at: Instant, *, note: str = "", keep_server: bool = False) -> Job:
-        """End the running claim of a job, given in its new state; return it as it is from now on."""
+        """End the running claim of a job, given in its new state; return the job as stored."""
         job_id = job.job_id
         held = self._servers.held_by(job_id)
         self._working_set.note_job(what, job, at.wall, note, resource_id=held.resource_id if held else "")
         self._deadlines.set(job_id, None)
-        self._told_again.discard(job.lease_id)
+        self._asked_again.discard(job.lease_id)
         _discard(self._by_worker, job.worker, job_id)
         _discard(self._by_request, request_mark(job.lease_id), job_id)
         self._servers.job_ended(job, at, keep_server=keep_server)
@@ -297,7 +297,7 @@ class Claims:
             job = job._replace(lease_id="", worker="", lease_s=0.0)
             self.has_returned = True
         elif job.state is JobState.DEAD:
-            job = job._replace(lease_id="", lease_s=0.0)  # on whose node it died is worth knowing
+            job = job._replace(lease_id="", lease_s=0.0)  # keeps `worker`, to tell on which node it died
         self._working_set.put(job, JobState.IN_PROGRESS)
         return job
 
@@ -315,9 +315,9 @@ class Claims:
         return Stale(ref.job_id, _why_stale(job))
 
     def _keeps_late_result(self, ref: LeaseRef) -> bool:
-        """Return whether this was once a lease, this is its first late result, and the job has few of them.
+        """Return whether `ref` was once a lease and has no late result yet, and its job has few of them.
 
-        All else would let whoever may complete jobs fill the database.
+        Otherwise any client that may complete jobs could fill the database.
         """
         entries = self._working_set.entries
         claimed = entries(ref.job_id, Happening.CLAIMED, 1, lease_id=ref.lease_id)

@@ -1,4 +1,4 @@
-"""What the job queue refuses, and what goes wrong on the way to it."""
+"""Errors of the job queue: requests that it refuses, and failures on the way to it."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class NoServerError(JobQueueError):
 
 
 class ResultRefusedError(JobQueueError):
-    """A file of results is not written: a later claim of the job has written one, or this is no result."""
+    """A results file is not written: a later claim of the job has written one, or the value is not a result."""
 
     code = "result_refused"
     http_status = 409
@@ -122,9 +122,9 @@ class ResultRefusedError(JobQueueError):
 
 
 class MachineUnfitError(JobQueueError):
-    """A worker's machine can end no job well: a disk is full, a folder of results or logs is gone.
+    """A worker's machine cannot finish any job: a disk is full, or a folder of results or logs is gone.
 
-    The worker gives its job back, uncharged, and takes no further one: it would fail one job after the other.
+    The worker gives its job back, uncharged, and claims no more: it would fail one job after another.
     """
 
     code = "machine_unfit"
@@ -140,15 +140,15 @@ class NotInAJobError(JobQueueError):
 
 
 class LeaseLost(BaseException):
-    """The work on a job must stop now: it was given to somebody else, or this worker could not be heard of.
+    """Work on a job must stop now: it went to another worker, or this worker's heartbeats did not get through.
 
-    It is no `Exception`, as what cancels a task is none: a simulator that goes on after whatever goes wrong in a step
-    must not go on after this.
+    Not an `Exception`, just as task cancellation is not: a simulator that carries on after any error in a step must not
+    carry on after this.
     """
 
 
 class TokenEndedError(JobQueueError):
-    """A token was revoked or has expired while its request stood in line."""
+    """A token was revoked or expired while its request was waiting."""
 
     code = "unauthorized"
     http_status = 401
@@ -172,7 +172,7 @@ class BodyTooSlowError(JobQueueError):
 
 
 class NotJsonError(JobQueueError):
-    """A request's body says that it is something else than JSON."""
+    """A request's body is declared to be something other than JSON."""
 
     code = "not_json"
     http_status = 415
@@ -180,7 +180,7 @@ class NotJsonError(JobQueueError):
 
 
 class TooManyOpenError(JobQueueError):
-    """A token has more requests open than it may."""
+    """A token has more open requests than it is allowed."""
 
     code = "too_many_open"
     http_status = 429

@@ -7,11 +7,11 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 DEFAULT_MAX_ATTEMPTS: Final = 3
-"""A job that failed, or whose worker died, this often is dead: it would go on to stop one worker after another."""
+"""A job that failed, or whose worker died, this often is dead: it would take down one worker after another."""
 
 
 class JobState(StrEnum):
-    """Where a job is; `done` and `dead` are terminal, and only `requeue` leads out of `dead`."""
+    """A job's state; `done` and `dead` are terminal, and only `requeue` leads out of `dead`."""
 
     PENDING = "pending"
     IN_PROGRESS = "in_progress"
@@ -20,7 +20,7 @@ class JobState(StrEnum):
 
 
 class Lane(NamedTuple):
-    """Jobs that are alike to whoever hands them out: the same team, servers of the same pool, the same task."""
+    """Jobs that scheduling treats alike: the same team, the same pool of servers, the same task."""
 
     team: str
     pool: str
@@ -44,7 +44,7 @@ class JobSpec:
         team: whose submission is evaluated; tokens are bound to teams.
         task: what is evaluated; policy servers accept or refuse by it.
         instance: which instance of the task.
-        pool: policy servers that can serve it; empty when the job needs none.
+        pool: the pool whose policy servers can serve it; empty when the job needs none.
         resource_type: the legacy protocol's name for its pool.
         payload: JSON object that the worker gets, as text.
         priority: larger ones first among the jobs of one lane.
@@ -82,14 +82,14 @@ class Job(NamedTuple):
         epoch: claims so far; the fencing token of the running one.
         failures: claims that ended by `fail` or by an expired lease since it was submitted or requeued.
         lease_id: of the running claim, or of the one whose result was accepted; else empty.
-        worker: who holds or held that lease.
+        worker: the worker that holds or held that lease.
         lease_s: seconds without a renewal after which the lease is over.
         claimed_at: wall time of the latest claim, 0 before the first.
         finished_at: wall time at which it became done or dead, else 0.
         last_error: of the latest failure, else empty.
         result: JSON that the worker sent, as text; empty unless done.
-        result_ref: where the full result lies (path or URL), or empty.
-        checksum: of what lies there (`sha256:…`), or empty.
+        result_ref: where the full result is stored (path or URL), or empty.
+        checksum: of the full result (`sha256:…`), or empty.
     """
 
     spec: JobSpec
@@ -110,7 +110,7 @@ class Job(NamedTuple):
 
     @property
     def job_id(self) -> str:
-        """The submitter's name of it."""
+        """The id that its submitter chose."""
         return self.spec.job_id
 
     @property

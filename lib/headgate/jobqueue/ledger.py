@@ -1,9 +1,9 @@
-"""The job ledger: who may work on which job, and whose result counts.
+"""The job ledger: which worker may work on which job, and whose result counts.
 
-Pure but for what it reads of its store: every operation is given the time, changes what is in memory, and leaves what
-is to be written in `changes`. Its owner commits them in one transaction, then calls `committed`; only then may anyone
-be told. Leases end by monotonic time, which lives in memory alone: a heartbeat writes nothing, and a ledger that starts
-anew gives every running lease a full period.
+Pure except for reads from its store: every operation takes the time, changes the state in memory, and leaves what must
+be written in `changes`. Its owner commits them in one transaction, then calls `committed`; only then may clients be
+answered. Leases expire by monotonic time, kept only in memory: a heartbeat writes nothing, and a new ledger gives every
+running lease a full period.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def new_lease_id() -> str:
 class Ledger:
     """Jobs, claims, servers and reservations of one queue.
 
-    Lives as long as its process owns the store; after a failed commit it is thrown away and built anew.
+    Lives as long as its process owns the store; after a failed commit it is discarded and rebuilt.
 
-    Invariants: one live claim per job at most; epochs only grow; a job is done by one claim; terminal states are left
-    by `requeue` alone, and `done` never.
+    Invariants: one live claim per job at most; epochs only grow; a job is done by one claim; only `requeue` leads out
+    of a terminal state, and never out of `done`.
 
     The store is owned by this process; running leases get a full period from `at`.
     """
@@ -61,7 +61,7 @@ class Ledger:
         self.servers = Reservations(self._working_set, self._tickets, lease_ids, at)
         self.claims = Claims(self._working_set, self.servers, lease_ids, at.now)
 
-    # What is to be written.
+    # What must be written.
 
     @property
     def changes(self) -> Changes:
@@ -69,22 +69,22 @@ class Ledger:
         return self._working_set.changes
 
     def committed(self) -> None:
-        """Begin anew: the store has taken all changes."""
+        """Start with empty changes again: the store has written them all."""
         self._working_set.committed()
 
     # Submission.
 
     def submit(self, specs: Sequence[JobSpec], at: Instant) -> Submitted:
-        """Take in jobs; those that are there with the same contents are counted and left alone.
+        """Add jobs; those that exist with the same contents are counted and left alone.
 
         Raises:
-            InvalidJobError: two of them have one id.
-            JobConflictError: one exists with other contents; none is taken in.
+            InvalidJobError: two of them share an id.
+            JobConflictError: one exists with other contents; none is added.
         """
         return self.adopt([ImportedJob(spec) for spec in specs], at)
 
     def adopt(self, imported: Sequence[ImportedJob], at: Instant) -> Submitted:
-        """Take in jobs with what another queue knew of them; as `submit`, with the same errors."""
+        """Add jobs with their progress in another queue; as `submit`, with the same errors."""
         specs = [one.spec for one in imported]
         existing = self._working_set.jobs([spec.job_id for spec in specs])
         _check_new(specs, existing)
@@ -104,7 +104,7 @@ class Ledger:
     # Claims.
 
     def claim_or_wait(self, request: ClaimRequest, at: Instant) -> tuple[Job, ...] | Waiting:
-        """As `claim`; with nothing to hand out, the request waits its turn and is served by `settle`."""
+        """As `Claims.claim`; with nothing to hand out, the request waits until `settle` serves it."""
         jobs = self.claims.claim(request, at)
         if jobs:
             return jobs
@@ -148,10 +148,10 @@ class Ledger:
         return self.servers.change(resource_id, state, note, at)
 
     def remove_resource(self, resource_id: str, at: Instant, *, even_if_held: bool = False) -> None:
-        """Take a server out; see `Reservations.remove`."""
+        """Remove a server; see `Reservations.remove`."""
         self.servers.remove(resource_id, at, even_if_held=even_if_held)
 
-    # Hands of the operator.
+    # Operator actions.
 
     def requeue(self, job_id: str, at: Instant) -> EndOutcome:
         """Give a dead job all its attempts again.
@@ -171,7 +171,7 @@ class Ledger:
         return Ended(again)
 
     def withdraw(self, job_id: str, reason: str, at: Instant) -> EndOutcome:
-        """Make a pending or running job dead; whoever runs it learns it at the next renewal.
+        """Make a pending or running job dead; its worker learns of it at the next renewal.
 
         Raises:
             WrongStateError: it is done or dead.
@@ -189,7 +189,7 @@ class Ledger:
         self._working_set.note_job(Happening.WITHDRAWN, dead, at.wall, reason)
         return Ended(dead)
 
-    # Time, and those who wait.
+    # Time and waiters.
 
     def expire(self, at: Instant) -> list[Job]:
         """End the claims and reservations that were not renewed in time; return the jobs whose claims ended."""
@@ -197,17 +197,17 @@ class Ledger:
         return self.claims.expire(at)
 
     def extend_all(self, at: Instant) -> None:
-        """Give every running lease a full new period: nobody could be heard for a while."""
+        """Give every running lease a full new period: no heartbeat could be received for a while."""
         self.claims.extend_all(at)
         self.servers.extend_all(at)
 
     def next_deadline(self) -> float | None:
-        """Return when the next lease ends unless it is renewed, or None without any."""
+        """Return when the next lease expires unless it is renewed, or None without any."""
         deadlines = (self.claims.next_deadline(), self.servers.next_deadline())
         return min((at for at in deadlines if at is not None), default=None)
 
     def settle(self, at: Instant) -> list[Settled]:
-        """Serve those who wait, as far as what happened since the last call allows; the longest waiting first."""
+        """Serve waiters, the longest waiting first, as far as what changed since the last call allows."""
         settled = self.servers.settle(at)
         if self._has_news or self.claims.has_returned:
             settled += self._served_claims(at)
@@ -215,23 +215,23 @@ class Ledger:
         return settled
 
     def _served_claims(self, at: Instant) -> Iterator[Settled]:
-        in_vain: set[tuple[frozenset[str] | None, ...]] = set()
+        unserved: set[tuple[frozenset[str] | None, ...]] = set()
         for ticket, request in list(self._waiting_claims.items()):
             if not self._working_set.lanes.totals[JobState.PENDING]:
                 return
             wish = (request.teams, request.tasks, request.pools)
-            jobs = () if wish in in_vain else self.claims.claim(request, at)
+            jobs = () if wish in unserved else self.claims.claim(request, at)
             if jobs:
                 del self._waiting_claims[ticket]
                 yield Settled(ticket, jobs)
             else:
-                in_vain.add(wish)
+                unserved.add(wish)
 
     def leave(self, ticket: int) -> bool:
-        """Let somebody wait no more; return whether he still did."""
+        """Remove a waiter; return whether it was still waiting."""
         return self._waiting_claims.pop(ticket, None) is not None or self.servers.lines.leave(ticket)
 
-    # Looking.
+    # Queries.
 
     def job(self, job_id: str) -> Job | None:
         """Return a job."""
@@ -246,7 +246,7 @@ class Ledger:
         return self._working_set.resources
 
     def totals(self) -> dict[JobState, int]:
-        """Return the jobs of the whole queue by state; costs the same however many lanes there are."""
+        """Return the jobs of the whole queue by state; takes the same time for any number of lanes."""
         return dict(self._working_set.lanes.totals)
 
     def lane_counts(self) -> dict[Lane, dict[JobState, int]]:
@@ -259,20 +259,20 @@ class Ledger:
         return len(self._waiting_claims)
 
     def waiting_claims_of(self, teams: frozenset[str] | None) -> int:
-        """Return how many claims wait for a job of these teams alone (None: of any)."""
+        """Return how many waiting claims ask only for jobs of these teams (None: all waiting claims)."""
         waiting = self._waiting_claims.values()
         return sum(teams is None or (one.teams is not None and one.teams <= teams) for one in waiting)
 
     def reply(self, key: str) -> Reply | None:
-        """Return what a request with this idempotency key was answered."""
+        """Return the answer that a request with this idempotency key got, if any."""
         return self.changes.replies.get(key) or self._store.reply(key)
 
     def remember(self, reply: Reply) -> None:
-        """Keep an answer, to be given again."""
+        """Keep an answer for repeats of its request."""
         self.changes.replies[reply.key] = reply
 
     def forget(self, *, replies_before: float, late_results_before: float) -> None:
-        """Drop answers older than a wall time; of late results, leave only that there were any."""
+        """Drop answers older than a wall time; empty late results older than one, but keep their history entries."""
         self.changes.forget_before = (replies_before, late_results_before)
 
     def validate(self) -> None:

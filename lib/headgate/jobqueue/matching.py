@@ -1,12 +1,12 @@
-"""Which job gets which policy server: the jobs that each server has ahead of it, and the lines of those that wait.
+"""Which job gets which policy server: the jobs ahead on each server, and the lines of waiting jobs.
 
 Workers load a job's simulator before they reserve a server, so jobs should be handed out for the servers that will be
 idle soonest. Each job in progress is counted on one server that serves it: the one that it holds, else the one that it
 will probably get. A lane's load is the smallest count among the open servers that serve it; among lanes of equal load,
 the team that uses the smaller share of its pool is next. With one kind of server this is the legacy protocol's rule,
-jobs in progress per server; with constraints it also feeds the server that only few tasks may use.
+jobs in progress per server; with constraints it also keeps a server busy that only few tasks may use.
 
-In a line, the longest waiter that a free server serves gets it.
+A free server goes to the longest waiter in line that it serves.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headgate.jobqueue.resource import Resource, ResourceState
 class Loads:
     """Servers by pool, and the jobs counted on each; owned by the ledger.
 
-    Invariants: the count of a server is the number of jobs assumed to be on it; `_least` has what `of` would find.
+    Invariants: the count of a server is the number of jobs assumed to be on it; `_least` caches results of `of`.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Loads:
         self._least: dict[str, dict[str, int | None]] = {}
 
     def put(self, resource: Resource) -> None:
-        """Take note of a new or changed server."""
+        """Record a new or changed server."""
         before = self._servers.get(resource.resource_id)
         self._servers[resource.resource_id] = resource
         for spec in resource.specs:
@@ -69,7 +69,7 @@ class Loads:
         """Return how many jobs are ahead of a lane's next one, or None when no open server serves it."""
         if not lane.pool:
             return self._running[lane.team, ""]
-        # Kept: each claim asks for every lane, and changes the answer for those of one pool.
+        # Cached: each claim asks for every lane, but changes the answer only for the lanes of one pool.
         least = self._least.setdefault(lane.pool, {})
         try:
             return least[lane.task]
@@ -107,20 +107,20 @@ class Loads:
             self._assume(job.job_id, min(serving, key=self._ahead.__getitem__))
 
     def reserved(self, job_id: str, resource_id: str) -> None:
-        """Count a job on the server that it really got."""
-        self._let_go(job_id)
+        """Count a job on the server that it actually got."""
+        self._uncount(job_id)
         self._assume(job_id, resource_id)
 
     def ended(self, job: Job) -> None:
-        """Count a job no more."""
+        """Stop counting a job."""
         self._running[job.spec.team, job.spec.pool] -= 1
-        self._let_go(job.job_id)
+        self._uncount(job.job_id)
 
     def _assume(self, job_id: str, resource_id: str) -> None:
         self._assumed[job_id] = resource_id
         self._count(resource_id, 1)
 
-    def _let_go(self, job_id: str) -> None:
+    def _uncount(self, job_id: str) -> None:
         resource_id = self._assumed.pop(job_id, None)
         if resource_id is not None:
             self._count(resource_id, -1)
@@ -155,8 +155,8 @@ class Waiter:
 
     Attributes:
         since: when the job's claim first asked (monotonic seconds); asking again keeps the place.
-        task: by which servers accept or refuse it.
-        lease_s: of the reservation that it is to get.
+        task: servers accept or refuse the job by it.
+        lease_s: of the reservation that it will get.
     """
 
     since: float
@@ -181,8 +181,8 @@ def _order(waiter: Waiter) -> tuple[float, int]:
 def best(free: Iterable[Resource], pool: str, task: str, wanted: Collection[tuple[str, str]]) -> Resource | None:
     """Return the free server that a job of a pool and `task` should take, or None when none serves it.
 
-    The one that serves the fewest of `wanted`, other jobs' pools and tasks, goes first, so that servers which serve
-    many are left for the others; among equals the one with the lowest index.
+    Prefers the one that serves the fewest of `wanted`, other jobs' pools and tasks, so that servers which serve many
+    stay free for the others; among equals the one with the lowest index.
     """
     fitting = [resource for resource in free if resource.serves(pool, task)]
     return min(
@@ -195,7 +195,7 @@ def best(free: Iterable[Resource], pool: str, task: str, wanted: Collection[tupl
 class WaitingLines:
     """One line per pool; owned by the ledger.
 
-    Invariants: a job stands in at most one line, once; lines are sorted by how long their waiters wait.
+    Invariants: a job is in at most one line, once; lines are sorted by how long their waiters have waited.
     """
 
     def __init__(self) -> None:
@@ -212,7 +212,7 @@ class WaitingLines:
         return self._lines.get(pool, ())
 
     def join(self, waiter: Waiter) -> int | None:
-        """Put a waiter in line; return the ticket of the same job that it takes the place of, if there was one."""
+        """Put a waiter in line; return the ticket of the same job's earlier waiter, which it replaces, if any."""
         replaced = self.leave_job(waiter.ref.job_id)
         insort(self._lines.setdefault(waiter.pool, []), waiter, key=_order)
         self._places[waiter.ticket] = waiter
@@ -220,7 +220,7 @@ class WaitingLines:
         return replaced
 
     def leave(self, ticket: int) -> bool:
-        """Take a waiter out of its line; return whether it stood in one."""
+        """Take a waiter out of its line; return whether it was in one."""
         waiter = self._places.pop(ticket, None)
         if waiter is None:
             return False
@@ -230,29 +230,29 @@ class WaitingLines:
         return True
 
     def leave_job(self, job_id: str) -> int | None:
-        """Take a job out of its line; return its ticket, if it stood in one."""
+        """Take a job out of its line; return its ticket, if it was in one."""
         ticket = self._tickets.get(job_id)
         if ticket is not None:
             self.leave(ticket)
         return ticket
 
     def matches(self, pools: Iterable[str], free: Iterable[Resource]) -> Iterator[Match]:
-        """Yield who gets which of the free servers of pools, and take them out of line; no fitting pair is left over.
+        """Yield which waiter gets which free server of the pools, out of line from then on; no fitting pair is left.
 
         A server that several of the pools name goes to the longest waiter of all of them.
         """
         left = {resource.resource_id: resource for resource in free}
         line = list(merge(*map(self.line, pools), key=_order))
-        wanted = {(waiter.pool, waiter.task) for waiter in line} if len(left) > 1 else set()  # one is the best of all
-        in_vain: set[tuple[str, str]] = set()
+        wanted = {(waiter.pool, waiter.task) for waiter in line} if len(left) > 1 else set()  # else no ranking
+        unserved: set[tuple[str, str]] = set()
         for waiter in line:
             if not left:
                 return
-            if (waiter.pool, waiter.task) in in_vain:
+            if (waiter.pool, waiter.task) in unserved:
                 continue
             resource = best(left.values(), waiter.pool, waiter.task, wanted)
             if resource is None:
-                in_vain.add((waiter.pool, waiter.task))
+                unserved.add((waiter.pool, waiter.task))
             else:
                 del left[resource.resource_id]
                 self.leave(waiter.ticket)

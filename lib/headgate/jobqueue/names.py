@@ -1,4 +1,4 @@
-"""The forms of names and texts that the job queue takes in, for every door alike."""
+"""The forms of names and texts that the job queue accepts, the same for every interface."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from pydantic.config import JsonDict
 from headgate.core import MAX_NAME_CHARS, checked_text
 
 NAME_CHARS: Final = MAX_NAME_CHARS
-"""Names stand in paths, file names, tables and metrics: longer ones are mistakes."""
+"""Names appear in paths, file names, tables and metrics: longer ones are mistakes."""
 
 OBJECT_BYTES: Final = 256 * 1024
-"""A payload or result as JSON; what is larger belongs into a file that `result_ref` names."""
+"""A payload or result as JSON; anything larger belongs in a file that `result_ref` names."""
 
 INSTANCE_SUFFIX: Final = "_template-tro_state.json"
-"""How the files of test instances end."""
+"""The end of the names of test instances' files."""
 
 _NUMBER: Final = re.compile(r"_([0-9]{1,18})$", re.ASCII)
 _DEPTH: Final = 64
 
 
 def checked_id(value: str) -> str:
-    r"""Return a job id: a name that can stand in a path and in a file name.
+    r"""Return a job id: a name that can be part of a path or a file name.
 
     Raises:
         ValueError: for `/`, `\`, `.` and `..`, besides what `checked_text` refuses.
@@ -39,7 +39,7 @@ def checked_id(value: str) -> str:
 
 
 def user_name(environ: Mapping[str, str]) -> str:
-    """Return who runs this process; empty in a container whose user id has no name."""
+    """Return the name of the user who runs this process; empty in a container whose user id has no name."""
     try:
         return environ.get("USER") or getpass.getuser()
     except (KeyError, OSError):
@@ -56,7 +56,7 @@ def name_problem(name: str) -> str | None:
 
 
 def part_problem(name: str) -> str | None:
-    """Return the same for a name that stands in paths, as ids of jobs do."""
+    """Return the same for a name that is part of paths, as job ids are."""
     try:
         checked_id(name)
     except ValueError as error:
@@ -71,7 +71,7 @@ def number_in(instance: str) -> str | None:
 
 
 def id_prefix(team: str) -> str:
-    """Return what the ids of a team's jobs begin with, where its token is bound to it: others cannot be probed then."""
+    """Return the prefix of a team's job ids for a token bound to it, so that other teams' ids cannot be probed."""
     return team.replace("/", "_").replace("\\", "_") + "."
 
 
@@ -113,7 +113,7 @@ def _check_depth(value: Any, left: int) -> None:
 
 _TEXT: Final = r"[^\u0000-\u001f\u007f-\u009f]"
 _ID: Final = r"^(?!\.{1,2}$)[^/\\\u0000-\u001f\u007f-\u009f]+$"
-"""The rules once more as patterns, for whoever reads the schema."""
+"""The same rules as patterns, for readers of the schema."""
 
 _CHECKED: Final = AfterValidator(checked_text)
 _MAYBE: Final[JsonDict] = {"pattern": f"^{_TEXT}*$"}
@@ -124,7 +124,7 @@ Name = Annotated[
 """A name of a team, task, pool, instance or worker."""
 
 NameOrEmpty = Annotated[str, Field(max_length=NAME_CHARS, json_schema_extra=_MAYBE), _CHECKED]
-"""The same, where none is legal."""
+"""The same, or empty."""
 
 JobId = Annotated[
     str, Field(min_length=1, max_length=NAME_CHARS, json_schema_extra={"pattern": _ID}), AfterValidator(checked_id)

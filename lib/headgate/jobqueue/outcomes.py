@@ -14,8 +14,8 @@ class Instant(NamedTuple):
     """When an operation happens.
 
     Attributes:
-        now: monotonic seconds: leases end by it.
-        wall: seconds since the Unix epoch: records carry it.
+        now: monotonic seconds, by which leases expire.
+        wall: seconds since the Unix epoch, as records carry it.
     """
 
     now: float
@@ -40,7 +40,7 @@ class ReservationRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ImportedJob:
-    """A job with what another queue knew of it: whether it was completed there, and how often it was claimed."""
+    """A job with its progress in another queue: whether it was completed there, and how often it was claimed."""
 
     spec: JobSpec
     is_done: bool = False
@@ -52,11 +52,11 @@ class ClaimRequest:
     """What a worker asks for.
 
     Attributes:
-        lease_s: seconds without renewal after which the jobs go to somebody else.
+        lease_s: seconds without renewal after which the jobs go to other workers.
         teams: only jobs of these; None for all.
         tasks: only jobs of these tasks; None for all.
         pools: only jobs of these pools; None for all.
-        key: of the request, when it has one: sent again, it is answered with what it was given, also after a restart.
+        key: of the request, if it has one: a repeat is answered with the same jobs, also after a restart.
         lease_prefix: what the lease ids of its claims begin with; for requests without a key.
     """
 
@@ -94,8 +94,8 @@ class Completion:
 
     Attributes:
         result: JSON object as text.
-        result_ref: where the full result lies, or empty.
-        checksum: of what lies there, or empty.
+        result_ref: where the full result is stored, or empty.
+        checksum: of the full result, or empty.
     """
 
     result: str = "{}"
@@ -105,7 +105,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """Jobs taken in: how many are new, and how many had been submitted before with the same contents."""
+    """Jobs submitted: how many are new, and how many had been submitted before with the same contents."""
 
     added: int
     existing: int
@@ -113,14 +113,14 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A claim has ended as asked; the job is as it is now."""
+    """A claim has ended as requested; the job in its new state."""
 
     job: Job
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """The very completion that was accepted before; nothing was counted again."""
+    """The same completion as was accepted before; nothing was counted again."""
 
     job: Job
 
@@ -146,7 +146,7 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """The lease runs on, with that of the server that the job holds, if it holds one."""
+    """The lease was renewed, along with that of the server that the job holds, if any."""
 
     job: Job
     resource: Resource | None
@@ -165,8 +165,8 @@ class NoneFree:
     """No server that serves the job is free.
 
     Attributes:
-        ahead: jobs that wait longer for the same pool.
-        serving: servers that are open and would serve it; 0 means that waiting is in vain for now.
+        ahead: jobs that have waited longer for the same pool.
+        serving: servers that are open and would serve it; 0 means that waiting is pointless for now.
     """
 
     ahead: int
@@ -175,7 +175,7 @@ class NoneFree:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Whoever asked stands in line; the outcome comes with this ticket from `Ledger.settle`."""
+    """The request waits; its outcome comes with this ticket from `Ledger.settle`."""
 
     ticket: int
 
@@ -184,7 +184,7 @@ class Waiting:
 class Settled:
     """What a ticket waited for: claimed jobs, a reserved server, or the end of the lease that asked for one.
 
-    `NoneFree` is for a request whose place in line the same claim has taken by asking again.
+    `NoneFree` answers a request whose claim asked again: the later request has taken its place in line.
     """
 
     ticket: int

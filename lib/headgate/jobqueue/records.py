@@ -1,4 +1,4 @@
-"""What a ledger and its store tell each other: what a ledger starts from, and what a group of operations changed."""
+"""What a ledger and its store exchange: what a ledger starts from, and what a group of operations changed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.jobqueue.job import Job, JobState, Lane
 from headgate.jobqueue.resource import Resource
 
 CLAIMS_READ: Final = 10_000
-"""Claims that a store looks back on: a team that had none of them goes before those that had."""
+"""How many recent claims a store reads at the start: a team with none of them goes before those with some."""
 
 
 class Happening(StrEnum):
@@ -39,12 +39,12 @@ class HistoryEntry(NamedTuple):
     """One line of the append-only history.
 
     Attributes:
-        entry: order of happening, unique, without gaps in what was committed.
+        entry: position in the history, unique; committed entries have no gaps.
         at: wall time, seconds since the epoch.
         job_id: of the job, or empty.
         epoch: of the claim (entries of jobs) or of the reservation (entries of resources).
         lease_id: of that claim or reservation, or empty.
-        worker: who held it, or empty.
+        worker: the worker that held it, or empty.
         resource_id: `pool/index`, or empty.
         note: an error, a reason or a late result, as text; may be empty.
     """
@@ -62,7 +62,7 @@ class HistoryEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a request with an idempotency key was answered, to be answered again.
+    """The answer to a request with an idempotency key, kept for repeats of it.
 
     Attributes:
         key: scope and key, as the server composes them.
@@ -110,11 +110,11 @@ class Snapshot:
 
     Attributes:
         counts: jobs of each lane by state; states without jobs may be absent.
-        in_progress: every job that is held.
+        in_progress: every job that a worker holds.
         next_seq: greater than every job's `seq`.
         next_entry: greater than every entry of the history.
         next_index: pool -> greater than every index ever used in it.
-        last_claims: team -> entry of its last claim, of teams that one of the last `CLAIMS_READ` claims is of.
+        last_claims: team -> entry of its last claim, for teams that made one of the last `CLAIMS_READ` claims.
     """
 
     counts: Mapping[Lane, Mapping[JobState, int]]
@@ -131,8 +131,8 @@ class JobQuery:
     """Which jobs a listing shows, in order of `seq`.
 
     Attributes:
-        teams: only of these; None for all, empty for none.
-        after: only with a greater `seq`.
+        teams: only jobs of these; None for all, empty for none.
+        after: only jobs with a greater `seq`.
     """
 
     state: JobState | None = None
@@ -145,7 +145,7 @@ class JobQuery:
 
 @dataclass(frozen=True, slots=True)
 class FinishedJob:
-    """A completed job, with the history entry of its completion: the cursor of whoever collects results."""
+    """A completed job, with the history entry of its completion: the cursor for collecting results."""
 
     entry: int
     job: Job

@@ -1,4 +1,4 @@
-"""Who uses which policy server: reservations, the waiting lines, and the servers themselves."""
+"""Which job uses which policy server: reservations, the waiting lines, and the servers themselves."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Reservations:
         self._deadlines = TimerHeap()
         self._held: dict[str, str] = {}
         self._first_asked: dict[str, float] = {}
-        self._told_again: set[str] = set()
+        self._asked_again: set[str] = set()
         self._freed: set[str] = set()
         self._settled: list[Settled] = []
         self._known: dict[tuple[str, int], str] = {}
@@ -58,11 +58,11 @@ class Reservations:
     def reserve(self, job: Job, at: Instant, *, lease_s: float, wait: bool) -> Reserved | NoneFree | Waiting:
         """Give a running job the server that it holds, a free one that serves it, or a place in line."""
         pool, task = job.spec.pool, job.spec.task
-        self._serve(at)  # a server freed a moment ago is for those who wait already
+        self._serve(at)  # a server freed a moment ago goes to jobs already waiting
         held = self.held_by(job.job_id)
         if held is not None:
             self._deadlines.set(held.resource_id, at.now + held.lease_s)
-            self._told_again.add(held.resource_id)
+            self._asked_again.add(held.resource_id)
             return _reserved(held, job)
         since = self._first_asked.setdefault(job.job_id, at.now)
         free = [one for one in self.loads.pool(pool) if _is_available(one) and one.serves(pool, task)]
@@ -79,12 +79,12 @@ class Reservations:
         ref = LeaseRef(job.job_id, job.lease_id, job.epoch)
         replaced = self.lines.join(Waiter(since, ticket, ref, pool, task, lease_s))
         if replaced is not None:
-            # Not stale: an answer that got lost and a proxy that sends twice both ask again under a live lease.
+            # Not stale: after a lost answer, or behind a proxy that sends twice, a live lease asks again.
             self._settled.append(Settled(replaced, self._none_free(job, since)))
         return Waiting(ticket)
 
     def renew(self, resource_id: str, at: Instant) -> None:
-        """Give a running reservation a new period."""
+        """Give a running reservation a new lease period."""
         self._deadlines.set(resource_id, at.now + self._working_set.resources[resource_id].lease_s)
 
     def named(self, ref: ReservationRef) -> Resource | None:
@@ -98,20 +98,20 @@ class Reservations:
         """End the running reservation of a server."""
         self._working_set.note_resource(what, resource, at.wall, note)
         self._deadlines.set(resource.resource_id, None)
-        self._told_again.discard(resource.resource_id)
+        self._asked_again.discard(resource.resource_id)
         del self._held[resource.job_id]
         self._first_asked.pop(resource.job_id, None)
         self._put(replace(resource, lease_id="", job_id="", worker="", lease_s=0.0, reserved_at=0.0))
         self._can_serve(resource)
 
     def take_back(self, resource: Resource, at: Instant) -> None:
-        """End a reservation of which its worker was not told, unless the worker has asked again since."""
+        """End a reservation whose worker never got the answer, unless the worker has asked again since."""
         running = self.named(ReservationRef(resource.resource_id, resource.lease_id, resource.epoch))
-        if running is not None and running.resource_id not in self._told_again:
+        if running is not None and running.resource_id not in self._asked_again:
             self.free(running, at)
 
     def job_ended(self, job: Job, at: Instant, *, keep_server: bool = False) -> None:
-        """Let a job's claim end: it waits no more, and its server is free unless the worker will release it itself."""
+        """End the job's wait for a server, and free the one it holds unless the worker releases that itself."""
         self._first_asked.pop(job.job_id, None)
         ticket = self.lines.leave_job(job.job_id)
         if ticket is not None:
@@ -134,11 +134,11 @@ class Reservations:
             self.renew(resource_id, at)
 
     def next_deadline(self) -> float | None:
-        """Return when the next reservation ends unless it is renewed."""
+        """Return when the next reservation expires unless it is renewed."""
         return self._deadlines.next_at()
 
     def settle(self, at: Instant) -> list[Settled]:
-        """Give freed servers to those who wait longest; return what became of those who waited."""
+        """Give freed servers to the longest waiters; return the outcomes of waiters since the last call."""
         self._serve(at)
         settled, self._settled = self._settled, []
         return settled
@@ -165,7 +165,7 @@ class Reservations:
         return changed
 
     def remove(self, resource_id: str, at: Instant, *, even_if_held: bool, note: str = "") -> None:
-        """Take a server out, for all pools that name it.
+        """Remove a server from all pools that name it.
 
         Raises:
             UnknownResourceError: no server has this id.
@@ -210,7 +210,7 @@ class Reservations:
         return resource
 
     def _united(self, same: Iterable[Resource], at: Instant) -> str:
-        """Make the servers of one address, as earlier versions kept one for each pool, one server; return its id.
+        """Merge the servers of one address, which earlier versions kept one per pool; return the id of what remains.
 
         The newest epoch stays, as policy servers refuse older ones: other reservations end, and their jobs go back.
         """
@@ -225,7 +225,7 @@ class Reservations:
         return self.change(kept.resource_id, drained.state, drained.note, at).resource_id
 
     def _can_serve(self, resource: Resource) -> None:
-        """Let who waits have it, if it is free and open, at the next opportunity."""
+        """Offer the server, if it is free and open, to waiters at the next opportunity."""
         self._freed.update(spec.pool for spec in resource.specs)
 
     def _serve(self, at: Instant) -> None:
@@ -282,7 +282,7 @@ class Reservations:
 
 def _reserved(resource: Resource, job: Job) -> Reserved:
     spec = resource.spec_in(job.spec.pool)
-    assert spec is not None, "a job gets servers that its pool names"
+    assert spec is not None, "a job only gets servers that its pool names"
     return Reserved(resource, spec)
 
 

@@ -1,4 +1,4 @@
-"""The policy server that a job has for itself, and the variables by which the job's command is told of it."""
+"""The policy server reserved for a job, and the environment variables that name it to the job's command."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from headgate.core.errors import InvalidInputError
 from headgate.jobqueue.errors import JobQueueError
 
 if TYPE_CHECKING:
-    from headgate.jobqueue.wire import ReservationOut  # who only reads variables needs no pydantic
+    from headgate.jobqueue.wire import ReservationOut  # reading the variables must not import pydantic
 
 RESOURCE_VARIABLES: Final = (
     "HEADGATE_RESOURCE_HOST", "HEADGATE_RESOURCE_PORT", "HEADGATE_RESOURCE_INDEX", "HEADGATE_RESOURCE_ID",
     "HEADGATE_RESOURCE_LEASE", "HEADGATE_RESOURCE_EPOCH",
 )  # fmt: skip
-"""Name a server in the order of the fields of `ReservedServer`."""
+"""Environment variables that name a server, in the order of the fields of `ReservedServer`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class ReservedServer:
         host: name or address.
         index: its number in its pool.
         resource_id: pool and number.
-        epoch: of the reservation: servers that know Headgate refuse a lower one than they have seen.
-        resource: everything that was registered of it.
+        epoch: of the reservation; servers that know Headgate refuse one lower than the highest they have seen.
+        resource: the whole object that was registered.
     """
 
     host: str
@@ -44,7 +44,7 @@ class ReservedServer:
         """Return the server of a reservation.
 
         Raises:
-            JobQueueError: if what was registered of it has no host and port.
+            JobQueueError: if it was registered without host and port.
         """
         resource = reservation.resource
         host, port = resource.get("host"), resource.get("port")
@@ -65,7 +65,7 @@ class ReservedServer:
 
     @property
     def key(self) -> tuple[str, int]:
-        """What tells this reservation from every other one."""
+        """The identity of this reservation."""
         return (self.lease_id, self.epoch)
 
 
@@ -73,7 +73,7 @@ def server_in(environ: Mapping[str, str]) -> ReservedServer | None:
     """Return the policy server that an environment names, None when it names none.
 
     Raises:
-        InvalidInputError: if its number or its epoch is no number.
+        InvalidInputError: if its index or its epoch is not a number.
     """
     host, port, index, resource_id, lease_id, epoch = (environ.get(name, "") for name in RESOURCE_VARIABLES)
     if not host or not port.isdecimal():

@@ -9,7 +9,7 @@ from headgate.core.addresses import ip_address_of
 
 
 class ResourceState(StrEnum):
-    """Whether a server is handed out: `open` ones are; `draining` ones end their job; `down` ones fail their checks."""
+    """Whether a server is handed out: `open` ones are, `draining` ones finish a job, `down` ones fail their checks."""
 
     OPEN = "open"
     DRAINING = "draining"
@@ -37,7 +37,7 @@ class ResourceSpec:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Which server it is: equal however the host is spelled."""
+        """The server's identity: equal for every spelling of its host."""
         return canonical_host(self.host), self.port
 
     def serves(self, task: str) -> bool:
@@ -61,11 +61,11 @@ class Resource:
         epoch: reservations so far; the fencing token of the running one.
         lease_id: of the running reservation, else empty.
         job_id: the job that uses it, else empty.
-        worker: who runs that job, else empty.
+        worker: the worker that runs that job, else empty.
         lease_s: seconds without a renewal after which the reservation is over.
         reserved_at: wall time of the running reservation, else 0.
         note: why it is down or draining, else empty.
-        also: as further pools name it, each with rules of its own.
+        also: as further pools name it, each with its own rules.
     """
 
     spec: ResourceSpec
@@ -112,17 +112,17 @@ class Resource:
         return spec is not None and spec.serves(task)
 
     def renamed(self, spec: ResourceSpec) -> Resource:
-        """Return the server with the rules that `spec` has for its pool, a new one of this server or not."""
+        """Return the server with `spec` added, or put in place of the earlier spec of the same pool."""
         specs = {one.pool: one for one in self.specs} | {spec.pool: spec}
         first, *also = specs.values()
         return replace(self, spec=first, also=tuple(also))
 
 
 def canonical_host(host: str) -> str:
-    """Return one spelling for all that surely mean the same machine.
+    """Return one spelling for all that certainly mean the same machine.
 
-    Case, a dot at the end and brackets mean nothing, an IP address has many forms, and `localhost` is the loopback
-    address of either family. Names are not resolved: what one means can change, and depends on who asks.
+    Case, a trailing dot and brackets mean nothing, an IP address has many forms, and `localhost` is the loopback
+    address of either family. Names are not resolved: what one means can change, and depends on the resolver.
     """
     name = host.strip("[]").removesuffix(".").lower()
     address = ip_address_of(name)

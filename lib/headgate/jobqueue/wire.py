@@ -1,4 +1,4 @@
-"""The bodies of the HTTP interface `/v1` about jobs and claims: what server and worker kit both read and write."""
+"""The bodies of the HTTP interface `/v1` about jobs and claims, read and written by server and worker kit alike."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class JobIn(Body):
     team: Name = Field(examples=["team_a"])
     task: Name = Field(examples=["turning_on_radio"])
     instance: NameOrEmpty = Field("", examples=["3"])
-    pool: NameOrEmpty = Field("", description="Policy servers that can serve it; empty: it needs none.")
+    pool: NameOrEmpty = Field("", description="The pool whose policy servers can serve it; empty: it needs none.")
     resource_type: NameOrEmpty = Field("", description="Its pool's name in the legacy protocol; empty: the pool.")
     payload: JsonObject = Field(default_factory=dict)
     priority: int = Field(0, ge=-MOST_PRIORITY, le=MOST_PRIORITY)
@@ -77,14 +77,14 @@ class SubmitIn(Body):
 
 
 class SubmitOut(BaseModel):
-    """How many of them are new, and how many were there already with the same contents."""
+    """How many of them are new, and how many existed already with the same contents."""
 
     added: int
     existing: int
 
 
 class JobOut(BaseModel):
-    """A job as it is."""
+    """A job in its current state."""
 
     id: str
     seq: int
@@ -110,7 +110,7 @@ class JobOut(BaseModel):
 
     @classmethod
     def of(cls, job: Job) -> JobOut:
-        """Return a job of the ledger as a body; lease ids stay inside."""
+        """Return a job of the ledger as a body, without its lease id."""
         spec = job.spec
         return cls.model_construct(
             id=spec.job_id, seq=job.seq, team=spec.team, task=spec.task, instance=spec.instance, pool=spec.pool,
@@ -134,7 +134,7 @@ class ClaimIn(Body):
 
     worker: Name
     count: int = Field(1, ge=1, le=1000)
-    wait_s: WaitS = Field(0.0, description="Stand in line for so long when there is nothing to hand out.")
+    wait_s: WaitS = Field(0.0, description="How long to wait when there is nothing to hand out, in seconds.")
     lease_s: float = Field(DEFAULT_LEASE_S, ge=LEAST_LEASE_S, le=LONGEST_LEASE_S, allow_inf_nan=False)
     teams: list[Name] | None = None
     tasks: list[Name] | None = None
@@ -142,7 +142,7 @@ class ClaimIn(Body):
 
 
 class LeaseOut(BaseModel):
-    """The right to work on a job: id and epoch go with everything that is done about it."""
+    """The right to work on a job: every later request about the job names this id and epoch."""
 
     lease_id: str
     epoch: int
@@ -215,7 +215,7 @@ class ReservationOut(BaseModel):
 
 
 class RenewalOut(BaseModel):
-    """What became of one lease; a `lost` or `unknown` one means: stop the work."""
+    """The outcome for one lease; on `lost` or `unknown`, stop the work."""
 
     job_id: str
     status: Literal["renewed", "lost", "unknown"]
@@ -224,7 +224,7 @@ class RenewalOut(BaseModel):
 
 
 class RenewOut(BaseModel):
-    """The same for each lease named, in order."""
+    """The outcome for each lease named, in order."""
 
     renewals: list[RenewalOut]
 
@@ -233,8 +233,8 @@ class CompleteIn(LeaseIn):
     """A result."""
 
     result: JsonObject = Field(default_factory=dict, examples=[{"q_score": 0.75}])
-    result_ref: Reference = Field("", description="Where the full result lies: a path or URL.")
-    checksum: Checksum = Field("", description="Of what lies there.")
+    result_ref: Reference = Field("", description="Where the full result is stored: a path or URL.")
+    checksum: Checksum = Field("", description="Checksum of the full result.")
 
 
 class CompletionIn(CompleteIn):
@@ -244,13 +244,13 @@ class CompletionIn(CompleteIn):
 
 
 class CompletionsIn(Body):
-    """Many results at once; each is taken or refused by itself."""
+    """Many results at once; each is accepted or refused on its own."""
 
     completions: list[CompletionIn] = Field(min_length=1, max_length=1000)
 
 
 class CompletionOut(BaseModel):
-    """What became of one result; `repeated` is the answer to the very completion that was accepted before."""
+    """The outcome of one result; `repeated`: the same completion was accepted before."""
 
     job_id: str
     status: Literal["done", "repeated", "stale", "unknown"]
@@ -258,7 +258,7 @@ class CompletionOut(BaseModel):
 
 
 class CompletionsOut(BaseModel):
-    """The same for each, in order."""
+    """The outcome of each result, in order."""
 
     completions: list[CompletionOut]
 
@@ -267,11 +267,11 @@ class FailIn(LeaseIn):
     """The work failed."""
 
     error: str = Field(min_length=1, max_length=64_000)
-    retry: bool = Field(True, description="False: trying again is useless, the job is dead.")
+    retry: bool = Field(True, description="False: do not try again; the job becomes dead.")
 
 
 class GiveBackIn(LeaseIn):
-    """The worker stops; the job is not to blame."""
+    """The worker stops; this does not count as a failure of the job."""
 
     reason: str = Field("", max_length=2000)
 
@@ -291,7 +291,7 @@ class ReserveIn(JobLeaseIn):
 
 
 class ReserveOut(BaseModel):
-    """A server, or where in line the job would stand; `serving` 0: no open server serves it."""
+    """A server, or the number of jobs ahead in line; `serving` 0: no open server serves the job."""
 
     reservation: ReservationOut | None
     ahead: int = 0
@@ -299,7 +299,7 @@ class ReserveOut(BaseModel):
 
 
 class ReleaseIn(LeaseIn):
-    """A worker has done with a policy server."""
+    """A worker is done with a policy server."""
 
     resource_id: str = Field(max_length=300)
 
@@ -310,7 +310,7 @@ class ReleaseIn(LeaseIn):
 
 
 class FinishedOut(BaseModel):
-    """A completed job, and the cursor to go on from."""
+    """A completed job, and the cursor to continue from."""
 
     entry: int
     job: JobOut
@@ -337,7 +337,7 @@ class EntryOut(BaseModel):
 
     @classmethod
     def of(cls, entry: HistoryEntry) -> EntryOut:
-        """Return an entry as a body; lease ids stay inside."""
+        """Return an entry as a body, without its lease id."""
         return cls.model_construct(**{name: getattr(entry, name) for name in cls.model_fields})
 
 
@@ -366,7 +366,7 @@ class RequeueIn(JobChoiceIn):
 
 
 class RequeueOut(BaseModel):
-    """The jobs that wait again."""
+    """The jobs that are pending again."""
 
     requeued: list[str]
 
@@ -391,7 +391,7 @@ class WithdrawOut(BaseModel):
 
 
 class ReasonIn(Body):
-    """Why something is done, for the record."""
+    """The reason for an action, for the record."""
 
     reason: str = Field("", max_length=2000)
 

@@ -1,4 +1,4 @@
-"""The bodies of `/v1` about policy servers, and about the queue at a glance."""
+"""The bodies of `/v1` about policy servers, and the overview of the queue."""
 
 from __future__ import annotations
 
@@ -60,15 +60,15 @@ class ResourceIn(BaseModel):
 class ResourcesIn(Body):
     """Policy servers to register, all or none.
 
-    Host and port tell which server it is. One that is there already gets these rules for the pool that is named, and
-    keeps those of its other pools.
+    Host and port identify a server. One that is registered already gets these rules for the pool named here, and keeps
+    those of its other pools.
     """
 
     resources: list[ResourceIn] = Field(min_length=1, max_length=MOST_AT_ONCE)
 
 
 class ResourceOut(BaseModel):
-    """A policy server as it is."""
+    """A policy server in its current state."""
 
     resource_id: str
     pool: str
@@ -121,7 +121,7 @@ class LaneOut(BaseModel):
 
 
 class PoolOut(BaseModel):
-    """Policy servers of one pool by what they do, and the jobs that wait for one."""
+    """Policy servers of one pool by use, and the jobs that wait for one."""
 
     pool: str
     servers: int

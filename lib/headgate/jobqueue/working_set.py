@@ -1,4 +1,4 @@
-"""The ledger's working set: what is in motion, what has changed since the last commit, each lane's first jobs."""
+"""The ledger's working set: jobs in progress and servers, changes since the last commit, each lane's first jobs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from headgate.jobqueue.resource import Resource
 from headgate.jobqueue.stores.sql import Store
 
 _FETCHED: Final = 128
-"""Heads of a lane that are read at once, each with its payload: a batch of claims is seldom of more."""
+"""How many heads of a lane are read at once, each with its payload: a batch of claims is seldom larger."""
 
 _KEPT: Final = 128
-"""Heads of a lane that stay in memory once they are stored."""
+"""How many heads of a lane may stay in memory once they are stored."""
 
 
 class Fetched(NamedTuple):
@@ -25,7 +25,7 @@ class Fetched(NamedTuple):
 
     Attributes:
         jobs: all that are pending up to `horizon`.
-        horizon: how far was read, or None when there was nothing.
+        horizon: the last place of a full page, else where the read started (None: at the first place).
         is_all: whether nothing is pending behind them.
     """
 
@@ -35,7 +35,7 @@ class Fetched(NamedTuple):
 
 
 Fetch = Callable[[Lane, Place | None, int], Fetched]
-"""Reads a lane's pending jobs behind a place: what the store holds, corrected by what is not committed yet."""
+"""Reads a lane's pending jobs behind a place: what the store holds, corrected by uncommitted changes."""
 
 
 def _place(job: Job) -> Place:
@@ -46,12 +46,12 @@ def _place(job: Job) -> Place:
 class LaneView:
     """One lane.
 
-    The store holds the pending jobs in order; `heads` are the first of them, fetched up to `horizon`. A job that comes
-    in at or before the horizon joins the heads; one behind it is left to the store. Invariant: heads are sorted.
+    The store holds the pending jobs in order; `heads` are the first of them, fetched up to `horizon`. A new job at or
+    before the horizon joins the heads; one behind it is left to the store. Invariant: heads are sorted.
 
     Attributes:
         heads: the first pending jobs, by place.
-        horizon: how far the store has been read; None before the first read.
+        horizon: the last place read from the store; None before the first read.
         is_read: whether the store holds nothing behind the heads.
     """
 
@@ -62,7 +62,7 @@ class LaneView:
 
     @property
     def pending(self) -> int:
-        """Jobs that wait."""
+        """Number of pending jobs."""
         return self.counts[JobState.PENDING]
 
 
@@ -88,7 +88,7 @@ class Lanes:
         return ((lane, view) for lane, view in self._lanes.items() if view.pending)
 
     def moved(self, job: Job, before: JobState | None) -> None:
-        """Count a job that is new (`before` None) or has another state than before, and line it up if it is pending."""
+        """Count a job that is new (`before` None) or changed state, and line it up if it is pending."""
         lane = job.spec.lane
         if lane not in self._lanes:
             self._lanes[lane] = LaneView(is_read=True)  # the store has nothing of it
@@ -99,7 +99,7 @@ class Lanes:
             self._line_up(lane, job)
 
     def has_pending(self, lane: Lane) -> bool:
-        """Return whether a job of the lane waits."""
+        """Return whether the lane has a pending job."""
         return self._lanes[lane].pending > 0
 
     def first(self, lane: Lane) -> Job:
@@ -110,18 +110,18 @@ class Lanes:
         return view.heads[0]
 
     def pop(self, lane: Lane) -> Job:
-        """Remove and return the first pending job from the heads of a lane; it is counted until `moved` says more."""
+        """Remove and return a lane's first pending job; it stays counted as pending until `moved`."""
         job = self.first(lane)
         del self._lanes[lane].heads[0]
         return job
 
     def drop(self, job: Job) -> None:
-        """Remove a pending job from the heads, wherever it stands; it is counted until `moved` says more."""
+        """Remove a pending job from the heads, wherever it is; it stays counted as pending until `moved`."""
         view = self._lanes[job.spec.lane]
         view.heads = [head for head in view.heads if head.seq != job.seq]
 
     def committed(self) -> None:
-        """Let go of heads beyond what is soon needed: by now the store holds them."""
+        """Drop heads that are not needed soon: by now the store holds them."""
         for lane in self._grown:
             view = self._lanes[lane]
             if len(view.heads) > _KEPT:
@@ -174,13 +174,13 @@ class WorkingSet:
         self.last_claims = dict(snapshot.last_claims)
 
     def committed(self) -> None:
-        """Begin anew: everything up to now is in the store."""
+        """Start with empty changes again: the store holds everything up to now."""
         self.changes = Changes()
         self._lined_up.clear()
         self.lanes.committed()
 
     def next_seq(self) -> int:
-        """Return the place of the next job in the order of submission."""
+        """Return the next job's number in the order of submission."""
         self._seq += 1
         return self._seq - 1
 
@@ -220,13 +220,13 @@ class WorkingSet:
         return [*self._store.entries(job_id, what, limit, lease_id=lease_id), *new][:limit]
 
     def add(self, job: Job) -> None:
-        """Take in a new job."""
+        """Add a new job."""
         self.changes.new_jobs[job.job_id] = job
         self._line_up(job)
         self.lanes.moved(job, None)
 
     def put(self, job: Job, before: JobState) -> None:
-        """Take in a job that has changed; `before` is the state that it had."""
+        """Store a changed job; `before` is the state that it had."""
         job_id, changes = job.job_id, self.changes
         (changes.new_jobs if job_id in changes.new_jobs else changes.changed_jobs)[job_id] = job
         if job.state is JobState.IN_PROGRESS:
@@ -237,25 +237,25 @@ class WorkingSet:
         self.lanes.moved(job, before)
 
     def put_resource(self, resource: Resource) -> None:
-        """Take in a new or changed server."""
+        """Store a new or changed server."""
         self.resources[resource.resource_id] = resource
         self.changes.resources[resource.resource_id] = resource
         self.changes.removed_resources.discard(resource.resource_id)
 
     def remove_resource(self, resource: Resource) -> None:
-        """Take a server out."""
+        """Remove a server."""
         del self.resources[resource.resource_id]
         self.changes.resources.pop(resource.resource_id, None)
         self.changes.removed_resources.add(resource.resource_id)
 
     def note_job(self, what: Happening, job: Job, wall: float, note: str = "", *, resource_id: str = "") -> int:
-        """Write an entry about a job into the history; return its number."""
+        """Add an entry about a job to the history; return its number."""
         return self._note(
             HistoryEntry(self._entry, wall, what, job.job_id, job.epoch, job.lease_id, job.worker, resource_id, note)
         )
 
     def note_resource(self, what: Happening, resource: Resource, wall: float, note: str = "") -> None:
-        """Write an entry about a server into the history."""
+        """Add an entry about a server to the history."""
         held = (resource.job_id, resource.epoch, resource.lease_id, resource.worker)
         self._note(HistoryEntry(self._entry, wall, what, *held, resource.resource_id, note))
 
@@ -265,7 +265,7 @@ class WorkingSet:
         return entry.entry
 
     def _fetch(self, lane: Lane, after: Place | None, limit: int) -> Fetched:
-        """Return what the store would say of a lane if everything up to now were committed."""
+        """Return what the store would hold of a lane if every change were committed."""
         stored = self._store.pending(lane, after, limit)
         is_all = len(stored) < limit
         horizon = None if is_all else stored[-1].place

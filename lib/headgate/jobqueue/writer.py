@@ -1,7 +1,7 @@
-"""The writer: the one thread that works on the ledger, and commits what came in together in one transaction.
+"""The writer: the one thread that runs operations on the ledger and commits them in groups, one transaction each.
 
 While a commit waits for the disk, requests pile up; all of them go into the next transaction. So each is durable when
-it is answered, and the queue takes many more of them per second than the disk takes flushes.
+it is answered, and the queue handles many more of them per second than the disk handles flushes.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ T = TypeVar("T")
 Operation = Callable[[Ledger, Instant], T]
 
 _GROUP: Final = 512
-"""Operations in one transaction at most: it bounds how long the first of them waits for the others."""
+"""Most operations in one transaction: this bounds how long the first of them waits for the others."""
 
 _SLACK_S: Final = 0.001
-"""A lease is over when its deadline has passed, not when it is reached."""
+"""A lease expires when its deadline has passed, not when it is reached."""
 
 _OVERSLEPT_S: Final = 1.0
-"""A deadline met this much too late means that this process stood still: heartbeats could not come in."""
+"""A deadline handled this much too late means that this process stalled and could not receive heartbeats."""
 
 _STOOD_STILL_S: Final = 2.0
-"""So much real time between two looks at the clock means the same, also when it ended right after a deadline. Less than
-a third of the shortest lease: whoever was heard before loses nothing by a shorter one."""
+"""This much real time between two looks at the clock means the same, even when the stall ended right after a deadline.
+Less than a third of the shortest lease: a worker heard before a shorter stall loses nothing by it."""
 
 _LOOK_EVERY_S: Final = 0.5
 
 _BACKLOG_S: Final = 0.25
-"""What came in while this process stood still is read within so long after."""
+"""Requests that arrived during a stall are read within this time after it."""
 
 _RELOAD_EVERY_S: Final = 1.0
 _REPLIES_KEPT_S: Final = 24 * 3600.0
@@ -64,12 +64,12 @@ class _Request(Generic[T]):
     error: HeadgateError | None = None
 
     def __post_init__(self) -> None:
-        self.future.set_running_or_notify_cancel()  # nobody can cancel it: the writer alone says what became of it
+        self.future.set_running_or_notify_cancel()  # cannot be cancelled: only the writer sets its outcome
 
 
 @dataclass(frozen=True, slots=True)
-class _Enlisted:
-    """Somebody waits; the future will have what `Ledger.settle` says of the ticket."""
+class _Waiter:
+    """A waiter; its future gets the outcome that `Ledger.settle` returns for its ticket."""
 
     ticket: int
     future: Future[tuple[Job, ...] | Reserved | NoneFree | Stale]
@@ -90,28 +90,28 @@ class WriterFigures:
 
 
 class Stopwatch:
-    """Looks at the clock for the writer, which owns it, as long as leases run."""
+    """Detects stalls of this process for the writer, which owns it, while leases are running."""
 
     def __init__(self) -> None:
-        self.heard_at: float | None = None  # when requests could last be heard, by real time, where somebody says so
+        self.received_at: float | None = None  # last `hearing`, in real time
         self._looked_at = time.monotonic()
 
-    def is_deaf(self) -> bool:
-        """Return whether no request could be heard for so long that leases may have ended for it."""
-        return self.heard_at is not None and time.monotonic() - self.heard_at > _STOOD_STILL_S
+    def is_cut_off(self) -> bool:
+        """Return whether no request could be received for so long that leases may have expired because of it."""
+        return self.received_at is not None and time.monotonic() - self.received_at > _STOOD_STILL_S
 
     def wait_s(self, deadline: float | None, now: float) -> float | None:
-        """Return how long to wait for requests before the next look; None for ever."""
+        """Return how long to wait for requests before the next look; None means forever."""
         return None if deadline is None else min(max(deadline + _SLACK_S - now, 0.0), _LOOK_EVERY_S)
 
-    def has_stood_still(self, deadline: float | None, now: float) -> bool:
-        """Look; return whether the lease of the first `deadline` could not be renewed because nobody could be heard."""
-        # Real time, whatever the writer's clock says: it is the process that is asked about.
+    def has_stalled(self, deadline: float | None, now: float) -> bool:
+        """Return whether a stall kept the lease with the first `deadline` from being renewed; notes when it looked."""
+        # Real time, whatever the writer's clock says: this is about the process.
         looked_at, self._looked_at = self._looked_at, time.monotonic()
         if deadline is None or now + _BACKLOG_S < deadline:
             return False
-        if self._looked_at - looked_at > _STOOD_STILL_S or now > deadline + _OVERSLEPT_S or self.is_deaf():
-            _log.warning("This server stood still while a lease ended: every lease gets a full new period")
+        if self._looked_at - looked_at > _STOOD_STILL_S or now > deadline + _OVERSLEPT_S or self.is_cut_off():
+            _log.warning("This server stalled while a lease expired: every lease gets a full new period")
             return True
         return False
 
@@ -120,30 +120,30 @@ class LedgerWriter:
     """Runs operations on a ledger, durably; every method may be called from any thread or loop.
 
     Owns the store from `open` to `close`. An operation that raises an error of Headgate has changed nothing; after any
-    other exception, and after a failed commit, the ledger is built anew from the store, so that nothing unwritten is
-    ever answered.
+    other exception, and after a failed commit, the ledger is rebuilt from the store, so that no answer rests on
+    unwritten state.
     """
 
     def __init__(self, store: Store, clock: Clock, owner: str, emit: Emit | None = None) -> None:
-        """Prepare it; `emit` is told of jobs that died, from the writer's thread."""
+        """Prepare it; `emit` gets an event for each job that died, from the writer's thread."""
         self._emit = emit
         self.figures = WriterFigures()
-        self.failed_at = float("-inf")  # when the store failed last, by the clock; nothing was written since
+        self.failed_at = float("-inf")  # when the store last failed, by the clock; -inf once a commit succeeds
         self._store = store
         self._clock = clock
         self._owner = owner
         self._inbox: queue.SimpleQueue[_Request[Any] | _Stop] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="headgate-writer", daemon=True)
         self._ledger: Ledger | None = None
-        self._line: dict[int, _Enlisted] = {}
+        self._line: dict[int, _Waiter] = {}
         self._reloaded_at = float("-inf")
         self._swept_at = float("-inf")
         self._stopwatch = Stopwatch()
         self._is_open = False
-        self._door = threading.Lock()  # nothing is handed in behind the last request that `close` waits for
+        self._submitting = threading.Lock()  # nothing is submitted after the stop that `close` waits for
 
     def open(self) -> None:
-        """Own the store, load the ledger and begin to work.
+        """Take ownership of the store, load the ledger and start the thread.
 
         Raises:
             StoreInUseError: another process serves this queue.
@@ -155,8 +155,8 @@ class LedgerWriter:
         self._thread.start()
 
     def close(self) -> None:
-        """Finish what has arrived, send away who still waits, and give the store up; legal twice."""
-        with self._door:
+        """Finish what has arrived, fail the waiters, and release the store; may be called twice."""
+        with self._submitting:
             was_open, self._is_open = self._is_open, False
             if was_open:
                 self._inbox.put(_Stop())
@@ -166,13 +166,13 @@ class LedgerWriter:
 
     @property
     def depth(self) -> int:
-        """Operations that have arrived and are not begun."""
+        """Operations that have arrived and not started."""
         return self._inbox.qsize()
 
     def submit(self, operation: Operation[T]) -> Future[T]:
-        """Hand an operation in; the future has its outcome, or the error that it raised, once that is committed."""
+        """Submit an operation; the future gets its outcome, or the error that it raised, once that is committed."""
         request: _Request[T] = _Request(operation, Future())
-        with self._door:
+        with self._submitting:
             if self._is_open:
                 self._inbox.put(request)
                 return request.future
@@ -180,13 +180,13 @@ class LedgerWriter:
         return request.future
 
     def hearing(self) -> None:
-        """Say that requests are heard now: to be called every half second by the event loop that reads them.
+        """Note that requests can be received now; the event loop that reads them must call this every half second.
 
-        Leases that ended while nobody called run on: their heartbeats could not come in.
+        Leases that expired between calls too far apart are extended: their heartbeats could not be received.
         """
-        if self._stopwatch.is_deaf():
+        if self._stopwatch.is_cut_off():
             self.submit(lambda ledger, at: ledger.extend_all(at))
-        self._stopwatch.heard_at = time.monotonic()
+        self._stopwatch.received_at = time.monotonic()
 
     async def do(self, operation: Operation[T]) -> T:
         """Run an operation and return its outcome once it is committed; cancelling the caller does not undo it."""
@@ -195,26 +195,26 @@ class LedgerWriter:
     async def wait_for(
         self, operation: Operation[T | Waiting], wait_s: float
     ) -> T | tuple[Job, ...] | Reserved | NoneFree | Stale | None:
-        """Run an operation that may stand in line, and wait for its turn.
+        """Run an operation that may have to wait, and wait for its turn.
 
         Args:
             operation: answers something, or `Waiting`.
-            wait_s: seconds to stand in line at most.
+            wait_s: longest wait in seconds.
 
         Returns:
-            what it answered at once or waited for; None when its turn had not come in time. A cancelled caller leaves
-            the line; the jobs or the server that it was given just then are given back.
+            its immediate answer or what it waited for; None when its turn did not come in time. A cancelled caller
+            leaves the line; jobs or a server that it was given just then are given back.
         """
         asked = self.submit(operation)
         try:
-            return await self._turn(asked, wait_s)  # type: ignore[no-any-return]  # `Waiting` is enlisted, never told
+            return await self._turn(asked, wait_s)  # type: ignore[no-any-return]  # `Waiting` is never returned
         except asyncio.CancelledError:
             asked.add_done_callback(self._abandon)
             raise
 
     async def _turn(self, asked: Future[Any], wait_s: float) -> Any:
         first = await asyncio.shield(asyncio.wrap_future(asked))
-        if not isinstance(first, _Enlisted):
+        if not isinstance(first, _Waiter):
             return first
         try:
             async with asyncio.timeout(wait_s):
@@ -237,7 +237,7 @@ class LedgerWriter:
                 continue
             try:
                 self._work(group)
-            except Exception as error:  # noqa: BLE001 - the boundary of the thread: reported, and the ledger built anew
+            except Exception as error:  # noqa: BLE001 - the boundary of the thread: reported, the ledger is rebuilt
                 self._recover(group, error)
         self._dismiss(_closing())
 
@@ -260,11 +260,11 @@ class LedgerWriter:
         ledger = self._ledger
         assert ledger is not None
         at = self._now()
-        if self._stopwatch.has_stood_still(ledger.next_deadline(), at.now):
+        if self._stopwatch.has_stalled(ledger.next_deadline(), at.now):
             ledger.extend_all(at)
         for request in group:
             try:
-                request.outcome = self._enlisted(request.operation(ledger, at))
+                request.outcome = self._waiter_of(request.operation(ledger, at))
             except StoreFailedError:
                 raise
             except HeadgateError as error:
@@ -285,21 +285,21 @@ class LedgerWriter:
             self.figures.commits += 1
         self.figures.operations += len(group)
         self.figures.expired += len(expired)
-        self._tell(group, settled)
+        self._answer(group, settled)
         if self._emit is not None:
             for event in died:
                 self._emit(event)
         for job in expired:
             _log.warning("Job %s reclaimed after heartbeat timeout (worker=%s)", job.job_id, job.worker)
 
-    def _enlisted(self, outcome: Any) -> Any:
+    def _waiter_of(self, outcome: Any) -> Any:
         if not isinstance(outcome, Waiting):
             return outcome
-        enlisted = self._line[outcome.ticket] = _Enlisted(outcome.ticket, Future())
-        enlisted.future.set_running_or_notify_cancel()
-        return enlisted
+        waiter = self._line[outcome.ticket] = _Waiter(outcome.ticket, Future())
+        waiter.future.set_running_or_notify_cancel()
+        return waiter
 
-    def _tell(self, group: list[_Request[Any]], settled: list[Settled]) -> None:
+    def _answer(self, group: list[_Request[Any]], settled: list[Settled]) -> None:
         for request in group:
             if request.error is not None:
                 request.future.set_exception(request.error)
@@ -308,21 +308,21 @@ class LedgerWriter:
         for ticket, outcome in ((one.ticket, one.outcome) for one in settled):
             self._line.pop(ticket).future.set_result(outcome)
 
-    def _left(self, ledger: Ledger, waiter: _Enlisted) -> bool:
-        """Take somebody out of line; False when his turn has come, or when he has been sent away."""
+    def _left(self, ledger: Ledger, waiter: _Waiter) -> bool:
+        """Take a waiter out of line; False when its turn has come, or when it was dismissed."""
         if self._line.get(waiter.ticket) is not waiter:
-            return False  # a ledger that was built anew has given his number to another one
+            return False  # a rebuilt ledger has given its ticket to another waiter
         has_left = ledger.leave(waiter.ticket)
         if has_left:
             self._line.pop(waiter.ticket, None)
         return has_left
 
     def _abandon(self, answered: Future[Any]) -> None:
-        """Take somebody out of line who is gone, or give back what he was answered."""
+        """Take a waiter whose caller is gone out of line, or give back what it was given."""
         if answered.exception() is not None:
             return
         outcome = answered.result()
-        if isinstance(outcome, _Enlisted):
+        if isinstance(outcome, _Waiter):
             self.submit(lambda ledger, _: self._left(ledger, outcome))
             outcome.future.add_done_callback(self._abandon)
         elif isinstance(outcome, Reserved):
@@ -350,7 +350,7 @@ class LedgerWriter:
         self._line.clear()
 
     def _is_reloaded(self) -> bool:
-        """Build the ledger anew, at most once a second; return whether there is one."""
+        """Rebuild the ledger, at most once a second; return whether it succeeded."""
         now = self._clock.monotonic()
         if now - self._reloaded_at < _RELOAD_EVERY_S:
             return False
@@ -362,7 +362,7 @@ class LedgerWriter:
         except HeadgateError as error:
             _log.error("The job queue's database cannot be opened again: %s", error)
             return False
-        except Exception:  # noqa: BLE001 - the boundary of the thread, which has to live on: reported
+        except Exception:  # noqa: BLE001 - the boundary of the thread, which must go on: reported
             _log.exception("The job queue cannot be loaded again from its database")
             return False
         self.figures.reloads += 1

@@ -1,9 +1,9 @@
-"""What every HTTP server of Headgate shares, offered as modules: how it listens and whom it answers.
+"""What all HTTP servers of Headgate share, exported as modules: how they listen and which callers they accept.
 
-`listener` accepts connections and bounds them, `asgi` and `aiohttp_server` serve an application by it on an
-`event_loop`, `hosts` tells names and web pages apart, `refusals` says who has to show a token and how a request is
-refused, `request_flaws` which of its values break rules, `tokens` says what a token allows, `token_stores` keeps them
-and `authority` tells callers by them, `tls` loads certificates. `clients` makes clients of such servers.
+`listener` accepts and limits connections, `asgi` and `aiohttp_server` serve an application through it on an
+`event_loop`, `hosts` checks host names and origins, `refusals` says when a token is required and how requests are
+refused, `request_flaws` lists values that break rules, `tokens` defines what a token allows, `token_stores` stores
+tokens, `authority` identifies callers by them, `tls` loads certificates. `clients` makes clients of such servers.
 """
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Serves an application of aiohttp by a listener, with bounds that aiohttp does not have."""
+"""Serves an aiohttp application through a listener, with limits that aiohttp does not have."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BODY_S: Final = 60.0
 async def serving(
     app: web.Application, listener: socket.socket, *, most: int, stop_s: float, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[None]:
-    """Serve an application as `asgi.serving` does; a client that goes away cancels its handler."""
+    """Serve an application as `asgi.serving` does; the handler is cancelled when its client disconnects."""
     runner = web.AppRunner(
         app, access_log=None, handler_cancellation=True, shutdown_timeout=stop_s, keepalive_timeout=IDLE_S
     )
@@ -29,7 +29,7 @@ async def serving(
     accepting = Listener(
         listener,
         runner.server,  # type: ignore[arg-type]  # set by setup
-        # aiohttp says it nowhere else: a request waits for its handler in `_messages`, and is `_current_request` then.
+        # aiohttp exposes it nowhere else: a request waits for its handler in `_messages`, then is `_current_request`.
         lambda handler: handler._current_request is None and not handler._messages,  # noqa: SLF001
         most,
         tls,
@@ -45,8 +45,8 @@ async def read_body(request: web.Request) -> bytes:
     """Return the whole body of a request.
 
     Raises:
-        web.HTTPRequestTimeout: it was not there in time.
-        web.HTTPRequestEntityTooLarge: the application does not take so much.
+        web.HTTPRequestTimeout: it did not arrive in time.
+        web.HTTPRequestEntityTooLarge: it is larger than the application accepts.
     """
     try:
         async with asyncio.timeout(BODY_S):

@@ -1,4 +1,4 @@
-"""Serves an ASGI application by a listener, with bounds that uvicorn does not have."""
+"""Serves an ASGI application through a listener, with limits that uvicorn does not have."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: cl
 async def serving(
     app: ASGIApp, listener: socket.socket, *, name: str, most: int, stop_s: float, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[None]:
-    """Serve an application for as long as the context is open; leaving it answers what was begun.
+    """Serve an application for as long as the context is open; leaving it finishes requests in progress.
 
     Args:
         app: what to serve.
-        listener: bound and listening; closed in the end.
-        name: of the task that serves.
-        most: connections at once.
-        stop_s: how long leaving waits for answers that are being written.
-        tls: to speak TLS with.
+        listener: bound and listening; closed at the end.
+        name: name of the serving task.
+        most: most connections at once.
+        stop_s: longest wait, on leaving, for answers that are being written.
+        tls: TLS context, or None for plain HTTP.
     """
     config = uvicorn.Config(
         app,
@@ -61,13 +61,13 @@ async def serving(
 
 
 async def disconnected(request: Request) -> None:
-    """Return when the client of a request, whose body has been read, is gone."""
+    """Wait until the client of a request, whose body has been read, disconnects."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to the process that runs it, and accepts by a listener."""
+    """A server that leaves signals to its process and accepts connections through a `Listener`."""
 
     listen: Callable[[Callable[[], HttpToolsProtocol], Callable[[HttpToolsProtocol], bool]], Listener]
 
@@ -87,7 +87,7 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(HttpToolsProtocol):
-    """A connection that is closed when the head of a request is large."""
+    """A connection that is closed when the head of a request exceeds `HEAD_BYTES`."""
 
     _head_bytes = 0
 

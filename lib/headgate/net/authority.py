@@ -1,4 +1,4 @@
-"""Who a request comes from, what it may do and how often, by its token; a revocation acts within five seconds."""
+"""Who makes a request, what it may do and how often, by its token; a revocation takes effect within five seconds."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from headgate.net.token_stores import TokenStore, TokenStoreError
 from headgate.net.tokens import Refusal, Scope, Token, parsed, refusal_of
 
 REVOCATION_BOUND_S: Final = 5.0
-"""Tokens that were read longer ago are not believed: so long can a revoked one be let in."""
+"""Tokens read longer ago than this are not trusted: a revoked one is accepted for at most this long."""
 
 REFRESH_S: Final = 2.5
-"""They are read again after this: half of the bound, so that one failed read refuses nobody."""
+"""Tokens are read again after this: half of the bound, so that one failed read refuses nobody."""
 
 NEW_TOKEN_S: Final = 0.5
-"""A token that is not among them makes them be read again, this often at most: a new one is good at once."""
+"""An unknown token triggers another read, at most this often, so that a new token works at once."""
 
 RETRY_S: Final = 1.0
-"""Time between two attempts to read them while the database does not answer."""
+"""Time between two attempts to read tokens while the database does not answer."""
 
 _MESSAGES: Final = {
     Refusal.MISSING: "the request carries no token",
     Refusal.MALFORMED: "the request carries something that is not a token of the job queue",
     Refusal.UNKNOWN: "the token is not known",
-    Refusal.ROTATED: "the token was given a new secret, and the time for the old one is over",
+    Refusal.ROTATED: "the token was given a new secret, and the old one is no longer accepted",
     Refusal.EXPIRED: "the token has expired",
     Refusal.REVOKED: "the token was revoked",
     Refusal.TOO_MANY_REQUESTS: "the token makes more requests than it may",
@@ -40,22 +40,22 @@ _MESSAGES: Final = {
 }
 _NEXT_STEPS: Final = {
     Refusal.MISSING: "Send `Authorization: Bearer TOKEN`, or the token as the password of the URL.",
-    Refusal.TOO_MANY_REQUESTS: "Wait as long as Retry-After says.",
+    Refusal.TOO_MANY_REQUESTS: "Wait for the time in Retry-After.",
     Refusal.UNAVAILABLE: "Send the request again; nothing was changed.",
 }
 _STATUSES: Final = {Refusal.TOO_MANY_REQUESTS: 429, Refusal.UNAVAILABLE: 503}
 
 
 MOST_BUCKETS: Final = 10_000
-"""Buckets that are remembered; far more than there are tokens in use."""
+"""How many buckets are kept; far more than there are tokens in use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What a token may ask.
+    """The rate limit of a token.
 
     Attributes:
-        per_s: requests per second, for as long as it likes.
+        per_s: sustained requests per second.
         burst: requests at once, after a pause.
     """
 
@@ -75,9 +75,9 @@ class _Bucket(NamedTuple):
 
 
 class TokenBuckets:
-    """The buckets of all tokens. One thread at a time; at most `most` are remembered, those used last.
+    """The buckets of all tokens. One thread at a time; at most `most` are kept, the most recently used.
 
-    A bucket that is forgotten is full again, so forgetting the one used longest ago lets the least through.
+    A forgotten bucket is full again, so forgetting the least recently used one lets the least through.
     """
 
     def __init__(self, rate: Rate, most: int = MOST_BUCKETS) -> None:
@@ -89,15 +89,15 @@ class TokenBuckets:
         return len(self._buckets)
 
     def take(self, token_id: str, now: float) -> float:
-        """Count a request; return 0 when it may go on, else the seconds after which the next one may.
+        """Count a request; return 0 when it is allowed, else the seconds after which the next one is.
 
         Args:
-            token_id: whose request.
+            token_id: the token of the request.
             now: monotonic seconds.
         """
         bucket = self._buckets.pop(token_id, None) or _Bucket(self._rate.burst, now)
         level = min(self._rate.burst, bucket.level + max(0.0, now - bucket.at) * self._rate.per_s)
-        # Sums of small refills fall short of 1 by rounding: whoever waits as long as told is let in.
+        # Rounding makes sums of small refills fall short of 1: a caller that waits as long as told is let in.
         is_let_in = level >= 1.0 - 1e-9
         left = max(0.0, level - 1.0) if is_let_in else level
         self._buckets[token_id] = _Bucket(left, now)
@@ -116,12 +116,12 @@ class Caller:
     """Who makes a request.
 
     Attributes:
-        token_id: of the token, for records; empty where none is needed.
-        name: of the token; empty where none is needed.
-        teams: whose jobs it sees and changes; None for all.
-        pools: whose servers it uses and sees; None for all.
-        most_priority: that jobs may have which it submits; None for any.
-        worker: the only worker that it speaks for; None for any.
+        token_id: the token's id, for logs; empty where none is needed.
+        name: the token's name; empty where none is needed.
+        teams: the teams whose jobs it sees and changes; None for all.
+        pools: the pools whose servers it uses and sees; None for all.
+        most_priority: highest priority of the jobs that it submits; None for any.
+        worker: the only worker that it may act as; None for any.
     """
 
     token_id: str
@@ -133,7 +133,7 @@ class Caller:
     worker: str | None = None
 
     def has(self, scope: Scope) -> bool:
-        """Return whether it may do this at all; for whom, `teams` says: claims and listings are narrowed to them."""
+        """Return whether it may do this for some team; claims and listings are narrowed to its `teams`."""
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
     def speaks_for(self, worker: str) -> bool:
@@ -143,7 +143,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A request is not let in.
+    """A refused request.
 
     Attributes:
         reason: the rule that refused it.
@@ -155,12 +155,12 @@ class Refused:
 
     @property
     def http_status(self) -> int:
-        """401, or 429 and 503 where trying again can help."""
+        """401; 429 or 503 where trying again can help."""
         return _STATUSES.get(self.reason, 401)
 
     @property
     def message(self) -> str:
-        """What is wrong, in a sentence that says nothing about other tokens."""
+        """What is wrong, in a sentence that reveals nothing about other tokens."""
         return _MESSAGES[self.reason]
 
     @property
@@ -172,7 +172,7 @@ class Refused:
 Verdict: TypeAlias = Caller | Refused
 
 EVERYBODY: Final = Caller(token_id="", name="", scopes=frozenset({Scope.ADMIN}))
-"""Whoever asks a server that needs no tokens."""
+"""Any caller of a server that needs no tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,17 +182,17 @@ class _Known:
 
 
 class Authority:
-    """Tells callers by their tokens. The server owns it, for as long as it serves; any thread may ask.
+    """Identifies callers by their tokens. Owned by a server for as long as it serves; any thread may use it.
 
-    It keeps all tokens in memory and reads them again from a store of its own: the thread that works on jobs waits for
-    none of it. When they cannot be read for `REVOCATION_BOUND_S`, everybody is refused until they can.
+    It keeps all tokens in memory and rereads them from its own store, so that the thread that works on jobs never waits
+    for them. When they cannot be read for `REVOCATION_BOUND_S`, every caller is refused until they can.
 
     Args:
-        store: where the tokens are; it is the authority's from now on.
-        needs_no_tokens: let everybody do everything for as long as no token was ever created. Only for a server that
-            no other machine can reach.
-        rate: of each token; None for no bound.
-        monotonic: what tells the age of what was read.
+        store: where the tokens are; the authority owns and closes it.
+        needs_no_tokens: allow every caller everything as long as no token was ever created. Only for a server that no
+            other machine can reach.
+        rate: limit of each token; None for no limit.
+        monotonic: clock for the age of what was read.
     """
 
     def __init__(
@@ -208,16 +208,16 @@ class Authority:
         self._buckets = None if rate is None else TokenBuckets(rate)
         self._monotonic = monotonic
         self._counting = threading.Lock()  # protects the buckets
-        self._reading = threading.Lock()  # protects the store, `_silent_until` and the change of `_known`
+        self._reading = threading.Lock()  # protects the store, `_next_read_at` and the change of `_known`
         self._known: _Known | None = None
-        self._silent_until = float("-inf")
+        self._next_read_at = float("-inf")
         self.trouble = ""
-        """Why the latest reading failed, for the operator; empty when it did not."""
-        # Of its own: in the loop's, heartbeats would wait behind listings that look at every job.
+        """Why the latest read failed, for the operator; empty when it did not."""
+        # Separate from the loop's executor, where heartbeats would wait behind listings that read every job.
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="headgate-tokens")
 
     async def identify(self, text: str | None, now: float) -> Verdict:
-        """Return who `text` is the token of; the store is read in a thread, and only where it must be.
+        """Return the caller that `text` is the token of; the store is read in a thread, and only if necessary.
 
         Args:
             text: the token as the request carried it (`token_of`), or None.
@@ -226,23 +226,23 @@ class Authority:
         return self._counted(await self._looked_up(text, now))
 
     async def still_lets_in(self, text: str | None, now: float) -> bool:
-        """Return whether a request that was let in a while ago would be now; it is not counted again."""
+        """Return whether a request that was accepted earlier would still be accepted now; it is not counted again."""
         return not isinstance(await self._looked_up(text, now), Refused)
 
     async def _looked_up(self, text: str | None, now: float) -> Verdict:
         verdict = self._remembered(text, now)
         if verdict is None:
-            verdict = await asyncio.get_running_loop().run_in_executor(self._reader, self._asked, text, now)
+            verdict = await asyncio.get_running_loop().run_in_executor(self._reader, self._read_verdict, text, now)
         return verdict
 
     def close(self) -> None:
-        """Give the store up; legal twice."""
+        """Close the store; may be called twice."""
         self._reader.shutdown(wait=False)
         with self._reading:
             self._store.close()
 
     def _remembered(self, text: str | None, now: float) -> Verdict | None:
-        """Return the verdict by what is in memory, or None when that is too old for it."""
+        """Return the verdict by the tokens in memory, or None when they are too old for it."""
         known = self._known
         if known is None:
             return None
@@ -250,7 +250,7 @@ class Authority:
         verdict = self._verdict(known, text, now)
         return None if age_s > _longest_age_s(verdict) else verdict
 
-    def _asked(self, text: str | None, now: float) -> Verdict:
+    def _read_verdict(self, text: str | None, now: float) -> Verdict:
         known = self._read(REFRESH_S)
         verdict = self._verdict(known, text, now)
         longest_s = _longest_age_s(verdict)
@@ -275,20 +275,20 @@ class Authority:
         )
 
     def _read(self, longest_age_s: float) -> _Known | None:
-        """Return tokens that were read at most so long before now, older ones where that fails, None where too old."""
+        """Return tokens at most this old; if reading fails, older ones, or None beyond `REVOCATION_BOUND_S`."""
         oldest = self._monotonic() - longest_age_s
         with self._reading:
             known = self._known
             if known is not None and known.read_at >= oldest:
-                return known  # another request had them read while this one waited
-            # Taken before the reading: what is revoked while it runs may be missing from what was read.
+                return known  # another request has read them while this one waited
+            # Taken before the read, which may miss a revocation that happens while it runs.
             now = self._monotonic()
-            if now >= self._silent_until:
+            if now >= self._next_read_at:
                 try:
                     tokens = self._store.tokens()
                 except TokenStoreError as error:
                     self.trouble = error.message
-                    self._silent_until = self._monotonic() + RETRY_S
+                    self._next_read_at = self._monotonic() + RETRY_S
                 else:
                     self.trouble = ""
                     known = self._known = _Known(MappingProxyType({t.token_id: t for t in tokens}), now)

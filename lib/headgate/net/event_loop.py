@@ -1,4 +1,4 @@
-"""Event loops: that of a process that serves or samples, and one in a thread, for programs that know no asyncio."""
+"""Event loops: the main one of a process that serves or samples, and one in a thread for programs without asyncio."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     result: list[T] = []
 
     async def kept() -> None:
-        # Not the task's own result: when it restores SIGINT, Python 3.11 makes a text of the task, result and all.
+        # Not the task's own result: when restoring SIGINT, Python 3.11 formats the task with its result.
         result.append(await main)
 
     with asyncio.Runner(loop_factory=factory) as runner:
@@ -34,23 +34,23 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 class LoopThread:
-    """An event loop in a daemon thread, from the first work to `stop`. Threads may share it.
+    """An event loop in a daemon thread, from the first coroutine to `stop`. Threads may share it.
 
-    It ends, too, when nobody has it any more. After a fork it is in the parent only. Work is cancelled as asyncio
-    does it, once, so that it can still await what its end needs; a portal of anyio cancels every such await, too.
+    It also ends when this object is garbage-collected. After a fork it runs only in the parent. Work is cancelled once,
+    as in asyncio, so that its cleanup can still await; an anyio portal would cancel those awaits, too.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.pid = os.getpid()
-        self._changing = threading.Lock()  # whether there is a thread
+        self._changing = threading.Lock()  # protects whether there is a thread
         self._thread: threading.Thread | None = None
         self._runner = asyncio.Runner()
         self._end: Callable[[], object] = lambda: None
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what a coroutine returns on the loop; whoever is interrupted meanwhile cancels it."""
-        outcome: Future[T] = Future()  # made before the work begins, so that an interrupt at any moment can cancel it
+        """Return what a coroutine returns on the loop; an interrupt of the caller cancels it."""
+        outcome: Future[T] = Future()  # made before the work starts, so that an interrupt at any moment can cancel it
         try:
             self.start(_settle(outcome, work))
             return outcome.result()
@@ -59,7 +59,7 @@ class LoopThread:
             raise
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin a coroutine on the loop."""
+        """Start a coroutine on the loop."""
         with self._changing:
             if self._thread is None:
                 self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
@@ -70,7 +70,7 @@ class LoopThread:
             return asyncio.run_coroutine_threadsafe(work, self._runner.get_loop())
 
     def stop(self, within_s: float = _STOP_S) -> None:
-        """Cancel what still runs and end the thread; legal twice. Work that comes later begins another.
+        """Cancel what still runs and end the thread; may be called twice. Later work starts a new thread.
 
         Work that computes without an await cannot be cancelled; after `within_s` it is left to end with the process.
         """
@@ -82,7 +82,7 @@ class LoopThread:
 
 
 async def _settle(outcome: Future[T], work: Coroutine[Any, Any, T]) -> None:
-    """Do the work of a future that another thread may cancel, even before the work begins."""
+    """Run the work of a future that another thread may cancel, even before the work starts."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     outcome.add_done_callback(lambda _: loop.call_soon_threadsafe(task.cancel))
@@ -91,8 +91,8 @@ async def _settle(outcome: Future[T], work: Coroutine[Any, Any, T]) -> None:
     except asyncio.CancelledError:
         outcome.cancel()
         raise
-    except BaseException as error:  # noqa: BLE001 - the thread that waits raises it
-        with contextlib.suppress(InvalidStateError):  # cancelled just now: nobody waits for it
+    except BaseException as error:  # noqa: BLE001 - raised in the waiting thread
+        with contextlib.suppress(InvalidStateError):  # cancelled just now: nothing waits for it
             outcome.set_exception(error)
     else:
         with contextlib.suppress(InvalidStateError):

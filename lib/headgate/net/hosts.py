@@ -1,4 +1,4 @@
-"""Which names a server answers to, and what a web page could make somebody's browser send it."""
+"""Which host names a server answers to, and protection from requests that a web page makes a browser send."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def is_loopback(host: str) -> bool:
 
 
 def advertised_name() -> str:
-    """Return how other machines call this one: by its name, and a pod of Kubernetes by its address."""
+    """Return how other machines address this one: by its host name, or a Kubernetes pod by its IP address."""
     name = socket.gethostname()
     if "KUBERNETES_SERVICE_HOST" in os.environ:
         with suppress(OSError):
@@ -34,17 +34,17 @@ def advertised_name() -> str:
 
 
 class HostNames:
-    """The names that a server answers to where it asks for no token.
+    """The host names that a server answers to when it requires no token.
 
-    A page that points a name of its own at this machine reaches the port, and its browser takes the server for the
-    page's own. Addresses and names without a dot can be nobody's page; `told` are further names.
+    A web page whose own name resolves to this machine (DNS rebinding) reaches the port, and the browser takes the
+    server for the page's own. Addresses and names without a dot cannot be such a page's; `told` are further names.
     """
 
     def __init__(self, *told: str) -> None:
         self._told = {name.lower().rstrip(".") for name in (*told, socket.gethostname())}
 
     def check(self, host: str | None) -> None:
-        """Return when a `Host` header names this server.
+        """Check that a `Host` header names this server.
 
         Raises:
             MisdirectedError: it names another one, or none.
@@ -56,7 +56,7 @@ class HostNames:
 
 
 def check_site(header: Header, method: str) -> None:
-    """Return unless a page of another site sent a request, or a browser changes something with a remembered password.
+    """Refuse requests from a page of another site, and changes by a browser with a remembered password.
 
     Raises:
         CrossSiteError: the browser says so in `Sec-Fetch-Site` or `Origin`, or sends `Basic` credentials.
@@ -74,7 +74,7 @@ def check_site(header: Header, method: str) -> None:
 
 
 def console_hint(server: str, option: str, address: str) -> bytes:
-    """Return what a server that is watched from the console answers to somebody who opens its address."""
+    """Return the answer of a server that the console shows to somebody who opens its address in a browser."""
     command = f"headgate console --{option} {address.rstrip('/')}"
     return f"This is a Headgate {server}. The console shows it, and changes it:\n\n    {command}\n".encode()
 

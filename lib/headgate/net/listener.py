@@ -1,12 +1,12 @@
-"""Accepts connections for every HTTP server of Headgate, and bounds what they can take of its process.
+"""Accepts connections for every HTTP server of Headgate, and limits the resources that they can take.
 
-The servers' frameworks parse and answer; this decides who gets in, and ends connections that only stand there:
+The servers' frameworks parse and answer; this decides which connections are accepted, and ends those that stall:
 
-- A request's head must be there within `HEAD_S`, from its first byte or from the opening of the connection.
+- A request's head must arrive within `HEAD_S` of its first byte or of the opening of the connection.
 - A client that reads nothing of its answer for `IDLE_S` is cut off.
-- There is a most of connections in all, and three quarters of it for one peer. Beyond it the one that has been idle for
-  longest makes room; where all are busy, the new one is answered 503. The same when the process runs out of files, of
-  which connections take half at most.
+- The total of connections is limited, and one peer may have three quarters of it. Beyond the limit the connection that
+  has been idle longest is closed; if all are busy, the new one is answered 503. When the process runs out of file
+  descriptors, of which connections take at most half, an idle one is closed as well.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _log = logging.getLogger("headgate.net")
 
 HEAD_S: Final = 10.0
 IDLE_S: Final = 75.0
-"""Longer than the time between two heartbeats of a worker, which keeps its connection."""
+"""Longer than the time between two heartbeats of a worker, so that its connection stays open."""
 
 _BACKLOG: Final = 4096
 """Connections that wait to be accepted: workers of a whole cluster may come at once."""
@@ -44,12 +44,12 @@ _SLOW: Final = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-le
 class Listener:
     """One listening socket. Owned by the server that it accepts for; lives on one event loop.
 
-    Invariant: `_connections` are those that are open, the ones that were silent for longest first.
+    Invariant: `_connections` are the open ones, those that were silent longest first.
 
     Args:
         listener: bound and listening; closed by `close`.
-        protocols: makes the protocol of a connection.
-        awaits_head: whether such a protocol waits for the (rest of the) head of a request.
+        protocols: creates the protocol of a connection.
+        awaits_head: returns whether such a protocol waits for the (rest of the) head of a request.
         most: connections at once.
         tls: None for plain HTTP.
     """
@@ -76,23 +76,23 @@ class Listener:
         _SPARING.written.clear()
 
     def close(self) -> None:
-        """Accept no more; connections that are open stay."""
+        """Stop accepting; open connections stay."""
         self._accepting.cancel()
         self._listener.close()
         for connection in [one for one in self._connections if one.transport is None]:
             connection.end()
 
     async def wait_closed(self) -> None:
-        """Return once nothing is accepted any more."""
+        """Wait until accepting has stopped."""
         await asyncio.wait([self._accepting])
 
     def moved(self, connection: _Connection) -> None:
-        """Note that something came over a connection."""
+        """Note that data arrived on a connection."""
         if self._connections.pop(connection, self) is None:
             self._connections[connection] = None
 
     def left(self, connection: _Connection) -> None:
-        """Note that a connection has ended; legal twice."""
+        """Note that a connection has ended; may be called twice."""
         if self._connections.pop(connection, self) is None:
             self._of_peer[connection.peer] -= 1
             if not self._of_peer[connection.peer]:
@@ -106,11 +106,11 @@ class Listener:
             except OSError as error:
                 if error.errno in _OUT_OF_FILES:
                     _log.warning("Connections wait to be accepted: %s", error.strerror)
-                    self._ended_idle()
+                    self._end_idle()
                     await asyncio.sleep(_PAUSE_S)
             else:
                 self._take(opened, str(address[0]))
-            await asyncio.sleep(0)  # whoever is connected already has a turn
+            await asyncio.sleep(0)  # existing connections get a turn
 
     def _take(self, opened: socket.socket, peer: str) -> None:
         if not self._has_room(peer):
@@ -126,11 +126,11 @@ class Listener:
 
     def _has_room(self, peer: str) -> bool:
         if self._of_peer[peer] >= max(1, self._most * 3 // 4):
-            return self._ended_idle(peer)
-        return len(self._connections) < self._most or self._ended_idle()
+            return self._end_idle(peer)
+        return len(self._connections) < self._most or self._end_idle()
 
-    def _ended_idle(self, peer: str | None = None) -> bool:
-        """End the connection, of a peer or of all, that has been idle for longest; return whether there was one."""
+    def _end_idle(self, peer: str | None = None) -> bool:
+        """End the connection, of a peer or of all, that has been idle longest; return whether there was one."""
         for connection in islice(self._connections, 1000):
             is_idle = connection.transport is None or self.awaits_head(connection.inner)
             if is_idle and peer in {None, connection.peer}:
@@ -140,7 +140,7 @@ class Listener:
 
 
 class _Connection(asyncio.Protocol):
-    """Stands between a transport and the protocol of the framework. Owned by its listener."""
+    """Wraps the framework's protocol of one connection. Owned by its listener."""
 
     def __init__(self, listener: Listener, peer: str) -> None:
         self.peer = peer
@@ -160,7 +160,7 @@ class _Connection(asyncio.Protocol):
             self.opening.cancel()
 
     async def open(self, opened: socket.socket, tls: ssl.SSLContext | None) -> None:
-        """Begin to read from a socket, after a handshake where there is one."""
+        """Start reading from a socket, after the TLS handshake if there is one."""
         limits = {"ssl_handshake_timeout": HEAD_S, "ssl_shutdown_timeout": HEAD_S} if tls else {}
         try:
             await self._loop.connect_accepted_socket(lambda: self, opened, ssl=tls, **limits)
@@ -212,12 +212,12 @@ class _Connection(asyncio.Protocol):
 
 
 def _most_for(wanted: int) -> int:
-    """Return so many connections, or what the files that the process may open allow."""
+    """Return this many connections, or fewer if the limit on open files requires it."""
     return max(1, min(wanted, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
 
 
 class _Sparing(logging.Filter):
-    """Lets five lines of each kind through in a minute; a kind is a message without its arguments.
+    """Passes five lines of each kind per minute; a kind is a message without its arguments.
 
     A client that sends garbage must not fill a disk.
     """
@@ -238,7 +238,7 @@ _SPARING: Final = _Sparing()
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; port 0 takes a free one.
+    """Return a listening socket; port 0 takes a free one.
 
     Raises:
         InvalidSettingError: if the address cannot be bound.
@@ -257,32 +257,32 @@ def bound(host: str, port: int) -> socket.socket:
 
 
 def url_of(listener: socket.socket, tls: ssl.SSLContext | None = None, host: str = "") -> str:
-    """Return the URL of a listening socket, without a slash at its end; `host` stands for its address."""
+    """Return the URL of a listening socket, without a slash at its end; `host` replaces its address."""
     address, port = listener.getsockname()[:2]
     shown = (host or address).strip("[]")
     return f"{'http' if tls is None else 'https'}://{f'[{shown}]' if ':' in shown else shown}:{port}"
 
 
 def allow_many_connections() -> None:
-    """Raise this process's limit on open files as far as it may: each connection is one."""
+    """Raise this process's limit on open files, to at most 65 536: each connection is one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-_NOT_GIVEN: Final = range(20_000, 32_768)
-"""Ports that Linux gives to nobody who asks for any: one that it does give may be another's before it is used."""
+_NOT_EPHEMERAL: Final = range(20_000, 32_768)
+"""Ports outside Linux's ephemeral range: one inside it may be assigned to another program before it is used."""
 
 
 def free_port(wanted: int = 0) -> int:
-    """Return a port of loopback that nobody listens on now: the one that is wanted, or any for 0.
+    """Return a free loopback port: the wanted one, or any for 0.
 
     Raises:
-        InvalidInputError: if the wanted one is taken, or no port.
+        InvalidInputError: if the wanted one is taken, or not a port number.
     """
     problem = ""
-    for port in [wanted] if wanted else random.SystemRandom().sample(_NOT_GIVEN, 100):
+    for port in [wanted] if wanted else random.SystemRandom().sample(_NOT_EPHEMERAL, 100):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

@@ -1,4 +1,4 @@
-"""Who has to show a token, and how servers say no: with problem documents (RFC 9457)."""
+"""When a server requires a token, and how it refuses requests: with problem documents (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ PROBLEM_TYPE: Final = "application/problem+json"
 
 
 def check_binding(host: str, what: str, *, is_guarded: bool, next_step: str) -> None:
-    """Return when a server may listen on `host`.
+    """Check that a server may listen on `host`.
 
     Raises:
-        InvalidSettingError: if other machines could reach it and it asks for no token.
+        InvalidSettingError: if other machines could reach it and it requires no token.
     """
     if not is_guarded and not is_loopback(host):
         raise InvalidSettingError(
@@ -31,7 +31,7 @@ def token_of(authorization: str | None) -> str | None:
     """Return the token of an `Authorization` header, or None when it carries none.
 
     It is the credential of `Bearer`, or the password of `Basic`: programs that only take a URL write
-    `http://worker:TOKEN@host`, and browsers ask for it.
+    `http://worker:TOKEN@host`, and browsers prompt for it.
     """
     scheme, _, credential = (authorization or "").strip().partition(" ")
     match scheme.lower():
@@ -44,9 +44,9 @@ def token_of(authorization: str | None) -> str | None:
 
 
 def challenges(realm: str) -> tuple[str, str]:
-    """Return what an answer of 401 asks for: a bearer token of programs, a password, which is the token, of browsers.
+    """Return the challenges of a 401: a bearer token for programs; for browsers a password, which is the token.
 
-    A header each: of several challenges in one, Chromium understands none.
+    Each needs a header of its own: Chromium understands no challenge when a header has several.
     """
     return "Bearer", f'Basic realm="{realm}"'
 

@@ -12,7 +12,7 @@ from headgate.core.errors import InvalidInputError
 from headgate.core.flaws import rule_in_words
 
 Flaw: TypeAlias = dict[str, str]
-"""`field`, `rule` and `value` of one that breaks a rule."""
+"""`field`, `rule` and `value` of a value that breaks a rule."""
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -23,7 +23,7 @@ _MOST_LISTED: Final = 1000
 
 
 class FlawedError(InvalidInputError):
-    """What was sent breaks rules: `flaws` are the first of them, `count` is how many were found."""
+    """A request breaks rules: `flaws` are the first violations, `count` is how many were found."""
 
     next_step = "Correct the values in `errors` and send the request again; nothing was changed."
 
@@ -35,13 +35,13 @@ class FlawedError(InvalidInputError):
 
 
 def flaw(field: str, rule: str, value: str = "") -> Flaw:
-    """Return one value that breaks a rule; empty where the value says no more than the rule."""
+    """Return one flaw; `value` is empty where it adds nothing to the rule."""
     return {"field": field, "rule": rule[:_RULE_CHARS], "value": value}
 
 
 def flaws_of(error: ValidationError, place: str) -> list[Flaw]:
     """Return the first flaws that pydantic found; `place` is `body`, `query`, `path` or an entry of a body."""
-    if error.error_count() > _MOST_LISTED:  # writing all of them down, only to show ten, would take too long
+    if error.error_count() > _MOST_LISTED:  # formatting all of them, only to show ten, would take too long
         return [flaw(place, f"{error.error_count()} values break its rules")]
     return [
         flaw(
@@ -54,7 +54,7 @@ def flaws_of(error: ValidationError, place: str) -> list[Flaw]:
 
 
 def validated(model: type[M], given: Any, place: str) -> M:
-    """Return what was sent as its model; raises FlawedError where it breaks rules. `place` as of `flaws_of`."""
+    """Return the given value as its model; raises FlawedError where it breaks rules. `place` as in `flaws_of`."""
     try:
         return model.model_validate(given)
     except ValidationError as error:
@@ -62,7 +62,7 @@ def validated(model: type[M], given: Any, place: str) -> M:
 
 
 def _shown(value: object) -> str:
-    """Return the beginning of a value; of a large one no more is written out than that."""
+    """Return the beginning of a value, formatting no more of a large one than that."""
     if isinstance(value, bytes):
         text = value[:_VALUE_CHARS].decode("utf-8", "replace")
     elif isinstance(value, dict | list) and len(value) > MOST_FLAWS:

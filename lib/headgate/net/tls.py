@@ -1,4 +1,4 @@
-"""TLS with certificates of one's own: one pair of settings for every server."""
+"""TLS with your own certificates: one pair of settings for every server."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ KEY_VARIABLE: Final = "HEADGATE_TLS_KEY"
 
 
 def server_context(certificate: str, key: str) -> ssl.SSLContext | None:
-    """Return what a server speaks TLS with, or None where neither file is named.
+    """Return the TLS context of a server, or None where neither file is named.
 
     Args:
-        certificate: PEM file with the server's certificate, and those that it is signed with.
+        certificate: PEM file with the server's certificate and its chain.
         key: PEM file with its private key; empty when it is in the other file.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Where tokens are kept: in memory, in a file of SQLite, or in PostgreSQL; of a secret only its hash is."""
+"""Stores of tokens: in memory, in a SQLite file, or in PostgreSQL; only the hashes of secrets are stored."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION: Final = 2
 _BUSY_S: Final = 10.0
-"""A job queue in the same file works in transactions of milliseconds; a command waits this long for its turn."""
+"""Longest wait of a command for the file; a job queue in the same file holds it for milliseconds per transaction."""
 
-_IMPATIENT: Final = {
+_SHORT_TIMEOUTS: Final = {
     "connect_timeout": "5",
     "keepalives_idle": "5",
     "keepalives_interval": "2",
     "keepalives_count": "2",
     "tcp_user_timeout": "5000",
 }
-"""A machine that is gone is noticed within seconds: requests wait for the reading of tokens."""
+"""A dead machine is noticed within seconds, since requests wait while tokens are read."""
 
 _SQL: Final = statements("headgate.net", "tokens.sql")
 _Run: TypeAlias = Callable[..., Sequence[Sequence[Any]]]
@@ -46,29 +46,29 @@ class TokenStoreError(HeadgateError):
 
 
 class TokenStore(abc.ABC):
-    """Where tokens are kept: a database, with a connection of its own. All methods block, from one thread at a time.
+    """A store of tokens in a database, over its own connection. All methods block; one thread calls them at a time.
 
-    Every method raises `TokenStoreError` when the database cannot be read or written; nothing was changed then, and
-    the next call connects anew.
+    Every method raises `TokenStoreError` when the database cannot be read or written; nothing was changed then, and the
+    next call reconnects.
     """
 
     _db: Any = None
 
     def tokens(self) -> list[Token]:
-        """Return every token, by the time of its creation."""
+        """Return every token, by time of creation."""
         with self._transaction(changes=False) as run:
             return [_token_of(row) for row in run("tokens")]
 
     def add(self, token: Token, *, forget_before: float) -> None:
-        """Keep a new token; drop those that were revoked or expired before that wall time."""
+        """Store a new token; drop those revoked or expired before the wall time `forget_before`."""
         with self._transaction(changes=True) as run:
             run("forget", before=forget_before)
             run("add", **_row_of(token))
 
     def change(self, token_id: str, change: Callable[[Token], Token]) -> Token | None:
-        """Replace a token by what `change` makes of it and return that; None when there is none.
+        """Replace a token by what `change` returns for it and return that; None when there is no such token.
 
-        Nobody else changes it in between. What `change` raises is passed on, and the token stays as it was.
+        Nothing else changes it in between. An exception of `change` propagates, and the token stays as it was.
         """
         with self._transaction(changes=True) as run:
             rows = run("token", token_id=token_id)
@@ -79,18 +79,18 @@ class TokenStore(abc.ABC):
             return changed
 
     def close(self) -> None:
-        """Give the connection up; legal twice."""
+        """Close the connection; may be called twice."""
         db, self._db = self._db, None
         if db is not None:
             db.close()
 
     @abc.abstractmethod
     def _transaction(self, *, changes: bool) -> AbstractContextManager[_Run]:
-        """Return what runs statements by name in one transaction; alone among those that change when `changes`."""
+        """Return a function that runs named statements in one transaction, the only writing one when `changes`."""
 
 
 class SqliteTokens(TokenStore):
-    """Tokens in a file of SQLite, most often that of the jobs; it and its folder are made when they are not there."""
+    """Tokens in a SQLite file, usually that of the jobs; the file and its folder are created if missing."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -118,7 +118,7 @@ class SqliteTokens(TokenStore):
                     db.execute(_SQL["note_version"], {"version": SCHEMA_VERSION})
             elif db.execute(_SQL["version"]).fetchone()[0] == 1:
                 with sqlite.transaction(db):
-                    if db.execute(_SQL["version"]).fetchone()[0] == 1:  # nobody else has done it meanwhile
+                    if db.execute(_SQL["version"]).fetchone()[0] == 1:  # no other process has done it meanwhile
                         for step in _SQL["bind_to_pools"].split(";"):
                             db.execute(step)
                         db.execute(_SQL["note_version"], {"version": SCHEMA_VERSION})
@@ -165,7 +165,7 @@ class PostgresTokens(TokenStore):
 
     def _opened(self) -> psycopg.Connection[tuple[Any, ...]]:
         db: psycopg.Connection[tuple[Any, ...]] = self._driver.connect(
-            **self._address.parameters() | _IMPATIENT, autocommit=True, application_name="headgate tokens"
+            **self._address.parameters() | _SHORT_TIMEOUTS, autocommit=True, application_name="headgate tokens"
         )
         try:
             db.execute(self._sql["postgres_session"])
@@ -177,11 +177,11 @@ class PostgresTokens(TokenStore):
         return db
 
     def _make(self, db: psycopg.Connection[tuple[Any, ...]]) -> None:
-        # Asked first: a server may run as a role that cannot create anything.
+        # Checked first: a server may run as a role that cannot create anything.
         is_made = bool(self._fetched(db, "postgres_is_made")[0][0])
         if is_made and self._version(db) != 1:
             return
-        # The job queue's own tables may be in the making: creating the schema twice at once fails in one of them.
+        # The job queue may be creating its tables right now: of two concurrent CREATE SCHEMA, one fails.
         with db.transaction():
             db.execute(self._sql["postgres_make_alone"])
             if not is_made:
@@ -191,7 +191,7 @@ class PostgresTokens(TokenStore):
                 except (self._driver.errors.UniqueViolation, self._driver.errors.DuplicateSchema):
                     pass
                 db.execute(self._sql["schema"])
-            elif self._version(db) == 1:  # nobody else has done it meanwhile
+            elif self._version(db) == 1:  # no other process has done it meanwhile
                 db.execute(self._sql["bind_to_pools"])
             self._fetched(db, "note_version", {"version": SCHEMA_VERSION})
 
@@ -208,7 +208,7 @@ class PostgresTokens(TokenStore):
 def open_tokens(url: str) -> TokenStore:
     """Return the tokens of the database at `url`: `sqlite:///path`, `postgresql://…` or `memory:`.
 
-    They lie beside the jobs of a queue in the same database, so that commands and servers need no other place.
+    They are in the same database as a queue's jobs, so that commands and servers need only one URL.
 
     Raises:
         InvalidInputError: if the URL has another form.

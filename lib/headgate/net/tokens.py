@@ -1,4 +1,4 @@
-"""Tokens: who may do what for which teams."""
+"""Tokens: what their holders may do, and for which teams."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECRET_BYTES: Final = 32
 _ID_BYTES: Final = 6
 _TEXT: Final = re.compile(r"hgq_([0-9a-f]{12})\.([A-Za-z0-9_-]{43})")
 _NO_DIGEST: Final = secrets.token_hex(32)
-"""What a secret is compared with where there is nothing to compare it with; no secret has this hash."""
+"""Compared with a secret's hash where there is no stored hash; no secret has this hash."""
 
 
 class Scope(StrEnum):
@@ -34,7 +34,7 @@ class Scope(StrEnum):
 
 
 class Refusal(StrEnum):
-    """Why a request was not let in. Only whoever has the right secret learns more than `unknown`."""
+    """Why a request was refused. Only callers with the right secret learn more than `unknown`."""
 
     MISSING = "missing"
     MALFORMED = "malformed"
@@ -55,7 +55,7 @@ class TokenParts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token as it is kept; its secret cannot be told from it.
+    """A token as it is stored; its secret cannot be derived from it.
 
     Attributes:
         token_id: public part of its text, unique.
@@ -64,12 +64,12 @@ class Token:
         created_at: wall time, seconds since the epoch.
         teams: only jobs of these; None for all.
         pools: only servers of these; None for all.
-        most_priority: that its jobs may have; None for any.
+        most_priority: highest priority of jobs submitted with it; None for any.
         worker: only this worker may use it; None for any.
         expires_at: wall time from which it is refused, or None.
         revoked_at: wall time at which it was revoked, or None.
-        rotated_at: wall time at which it got its present secret, or None when it is the first one.
-        previous_digest: of the secret before that, or empty.
+        rotated_at: wall time at which it got its present secret, or None when that is the first one.
+        previous_digest: digest of the previous secret, or empty.
         previous_until: wall time from which that one is refused.
     """
 
@@ -89,9 +89,9 @@ class Token:
     previous_until: float = 0.0
 
     def ended_by(self, now: float) -> Refusal | None:
-        """Return why nobody can use it at wall time `now`, or None."""
+        """Return why it cannot be used at wall time `now`, or None."""
         if self.revoked_at is not None:
-            # Set means revoked, whatever the time: the clock of whoever revoked it may be ahead.
+            # Set means revoked, whatever the time: the clock of the machine that revoked it may be ahead.
             return Refusal.REVOKED
         if self.expires_at is not None and now >= self.expires_at:
             return Refusal.EXPIRED
@@ -109,10 +109,10 @@ def new_token(
     worker: str | None = None,
     lifetime_s: float | None = None,
 ) -> tuple[Token, Secret]:
-    """Return a new token and its text, which is known to nobody afterwards.
+    """Return a new token and its text, which is not stored anywhere.
 
-    One that is bound to teams has, unless more is given, the pools of their names and jobs of priority 0 at most: what
-    the queue does for others is not for a team to say.
+    A token bound to teams is by default limited to the pools with the teams' names and to priority 0: a team must not
+    decide what the queue does for others.
 
     Raises:
         InvalidInputError: if a name breaks a rule, there is no scope or team, or it would have expired already.
@@ -146,10 +146,10 @@ def new_token(
 def rotated(token: Token, *, now: float, overlap_s: float, lifetime_s: float | None = None) -> tuple[Token, Secret]:
     """Return the token with a new secret, and its text; the old one is good for `overlap_s` more seconds.
 
-    A secret that was rotated away before ends at once, and the old one never outlives the expiry that it was given.
+    Any earlier secret ends at once, and the old one never outlives its own expiry.
 
     Args:
-        token: as it is.
+        token: the current token.
         now: wall time.
         overlap_s: 0 ends the old secret at once.
         lifetime_s: seconds until the token expires; None leaves its expiry as it is.
@@ -176,7 +176,7 @@ def rotated(token: Token, *, now: float, overlap_s: float, lifetime_s: float | N
 
 
 def revoked(token: Token, *, now: float) -> Token:
-    """Return the token revoked; one that was revoked before keeps the time of it."""
+    """Return the token revoked; one that was revoked before keeps its time."""
     return token if token.revoked_at is not None else replace(token, revoked_at=now)
 
 
@@ -189,8 +189,8 @@ def parsed(text: str) -> TokenParts | None:
 def refusal_of(token: Token | None, secret: str, now: float) -> Refusal | None:
     """Return why `secret` does not open `token` at wall time `now`, or None when it does.
 
-    The work is the same for an id that nobody has (`token` None) and for a wrong secret, and both are `unknown`: how
-    long an answer takes does not say which ids there are.
+    The work is the same for an unknown id (`token` None) and for a wrong secret, and both are `unknown`: the time of an
+    answer does not reveal which ids exist.
     """
     digest = _digest(secret)
     current = _NO_DIGEST if token is None else token.digest
@@ -200,7 +200,7 @@ def refusal_of(token: Token | None, secret: str, now: float) -> Refusal | None:
     if token is None or not (is_current or is_previous):
         return Refusal.UNKNOWN
     ended = token.ended_by(now)
-    # Rotated by a clock that was ahead, it would be let in until that time has come.
+    # If the clock that rotated it was ahead, the old secret would be accepted until that time.
     is_possible = token.rotated_at is None or credible(token.rotated_at, now) == token.rotated_at
     if ended is None and not is_current and not (is_possible and now < token.previous_until):
         return Refusal.ROTATED

@@ -10,7 +10,7 @@ CREATE TABLE IF NOT EXISTS tokens (
 CREATE TABLE IF NOT EXISTS token_schema (version INTEGER PRIMARY KEY);
 
 -- name: bind_to_pools
--- Version 2. A team's token that is older has what a new one has.
+-- Version 2. Older tokens bound to teams get what new ones have by default.
 ALTER TABLE tokens ADD COLUMN pools TEXT;
 ALTER TABLE tokens ADD COLUMN most_priority BIGINT;
 UPDATE tokens SET pools = teams, most_priority = 0 WHERE teams IS NOT NULL;

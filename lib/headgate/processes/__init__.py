@@ -1,4 +1,4 @@
-"""Programs that run beside this process and never outlive it."""
+"""Child processes that never outlive this process."""
 
 from headgate.processes.children import KEEPER, ChildProcess, child_process, last_lines
 

@@ -1,4 +1,4 @@
-"""Programs that run beside this one and never outlive it."""
+"""Child processes that never outlive this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 KEEPER: Final = str(Path(__file__).with_name("keeper.py"))
-"""The program that ends a command with its parent, as a file: it starts without this package."""
+"""Path of the program that ends a command with its parent; it runs without importing this package."""
 
 _KEEPER_MARGIN_S: Final = 10.0
 
@@ -34,12 +34,12 @@ class ChildProcess:
         return await self._keeper.wait()
 
     def last_lines(self, count: int = 15) -> str:
-        """Return the end of what the command has written."""
+        """Return the last lines of the command's output."""
         return last_lines(self.log, count)
 
 
 def last_lines(log: Path, count: int = 15) -> str:
-    """Return the end of a log; nothing when it was never written."""
+    """Return the last lines of a log; empty when it was never written."""
     try:
         return "\n".join(log.read_text(errors="replace").splitlines()[-count:])
     except FileNotFoundError:
@@ -50,17 +50,17 @@ def last_lines(log: Path, count: int = 15) -> str:
 async def child_process(
     command: Sequence[str], *, environ: Mapping[str, str], folder: Path, log: Path, grace_s: float
 ) -> AsyncIterator[ChildProcess]:
-    """Give a running command; when the context ends, so does the command with everything it started.
+    """Run a command for as long as the context is open; then end it with everything it started.
 
     It also ends when this process is killed in any way. A Ctrl-C at the terminal does not reach it: this process ends
-    its children in the order that suits it.
+    its children in its own order.
 
     Args:
         command: program and arguments.
-        environ: all of its environment.
-        folder: where it runs.
-        log: file that gets its output.
-        grace_s: how long it may take to end after SIGTERM.
+        environ: its complete environment.
+        folder: its working directory.
+        log: file that its output is appended to.
+        grace_s: seconds that it may take to end after SIGTERM.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:

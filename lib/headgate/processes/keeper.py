@@ -2,22 +2,22 @@
 
 Run as `python -I -S keeper.py [--leased] GRACE_S COMMAND…`.
 
-The command ends when it ends by itself, when the keeper gets SIGTERM, or, where standard input is a pipe, when the
-other end of it closes, which the operating system does however the parent dies. Then every process that descends from
-the command gets SIGTERM, `GRACE_S` seconds to end in order, and SIGKILL after that. The keeper's own end is the
-command's: its exit status, or its signal.
+The keeper waits until the command ends by itself, until it gets SIGTERM, or, where standard input is a pipe, until the
+other end closes, which the operating system does however the parent dies. Then every descendant of the command gets
+SIGTERM, `GRACE_S` seconds to end cleanly, and SIGKILL after that. The keeper ends as the command did: with its exit
+status, or by its signal.
 
-With `--leased` the parent alone says when to stop, and its lease may: each line of standard input is a deadline, in
-seconds from now, at which the command is ended although the parent itself stands still (a stopped or starving process
-cannot look after its leases). SIGTERM, which a cluster sends to all processes of a job, is left to the parent.
+With `--leased` only the parent decides when to stop, or its lease does: each line of standard input is a deadline, in
+seconds from now, at which the command is ended even if the parent is stalled (a stopped or starved process cannot renew
+its leases). SIGTERM, which a cluster sends to all processes of a job, is left to the parent.
 
-As the first process of a container (`python -m headgate.processes.keeper 60 prefect worker start …`) it lets the flow
-runs of a worker drain. A worker of Prefect that is asked to end kills its flow runs, so it is killed itself, and they
-are asked.
+As the first process of a container (`python -m headgate.processes.keeper 60 prefect worker start …`) it lets a worker's
+flow runs drain. A Prefect worker that gets SIGTERM kills its flow runs, so the keeper sends SIGKILL to the worker and
+SIGTERM to the flow runs.
 
 On Linux the keeper adopts orphans (`PR_SET_CHILD_SUBREAPER`), so that a process which survives its own parent is still
-found. Elsewhere it reaches the process group of the command only. It imports the standard library alone, so that it is
-there within milliseconds.
+found. Elsewhere it reaches only the command's process group. It imports only the standard library, so that it starts
+within milliseconds.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _NOT_FOUND = 127
 _NOT_EXECUTABLE = 126
 _LAST_WORDS_S = 5.0
-"""How long killed processes may take to be gone; they are only waited for, so it is never reached in practice."""
+"""How long to wait for killed processes to disappear; never reached in practice."""
 
 
 def main(arguments: list[str]) -> int:
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
     grace_s, *command = arguments[is_leased:]
     is_stopping: list[bool] = []
     woken = _wakeup_pipe()
-    if not is_leased:  # before the command begins: no signal of that moment is lost
+    if not is_leased:  # before the command starts, so that no signal is lost
         signal.signal(signal.SIGTERM, lambda *_: is_stopping.append(True))
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     keeper = os.getpid()
@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
             command,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=lambda: _prepare_child(keeper, is_leased),  # noqa: PLW1509 - there is one thread only
+            preexec_fn=lambda: _prepare_child(keeper, is_leased),  # noqa: PLW1509 - there is only one thread
         )
     except OSError as error:
         sys.stderr.write(f"{command[0]}: {error.strerror}\n")
@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
     deadline = time.monotonic() + float(grace_s)
     is_killed = False
     if child.poll() is None:
-        if is_leased:  # a shell passes on nothing while it waits for a program
+        if is_leased:  # a shell forwards no signal while it waits for a program
             _signal(-child.pid, signal.SIGTERM)
             _signal(-child.pid, signal.SIGCONT)
         else:
@@ -84,14 +84,14 @@ def main(arguments: list[str]) -> int:
 
 
 def _is_prefect_worker(command: list[str]) -> bool:
-    """Tell whether it is `prefect worker …`, by whatever path, or `python -m prefect worker …`."""
+    """Return whether the command is `prefect worker …`, by any path, or `python -m prefect worker …`."""
     return any(
         word.rpartition("/")[2] == "prefect" and after == "worker" for word, after in itertools.pairwise(command)
     )
 
 
 def _wait_for_end_or_stop(child: subprocess.Popen[bytes], woken: int, is_stopping: list[bool], is_leased: bool) -> None:
-    """Return when the command has ended, or has to."""
+    """Wait until the command has ended, or must be ended."""
     parent = [0] if is_leased or _is_pipe(0) else []
     deadline, rest = None, b""
     while child.poll() is None and not is_stopping:
@@ -115,9 +115,9 @@ def _is_pipe(descriptor: int) -> bool:
 def _prepare_child(keeper: int, is_leased: bool) -> None:
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
-    # Should this program be killed, the command does not stay behind.
+    # If this program is killed, the command must not stay behind.
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL if is_leased else signal.SIGTERM)
-    if os.getppid() != keeper:  # it was killed just before
+    if os.getppid() != keeper:  # the keeper was killed just before
         os._exit(1)
 
 
@@ -127,12 +127,12 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _wakeup_pipe() -> int:
-    """Return a descriptor that becomes readable with every signal, the end of a child included."""
+    """Return a descriptor that becomes readable with every signal, including the end of a child."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    # SIGINT and SIGHUP of a terminal are for the parent, which ends its children in the order that suits it.
+    # SIGINT and SIGHUP of a terminal are for the parent, which ends its children in its own order.
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     return reading
@@ -150,7 +150,7 @@ def _wait(descriptors: list[int], deadline: float | None) -> list[int]:
 
 
 def _end_descendants(child: subprocess.Popen[bytes], woken: int, deadline: float) -> None:
-    """End what the command left behind: politely until the deadline, then not."""
+    """End what the command left behind: by SIGTERM until the deadline, then by SIGKILL."""
     asked: set[int] = set()
     killing_since: float | None = None
     while left := _living(child):
@@ -171,7 +171,7 @@ def _end_descendants(child: subprocess.Popen[bytes], woken: int, deadline: float
 
 
 def _living(child: subprocess.Popen[bytes]) -> set[int]:
-    """Return the descendants that still run; those that ended are reaped, and the command's own status is kept."""
+    """Return the descendants that still run; reaps those that ended, keeping the command's own status."""
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             if ended[0] == child.pid:
@@ -202,7 +202,7 @@ def _signal(pid: int, number: int) -> None:
 
 
 def _end_by(number: int) -> None:
-    """End as the command did, without a core file of one's own; the first process of a container cannot."""
+    """End by the command's signal, without a second core file; the first process of a container cannot."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if number not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(number, signal.SIG_DFL)

@@ -37,7 +37,7 @@ def _said(error: pytest.ExceptionInfo[InvalidJobError]) -> str:
         (b'{"a": 1,\n "b": }', "f.json: line 2, column 7: is not JSON: unexpected character"),
         (b"\xff\xfe", "f.json: line 1, column 1: is not JSON: str is not valid UTF-8"),
         (b"[" * 200_000, "is not JSON: depth limit exceeded"),
-        (b'[{"a": 1, "b": 2, "a": 3}]', "f.json: field a stands twice in one object"),
+        (b'[{"a": 1, "b": 2, "a": 3}]', "f.json: field a is named twice in one object"),
         (b"[1, [2, NaN]]", "f.json: line 1, column 9: is not JSON"),
         (b'{"a": {"b": -Infinity}}', "f.json: line 1, column 14: is not JSON"),
         (b'{"a": 1e999}', "f.json: line 1, column 7: is not JSON: number is infinity"),
@@ -77,7 +77,7 @@ def _submission(**changed: Any) -> dict[str, Any]:
         (_submission(team=""), "team: must have 1 to 200 characters (got '')"),
         (_submission(team=LONG), "team: must have 1 to 200 characters (got 'xxx"),
         (_submission(team="a\0b"), "team: must have no control characters"),
-        (_submission(team="!?"), "team: must hold a letter or a digit"),
+        (_submission(team="!?"), "team: must contain a letter or a digit"),
         (_submission(team="鱻" * 190), "as a folder's name, which must have 1 to 200 characters"),
         (_submission(overall_scores={}), "overall_scores.q_score: is missing"),
         (_submission(overall_scores=None), "overall_scores: must be an object (got null)"),
@@ -125,7 +125,7 @@ def test_a_folder_without_submissions_is_refused(site: Site, files: dict[str, st
     folder.mkdir()
     for name, text in files.items():
         (folder / name).write_text(text)
-    with pytest.raises(InvalidJobError, match=r"holds no \.json file of a submission"):
+    with pytest.raises(InvalidJobError, match=r"contains no \.json file of a submission"):
         read_submissions(folder)
     with pytest.raises(InvalidJobError, match="cannot be read: No such file"):
         read_submissions(site.root / "nowhere")
@@ -172,7 +172,7 @@ def test_files_that_are_no_instances_are_ignored_and_told(site: Site) -> None:
 
 def test_a_folder_without_instances_is_refused(site: Site, tmp_path: Path) -> None:
     (tmp_path / "none" / "radio").mkdir(parents=True)
-    with pytest.raises(InvalidJobError, match="holds no file <task>/"):
+    with pytest.raises(InvalidJobError, match="contains no file <task>/"):
         read_instances(tmp_path / "none")
     with pytest.raises(InvalidJobError, match="cannot be read: No such file"):
         read_instances(tmp_path / "nowhere")
@@ -199,7 +199,7 @@ def test_a_folder_without_instances_is_refused(site: Site, tmp_path: Path) -> No
         ({"a": [server("h", 0)]}, "a[0].port: "),
         ({"a": [server("h", 65_536)]}, "(got 65536)"),
         ({"a": [server("")]}, "a[0].host: must be a host name or address of 1 to 253 characters"),
-        ({"a": [server("h x")]}, "without path and without a scheme but wss:// (got 'h x')"),
+        ({"a": [server("h x")]}, "without path or scheme except wss:// (got 'h x')"),
         ({"a": [server("h\0")]}, "a[0].host: must be a host name"),
         ({"a": [server(LONG)]}, "a[0].host: must be a host name or address of 1 to 253 characters"),
         ({"a": [server("h", compatible_task=[])]}, "a[0].compatible_task: must name at least one task; leave it out"),
@@ -258,8 +258,8 @@ def _job(**changed: Any) -> dict[str, Any]:
         ([_job(id="a\\b")], "[0].id: must have no '/' or '\\'"),
         ([_job(id="a\0")], "[0].id: must have no control characters"),
         ([_job(id=LONG)], "[0].id: must have 1 to 200 characters"),
-        ([_job(id=1), _job(id="1")], "[1].id: 1 is also that of [0]"),
-        ([_job(id=1), _job(id=...)], "[1].id: 1 is also that of [0]; a job without an id has its position"),
+        ([_job(id=1), _job(id="1")], "[1].id: 1 is also the id of [0]"),
+        ([_job(id=1), _job(id=...)], "[1].id: 1 is also the id of [0]; a job without an id gets its position"),
         ([_job(payload=[])], "[0].payload: must be an object (got an empty list)"),
         ([_job(payload=None)], "[0].payload: must be an object (got null)"),
         ([_job(payload={"task": 1})], "[0].payload.task: must be text (got 1)"),
@@ -282,7 +282,7 @@ def test_a_file_of_jobs_that_breaks_a_rule_is_refused(document: object, said: st
 def test_a_server_in_two_groups_of_a_team_is_refused() -> None:
     jobs = [job.spec for job in imported_jobs([_job()])]
     document = {"a_1": [server("h")], "a_2": [server("h", compatible_task="t")], "b_1": [server("h")]}
-    with pytest.raises(InvalidJobError, match="a_2: h:8000 stands in another group of a too; list it once"):
+    with pytest.raises(InvalidJobError, match="a_2: h:8000 is in another group of a too; list it once"):
         resources_of(document, jobs)
 
 

@@ -79,7 +79,7 @@ def test_every_option_counts(jobqueue: Command, site: Site) -> None:
         (("export", "--database", "sqlite:///q.db", "--url", "http://h"), "--url and --database name two queues"),
         (("export", "--database", "memory:"), "memory: would be empty after this command"),
         (("results", "--results-dir", "nowhere"), "folder of results nowhere does not exist"),
-        (("results", "--results-dir", ".", "--team", "x"), "--team names 'x', and no submission is of that team"),
+        (("results", "--results-dir", ".", "--team", "x"), "--team names 'x', but that team has no submission"),
     ],
 )
 def test_input_that_cannot_be_used_is_told(jobqueue: Command, arguments: tuple[str, ...], said: str) -> None:

@@ -89,7 +89,7 @@ def test_of_several_submissions_the_best_counts_and_teams_can_be_chosen(site: Si
     site.submit("privileged.alpha.json", "Alpha", 0.9, radio=0.8)
     site.submit("standard.b.json", "B", 0.4)
     assert [(row.team, row.sr_q_score) for row in _rows(site, "alpha")] == [("alpha", 0.8)]
-    with pytest.raises(InvalidInputError, match="names 'c', and no submission is of that team") as error:
+    with pytest.raises(InvalidInputError, match="names 'c', but that team has no submission") as error:
         _rows(site, "c")
     assert "alpha, b" in error.value.next_step
 

@@ -57,9 +57,9 @@ async def test_what_is_wrong_is_said_in_a_few_words() -> None:
     async with _answering(_http(503)) as port:
         assert await trouble_of("127.0.0.1", port, 5) == "answers /healthz with status 503"
     async with _answering(b"SSH-2.0\r\n") as port:
-        assert await trouble_of("127.0.0.1", port, 5) == "answers something else than HTTP"
+        assert await trouble_of("127.0.0.1", port, 5) == "does not answer with HTTP"
     async with _answering(b"x" * 10_000) as port:
-        assert await trouble_of("127.0.0.1", port, 5) == "answers something else than HTTP"
+        assert await trouble_of("127.0.0.1", port, 5) == "does not answer with HTTP"
     async with _answering(b"") as port:
         assert await trouble_of("127.0.0.1", port, 0.05) == "no answer within 0.05 s"
     assert (await trouble_of("127.0.0.1", port, 5)).startswith("cannot be reached (")

@@ -48,6 +48,14 @@ async def test_figures_say_what_was_done(queue: Queue) -> None:
     assert figures["waiting_operations",] == 0
 
 
+async def test_a_server_of_several_pools_counts_in_each(queue: Queue) -> None:
+    await queue.register(SERVER, {**SERVER, "pool": "team_b"})
+    figures = await _figures(queue)
+    assert (figures["servers", "team_a", "free"], figures["servers", "team_b", "free"]) == (1, 1)
+    line = await queue.writer.do(lambda ledger, _: statistics_line(ledger))
+    assert "Resource counts: {'team_a': 1, 'team_b': 1}" in line
+
+
 async def test_the_description_says_what_each_route_takes_and_answers(queue: Queue) -> None:
     document = (await queue.http.get("/openapi.json")).json()
     claim = document["paths"]["/v1/claims"]["post"]

@@ -204,7 +204,7 @@ def test_after_standing_still_every_lease_has_a_full_new_period(rig: Rig, caplog
     rig.submit(spec("1"), spec("2"))
     rig.claim(count=2)
     rig.passes(90.0 + 300.0)
-    assert "stood still while a lease ended" in caplog.text
+    assert "stalled while a lease expired" in caplog.text
     assert rig.writer.figures.expired == 0
     rig.passes(90.0)
     assert rig.writer.figures.expired == 0

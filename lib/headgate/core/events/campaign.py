@@ -1,4 +1,4 @@
-"""What happens in a campaign: its roster, its queue, its samples, its store."""
+"""Events of a campaign: its roster, its queue, its samples, its store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headgate.core.sample import Sample
 
 
 class _TaskEvent(Event, log_level=DEBUG):
-    """What happens to one task."""
+    """An event of one task."""
 
     task_id: str
     model: str
@@ -28,7 +28,7 @@ class AnswerJudged(_TaskEvent):
 
 
 class JudgementMissing(_TaskEvent):
-    """A judge gave no verdict that could be read, for good; the sample is made of the others, if there are any."""
+    """A judge gave no readable verdict even after retries; the sample uses the other verdicts, if there are any."""
 
     judge: str
     number: int
@@ -37,7 +37,7 @@ class JudgementMissing(_TaskEvent):
 
 
 class CampaignStarted(Event):
-    """A campaign began to sample."""
+    """A campaign started sampling."""
 
     campaign: str
     models: int
@@ -51,7 +51,7 @@ class CampaignStarted(Event):
 
 
 class CampaignStopping(Event):
-    """A campaign takes on no more work and drains what is in flight."""
+    """A campaign accepts no more work and drains what is in flight."""
 
     campaign: str
     reason: str
@@ -59,7 +59,7 @@ class CampaignStopping(Event):
 
 
 class CampaignStopped(Event):
-    """A campaign has ended; what it left is in the journal and the store."""
+    """A campaign has ended; what it leaves behind is in the journal and the store."""
 
     campaign: str
     samples: int
@@ -71,7 +71,7 @@ class CampaignStopped(Event):
 
 
 class ClockStepped(Event, log_level=WARNING):
-    """The journal held times that lie ahead of this machine's clock; they are now, and sampling goes on from here."""
+    """The journal had times ahead of this machine's clock; they were set to now, and sampling continues from here."""
 
     campaign: str
     ahead_s: float
@@ -79,7 +79,7 @@ class ClockStepped(Event, log_level=WARNING):
 
 
 class RosterRefreshed(Event):
-    """The roster has changed, or can be read again; models that are new started, models that are gone stopped."""
+    """The roster has changed, or can be read again; sampling of new models starts, that of removed models stops."""
 
     models: int
     added: tuple[str, ...]
@@ -95,14 +95,14 @@ class RosterRefreshFailed(Event, log_level=WARNING):
 
 
 class _ModelEvent(Event):
-    """What happens to one model."""
+    """An event of one model."""
 
     model: str
     uid: int
 
 
 class ModelPaused(_ModelEvent, log_level=WARNING):
-    """Consecutive service errors, or a quota that is used up, paused a model."""
+    """Consecutive service errors, or a used-up quota, paused a model."""
 
     pause_s: float
     consecutive_errors: int
@@ -124,16 +124,16 @@ class ModelGivenUp(_ModelEvent, log_level=WARNING):
 
 
 class ModelUnscored(_ModelEvent, log_level=WARNING):
-    """Many samples of a model in a row have no score, for errors that do not pause it; each run tells it once."""
+    """Many samples of a model in a row have no score, because of errors that do not pause it; reported once per run."""
 
     samples: int
     last_error: str
 
 
 class ControlChanged(Event, log_level=WARNING):
-    """Somebody paused, resumed or changed something of a campaign, or ordered something; told by each of its processes.
+    """Somebody paused, resumed or changed something in a campaign, or gave an order; each of its processes reports it.
 
-    Without a model and an environment it is about the whole run. None as a value is what settings and roster say.
+    Without a model and an environment it is about the whole run. None as a value means the one in settings and roster.
     """
 
     campaign: str
@@ -157,7 +157,7 @@ class BoostChanged(Event):
 
 
 class PairSettled(Event):
-    """A model's mean in an environment is known to within `target_half_width`; it is sampled there no further."""
+    """A model's mean in an environment is known to within `target_half_width`; sampling it there stops."""
 
     model: str
     environment: str
@@ -168,7 +168,7 @@ class PairSettled(Event):
 
 
 class ModelsRanked(Event):
-    """Two models were compared for good: what is known of the first against the second on all instances.
+    """The comparison of two models is final: the result of the first against the second on all instances.
 
     `verdict` and `certainty` are those of `headgate.statistics.PairDecision`. `difference` is of their means over
     environments on the first `tasks` of each, with its 95 % confidence sequence.
@@ -193,7 +193,7 @@ class DuesForgiven(Event, log_level=DEBUG):
 
 
 class TaskOpened(_TaskEvent):
-    """A task got its number and is in the journal: from here on it ends with a sample, whatever happens."""
+    """A task got its number and is in the journal: it now ends with a sample, whatever happens."""
 
     sequence: int
     due_at: float
@@ -225,7 +225,7 @@ class QueuePaused(_QueueEvent, log_level=WARNING):
 
 
 class QueueResumed(_QueueEvent):
-    """The ready queue fell to its resume threshold: samplers go on."""
+    """The ready queue fell to its resume threshold: samplers continue."""
 
     paused_for_s: float
 
@@ -246,7 +246,7 @@ class SampleAccepted(Event, log_level=DEBUG):
 
 
 class SampleRefused(_TaskEvent, log_level=WARNING):
-    """A sample came for a task that this process no longer holds; it is not counted."""
+    """A sample arrived for a task that this process no longer holds; it is not counted."""
 
     reason: str
 
@@ -258,7 +258,7 @@ class TaskReturned(_TaskEvent):
 
 
 class TaskDeferred(_TaskEvent):
-    """A task's episode ended because its provider admits nothing now; it runs again, its attempt is not charged."""
+    """A task's episode ended because its provider admits nothing now; it runs again, and the attempt does not count."""
 
     reason: str
     deferrals: int
@@ -271,14 +271,14 @@ class EnvironmentClusterJoined(Event):
 
 
 class EnvironmentClusterLost(Event, log_level=WARNING):
-    """The Ray cluster does not answer: samples that need a host wait, and it is tried again."""
+    """The Ray cluster does not answer: samples that need a host wait, and the connection is tried again."""
 
     reason: str
     retry_in_s: float
 
 
 class EnvironmentHostStarted(Event):
-    """A host of environments on another machine takes episodes."""
+    """A host of environments on another machine accepts episodes."""
 
     host: str
     node: str
@@ -286,7 +286,7 @@ class EnvironmentHostStarted(Event):
 
 
 class EnvironmentHostEnded(Event):
-    """A host has ended; the episodes that were open in it are played again elsewhere."""
+    """A host has ended; its open episodes are played again elsewhere."""
 
     host: str
     node: str
@@ -295,7 +295,7 @@ class EnvironmentHostEnded(Event):
 
 
 class EnvironmentHostWaits(Event, log_level=WARNING):
-    """A host that there is work for is not there; told once for each reason."""
+    """A host that has work waiting for it is not available; reported once for each reason."""
 
     host: str
     reason: str
@@ -321,7 +321,7 @@ class StoreFailed(Event, log_level=WARNING):
 
 
 class JobQueueFailed(Event, log_level=WARNING):
-    """The job queue that has samples of a campaign cannot be asked; they wait, and everything else goes on."""
+    """The job queue with samples of a campaign cannot be reached; they wait, and everything else continues."""
 
     campaign: str
     error: str
@@ -356,19 +356,19 @@ class StatusReported(Event):
 
 
 class JournalBlocked(Event, log_level=ERROR):
-    """The journal cannot be written (a full disk, a database that is away): nothing new is started, samples wait."""
+    """The journal cannot be written (full disk, unreachable database): nothing new is started, samples wait."""
 
     error: str
 
 
 class JournalRecovered(Event):
-    """The journal can be written again; what waited goes on."""
+    """The journal can be written again; what waited continues."""
 
     blocked_for_s: float
 
 
 class TaskProviderFailed(Event, log_level=WARNING):
-    """A task provider did not give tasks; it is asked again."""
+    """A task provider returned no tasks because of an error; it is asked again."""
 
     error: str
     retry_in_s: float
@@ -381,7 +381,7 @@ class MonitorStarted(Event):
 
 
 class CheckpointFound(Event):
-    """A checkpoint is whole, and is evaluated next."""
+    """A checkpoint is complete and will be evaluated."""
 
     model: str
     step: int
@@ -390,7 +390,7 @@ class CheckpointFound(Event):
 
 
 class CheckpointsSkipped(Event):
-    """Older checkpoints are left out: only the newest are evaluated."""
+    """Older checkpoints are skipped: only the newest are evaluated."""
 
     place: str
     skipped: int
@@ -398,7 +398,7 @@ class CheckpointsSkipped(Event):
 
 
 class CheckpointsUnread(Event, log_level=WARNING):
-    """The folder or bucket of checkpoints cannot be read now; it is looked at again."""
+    """The folder or bucket of checkpoints cannot be read now; it is checked again later."""
 
     place: str
     error: str
@@ -421,7 +421,7 @@ class CheckpointScored(Event):
 
 
 class CheckpointRegressed(Event, log_level=WARNING):
-    """A checkpoint is worse than the best one before it: the interval of the paired difference lies below zero."""
+    """A checkpoint is worse than the best one before it: the interval of the paired difference is below zero."""
 
     model: str
     step: int

@@ -1,4 +1,4 @@
-"""What happens in an elastic pool: to its workers, and to requests that change hands."""
+"""Events of an elastic pool: its workers, and requests that move between them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class WorkerChanged(Event):
 
 
 class WorkerFailed(Event):
-    """A worker does not work; what it had goes to others, and it is tried again in `retry_s`."""
+    """A worker failed; its requests go to others, and it is tried again in `retry_s`."""
 
     pool: str
     worker: str
@@ -37,7 +37,7 @@ class WorkerFailed(Event):
 
 
 class RequestHandedOver(Event):
-    """A request was taken from a worker that drains or failed, and stands in line again at its old place."""
+    """A request was taken from a draining or failed worker, and is back in the queue at its old place."""
 
     pool: str
     request: str
@@ -46,7 +46,7 @@ class RequestHandedOver(Event):
 
 
 class RequestLost(Event):
-    """A request could not be answered, and its client was told so."""
+    """A request could not be answered, and its client got an error."""
 
     pool: str
     request: str
@@ -55,7 +55,7 @@ class RequestLost(Event):
 
 
 class CountsDiffer(Event):
-    """An engine computes for others than this pool: it counts more than the pool has sent there."""
+    """An engine serves others besides this pool: it counts more requests than the pool has sent there."""
 
     pool: str
     worker: str
@@ -64,7 +64,7 @@ class CountsDiffer(Event):
 
 
 class PoolNotOpened(Event, log_level=WARNING):
-    """The engines of a model that Headgate serves have no place where they could be; it is tried again in `retry_s`."""
+    """There is no place to run the engines of a model that Headgate serves; tried again in `retry_s`."""
 
     pool: str
     reason: str
@@ -73,7 +73,7 @@ class PoolNotOpened(Event, log_level=WARNING):
 
 
 class PoolSteered(Event):
-    """An operator took a pool's size or a worker in hand, or gave it back; `what` says which."""
+    """An operator took control of a pool's size or of a worker, or returned it; `what` says which."""
 
     pool: str
     what: str

@@ -1,4 +1,4 @@
-"""What a campaign tells of itself from time to time: its health and its capacity plan. Bounded in size."""
+"""Periodic reports of a campaign: its health and its capacity plan. Bounded in size."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class CapacityValue:
     """One value.
 
     Attributes:
-        value: None when there is none; `missing_reason` says why then.
-        detail: the variable, the file or the model that it was read from, or whose refusals show it; else empty.
-        fallback_from: what it stands in for, when that gave no value of its own.
+        value: None when there is none, for the reason in `missing_reason`.
+        detail: the variable, file or model that it was read from, or whose refusals show it; else empty.
+        fallback_from: what it replaces, when that has no value of its own.
     """
 
     value: float | int | str | bool | None
@@ -42,12 +42,12 @@ class CapacityValue:
 
 @dataclass(frozen=True, slots=True)
 class CapacityPlan:
-    """Every limit of a campaign, three times: by its name.
+    """Every limit of a campaign by name, in three columns.
 
     Attributes:
         configured: what settings and roster ask for.
-        runtime: what is in force now: slots, adaptive limits, cooldowns.
-        observed: the most that was in use at once since the campaign started.
+        runtime: the values in force now: slots, adaptive limits, cooldowns.
+        observed: highest use at once since the campaign started.
         left_out: models and request keys beyond the bound of this plan's size.
     """
 
@@ -59,7 +59,7 @@ class CapacityPlan:
 
 @dataclass(frozen=True, slots=True)
 class RequestKeyHealth:
-    """One request key: its adaptive limit, what is in use of it, who waits, and why it is closed, if it is."""
+    """One request key: its adaptive limit, what is in use of it, its waiters, and why it is closed, if it is."""
 
     key: str
     limit: int
@@ -70,7 +70,7 @@ class RequestKeyHealth:
 
 
 class HealthReported(Event, log_level=DEBUG):
-    """What a campaign looks like now: counts, and of groups and request keys those with the most at stake.
+    """The current state of a campaign: counts, and its largest groups and request keys.
 
     `queued_by_group` and `in_flight_by_group` hold the largest groups; `groups_left_out` counts the others. `resources`
     maps each scheduler resource to units in use and its limit.
@@ -106,9 +106,9 @@ class CapacityReported(Event, log_level=DEBUG):
 
 
 class ScoreDropped(Event, log_level=WARNING):
-    """A model scores worse than it did; it is followed on from its new level.
+    """A model scores worse than before; from now on it is compared with its new level.
 
-    `environment` is empty for all of them together. `low` and `high` are a 95 % interval of `after` less `before`;
+    `environment` is empty for all environments together. `low` and `high` are a 95 % interval of `after` less `before`;
     `since` is in seconds since the epoch.
     """
 
@@ -123,7 +123,7 @@ class ScoreDropped(Event, log_level=WARNING):
 
 
 class EndpointDrifted(Event, log_level=WARNING):
-    """Another model answers than did, by the model name and the `system_fingerprint` in the answers."""
+    """A different model answers than before, judging by the model name and the `system_fingerprint` in the answers."""
 
     model: str
     before: str
@@ -131,7 +131,7 @@ class EndpointDrifted(Event, log_level=WARNING):
 
 
 class RunStalled(Event, log_level=WARNING):
-    """Nothing was accepted for long although samples are due and none of their models is paused; told once."""
+    """No sample was accepted for long although samples are due and none of their models is paused; reported once."""
 
     campaign: str
     idle_s: float
@@ -140,14 +140,14 @@ class RunStalled(Event, log_level=WARNING):
 
 
 class RunMoved(Event):
-    """A run that had stalled accepts samples again."""
+    """A stalled run accepts samples again."""
 
     campaign: str
     stalled_for_s: float
 
 
 class JobDied(Event, log_level=WARNING):
-    """A job of the queue has failed too often, and is not tried again unless it is put back."""
+    """A job of the queue has failed too often, and is not tried again unless it is requeued."""
 
     job_id: str
     team: str

@@ -1,4 +1,4 @@
-"""What happens to placement groups and to the work in them."""
+"""Events of placement groups and of the work in them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class PoolChanged(Event):
 
 
 class _GroupEvent(Event, log_level=DEBUG):
-    """What happens to one placement group."""
+    """An event of one placement group."""
 
     group: str
     pool: str
@@ -42,7 +42,7 @@ class GroupRemoved(_GroupEvent):
 
 
 class GroupQuarantined(_GroupEvent, log_level=WARNING):
-    """The last work of a group was not seen to end in time; no other work gets the group until it has."""
+    """A group's last work did not end in time; no other work gets the group until it has."""
 
     request: str
 
@@ -54,7 +54,7 @@ class GroupBroken(_GroupEvent, log_level=WARNING):
 
 
 class _WorkEvent(Event, log_level=DEBUG):
-    """What happens to one request for a placement group, and to its work."""
+    """An event of one request for a placement group, or of its work."""
 
     request: str
     pool: str
@@ -92,7 +92,7 @@ class StepRejected(_WorkEvent):
 class PreemptionPlanned(_WorkEvent, log_level=INFO):
     """Running work is about to be preempted for a request.
 
-    `lost_work_s` is in seconds of the whole cluster; `evaluated_ms` is what the decision took, where that is measured.
+    `lost_work_s` is in seconds of the whole cluster; `evaluated_ms` is how long the decision took, where measured.
     """
 
     victims: tuple[str, ...]

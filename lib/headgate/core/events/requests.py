@@ -1,4 +1,4 @@
-"""What happens to one chat request: its waits, its attempts, and the limits that admit it."""
+"""Events of a chat request: its waits, its attempts, and the limits that admit it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from headgate.core.events.event import Event
 
 
 class DailyBudgetSpent(Event):
-    """A model has used up a budget of 24 h, for 15 minutes or longer; nothing of it is started until there is room.
+    """A model has used up a 24 h budget, for 15 minutes or longer; none of its tasks starts until there is room again.
 
-    `limit` names the setting; `used` counts what episodes in progress may still take; `until` is in seconds since the
-    epoch, and None while only episodes in progress keep it from going on.
+    `limit` names the setting; `used` includes what episodes in progress may still take; `until` is in seconds since the
+    epoch, and None while only episodes in progress use up the budget.
     """
 
     model: str
@@ -23,7 +23,7 @@ class DailyBudgetSpent(Event):
 
 
 class DailyBudgetFreed(Event):
-    """There is room again in the budgets of a model of which that was told, and it goes on."""
+    """A model whose budget was reported as spent has room in it again, and continues."""
 
     model: str
     limit: str
@@ -31,21 +31,21 @@ class DailyBudgetFreed(Event):
 
 
 class UsageMissing(Event, log_level=WARNING):
-    """An endpoint does not say how many tokens a model's prompts or answers took; budgets estimate them. Told once."""
+    """An endpoint does not report the tokens of a model's prompts or answers; budgets estimate them. Reported once."""
 
     model: str
     estimated_tokens: int
 
 
 class PriceMissing(Event, log_level=WARNING):
-    """The table of prices says nothing of a model: what its answers cost is not known unless they are billed."""
+    """The table of prices lacks a model: the cost of its answers is unknown unless the provider reports it."""
 
     model: str
     table: str
 
 
 class BatchSubmitted(Event):
-    """Requests of a model were given to its provider as a batch; `batch` is the provider's name of it."""
+    """Requests of a model were submitted to its provider as a batch; `batch` is the provider's name for it."""
 
     model: str
     batch: str
@@ -53,10 +53,10 @@ class BatchSubmitted(Event):
 
 
 class BatchEnded(Event):
-    """Nothing more will come of a batch: `answered` of its requests have their reply, and `left` are asked at once.
+    """A batch has ended: `answered` of its requests have their reply, and `left` are sent again at once.
 
-    `ignored` results were of other requests, or came again. `status` is the provider's, or `lost`, `refused`,
-    `overdue` or `given_up`.
+    `ignored` results were of other requests, or duplicates. `status` is the provider's, or `lost`, `refused`, `overdue`
+    or `given_up`.
     """
 
     model: str
@@ -112,20 +112,20 @@ class RetryDenied(Event, log_level=DEBUG):
 
 
 class _ProviderModel(Event):
-    """What happens to a model at a provider."""
+    """An event of a model at a provider."""
 
     provider: str
     model: str
 
 
 class _LimitEvent(_ProviderModel, log_level=DEBUG):
-    """What befell the adaptive limit of one model and domain."""
+    """An event of the adaptive limit of one model and domain."""
 
     domain: str
 
 
 class _AttemptEvent(_LimitEvent, log_level=DEBUG):
-    """What befell one attempt of a request on its way to a provider."""
+    """An event of one attempt of a request on its way to a provider."""
 
     group: str
     request_id: str
@@ -135,20 +135,20 @@ class _AttemptEvent(_LimitEvent, log_level=DEBUG):
 
 
 class _LeasedAttempt(_AttemptEvent):
-    """What befell an attempt under its lease."""
+    """An event of an attempt under its lease."""
 
     lease_id: str
 
 
 class RequestWaitStarted(_AttemptEvent):
-    """A request was not admitted at once and waits its turn; told only when requests are traced."""
+    """A request was not admitted at once and waits its turn; reported only when requests are traced."""
 
     reason: str
     waiters: int
 
 
 class RequestWaitCompleted(_LeasedAttempt):
-    """A waiting request was handed its lease; told only when requests are traced."""
+    """A waiting request got its lease; reported only when requests are traced."""
 
     waited_s: float
 
@@ -164,7 +164,7 @@ class RequestWaitTimedOut(_WaitEnded):
 
 
 class RequestWaitCancelled(_WaitEnded):
-    """Whoever waited for a lease went away; told only when requests are traced."""
+    """The caller of a waiting request gave up; reported only when requests are traced."""
 
 
 class RequestDenied(_AttemptEvent):
@@ -176,38 +176,38 @@ class RequestDenied(_AttemptEvent):
 
 
 class RequestLeaseAcquired(_LeasedAttempt):
-    """A request holds a lease and may be sent; told only when requests are traced."""
+    """A request holds a lease and may be sent; reported only when requests are traced."""
 
     limit: int
     in_flight: int
 
 
 class RequestStarted(_LeasedAttempt):
-    """An attempt was sent to its provider; told only when requests are traced."""
+    """An attempt was sent to its provider; reported only when requests are traced."""
 
 
 class RequestLeaseReleased(_LeasedAttempt):
-    """A request gave its lease back; told only when requests are traced."""
+    """A request released its lease; reported only when requests are traced."""
 
     outcome: str
     held_s: float
 
 
 class RequestRateLimited(_LeasedAttempt):
-    """A provider refused an attempt for its rate; `blocked_s` is how long the model is left alone now."""
+    """A provider's rate limit refused an attempt; nothing is sent to the model for `blocked_s`."""
 
     retry_after_s: float | None
     blocked_s: float
 
 
 class RequestReleaseRefused(_LeasedAttempt, log_level=WARNING):
-    """A lease was given back that is not held (twice, unknown, of another life); nothing changed."""
+    """A lease was released that is not held (twice, unknown, of an earlier generation); nothing changed."""
 
     reason: str
 
 
 class RequestResourceRegistered(_ProviderModel, log_level=DEBUG):
-    """A model at a provider may be asked from now on, under an alias and its cap."""
+    """A model at a provider was registered for requests, with an alias and its cap."""
 
     alias: str
     cap: int
@@ -228,7 +228,7 @@ class RequestCapsDiffer(_ProviderModel, log_level=WARNING):
 
 
 class ProviderSlotsChanged(Event, log_level=DEBUG):
-    """The slots that this process may use at a provider changed; empty means that no slot bank bounds it."""
+    """The slots that this process may use at a provider changed; empty means that no slot bank limits it."""
 
     provider: str
     before: int | None
@@ -236,19 +236,19 @@ class ProviderSlotsChanged(Event, log_level=DEBUG):
 
 
 class RequestQueueFormed(_LimitEvent):
-    """The first request began to wait for a model, held by `reason`; told at most once a second per model."""
+    """The first request started to wait for a model, held by `reason`; reported at most once a second per model."""
 
     reason: str
 
 
 class RequestQueueDrained(_LimitEvent):
-    """No request waits for a model any more, after it was told that some do."""
+    """No request waits for a model any more, after waiting ones were reported."""
 
     queued_for_s: float
 
 
 class _LimitMoved(_LimitEvent):
-    """An adaptive limit has another value."""
+    """An adaptive limit changed."""
 
     before: int
     after: int
@@ -268,7 +268,7 @@ class RequestLimitIncreased(_LimitMoved):
 
 
 class RequestCeilingRecovered(_LimitMoved):
-    """An adaptive limit is above the limit at which the provider last said no."""
+    """An adaptive limit is above the value at which the provider last refused."""
 
     ceiling: int | None
 
@@ -278,7 +278,7 @@ class RequestFullyRecovered(_LimitMoved):
 
 
 class SharedLimitIgnored(_LimitEvent, log_level=WARNING):
-    """The journal holds a limit per minute (`domain` names it) that cannot be true: `value` is forgotten."""
+    """The journal has a limit per minute (`domain` names it) that cannot be true: `value` is ignored."""
 
     value: str
 
@@ -297,7 +297,7 @@ class BreakerClosed(_ProviderModel):
 
 
 class _BlockEvent(Event):
-    """What happens to a block of slots; `held` counts the slots of this process after it."""
+    """An event of a block of slots; `held` counts the slots of this process after it."""
 
     limit: str
     slots: int
@@ -309,11 +309,11 @@ class SlotsLeased(_BlockEvent, log_level=DEBUG):
 
 
 class SlotsReturned(_BlockEvent, log_level=DEBUG):
-    """A block of slots was given back to its limit before its lease ended."""
+    """A block of slots was returned to its limit before its lease ended."""
 
 
 class SlotsDenied(Event):
-    """A limit had no slots left for this process; told once until the next block is leased."""
+    """A limit had no slots left for this process; reported once until the next block is leased."""
 
     limit: str
     held: int
@@ -321,7 +321,7 @@ class SlotsDenied(Event):
 
 
 class SlotsLost(_BlockEvent, log_level=WARNING):
-    """A block ended without being given back; `reason` is `expired`, `revoked`, `limit_deleted` or `unreachable`."""
+    """A block ended without being returned; `reason` is `expired`, `revoked`, `limit_deleted` or `unreachable`."""
 
     reason: str
 
@@ -335,7 +335,7 @@ class SlotLimitChanged(Event):
 
 
 class SlotLimitDiffers(Event, log_level=WARNING):
-    """A limit has another number than this process was given for it; the limit's holds. Told once."""
+    """A limit differs from the number that this process was given for it; the limit's applies. Reported once."""
 
     limit: str
     given: int
@@ -343,13 +343,13 @@ class SlotLimitDiffers(Event, log_level=WARNING):
 
 
 class SlotLimitMissing(Event, log_level=WARNING):
-    """A limit does not exist (any more): nothing is admitted under it until it is made again."""
+    """A limit does not exist (any more): nothing is admitted under it until it is created again."""
 
     limit: str
 
 
 class SlotServiceAway(Event, log_level=WARNING):
-    """The Prefect API does not answer; `policy` says what happens to the slots that are held."""
+    """The Prefect API does not answer; `policy` says what happens to the slots held."""
 
     limit: str
     policy: str
@@ -366,7 +366,7 @@ class SlotServiceBack(Event):
 
 
 class SlotsDisagree(Event, log_level=WARNING):
-    """A limit counts other slots as taken than the known leases hold, at two readings in a row."""
+    """At two readings in a row, a limit's count of taken slots differed from that of the known leases."""
 
     limit: str
     active_slots: int

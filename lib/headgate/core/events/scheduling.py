@@ -1,4 +1,4 @@
-"""What happens between a task's demand and its result: queue, leases, workers, stages, frontier."""
+"""Events between a task's creation and its result: queue, leases, workers, stages, frontier."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ Units = tuple[tuple[str, int], ...]
 
 
 class _RunEvent(Event, log_level=DEBUG):
-    """What happens in the scheduling run `run_id`."""
+    """An event of the scheduling run `run_id`."""
 
     run_id: str
 
 
 class _TaskEvent(_RunEvent):
-    """What happens to one task."""
+    """An event of one task."""
 
     task_id: str
 
 
 class _StagedTask(_TaskEvent):
-    """What happens to a task of a stage."""
+    """An event of a task of a stage."""
 
     stage: str
     group: str
 
 
 class _LeasedTask(_TaskEvent):
-    """What happens to a task under its lease."""
+    """An event of a task under its lease."""
 
     lease_id: str
 
 
 class SchedulerJobStarted(_RunEvent, log_level=INFO):
-    """A scheduling run began; its shape, as far as it is known before it runs."""
+    """A scheduling run started; its shape, as far as it is known in advance."""
 
     resources: Units
     policy: str
@@ -57,7 +57,7 @@ class SchedulerJobCompleted(_RunEvent, log_level=INFO):
 
 
 class SchedulerHealthSnapshot(_RunEvent):
-    """How a scheduling run stands: units leased and wanted, rows open, what holds the frontier."""
+    """The state of a scheduling run: units leased and wanted, open rows, what blocks the frontier."""
 
     queued: int
     running: int
@@ -100,7 +100,7 @@ class RowGroupAdmitted(_RunEvent):
 
 
 class RowGroupAdmissionBlocked(_RunEvent):
-    """The frontier does not widen, and why; told when the reason changes."""
+    """The frontier does not widen, and why; reported when the reason changes."""
 
     reason: str
     active: int
@@ -135,13 +135,13 @@ class TaskSelected(_TaskEvent):
 
 
 class QueueEmpty(_RunEvent):
-    """The dispatcher looked for a task and none was ready; told once until one is."""
+    """The dispatcher looked for a task and none was ready; reported once until one is."""
 
     running: int
 
 
 class AdmissionBlocked(_RunEvent):
-    """Tasks are ready and none of them can run, and why; told when the reason changes."""
+    """Tasks are ready but none of them can run, and why; reported when the reason changes."""
 
     reason: str
     detail: str
@@ -149,7 +149,7 @@ class AdmissionBlocked(_RunEvent):
 
 
 class GroupCapped(_RunEvent):
-    """A group has its share of a resource: its next task waits while a peer wants it, or borrows."""
+    """A group has reached its share of a resource: its next task waits while a peer wants it, or borrows."""
 
     group: str
     standing: str
@@ -185,20 +185,20 @@ class AdmissionDenied(_TaskEvent):
 
 
 class WorkerSpawned(_LeasedTask):
-    """A worker began to work on a task under its lease."""
+    """A worker started to work on a task under its lease."""
 
     attempt: int
     trace_id: str
 
 
 class WorkerSpawnFailed(_LeasedTask, log_level=WARNING):
-    """No worker could be started for a task; its lease was given back and it is queued again."""
+    """No worker could be started for a task; its lease was released and it is queued again."""
 
     error: str
 
 
 class SelectionStale(_TaskEvent):
-    """A selection was out of date when it was to be taken; its lease was given back."""
+    """A selection was stale when it was about to be used; its lease was released."""
 
     reason: str
 
@@ -210,13 +210,13 @@ class TaskParked(_LeasedTask):
 
 
 class TaskUnparked(_LeasedTask):
-    """A parked task goes on, with its worker."""
+    """A parked task continues, with its worker."""
 
     resources: Units
 
 
 class RetryDeferred(_TaskEvent):
-    """A task failed in a way that may pass; it is queued again at a later time."""
+    """A task failed with an error that may be temporary; it is queued again later."""
 
     reason: str
     wait_s: float
@@ -230,7 +230,7 @@ class RetryRedispatched(_TaskEvent):
 
 
 class NonRetryableDropped(_StagedTask):
-    """A task was given up: it failed for good, or what it depends on did."""
+    """A task was given up: it, or a task that it depends on, failed permanently."""
 
     reason: str
     because_of: str
@@ -244,7 +244,7 @@ class TaskCancelled(_TaskEvent):
 
 
 class QueueDrained(_RunEvent):
-    """Nothing is queued or running any more; told once until something is."""
+    """Nothing is queued or running any more; reported once until something is."""
 
     completed: int
 
@@ -258,7 +258,7 @@ class TaskCompleted(_StagedTask):
 
 
 class TaskLeaseReleased(_LeasedTask):
-    """A task's lease came back, with what it held."""
+    """A task's lease was released, with what it held."""
 
     group: str
     resources: Units
@@ -266,6 +266,6 @@ class TaskLeaseReleased(_LeasedTask):
 
 
 class ReleaseDiagnostic(_LeasedTask, log_level=WARNING):
-    """A lease came back that could not be released: twice, late, forged, or of another run. Nothing was counted."""
+    """A lease could not be released: released before, late, forged, or of another run. Nothing was counted."""
 
     outcome: str

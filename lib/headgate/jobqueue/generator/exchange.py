@@ -22,7 +22,7 @@ from headgate.jobqueue.wire import JobOut
 from headgate.jobqueue.wire_servers import ResourceIn, ResourceOut
 
 if TYPE_CHECKING:
-    from headgate.jobqueue.worker import JobQueueClient  # a server that imports files asks nobody
+    from headgate.jobqueue.worker import JobQueueClient  # importing files needs no client
 
 
 _PAGE: Final = 5_000
@@ -30,13 +30,13 @@ _PAGE: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a queue took in.
+    """What a queue accepted.
 
     Attributes:
-        existing: jobs that were there with the same contents.
+        existing: jobs that existed with the same contents.
         servers: servers that were registered, new ones and known ones.
-        unserved: jobs taken in that wait for a server, while none of their pool takes their task.
-        others: further servers of the same pools, which the queue knows from before and goes on assigning.
+        unserved: accepted jobs that need a server, while no server of their pool takes their task.
+        others: further servers of the same pools, registered earlier, which the queue continues to assign.
     """
 
     added: int
@@ -74,10 +74,10 @@ def contents_of(store: Store, owner: str) -> tuple[list[Job], list[ResourceSpec]
     """Return all jobs by submission and all servers of a store, as each pool names them; it is closed afterwards.
 
     Raises:
-        StoreInUseError: when a server owns it: what is in motion is in its memory.
-        StoreFailedError: when there is not a job queue, or it cannot be read.
+        StoreInUseError: when a server owns it: its memory holds the current state.
+        StoreFailedError: when there is no job queue in it, or it cannot be read.
     """
-    reader = store.reader()  # first: owning a database makes one where there is none
+    reader = store.reader()  # first: owning a database creates one where there is none
     with closing(store), closing(reader):
         store.own(owner)
         return all_jobs(reader), _specs_of(Ledger(store, Instant(0.0, 0.0)))
@@ -98,7 +98,7 @@ def all_jobs(reader: Reader) -> list[Job]:
 
 
 def unserved_jobs(jobs: Iterable[JobSpec], resources: Iterable[ResourceSpec]) -> list[JobSpec]:
-    """Return the jobs that need a server while none of their pool takes their task."""
+    """Return the jobs that need a server while no server of their pool takes their task."""
     by_pool = by_name_of_pool(resources)
     served: dict[tuple[str, str], bool] = {}
     found: list[JobSpec] = []
@@ -112,9 +112,9 @@ def unserved_jobs(jobs: Iterable[JobSpec], resources: Iterable[ResourceSpec]) ->
 
 
 async def send(client: JobQueueClient, jobs: Sequence[JobSpec], resources: Sequence[ResourceSpec]) -> Taken:
-    """Send policy servers and jobs, in this order: whoever gets a job finds them.
+    """Send policy servers and jobs, in this order, so that a worker that gets a job finds them.
 
-    Sending the same again changes nothing, so what broke off half-way is simply sent again.
+    Sending the same again changes nothing, so an interrupted transfer is simply repeated.
 
     Raises:
         InvalidJobError: a job or policy server breaks a rule.
@@ -134,14 +134,14 @@ async def send(client: JobQueueClient, jobs: Sequence[JobSpec], resources: Seque
 
 
 async def contents_of_server(client: JobQueueClient) -> tuple[list[Job], list[ResourceSpec]]:
-    """Return all jobs by submission and all policy servers, as each pool names them, when they were read."""
+    """Return all jobs by submission and all policy servers, as each pool names them, at the time of reading."""
     async with client:
         jobs = [job_of(job) async for job in client.all_jobs()]
         return jobs, sorted(_specs_told(await client.resources()), key=lambda spec: spec.pool)
 
 
 def job_of(body: JobOut) -> Job:
-    """Return a job as a ledger has it; its lease stays with the server."""
+    """Return a job of the ledger from its HTTP body, which has no lease."""
     spec = JobSpec(
         body.id, body.team, body.task, body.instance, body.pool, body.resource_type, object_text(body.payload),
         body.priority, body.max_attempts,
@@ -162,16 +162,16 @@ def _specs_told(resources: Iterable[ResourceOut]) -> Iterator[ResourceSpec]:
 
 @dataclass(frozen=True, slots=True)
 class Imports:
-    """What files say."""
+    """The contents of files of jobs and policy servers."""
 
     jobs: Sequence[ImportedJob] = ()
     resources: Sequence[ResourceSpec] = ()
 
     def into(self, ledger: Ledger, at: Instant) -> Submitted:
-        """Take everything in; what is there with the same contents is left alone.
+        """Add everything to a ledger; what exists with the same contents is left alone.
 
         Raises:
-            JobConflictError: a job is there with other contents; nothing was taken in.
+            JobConflictError: a job exists with other contents; nothing was added.
         """
         submitted = ledger.adopt(self.jobs, at)
         ledger.add_resources(self.resources, at)
@@ -179,7 +179,7 @@ class Imports:
 
 
 def read_imports(files: Sequence[Path]) -> Imports:
-    """Return what files say: a list is a `jobs.json`, an object a `resources.json`; at most one of each.
+    """Return the contents of files: a list is a `jobs.json`, an object a `resources.json`; at most one of each.
 
     Raises:
         InvalidInputError: for two of a kind.

@@ -1,4 +1,4 @@
-"""From submissions, test instances and servers to jobs: the same for the same input."""
+"""Generation of jobs from submissions, test instances and servers; deterministic."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from headgate.jobqueue.names import object_text, part_problem
 from headgate.jobqueue.resource import ResourceSpec
 
 HasResult = Callable[[str, str, int], bool]
-"""Whether a team's (slug) task has the result of an instance (number)."""
+"""Whether a result exists for a team (slug), task and instance (number)."""
 
 
 class Reason(StrEnum):
@@ -48,8 +48,8 @@ class Rules:
 
     Attributes:
         all_tasks_teams: slugs of teams that are evaluated on tasks without a score, too.
-        legacy_groups: bind each job to one of the legacy protocol's groups, in place of one pool per team.
-        unserved_too: also jobs that no server takes yet.
+        legacy_groups: bind each job to one of the legacy protocol's groups instead of one pool per team.
+        unserved_too: also generate jobs that no server takes yet.
     """
 
     top: int = DEFAULT_TOP
@@ -80,11 +80,11 @@ class Generation:
 
     Attributes:
         submissions: those that were chosen, the standard track first, each track by rank.
-        jobs: as a queue takes them, in order of their ids.
+        jobs: as a queue accepts them, in order of their ids.
         pools: slug of a team -> its servers, in the order of the file.
-        servers: the same, or the legacy protocol's groups -> their servers: what the jobs' resource types name.
+        servers: what the jobs' resource types name: `pools`, or the legacy protocol's groups -> their servers.
         ignored: files (`task/name`) that are not named like a test instance.
-        unreadable: files that are no results; what they belong to is evaluated again.
+        unreadable: files in place of results that are not readable results; their instances are evaluated again.
     """
 
     submissions: tuple[Submission, ...]
@@ -127,7 +127,7 @@ class Generation:
         return list(self.jobs)
 
     def resource_specs(self) -> list[ResourceSpec]:
-        """Return the servers as a queue takes them."""
+        """Return the servers as a queue accepts them."""
         return [server for listed in self.pools.values() for server in listed]
 
 
@@ -145,17 +145,17 @@ def generated(
         instances: of all tasks.
         servers: slug of a team -> its policy servers.
         rules: what is generated.
-        has_result: what is evaluated already; None: nothing.
+        has_result: which instances have a result already; None: none.
 
     Raises:
-        InvalidInputError: when `all_tasks_teams` names a team that handed nothing in.
+        InvalidInputError: when `all_tasks_teams` names a team that submitted nothing.
         InvalidJobError: when results of two teams would be mixed.
     """
     rules = rules or Rules()
     unknown = rules.all_tasks_teams - {submission.slug for submission in submissions}
     if unknown:
         raise InvalidInputError(
-            f"--all-tasks-team names {min(unknown)!r}, and no submission is of that team",
+            f"--all-tasks-team names {min(unknown)!r}, but that team has no submission",
             next_step="Name a team by its slug: lower case, with _ in place of blanks.",
         )
     chosen = chosen_submissions(submissions, rules.top)
@@ -186,7 +186,7 @@ def generated(
 def generated_from(
     submissions_dir: Path, instances_dir: Path, resources_file: Path, results_dir: Path | None, rules: Rules
 ) -> Generation:
-    """Return what `generated` makes of folders and a file of policy servers; without results, nothing has one.
+    """Return what `generated` makes of folders and a file of policy servers; None as `results_dir` means no results.
 
     Raises:
         InvalidInputError: as `generated`.
@@ -214,7 +214,7 @@ def _job(team: ChosenTeam, task: str, instance: Instance) -> JobSpec:
 
 
 def _in_groups(jobs: Sequence[JobSpec], groups: Mapping[str, tuple[ResourceSpec, ...]]) -> list[JobSpec]:
-    """Return the jobs bound to groups of their own team: exactly its, not those of a team whose slug begins alike."""
+    """Return the jobs bound to groups of exactly their own team, not of a team whose slug merely begins the same."""
     of_team: dict[str, list[str]] = {}
     for group in groups:
         of_team.setdefault(group.rpartition("_")[0], []).append(group)

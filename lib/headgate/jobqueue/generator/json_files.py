@@ -1,4 +1,4 @@
-"""JSON files that people and other programs wrote: every problem is told at once, and files are written whole."""
+"""JSON files that people and other programs wrote: every problem is reported at once, and files are written whole."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Problems:
     lines: list[str] = field(default_factory=list)
 
     def add(self, place: str, rule: str, *got: object) -> None:
-        """Note that what stands at `place` breaks `rule`; `got` is its value, told once."""
+        """Note that the value at `place` breaks `rule`; `got` is the value, left out if the rule shows it."""
         told = "" if "(got " in rule else "".join(f" (got {shown(value)})" for value in got)
         self.lines.append(f"{place}: {rule}{told}")
 
@@ -60,10 +60,10 @@ class Problems:
         return None
 
     def refuse_if_any(self) -> None:
-        """Raise what was noted.
+        """Raise the noted problems as one error.
 
         Raises:
-            InvalidJobError: when anything was.
+            InvalidJobError: when there is any.
         """
         if not self.lines:
             return
@@ -108,7 +108,7 @@ def shown(value: object) -> str:
 
 
 def team_slug(team: str) -> str:
-    """Return the name of a team as folders, pools and payloads have it: `Robot Lab 2` is `robot_lab_2`.
+    """Return a team's name as folders, pools and payloads spell it: `Robot Lab 2` becomes `robot_lab_2`.
 
     Empty when no letter or digit is left.
     """
@@ -116,14 +116,14 @@ def team_slug(team: str) -> str:
 
 
 MAX_FILE_BYTES: Final = 512 * 1024 * 1024
-"""A million jobs fit; what is larger was not meant."""
+"""A million jobs fit; anything larger is a mistake."""
 
 
 def read_json(path: Path, what: str) -> Any:
     """Return the document of a file.
 
     Raises:
-        InvalidJobError: if it cannot be read, is no JSON, names a field twice, or holds what JSON has no form for.
+        InvalidJobError: if it cannot be read, is not JSON, names a field twice, or contains a value that is not JSON.
     """
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
@@ -133,7 +133,7 @@ def read_json(path: Path, what: str) -> Any:
         said = getattr(error, "strerror", None) or str(error)
         raise InvalidJobError(
             f"{what} {path} cannot be read: {said}",
-            next_step="Correct the path, or make the file: `headgate jobqueue generate` makes jobs and servers.",
+            next_step="Correct the path, or create the file: `headgate jobqueue generate` creates jobs and servers.",
         ) from None
     return parsed_json(data, str(path))
 
@@ -145,20 +145,20 @@ def parsed_json(data: bytes, source: str) -> Any:
         InvalidJobError: as `read_json`.
     """
     try:
-        orjson.loads(data)  # stricter than json: no infinity, no half of a surrogate pair
+        orjson.loads(data)  # stricter than json: no infinity, no unpaired surrogates
         return json.loads(data, object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
         raise InvalidJobError(
             f"{source}: line {error.lineno}, column {error.colno}: is not JSON: {error.msg}", next_step=_NEXT_STEP
         ) from None
-    except ValueError as error:  # a field twice, or a whole number of thousands of digits
+    except ValueError as error:  # a field named twice, or an integer with thousands of digits
         raise InvalidJobError(f"{source}: {error}", next_step=_NEXT_STEP) from None
     except RecursionError:
         raise InvalidJobError(f"{source}: is nested too deeply", next_step=_NEXT_STEP) from None
 
 
 def json_bytes(document: Any) -> bytes:
-    """Return a document as files have it: the same bytes for the same document, with a newline at the end."""
+    """Return a document as it is written to files: deterministic bytes, with a newline at the end."""
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
 
 
@@ -183,5 +183,5 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(document) < len(pairs):
         seen: set[str] = set()
         twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise ValueError(f"field {path_of([twice])} stands twice in one object; keep one of them")
+        raise ValueError(f"field {path_of([twice])} is named twice in one object; keep one of them")
     return document

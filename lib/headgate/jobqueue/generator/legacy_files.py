@@ -1,8 +1,8 @@
 """`jobs.json` and `resources.json` of the legacy protocol: read, and written so that they fit each other.
 
 That protocol splits a team's servers into groups `{slug}_{n}` of equal constraints and binds a job to one of them.
-Headgate matches a job and a server when the server is asked for, so all servers of the team are one pool, and no group
-stands idle while jobs wait for another.
+Headgate matches jobs and servers when a job asks for one, so all servers of a team form one pool, and no group is idle
+while jobs wait for another.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ONCE: Final = "a server serves one job at a time, so list it once"
 def _checked_host(host: str) -> str:
     if len(host) > _HOST_CHARS or not _HOST.fullmatch(host):
         raise ValueError(
-            f"must be a host name or address of 1 to {_HOST_CHARS} characters, without path and without a scheme but wss://"
+            f"must be a host name or address of 1 to {_HOST_CHARS} characters, without path or scheme except wss://"
         )
     return host
 
@@ -57,7 +57,7 @@ def _some_tasks(value: object) -> frozenset[str]:
 
 
 class ExactServer(BaseModel):
-    """What Headgate knows of a server where the name of its list says something else."""
+    """Headgate's own record of a server where the name of its list says something else."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -65,7 +65,7 @@ class ExactServer(BaseModel):
 
 
 class ServerEntry(BaseModel):
-    """A policy server as files have it; further fields but `headgate` are kept and passed on to workers."""
+    """A policy server as files list it; all further fields except `headgate` are kept and passed on to workers."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
@@ -84,7 +84,7 @@ def servers_of(
     Args:
         document: name -> list of servers.
         source: the file, for messages.
-        pool_of: returns the pool of the servers under a name, by default the name; an entry may name its own.
+        pool_of: returns the pool of the servers under a name, by default the name itself; an entry may name its own.
 
     Raises:
         InvalidJobError: listing every rule that the document breaks.
@@ -111,10 +111,10 @@ def servers_document(servers: Mapping[str, Iterable[ResourceSpec]]) -> dict[str,
 
 
 def _server_entry(server: ResourceSpec) -> dict[str, Any]:
-    """Return a server as files have it: as it came, with what the ledger goes by where that is not said."""
+    """Return a server's entry in a file: as registered, completed by the ledger's values where it lacks them."""
     entry: dict[str, Any] = json.loads(server.body)
     if entry.get("compatible_task") == []:
-        del entry["compatible_task"]  # every task, which files say by leaving it out
+        del entry["compatible_task"]  # means every task, which files express by leaving it out
     entry.setdefault("host", server.host)
     entry.setdefault("port", server.port)
     constraints = {"compatible_task": server.compatible_task, "not_compatible_task": server.not_compatible_task}
@@ -159,7 +159,7 @@ def _servers(name: str, entries: list[Any], pool: str, problems: Problems) -> tu
             body,
         )
         if (before := found.setdefault(spec.address, spec)) is not spec:
-            problems.add(f"{name}[{position}]", f"{_ONCE}: {before.host}:{before.port} stands before it")
+            problems.add(f"{name}[{position}]", f"{_ONCE}: {before.host}:{before.port} is listed before it")
     return tuple(found.values())
 
 
@@ -177,7 +177,8 @@ class Pools:
 
     Attributes:
         users: resource type -> teams whose jobs name it.
-        grouped: those of them whose jobs name groups of their own.
+        teams: all teams of the jobs.
+        grouped: the teams whose jobs name groups of their own.
     """
 
     users: dict[str, set[str]]
@@ -185,7 +186,7 @@ class Pools:
     grouped: frozenset[str]
 
     def pool(self, resource_type: str) -> str:
-        """Return the pool of a resource type: the team whose group it surely is, else its own name."""
+        """Return the pool of a resource type: the team whose group it certainly is, else its own name."""
         matched = _GROUP.fullmatch(resource_type)
         if matched is None or (owner := matched["slug"]) not in self.teams:
             return resource_type
@@ -201,7 +202,7 @@ def pools_of(jobs: Iterable[tuple[str, str]]) -> Pools:
         users.setdefault(resource_type, set()).add(team)
     for of_type in users.values():
         if len(of_type) > 1:
-            of_type.discard(UNNAMED)  # a job without a team makes no group common to several
+            of_type.discard(UNNAMED)  # a job without a team does not make a group shared
     grouped = {
         team
         for name, teams in users.items()
@@ -221,11 +222,11 @@ def bound_evenly(
 ) -> dict[Bound, str]:
     """Return a group for each job that fits one: jobs with few choices first, then the fewest jobs per server.
 
-    Binding every job to the first group that fits would leave servers of later groups without work for ever.
+    Binding every job to the first group that fits would leave servers of later groups idle forever.
     """
     loads = dict.fromkeys(groups, 0)
     bound: dict[Bound, str] = {}
-    for job, fitting in sorted(jobs, key=lambda pair: len(pair[1])):  # stable: of equal ones the earlier first
+    for job, fitting in sorted(jobs, key=lambda pair: len(pair[1])):  # stable: earlier ones first among equals
         if not fitting:
             continue
         group = min(fitting, key=lambda name: loads[name] / len(groups[name]))
@@ -248,7 +249,7 @@ def _job_id(value: object) -> object:
 
 
 class JobPayload(BaseModel):
-    """The fields of a payload that a queue goes by; all others are for the worker alone."""
+    """The fields of a payload that a queue uses; all others are only for the worker."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
@@ -264,10 +265,10 @@ class JobPayload(BaseModel):
 
 
 class ExactJob(BaseModel):
-    """What Headgate knows of a job where the other fields of its entry say less, or something else.
+    """Headgate's own record of a job where the other fields of its entry say less, or something else.
 
     Attributes:
-        added: fields of the payload that are there for other programs alone.
+        added: fields of the payload that were added only for other programs.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -281,7 +282,7 @@ class ExactJob(BaseModel):
 
 
 class JobEntry(BaseModel):
-    """A job as `jobs.json` has it; `priority`, `max_attempts` and `headgate` are Headgate's."""
+    """A job as `jobs.json` lists it; `priority`, `max_attempts` and `headgate` are Headgate's additions."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
@@ -299,9 +300,9 @@ class JobEntry(BaseModel):
 
 
 def imported_jobs(document: object, source: str = "jobs.json") -> list[ImportedJob]:
-    """Return the jobs of a document, in its order: done ones are done, and all others are pending again.
+    """Return the jobs of a document, in its order: done ones stay done, all others become pending.
 
-    A job without an id has its position in the list. Groups of one team's servers (`{slug}_{n}`) become one pool.
+    A job without an id gets its position in the list. Groups of one team's servers (`{slug}_{n}`) become one pool.
 
     Raises:
         InvalidJobError: listing every rule that the document breaks.
@@ -319,7 +320,7 @@ def imported_jobs(document: object, source: str = "jobs.json") -> list[ImportedJ
         job_id = str(position if entry.id is None else entry.id)
         if (other := positions.setdefault(job_id, position)) != position:
             problems.add(
-                f"[{position}].id", f"{job_id} is also that of [{other}]; a job without an id has its position"
+                f"[{position}].id", f"{job_id} is also the id of [{other}]; a job without an id gets its position"
             )
         said = problems.checked(JobPayload, {} if entry.headgate else entry.payload, position, "payload")
         try:
@@ -336,9 +337,9 @@ def imported_jobs(document: object, source: str = "jobs.json") -> list[ImportedJ
 def jobs_document(jobs: Sequence[Job], types: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
     """Return `jobs.json` of jobs; `types` overrides their resource types by job id.
 
-    What the payload does not say of team, task and instance is added to it, as there is no other place for it. A dead
-    job stays so in the file; both ours and the legacy protocol's server take everything that is not done up again.
-    Where the file would be read otherwise than the jobs are, each entry says under `headgate` what it is.
+    Team, task and instance are added to the payload where it lacks them, as the file has no other place for them. A
+    dead job stays dead in the file; both our server and the legacy protocol's retry everything that is not done. Where
+    reading the file back would not give the same jobs, each entry holds the exact values under `headgate`.
     """
     entries = [_entry(job, (types or {}).get(job.job_id)) for job in jobs]
     try:
@@ -407,8 +408,8 @@ def resources_of(document: object, jobs: Iterable[JobSpec] = (), source: str = "
 
     Args:
         document: resource type -> list of servers.
-        jobs: those of the `jobs.json` beside it; they tell which resource types are groups of one team's servers,
-            which become one pool.
+        jobs: those of the `jobs.json` beside it; they show which resource types are groups of one team's servers, which
+            become one pool.
         source: the file, for messages.
 
     Raises:
@@ -420,7 +421,7 @@ def resources_of(document: object, jobs: Iterable[JobSpec] = (), source: str = "
     for name, listed in servers_of(document, source, pools.pool).items():
         for server in listed:
             if found.setdefault((server.pool, server.address), server) is not server:
-                rule = f"{server.host}:{server.port} stands in another group of {server.pool} too; list it once"
+                rule = f"{server.host}:{server.port} is in another group of {server.pool} too; list it once"
                 problems.add(name, rule)
     problems.refuse_if_any()
     return list(found.values())
@@ -432,8 +433,8 @@ def legacy_documents(
     """Return `jobs.json` and `resources.json` that fit each other, also for a server of the legacy protocol.
 
     A pool whose jobs name other resource types than the pool is split into groups `{pool}_{n}` again. A job keeps its
-    group where that still takes its task, and else gets the one with the fewest jobs per server. Where the files would
-    be read otherwise than the queue is, their entries say what it is: read again, they are the same queue.
+    group if that still takes its task, and otherwise gets the one with the fewest jobs per server. Where reading the
+    files back would not give the same queue, their entries hold the exact values, so that it does.
     """
     servers_before = list(resources)
     by_pool = by_name_of_pool(servers_before)

@@ -1,4 +1,4 @@
-"""What teams report beside what was evaluated: one row per team and task."""
+"""Comparison of what teams report with what was evaluated: one row per team and task."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ COLUMNS = ("team", "task", "sr_q_score", "eval_q_score", "finished_eval", "start
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """How far the evaluation of one instance is.
+    """The progress of the evaluation of one instance.
 
     Attributes:
-        has_started: whether a worker has begun it, or has ended it.
+        has_started: whether a worker has started it, finished or not.
         has_finished: whether there is a result.
         q_score: the result's score; None without one.
     """
@@ -45,10 +45,10 @@ class ComparedTask:
     """A team's task.
 
     Attributes:
-        sr_q_score: what the team reports; 0 when it reports nothing.
+        sr_q_score: the score that the team reports; 0 when it reports none.
         eval_q_score: mean of the results that have a score; None without any.
         finished_eval: instances with a result.
-        started_eval: instances that a worker has begun or ended.
+        started_eval: instances that a worker has started, finished or not.
     """
 
     team: str
@@ -65,20 +65,20 @@ def compared(
     """Return a row for each team and each task that has instances, by team and task.
 
     Args:
-        submissions: of a team with several, the one with the best score counts.
+        submissions: of several by one team, the one with the best score counts.
         instances: of all tasks.
-        evaluation_of: what was evaluated.
+        evaluation_of: returns how far each instance is.
         teams: slugs; all teams when empty.
 
     Raises:
-        InvalidInputError: when one of `teams` handed nothing in.
+        InvalidInputError: when one of `teams` submitted nothing.
     """
     best: dict[str, Submission] = {}
     for submission in sorted(submissions, key=lambda s: (s.q_score, s.file)):
         best[submission.slug] = submission
     if unknown := set(teams) - best.keys():
         raise InvalidInputError(
-            f"--team names {min(unknown)!r}, and no submission is of that team",
+            f"--team names {min(unknown)!r}, but that team has no submission",
             next_step=f"Teams are {', '.join(sorted(best)[:20])}.",
         )
     return [
@@ -89,7 +89,7 @@ def compared(
 
 
 def as_csv(rows: Iterable[ComparedTask]) -> str:
-    """Return rows as CSV with a header; a score that there is none of is empty."""
+    """Return rows as CSV with a header; a missing score is empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -103,33 +103,33 @@ class ResultFolder:
     """Results as workers write them: `<slug>/metrics/<task>_<number>.json`, videos beside them.
 
     Raises:
-        InvalidJobError: when it is no folder.
+        InvalidJobError: when it is not a folder.
     """
 
     def __init__(self, folder: Path) -> None:
         if not folder.is_dir():
             raise InvalidJobError(
                 f"folder of results {folder} does not exist",
-                next_step="Correct --results-dir, make the folder, or leave the option out when there is no result.",
+                next_step="Correct --results-dir, create the folder, or leave the option out if there are no results.",
             )
         self._folder = folder
         self._videos: dict[str, frozenset[str]] = {}
         self.unreadable: dict[str, None] = {}
-        """Files that are no results, in the order in which they were met: they are evaluated again."""
+        """Files that are not results, in the order of discovery; their instances are evaluated again."""
 
     def has_result(self, slug: str, task: str, number: int) -> bool:
-        """Return whether there is a result: a file that a worker has written to its end."""
+        """Return whether there is a result: a file that a worker has written completely."""
         return self._result(slug, task, number) is not None
 
     def evaluation(self, slug: str, task: str, number: int) -> Evaluation:
-        """Return how far an instance is; a video without a result is one that has begun."""
+        """Return how far an instance is; a video without a result means that it has started."""
         result = self._result(slug, task, number)
         has_finished = result is not None
         has_started = has_finished or f"{task}_{number}.mp4" in self._videos_of(slug)
         return Evaluation(has_started, has_finished, q_score_of(result))
 
     def _result(self, slug: str, task: str, number: int) -> dict[str, Any] | None:
-        # Workers of the legacy protocol write a task's name as it is, ours in a form that every file system takes.
+        # Legacy workers write a task's name as it is, ours in a form that every file system accepts.
         plain = self._folder / slug / "metrics" / f"{task}_{number}.json"
         for path in dict.fromkeys((result_path(self._folder, slug, task, f"_{number}"), plain)):
             try:
@@ -144,14 +144,14 @@ class ResultFolder:
         return None
 
     def _videos_of(self, slug: str) -> frozenset[str]:
-        """The videos of a team, which lie in one folder or in one for each user."""
+        """The videos of a team, which are in one folder or in one per user."""
         if slug not in self._videos:
             self._videos[slug] = frozenset(path.name for path in (self._folder / slug / "videos").rglob("*.mp4"))
         return self._videos[slug]
 
 
 def evaluations_of_jobs(jobs: Iterable[Job]) -> EvaluationOf:
-    """Return the evaluations that the jobs of a queue tell."""
+    """Return the evaluations that a queue's jobs show."""
     known: dict[tuple[str, str, int], Evaluation] = {}
     for job in jobs:
         number = number_in(job.spec.instance)

@@ -16,10 +16,10 @@ from headgate.jobqueue.generator.json_files import Problems, read_json, team_slu
 from headgate.jobqueue.names import INSTANCE_SUFFIX, JobId, Name, name_problem, number_in, part_problem
 
 TaskName = JobId
-"""Tasks stand in paths as job ids do: their instances lie in a folder, and results are named after them."""
+"""Tasks are part of paths, as job ids are: their instances are in a folder, and results are named after them."""
 
 DEFAULT_TOP: Final = 5
-"""Submissions of each track that are evaluated."""
+"""How many submissions of each track are evaluated."""
 
 _NEXT_STEP: Final = "Name the folder of submissions with --submissions-dir."
 
@@ -38,9 +38,9 @@ class Submission:
     Attributes:
         file: its file's name; unique.
         track: which ranking it is in.
-        team: the team as it calls itself.
-        slug: the team as folders and pools have it.
-        q_score: of all tasks together, as reported by the team.
+        team: the team's own name for itself.
+        slug: the team's name as folders and pools spell it.
+        q_score: over all tasks, as reported by the team.
         task_scores: task -> q_score, likewise.
     """
 
@@ -65,7 +65,7 @@ class _PerTask(BaseModel):
 
 
 class SubmissionFile(BaseModel):
-    """A submission as its file has it; further fields are let be."""
+    """A submission as its file holds it; further fields are ignored."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True)
 
@@ -83,7 +83,7 @@ def read_submissions(folder: Path) -> tuple[Submission, ...]:
     """
     paths = _json_files(folder, "submissions", _NEXT_STEP)
     if not paths:
-        raise InvalidJobError(f"{folder}: holds no .json file of a submission", next_step=_NEXT_STEP)
+        raise InvalidJobError(f"{folder}: contains no .json file of a submission", next_step=_NEXT_STEP)
     read: list[Submission] = []
     refused: list[str] = []
     for path in paths:
@@ -97,7 +97,7 @@ def read_submissions(folder: Path) -> tuple[Submission, ...]:
 
 
 def submission_of(document: object, file: str, source: str) -> Submission:
-    """Return the submission in a document; the name of its `file` tells the track, `source` is for messages.
+    """Return the submission in a document; the name of its `file` gives the track, `source` is for messages.
 
     Raises:
         InvalidJobError: listing every rule that it breaks.
@@ -109,7 +109,7 @@ def submission_of(document: object, file: str, source: str) -> Submission:
     slug = team_slug(read.team)
     if not slug:
         problems.add(
-            "team", "must hold a letter or a digit, of which the names of its folder and pool are made", read.team
+            "team", "must contain a letter or a digit, from which the names of its folder and pool are made", read.team
         )
     elif (problem := name_problem(slug)) is not None:
         problems.add("team", f"is {slug[:40]}… as a folder's name, which {problem}", read.team)
@@ -133,7 +133,7 @@ def _listed(folder: Path, what: str, next_step: str) -> list[Path]:
 
 
 def _track(file: str, field: object) -> Track:
-    """The file's name decides; the field only where the name says nothing."""
+    """Return the track that the file's name gives, else the one of the field, else privileged."""
     first = file.partition(".")[0]
     for said in (first, field):
         if isinstance(said, str) and said in set(Track):
@@ -154,7 +154,7 @@ def chosen_submissions(submissions: Iterable[Submission], top: int = DEFAULT_TOP
     """Return the best `top` of each track, the standard one first, each track by rank.
 
     Raises:
-        InvalidJobError: when two of them are of teams whose slugs are the same: their results would be mixed.
+        InvalidJobError: when two of them are by teams with the same slug: their results would be mixed.
     """
     ranked = sorted(submissions, key=lambda one: (-one.q_score, one.file))
     chosen = tuple(one for track in Track for one in [s for s in ranked if s.track is track][:top])
@@ -163,20 +163,20 @@ def chosen_submissions(submissions: Iterable[Submission], top: int = DEFAULT_TOP
         other = first.setdefault(submission.slug, submission)
         if other.team != submission.team:
             raise InvalidJobError(
-                f"teams {other.team!r} ({other.file}) and {submission.team!r} ({submission.file}) have one folder of "
-                f"results, {submission.slug}",
+                f"teams {other.team!r} ({other.file}) and {submission.team!r} ({submission.file}) share the folder "
+                f"of results {submission.slug}",
                 next_step="Write the same name in both files when it is one team, and another name when it is not.",
             )
     return chosen
 
 
 def chosen_teams(chosen: Iterable[Submission], all_tasks_teams: Collection[str] = ()) -> tuple[ChosenTeam, ...]:
-    """Return the teams of chosen submissions with their tasks: those with a score above 0, of all its submissions.
+    """Return the teams of chosen submissions with their tasks: those with a score above 0 in any of its submissions.
 
-    A team with a submission in each track is there once: its jobs and results have no track.
+    A team with a submission in each track appears once: its jobs and results have no track.
 
     Args:
-        chosen: submissions, the first of a team decides its place.
+        chosen: submissions; the first of a team decides its place.
         all_tasks_teams: slugs of teams that are evaluated on every task that they report, whatever the score.
     """
     names: dict[str, str] = {}
@@ -195,7 +195,7 @@ _NO_INSTANCES_STEP: Final = "Name the folder of test instances with --test-insta
 
 @dataclass(frozen=True, slots=True, order=True)
 class Instance:
-    """One test instance of a task; in their order 2 comes before 10."""
+    """One test instance of a task, ordered by number: 2 comes before 10."""
 
     number: int
     file: str
@@ -203,7 +203,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Instances:
-    """The test instances that there are.
+    """The existing test instances.
 
     Attributes:
         by_task: task -> its instances, in order.
@@ -232,12 +232,12 @@ def read_instances(folder: Path) -> Instances:
             by_task[task.name] = found
     problems.refuse_if_any()
     if not by_task:
-        raise InvalidJobError(f"{folder}: holds no file <task>/*{INSTANCE_SUFFIX}", next_step=_NO_INSTANCES_STEP)
+        raise InvalidJobError(f"{folder}: contains no file <task>/*{INSTANCE_SUFFIX}", next_step=_NO_INSTANCES_STEP)
     return Instances(by_task, tuple(ignored))
 
 
 def _instances(task: str, files: Iterable[str], problems: Problems) -> tuple[Instance, ...]:
-    """Return a task's instances in order; noting names that break a rule."""
+    """Return a task's instances in order, noting names that break a rule."""
     if (problem := part_problem(task)) is not None:
         problems.add(repr(task), f"a task's name: {problem}")
         return ()

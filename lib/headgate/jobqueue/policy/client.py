@@ -1,4 +1,4 @@
-"""The clients of a policy server: for asyncio, and for simulators that know none."""
+"""The clients of a policy server: for asyncio, and blocking ones for simulators without it."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from headgate.jobqueue.policy.protocol import (
 )
 
 OPEN_TIMEOUT_S: Final = 30.0
-"""Until the metadata is there: a server that has just been started may still load its weights."""
+"""Until the metadata arrives: a server that has just started may still be loading its weights."""
 
 ACT_TIMEOUT_S: Final = 300.0
-"""Per action: the first one of many policies compiles for minutes."""
+"""Per action: many policies compile for minutes at the first one."""
 
 CLOSE_TIMEOUT_S: Final = 2.0
-"""A server that does not say goodbye is not waited for."""
+"""Longest wait for a server to acknowledge the close."""
 
 
 _HOST: Final = re.compile(r"[A-Za-z0-9._~-]{1,253}|\[?[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9._-]+)?\]?")
@@ -44,7 +44,7 @@ def policy_url(host: str, port: int) -> str:
     """Return the websocket address of a policy server; `host` is a name or an address, with or without `ws(s)://`.
 
     Raises:
-        PolicyUnreachableError: if nothing can be there.
+        PolicyUnreachableError: if it cannot be an address.
     """
     scheme, separator, name = host.rpartition("://")
     name = name.rstrip("/")
@@ -66,7 +66,7 @@ class PolicyClient:
     """A connection to one policy server, for one episode at a time.
 
     Owned by one task. Any failure or cancellation closes the connection and never opens it again by itself: a late
-    answer would be taken for the next one, and a new connection has a policy without memory of the episode.
+    answer would be taken for the next one, and on a new connection the policy has no memory of the episode.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class PolicyClient:
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What the server said of itself.
+        """What the server says about itself.
 
         Raises:
             PolicyLostError: when not connected.
@@ -97,12 +97,12 @@ class PolicyClient:
         return self._dialogue.metadata
 
     async def connect(self) -> None:
-        """Open the connection, anew if there was one, and read the server's metadata.
+        """Open the connection, closing any earlier one, and read the server's metadata.
 
         Raises:
             PolicyUnreachableError: if no policy server answers in time.
             PolicyRefusedError: if it is busy or the lease is an old one.
-            PolicyFailedError: if it reports an error in place of its metadata.
+            PolicyFailedError: if it reports an error instead of its metadata.
             MalformedMessageError: if its metadata cannot be read.
         """
         await self.close()
@@ -114,7 +114,7 @@ class PolicyClient:
                     additional_headers=headers,
                     compression=None,
                     max_size=MAX_MESSAGE_BYTES,
-                    open_timeout=None,  # the timeout above holds for handshake and metadata together
+                    open_timeout=None,  # the timeout above covers handshake and metadata together
                     close_timeout=CLOSE_TIMEOUT_S,
                     ping_interval=None,  # openpi's servers do not answer pings while the policy computes
                     proxy=None,
@@ -122,10 +122,10 @@ class PolicyClient:
                 frame = await self._connection.recv()
                 self._dialogue = await read_apart(Dialogue, frame)
         except (OSError, UnicodeError, WebSocketException) as error:
-            self._abandon()
+            self._drop()
             raise not_opened(self.url, error) from error
         except BaseException:
-            self._abandon()
+            self._drop()
             raise
 
     async def reset(self) -> None:
@@ -136,37 +136,37 @@ class PolicyClient:
         """
         if self._dialogue is None:
             await self.connect()
-        async with self._talking() as (connection, dialogue):
+        async with self._exchange() as (connection, dialogue):
             await connection.send(dialogue.reset())
 
     async def act(self, observation: Mapping[str, Any]) -> Action:
         """Return the policy's action for an observation.
 
         Raises:
-            PolicyFailedError: if the policy failed, with its traceback as `report`, or answered no action.
+            PolicyFailedError: if the policy failed, with its traceback as `report`, or its answer is not an action.
             PolicyTimeoutError: if it took too long.
             PolicyLostError: if the connection ended, or was not open.
             PolicyRefusedError: if the server was given to a newer reservation.
-            MalformedMessageError: if observation or answer cannot travel.
+            MalformedMessageError: if the observation cannot be encoded or the answer cannot be decoded.
         """
-        async with self._talking() as (connection, dialogue):
+        async with self._exchange() as (connection, dialogue):
             await connection.send(dialogue.observe(observation))
             while (action := await read_apart(dialogue.read, await connection.recv())) is None:
                 pass
             return action
 
     async def update_host(self, host: str, port: int, *, lease: PolicyLease | None = None) -> None:
-        """Go to another server: closes the connection; the next `reset` or `connect` opens the new one.
+        """Switch to another server: closes the connection; the next `reset` or `connect` opens the new one.
 
         Raises:
-            PolicyUnreachableError: if nothing can be at the address; nothing is changed.
+            PolicyUnreachableError: if it cannot be an address; nothing is changed.
         """
         url = policy_url(host, port)
         await self.close()
         self.url, self._lease = url, lease
 
     async def close(self) -> None:
-        """Close the connection; legal twice and before `connect`."""
+        """Close the connection; may be called twice and before `connect`."""
         connection, self._connection, self._dialogue = self._connection, None, None
         if connection is not None:
             await connection.close()
@@ -185,27 +185,27 @@ class PolicyClient:
         await self.close()
 
     @asynccontextmanager
-    async def _talking(self) -> AsyncIterator[tuple[ClientConnection, Dialogue]]:
-        """Give the open connection for one exchange, and end it when the exchange does not end well."""
+    async def _exchange(self) -> AsyncIterator[tuple[ClientConnection, Dialogue]]:
+        """Yield the open connection for one exchange, and drop it when the exchange fails."""
         if self._connection is None or self._dialogue is None:
             raise not_open(self.url)
         try:
             async with asyncio.timeout(self._act_timeout_s):
                 yield self._connection, self._dialogue
         except ConnectionClosed as error:
-            self._abandon()
+            self._drop()
             raise lost(self.url, error) from error
         except TimeoutError as error:
-            self._abandon()
+            self._drop()
             raise PolicyTimeoutError(
                 f"the policy server at {self.url} did not answer within {self._act_timeout_s:g} s"
             ) from error
         except BaseException:
-            self._abandon()
+            self._drop()
             raise
 
-    def _abandon(self) -> None:
-        """End the connection at once, without goodbye; needs no await, so that it works while being cancelled."""
+    def _drop(self) -> None:
+        """Drop the connection at once, without closing handshake; needs no await, so it works during cancellation."""
         connection, self._connection, self._dialogue = self._connection, None, None
         if connection is not None:
             connection.transport.abort()
@@ -250,7 +250,7 @@ def _sentence(error: BaseException) -> str:
 
 
 class SyncPolicyClient(BlockingClient[PolicyClient]):
-    """`PolicyClient` with methods that block; the same rules hold. Owned by one thread."""
+    """`PolicyClient` with blocking methods; the same rules hold. Owned by one thread."""
 
     def __init__(
         self,
@@ -266,12 +266,12 @@ class SyncPolicyClient(BlockingClient[PolicyClient]):
 
     @property
     def url(self) -> str:
-        """Where the server is."""
+        """The server's websocket address."""
         return self._asynchronous.url
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What the server said of itself; raises as `PolicyClient.metadata`."""
+        """What the server says about itself; raises as `PolicyClient.metadata`."""
         return self._asynchronous.metadata
 
     connect = blocking(PolicyClient.connect)

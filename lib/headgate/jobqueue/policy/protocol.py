@@ -1,10 +1,10 @@
-"""The protocol between simulator and policy server: messages, what is said in which order, and the lease it is under.
+"""The protocol between simulator and policy server: messages, their order, and the lease of a connection.
 
 Messages are msgpack maps that carry numpy arrays and scalars, in the form of openpi's and BEHAVIOR-1K's policy servers.
 An array is a map with the binary keys `__ndarray__` (true), `data` (its bytes in C order), `dtype` (numpy's
 `dtype.str`) and `shape`; a scalar is one with `__npgeneric__`, `data` (the plain value) and `dtype`. Nothing is ever
-pickled: dtypes that need it (objects) are refused both ways, and so are records and complex numbers, which those
-servers refuse, too.
+pickled: dtypes that need it (objects) are refused in both directions, and so are records and complex numbers, which
+those servers also refuse.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headgate.jobqueue.errors import JobQueueError
 
 
 class PolicyError(JobQueueError):
-    """Anything that a policy server, or the way to it, did wrong; the episode does not count."""
+    """A failure of a policy server or of the connection to it; the episode does not count."""
 
     code = "policy_error"
     http_status = 502
@@ -39,7 +39,7 @@ class PolicyUnreachableError(PolicyError):
 
 
 class PolicyRefusedError(PolicyError):
-    """The policy server is there and does not take this connection: it is busy, or the lease is an old one."""
+    """The policy server answers but refuses this connection: it is busy, or the lease is an old one."""
 
     code = "policy_refused"
     http_status = 503
@@ -47,10 +47,10 @@ class PolicyRefusedError(PolicyError):
 
 
 class PolicyLostError(PolicyError):
-    """The connection ended within an episode; it is not taken up again, since the policy's memory is gone."""
+    """The connection ended within an episode; it is not resumed, since the policy's memory is gone."""
 
     code = "policy_lost"
-    next_step = "Begin the episode anew, on a server that is up."
+    next_step = "Restart the episode on a server that is up."
 
 
 class PolicyTimeoutError(PolicyError):
@@ -62,10 +62,10 @@ class PolicyTimeoutError(PolicyError):
 
 
 class PolicyFailedError(PolicyError):
-    """The policy failed, by its server's own words, or its answer is no action.
+    """The policy failed, as its server reports, or its answer is not an action.
 
     Attributes:
-        report: what the server sent as text (a traceback, as a rule), or empty.
+        report: the text that the server sent (usually a traceback), or empty.
     """
 
     code = "policy_failed"
@@ -90,10 +90,10 @@ BUSY_CODE: Final = 1013
 """Close code: another episode runs (RFC 6455's registry: try again later)."""
 
 SUPERSEDED_CODE: Final = 4409
-"""Close code of our own: a newer reservation has the server."""
+"""Headgate's own close code: a newer reservation has the server."""
 
 MAX_MESSAGE_BYTES: Final = 64 * 2**20
-"""Of one message, either way: five times the observation of three 720x720 cameras with depth."""
+"""Largest message in either direction: five times the observation of three 720x720 cameras with depth."""
 
 MAX_DIMENSIONS: Final = 32
 
@@ -113,7 +113,7 @@ def encode(message: Mapping[str, Any], *, max_bytes: int = MAX_MESSAGE_BYTES) ->
     """Return a message as bytes.
 
     Raises:
-        MalformedMessageError: if a value has a type that cannot travel, or the message is larger than `max_bytes`.
+        MalformedMessageError: if a value has a type that cannot be encoded, or the message is larger than `max_bytes`.
     """
     try:
         data: bytes = msgpack.packb(dict(message), default=_plain)
@@ -128,8 +128,8 @@ def decode(data: bytes, *, max_bytes: int = MAX_MESSAGE_BYTES) -> dict[str, Any]
     """Return the message that `data` holds; its arrays are views that cannot be written to.
 
     Raises:
-        MalformedMessageError: if it is no msgpack, no map, too large, holds more values than `check_msgpack` allows, or
-            an array that is not what it says.
+        MalformedMessageError: if it is not msgpack, not a map, too large, holds more values than `check_msgpack`
+            allows, or an array that contradicts its dtype or shape.
     """
     if len(data) > max_bytes:
         raise MalformedMessageError(_too_large(len(data), max_bytes))
@@ -145,7 +145,7 @@ def decode(data: bytes, *, max_bytes: int = MAX_MESSAGE_BYTES) -> dict[str, Any]
 
 
 async def read_apart(read: Callable[[Any], T], frame: str | bytes) -> T:
-    """Return what `read` makes of a frame, of a large one in a thread, so that the loop goes on meanwhile."""
+    """Return what `read` makes of a frame; a large one is read in a thread, so that the loop keeps running."""
     return await asyncio.to_thread(read, frame) if len(frame) > 2**18 else read(frame)
 
 
@@ -167,7 +167,7 @@ def _plain(value: Any) -> Any:
 
 
 def _numpy(pairs: dict[Any, Any]) -> Any:
-    """Return the array or scalar that a map stands for, or the map."""
+    """Return the array or scalar that a map represents, or the map itself."""
     if _ARRAY in pairs:
         return _array(pairs.get(b"data"), _dtype(pairs.get(b"dtype")), pairs.get(b"shape"))
     if _SCALAR in pairs:
@@ -198,18 +198,18 @@ def _scalar(value: object, dtype: np.dtype[Any]) -> np.generic:
 
 def _dtype(text: object) -> np.dtype[Any]:
     if not isinstance(text, str) or _DTYPE.fullmatch(text) is None:
-        raise ValueError(f"dtype {text!r:.80} is none of numbers, booleans, times, text or bytes")
+        raise ValueError(f"dtype {text!r:.80} is not one of numbers, booleans, times, text or bytes")
     return np.dtype(text)
 
 
 def _check_contents(data: bytes, dtype: np.dtype[Any]) -> None:
-    """Raise for bytes that numpy would take as they are, and trip over later."""
+    """Raise for bytes that numpy would accept now and fail on later."""
     if dtype.kind == "b" and data.translate(None, b"\x00\x01"):
         raise ValueError("a boolean must be 0 or 1")
     if dtype.kind == "U":
         points = np.frombuffer(data, np.dtype(np.uint32).newbyteorder(dtype.byteorder))
         if points.max(initial=0) > _MAX_CODE_POINT:
-            raise ValueError("text holds what is no character")
+            raise ValueError("text contains a code point that is not a character")
 
 
 def _no_extension(code: int, _: bytes) -> Any:
@@ -217,18 +217,18 @@ def _no_extension(code: int, _: bytes) -> Any:
 
 
 Action = np.ndarray[Any, Any]
-"""What a policy answers: numbers, in the shape that the simulator takes."""
+"""A policy's answer: numbers, in the shape that the simulator takes."""
 
 
 class Policy(Protocol):
-    """What a policy server serves, and what an episode needs; `SyncPolicyClient` is one, too.
+    """What a policy server serves, and what an episode needs; `SyncPolicyClient` also is one.
 
     A server calls it from one thread at a time, never the event loop's.
     """
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What clients are told first: at least `policy`, its name."""
+        """The first message to clients: at least `policy`, its name."""
 
     def reset(self) -> None:
         """Forget the episode."""
@@ -241,10 +241,10 @@ _SHOWN_CHARS: Final = 2_000
 
 
 class Dialogue:
-    """One connection to a policy server, from its metadata on.
+    """The messages of one connection to a policy server, from its metadata on.
 
-    BEHAVIOR-1K's servers do not answer a reset. Some others do; such an answer carries no `action`, and is passed over,
-    since every action after it would else belong to the observation before.
+    BEHAVIOR-1K's servers do not answer a reset. Some others do; such an answer carries no `action` and is skipped,
+    since otherwise every later action would belong to the previous observation.
     """
 
     def __init__(self, opening: str | bytes) -> None:
@@ -258,7 +258,7 @@ class Dialogue:
         self._resets_unanswered = 0
 
     def reset(self) -> bytes:
-        """Return the message that begins an episode; nothing answers it."""
+        """Return the message that starts an episode; it needs no answer."""
         self._resets_unanswered += 1
         return encode({"reset": True})
 
@@ -266,11 +266,11 @@ class Dialogue:
         """Return the message that asks for an action.
 
         Raises:
-            MalformedMessageError: if a value of the observation cannot travel, or it has a key `reset`.
+            MalformedMessageError: if a value of the observation cannot be encoded, or it has a key `reset`.
         """
         if "reset" in observation:
             raise MalformedMessageError(
-                "an observation must not have the key 'reset', by which servers know the start of an episode",
+                "an observation must not have the key 'reset', which tells servers that an episode starts",
                 next_step="Give that value another name.",
             )
         return encode(observation)
@@ -318,14 +318,14 @@ _EPOCH: Final = re.compile(r"[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class PolicyLease:
-    """A reservation of a policy server, as the job queue gave it.
+    """A reservation of a policy server, as the job queue granted it.
 
     Attributes:
         lease_id: unique to the reservation.
         epoch: grows by one with every reservation of this server, so the highest is the one that holds it.
 
     Raises:
-        MalformedMessageError: if they cannot stand in a header.
+        MalformedMessageError: if they cannot be put in a header.
     """
 
     lease_id: str
@@ -341,15 +341,15 @@ class PolicyLease:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that say it when a connection is opened."""
+        """The headers that carry it when a connection is opened."""
         return {LEASE_HEADER: self.lease_id, EPOCH_HEADER: str(self.epoch)}
 
 
 def read_lease(headers: Mapping[str, str]) -> PolicyLease | None:
-    """Return the lease that a connection comes under, None for a client that knows of none.
+    """Return the lease of a connection, None for a client without one.
 
     Raises:
-        MalformedMessageError: if the headers are there and wrong, or only one of them is.
+        MalformedMessageError: if the headers are invalid, or only one of them is present.
     """
     lease_id, epoch = headers.get(LEASE_HEADER), headers.get(EPOCH_HEADER)
     if lease_id is None and epoch is None:

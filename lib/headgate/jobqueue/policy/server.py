@@ -37,7 +37,7 @@ HEALTH_PATH: Final = "/healthz"
 CLOSE_TIMEOUT_S: Final = 2.0
 PING_INTERVAL_S: Final = 30.0
 PING_TIMEOUT_S: Final = 120.0
-"""A client whose machine is gone frees the server after these two; a simulator that computes for long still pongs."""
+"""A client whose machine is gone frees the server after these two; a simulator busy computing still answers pings."""
 
 _MAX_REASON_CHARS: Final = 120
 """A close frame holds 123 bytes of reason."""
@@ -47,7 +47,7 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A client may not come in."""
+    """Why a client is refused."""
 
     why: str
     status: HTTPStatus
@@ -55,28 +55,27 @@ class Refusal:
 
 
 BUSY: Final = Refusal("another episode is running", HTTPStatus.SERVICE_UNAVAILABLE, BUSY_CODE)
-"""Another client's episode runs, and nothing says that it is over."""
+"""Another client's episode runs, and nothing indicates that it is over."""
 
 
 class Seat:
-    """The one place at a policy server. Owned by the server; lives as long as its process.
+    """The single client slot of a policy server. Owned by the server; lives as long as its process.
 
-    A job queue counts the reservations of a server: the higher the epoch, the newer. So the newest one that ever came
-    takes the place from whoever sits there, older ones stay out for good, and the same one may come back on a new
-    connection. Clients that name no lease take turns: such a one comes in when the place is free, and gives way to a
-    lease.
+    A job queue counts the reservations of a server: the higher the epoch, the newer. So the newest one seen so far
+    displaces the current client, older ones are refused for good, and the same one may return on a new connection.
+    Clients without a lease take turns: one is admitted when the slot is free, and gives way to a lease.
 
-    Invariant: whoever sits there under a lease has the newest one.
+    Invariant: a current client with a lease has the newest one.
     """
 
     def __init__(self) -> None:
         self.visit: int | None = None
-        """Who sits there, None when it is free."""
+        """The number of the current client's connection, None when the slot is free."""
         self._lease: PolicyLease | None = None
         self._newest: PolicyLease | None = None
 
     def ask(self, lease: PolicyLease | None) -> Refusal | None:
-        """Return why a client may not come in, None when it may: whoever sits there gives way. Changes nothing."""
+        """Return why a client is refused, None when it is admitted: the current one gives way. Changes nothing."""
         if (
             lease is not None
             and self._newest is not None
@@ -85,20 +84,20 @@ class Seat:
         ):
             return Refusal(
                 f"epoch {lease.epoch} of lease {lease.lease_id} is not newer than epoch {self._newest.epoch}, which "
-                "was here before; reserve again, or restart this server if the job queue was set up anew",
+                "was here before; reserve again, or restart this server if the job queue was set up again",
                 HTTPStatus.CONFLICT,
                 SUPERSEDED_CODE,
             )
         return BUSY if lease is None and self.visit is not None else None
 
     def take(self, visit: int, lease: PolicyLease | None) -> None:
-        """Let a client in that `ask` did not refuse."""
+        """Admit a client that `ask` did not refuse."""
         self.visit, self._lease = visit, lease
         if lease is not None:
             self._newest = lease
 
     def leave(self, visit: int) -> None:
-        """Free the place if it is still this client's."""
+        """Free the slot if it is still this client's."""
         if self.visit == visit:
             self.visit, self._lease = None, None
 
@@ -110,10 +109,11 @@ class Seat:
 class PolicyServer:
     """Serves one policy to one client at a time, from `async with` on.
 
-    The metadata comes first on each connection. A message with the key `reset` begins an episode and is not answered;
-    any other one is an observation, answered by a map with `action`. An error is answered by text and the end of the
-    connection. `GET /healthz` on the same port answers `OK`; with `tls` all of it is TLS. Who is let in says `Seat`: a
-    refusal is HTTP 409 (an old lease) or 503 (busy); who has no reservation any more is cut off with close code 4409.
+    The metadata is the first message on each connection. A message with the key `reset` starts an episode and is not
+    answered; any other one is an observation, answered by a map with `action`. An error is answered by text and closes
+    the connection. `GET /healthz` on the same port answers `OK`; with `tls` all of it is TLS. `Seat` decides who is
+    admitted: a refusal is HTTP 409 (an old lease) or 503 (busy); a client whose reservation was superseded is cut off
+    with close code 4409.
     """
 
     def __init__(
@@ -126,9 +126,9 @@ class PolicyServer:
         self._tls = tls
         self._server: Server | None = None
         self._seat = Seat()
-        self._seated: ServerConnection | None = None
+        self._current: ServerConnection | None = None
         self._visits = itertools.count(1)
-        self._policy_free = asyncio.Lock()  # held while a visit uses the policy; the next one waits for a running act
+        self._policy_free = asyncio.Lock()  # held while a connection uses the policy; the next waits for a running act
         self._empty = asyncio.Event()
         self._empty.set()
         self._is_stopping = False
@@ -142,19 +142,19 @@ class PolicyServer:
         """Listen.
 
         Raises:
-            InvalidInputError: if the address cannot be listened on.
+            InvalidInputError: if it cannot listen on the address.
         """
         try:
             self._server = await serve(
-                self._visited,
+                self._connected,
                 self._host,
                 self.port,
                 ssl=self._tls,
-                process_request=self._asked,
+                process_request=self._before_handshake,
                 origins=[None],  # browsers send one
                 compression=None,
                 max_size=MAX_MESSAGE_BYTES,
-                max_queue=2,  # a client waits for each answer; what one sends ahead is not to fill the memory
+                max_queue=2,  # a client waits for each answer; one that sends ahead must not fill the memory
                 ping_interval=PING_INTERVAL_S,
                 ping_timeout=PING_TIMEOUT_S,
                 close_timeout=CLOSE_TIMEOUT_S,
@@ -171,7 +171,7 @@ class PolicyServer:
         await self.stop()
 
     async def stop(self, grace_s: float = 0.0) -> None:
-        """Take no new client, give the running episode `grace_s` to end, then close; legal twice."""
+        """Accept no new client, give the running episode `grace_s` to end, then close; may be called twice."""
         self._is_stopping = True
         if grace_s > 0 and not await until_set(self._empty, grace_s):
             _log.warning("the episode was cut off: it did not end within %g s", grace_s)
@@ -179,8 +179,8 @@ class PolicyServer:
             self._server.close()
             await self._server.wait_closed()
 
-    def _asked(self, connection: ServerConnection, request: Request) -> Response | None:
-        """Answer what is no websocket, and refuse before the handshake who would not be let in."""
+    def _before_handshake(self, connection: ServerConnection, request: Request) -> Response | None:
+        """Answer plain HTTP requests, and refuse before the handshake clients that would not be admitted."""
         if self._is_stopping:
             return connection.respond(HTTPStatus.SERVICE_UNAVAILABLE, "the policy server is stopping\n")
         if request.path == HEALTH_PATH:
@@ -191,16 +191,16 @@ class PolicyServer:
             return connection.respond(HTTPStatus.BAD_REQUEST, f"{error}\n")
         return None if refusal is None else connection.respond(refusal.status, f"{refusal.why}\n")
 
-    async def _visited(self, connection: ServerConnection) -> None:
-        """Serve one connection; its place may have gone to another one during the handshake, so it is asked again."""
+    async def _connected(self, connection: ServerConnection) -> None:
+        """Serve one connection; another may have taken the slot during the handshake, so it asks again."""
         request = connection.request
         lease = read_lease(request.headers) if request is not None else None
-        refusal, visit, previous = self._seat.ask(lease), next(self._visits), self._seated
+        refusal, visit, previous = self._seat.ask(lease), next(self._visits), self._current
         if refusal is not None:
             await connection.close(refusal.close_code, refusal.why[:_MAX_REASON_CHARS])
             return
         self._seat.take(visit, lease)
-        self._seated = connection
+        self._current = connection
         self._empty.clear()
         try:
             if previous is not None:
@@ -211,7 +211,7 @@ class PolicyServer:
         finally:
             self._seat.leave(visit)
             if self._seat.visit is None:
-                self._seated = None
+                self._current = None
                 self._empty.set()
 
     async def _serve(self, connection: ServerConnection) -> None:
@@ -226,7 +226,7 @@ class PolicyServer:
             _log.info("a client is gone: %s", closed)
         except MalformedMessageError as error:
             await _fail(connection, f"{type(error).__name__}: {error}", CloseCode.INVALID_DATA)
-        except Exception:  # noqa: BLE001 — a policy raises what it likes; log and client get its traceback
+        except Exception:  # noqa: BLE001 — a policy may raise anything; log and client get its traceback
             _log.exception("the policy failed; its client gets the traceback")
             await _fail(connection, traceback.format_exc(), CloseCode.INTERNAL_ERROR)
 
@@ -244,9 +244,9 @@ class PolicyServer:
 
 
 async def _fail(connection: ServerConnection, report: str, code: CloseCode) -> None:
-    """Send what went wrong as text, then end the connection."""
+    """Send the error as text, then close the connection."""
     try:
         await connection.send(report)
     except ConnectionClosed:
-        return  # nobody is left to be told; the log has it
-    await connection.close(code, "what went wrong is in the frame before")
+        return  # no client is left to tell; the log has it
+    await connection.close(code, "the error is in the frame before")

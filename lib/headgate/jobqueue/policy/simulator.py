@@ -1,6 +1,6 @@
 """A small real simulator, an agent that walks through a grid from subgoal to subgoal, and baseline policies for it.
 
-Walls, start and subgoals come from the names of task and instance alone.
+Walls, start and subgoals depend only on the names of task and instance.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from headgate.durable.files import write_whole
 from headgate.jobqueue.policy.protocol import Action, Policy, PolicyFailedError
 
 NAME: Final = "headgate-grid-1"
-"""Of this simulator in results; the number changes when the same task would give another world."""
+"""This simulator's name in results; the number changes when the same task would give a different world."""
 
 LEFT, RIGHT, FORWARD = range(3)
 """The actions."""
 
 FREE, WALL, SUBGOAL, AGENT = range(4)
-"""What the first channel of the image says is in a cell."""
+"""Values of the first channel of the image: what is in a cell."""
 
 
 Cell = tuple[int, int]
@@ -37,7 +37,7 @@ Cell = tuple[int, int]
 Walls = np.ndarray[Any, np.dtype[np.bool_]]
 
 STEPS: Final[tuple[Cell, ...]] = ((0, 1), (1, 0), (0, -1), (-1, 0))
-"""What one step forward changes, by direction: 0 east, 1 south, 2 west, 3 north. A turn to the right adds one."""
+"""What one step forward changes, by direction: 0 east, 1 south, 2 west, 3 north. A right turn adds one."""
 
 _SIDES: Final = (11, 13, 15, 17)
 _SUBGOALS: Final = (3, 4, 5, 6)
@@ -46,15 +46,15 @@ _WALL_SHARES: Final = (0.15, 0.2, 0.25, 0.3)
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Where an episode takes place.
+    """The world of an episode.
 
     Invariant: every subgoal can be reached from the start, and start and subgoals are different cells.
 
     Attributes:
-        walls: true where nobody can stand, the border included; never written to.
-        direction: where it looks then, as in `STEPS`.
+        walls: true where the agent cannot be, including the border; never written to.
+        direction: where the agent faces at the start, as in `STEPS`.
         subgoals: to be reached in this order.
-        seed: what the instance's part was drawn from.
+        seed: random seed of the parts that depend on the instance.
     """
 
     walls: Walls
@@ -73,14 +73,14 @@ def draw_grid(task: str, instance: str) -> Grid:
     while True:
         walls = _draw_walls(side, share, rng)
         start = rng.choice([(int(row), int(column)) for row, column in np.argwhere(~walls)])
-        # Sorted, since the order of a search is no promise; and half of the grid, since a closet is no task.
+        # Sorted, since the search's order is not guaranteed; at least half of the grid, since a tiny room is trivial.
         reached = sorted(set(distances(walls, start)) - {start})
         if len(reached) >= side * side // 2:
             return Grid(walls, start, rng.randrange(len(STEPS)), tuple(rng.sample(reached, subgoals)), seed)
 
 
 def distances(walls: Walls, start: Cell) -> Mapping[Cell, int]:
-    """Return the cells that can be reached from `start`, and in how many steps forward."""
+    """Return the cells reachable from `start`, each with the number of steps forward to it."""
     found = {start: 0}
     edge = deque([start])
     while edge:
@@ -93,7 +93,7 @@ def distances(walls: Walls, start: Cell) -> Mapping[Cell, int]:
 
 
 def neighbours(walls: Walls, cell: Cell) -> Iterator[Cell]:
-    """Yield the free cells beside one, in the order of `STEPS`."""
+    """Yield the free cells adjacent to one, in the order of `STEPS`."""
     for row, column in STEPS:
         beside = (cell[0] + row, cell[1] + column)
         if not walls[beside]:
@@ -116,15 +116,15 @@ def _seed(*parts: str) -> int:
 class GridSimulation:
     """One instance, loaded. Owned by one episode.
 
-    Invariant: `reached` only grows, and the episode is over when it is the number of subgoals.
+    Invariant: `reached` only grows, and the episode is over when it equals the number of subgoals.
 
     An observation has
     - `image`: uint8 (side, side, 3): what is in a cell; the number of a subgoal from 1, else 0; 1 where a subgoal has
       been reached, else 0;
     - `position`: int64 (2,), row and column of the agent;
-    - `direction`: int64, where it looks: 0 east, 1 south, 2 west, 3 north;
+    - `direction`: int64, where it faces: 0 east, 1 south, 2 west, 3 north;
     - `goal`: int64 (2,), row and column of the next subgoal (of the last one when all are reached);
-    - `step`: how many steps were taken.
+    - `step`: number of steps taken.
     """
 
     def __init__(self, grid: Grid) -> None:
@@ -141,7 +141,7 @@ class GridSimulation:
 
     @property
     def q_score(self) -> float:
-        """The share of the subgoals that were reached, in their order; how fast does not matter."""
+        """The share of the subgoals that were reached, in their order; speed does not matter."""
         return self.reached / len(self.grid.subgoals)
 
     def observation(self) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class GridSimulation:
         }
 
     def step(self, action: Action) -> None:
-        """Do what the policy says: 0 turns left, 1 turns right, 2 goes forward unless a wall is there.
+        """Execute an action: 0 turns left, 1 turns right, 2 goes forward unless a wall is there.
 
         Raises:
             PolicyFailedError: if the action is none of these.
@@ -191,7 +191,7 @@ def _move(action: Action) -> int:
     if action.size != 1 or action.item() not in (LEFT, RIGHT, FORWARD):
         raise PolicyFailedError(
             f"an action of {NAME} must be one number: 0, 1 or 2 (got {action.tolist()!r:.80})",
-            next_step="Serve a policy that was made for this simulator.",
+            next_step="Serve a policy made for this simulator.",
         )
     return int(action.item())
 
@@ -201,7 +201,7 @@ def _metadata(name: str, what: str) -> Mapping[str, Any]:
 
 
 class RandomPolicy:
-    """Any action, whatever it sees; the same ones in every episode of one seed."""
+    """Random actions, whatever it sees; the same ones in every episode with the same seed."""
 
     metadata = _metadata("baseline-random", "draws its actions; a baseline, not a trained policy")
 
@@ -210,25 +210,25 @@ class RandomPolicy:
         self._rng = random.Random(seed)
 
     def reset(self) -> None:
-        """Begin the sequence anew."""
+        """Restart the sequence."""
         self._rng = random.Random(self._seed)
 
     def act(self, observation: Mapping[str, Any]) -> Action:
-        """Return any action."""
+        """Return a random action."""
         del observation
         return np.array([self._rng.choice((LEFT, RIGHT, FORWARD))], dtype=np.int64)
 
 
 class ScriptedPolicy:
-    """Walks the shortest way to the next subgoal, which it finds by search in the image."""
+    """Takes the shortest path to the next subgoal, found by a search in the image."""
 
     metadata = _metadata("baseline-scripted", "searches the shortest way; a baseline, not a trained policy")
 
     def reset(self) -> None:
-        """Forget nothing: it has no memory."""
+        """Do nothing: it has no memory."""
 
     def act(self, observation: Mapping[str, Any]) -> Action:
-        """Return the next action on the way."""
+        """Return the next action on the path."""
         walls = observation["image"][..., 0] == WALL
         here, goal = _cell(observation["position"]), _cell(observation["goal"])
         to_goal = distances(walls, goal)
@@ -238,7 +238,7 @@ class ScriptedPolicy:
 
 
 class SlowPolicy:
-    """Another policy that takes its time, as one does that computes."""
+    """Another policy with a delay, like one that computes."""
 
     def __init__(self, policy: Policy, delay_s: float, *, sleep: Callable[[float], None] = time.sleep) -> None:
         self._policy = policy
@@ -247,21 +247,21 @@ class SlowPolicy:
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The other's, with the delay."""
+        """The other policy's metadata, with the delay."""
         return {**self._policy.metadata, "delay_s": self._delay_s}
 
     def reset(self) -> None:
-        """Reset the other."""
+        """Reset the other policy."""
         self._policy.reset()
 
     def act(self, observation: Mapping[str, Any]) -> Action:
-        """Return the other's action, later."""
+        """Return the other policy's action after the delay."""
         self._sleep(self._delay_s)
         return self._policy.act(observation)
 
 
 BASELINES: Final[Mapping[str, Callable[[], Policy]]] = {"random": RandomPolicy, "scripted": ScriptedPolicy}
-"""Name -> how to make it."""
+"""Name -> its constructor."""
 
 
 def baseline_policy(name: str, *, delay_s: float = 0.0) -> Policy:
@@ -290,13 +290,13 @@ def _cell(pair: Any) -> Cell:
 
 
 MAX_STEPS: Final = 300
-"""Per episode: the shortest way through the largest grid takes a third of it."""
+"""Per episode: the shortest path through the largest grid takes a third of it."""
 
 
 def read_evaluation_task(task: str | None, instance: str | None, job_file: Path | None) -> tuple[str, str]:
-    """Return the task and the instance to evaluate, which may be empty; what is not given is taken from the job.
+    """Return the task and the instance to evaluate, which may be empty; arguments that are None come from the job.
 
-    A job has `task` and `instance`, or a `payload` that has `task` and `instance_basename`; it may stand under the key
+    A job has `task` and `instance`, or a `payload` that has `task` and `instance_basename`; it may be under the key
     `job`, beside its lease.
 
     Raises:
@@ -330,12 +330,12 @@ def _text(value: object) -> str:
 
 
 class EpisodeResult(TypedDict):
-    """What came out of an episode.
+    """The outcome of an episode.
 
     Attributes:
         q_score: share of the subgoals that were reached, in [0, 1].
-        simulator: its name and version.
-        policy: the policy's name, by its own words.
+        simulator: the simulator's name and version.
+        policy: the policy's name, from its metadata.
     """
 
     q_score: float
@@ -350,12 +350,12 @@ def run_episode(policy: Policy, simulation: GridSimulation, max_steps: int = MAX
     """Run one episode of an instance that has been loaded.
 
     Args:
-        policy: who acts; it is reset first.
+        policy: chooses the actions; it is reset first.
         simulation: fresh from `load_simulation`.
-        max_steps: the episode ends after so many.
+        max_steps: most steps before the episode ends.
 
     Raises:
-        PolicyError: when the policy or the way to it fails.
+        PolicyError: when the policy or the connection to it fails.
         InvalidInputError: if `max_steps` is not positive.
     """
     if max_steps < 1:
@@ -374,10 +374,10 @@ def run_episode(policy: Policy, simulation: GridSimulation, max_steps: int = MAX
 
 
 def write_result(path: Path, result: Mapping[str, Any]) -> None:
-    """Write a result as JSON, durably, and only then give it its name; the folder is made when it is missing.
+    """Write a result as JSON, durably, and only then give it its name; creates a missing folder.
 
     Raises:
-        InvalidInputError: if it cannot be written there; what was there stays.
+        InvalidInputError: if it cannot be written there; an earlier file stays.
     """
     text = orjson.dumps(result, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     try:

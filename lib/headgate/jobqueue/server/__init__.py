@@ -1,4 +1,4 @@
-"""The job queue over HTTP: `/v1`, the legacy protocol, figures and health; its settings, and how to serve it."""
+"""The job queue over HTTP: `/v1`, the legacy protocol, metrics and health; its settings, and how to serve it."""
 
 from headgate.jobqueue.generator.exchange import Imports, read_imports
 from headgate.jobqueue.server.app import build_app

@@ -1,4 +1,4 @@
-"""What a caller's token lets it see and do: jobs of other teams are, to it, not there."""
+"""What a caller's token lets it see and do: for it, jobs of other teams do not exist."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def sees(caller: Caller, job: Job | None) -> bool:
 
 
 def is_hidden(ledger: Ledger, caller: Caller, job_id: str) -> bool:
-    """Return whether the caller may not know of a job; costs nothing for tokens of every team."""
+    """Return whether a job is hidden from the caller; costs nothing for tokens of all teams."""
     return caller.teams is not None and not sees(caller, ledger.job(job_id))
 
 
 def unknown(job_id: str) -> UnknownJobError:
-    """Return the error for a job that is not there, or is another team's."""
+    """Return the error for a job that does not exist, or is another team's."""
     return UnknownJobError(f"no job is called {job_id!r}")
 
 
@@ -35,15 +35,15 @@ def narrowed(asked: Iterable[str] | None, allowed: frozenset[str] | None) -> fro
 
 
 def usable_pools(caller: Caller) -> frozenset[str] | None:
-    """Return the pools whose jobs a caller may be given; among them, empty, that of jobs which need no server."""
+    """Return the pools whose jobs a caller may get, including the empty one of jobs that need no server."""
     return None if caller.pools is None else caller.pools | {""}
 
 
 def check_scope(caller: Caller, needed: Scope, *, is_of_all_teams: bool = False) -> None:
-    """Return when a caller may do what needs this scope.
+    """Check that a caller may do what needs this scope.
 
     Raises:
-        ForbiddenError: its token lacks it, or is bound to teams or pools while all are concerned.
+        ForbiddenError: its token lacks it, or is bound to teams or pools while the request concerns all of them.
     """
     if not caller.has(needed):
         raise ForbiddenError(f"the token lacks the scope {needed.value!r}")
@@ -52,7 +52,7 @@ def check_scope(caller: Caller, needed: Scope, *, is_of_all_teams: bool = False)
 
 
 def check_submission(caller: Caller, specs: Iterable[JobSpec]) -> None:
-    """Return when the caller may submit all of these jobs; what other teams have submitted makes no difference.
+    """Check that the caller may submit all of these jobs, whatever other teams have submitted.
 
     Raises:
         ForbiddenError: its token excludes the team, the pool, the priority or the id of one.
@@ -72,7 +72,7 @@ def check_submission(caller: Caller, specs: Iterable[JobSpec]) -> None:
 
 
 def check_pool(caller: Caller, spec: JobSpec) -> None:
-    """Return when the caller may use the servers of a job's pool.
+    """Check that the caller may use the servers of a job's pool.
 
     Raises:
         ForbiddenError: its token excludes the pool.
@@ -82,7 +82,7 @@ def check_pool(caller: Caller, spec: JobSpec) -> None:
 
 
 def check_worker(caller: Caller, worker: str) -> None:
-    """Return when the caller may act as this worker.
+    """Check that the caller may act as this worker.
 
     Raises:
         ForbiddenError: its token is bound to another one.

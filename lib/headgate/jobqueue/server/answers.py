@@ -1,4 +1,4 @@
-"""Answers as they go over the wire: a status and bytes; errors are RFC 9457 problem documents."""
+"""Answers as they are sent: a status and bytes; errors are RFC 9457 problem documents."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Model_co = TypeVar("Model_co", covariant=True)
 
 
 class Answer(Response, Generic[Model_co]):
-    """What a request is answered, whole; what type of body it has with status 200, its annotation says.
+    """The whole answer to a request; its type parameter is the model of the body with status 200.
 
     Args:
-        body: of it.
-        status: of HTTP.
-        headers: beside those that every answer has.
-        media_type: empty: JSON, or a problem document from status 400 on.
+        body: the bytes of its body.
+        status: HTTP status.
+        headers: in addition to those that every answer has.
+        media_type: empty means JSON, or a problem document from status 400 on.
     """
 
     def __init__(
@@ -76,10 +76,10 @@ def problem_of(error: HeadgateError) -> Answer[Never]:
 
 
 def headers_of(error: HeadgateError) -> dict[str, str]:
-    """Return what the answer to an error says on when to come again."""
+    """Return the headers that tell the client of an error when to retry."""
     return wait_headers(1.0 if error.http_status in {429, 503} else None)
 
 
 def wait_headers(retry_after_s: float | None) -> dict[str, str]:
-    """Return the header that says when to come again, where that can help."""
+    """Return the header that tells the client when to retry, where that can help."""
     return {} if retry_after_s is None else {"Retry-After": str(math.ceil(retry_after_s) or 1)}

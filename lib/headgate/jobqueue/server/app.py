@@ -1,4 +1,4 @@
-"""The server as an ASGI application: the table of its routes, and their description by FastAPI."""
+"""The server as an ASGI application: the table of its routes, and their OpenAPI description by FastAPI."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ from headgate.net.refusals import PROBLEM_TYPE
 from headgate.net.tokens import Scope
 
 _HEALTH_S: Final = 5.0
-"""A writer that has not answered after this does not work, whatever it is doing."""
+"""A writer that has not answered after this counts as failing, whatever it is doing."""
 
 _FAILING_S: Final = 60.0
-"""A database that failed counts as failing until something is written to it, or nobody has tried to for so long."""
+"""A database that failed counts as failing until a write succeeds, or for this long after its last failure."""
 
 
 async def health(call: Call) -> Answer[HealthOut]:
-    """Say whether the server works: the writer answers, and its last transaction went through."""
+    """Report whether the server works: the writer answers, and its last transaction succeeded."""
     service = call.service
     uptime_s = round(service.clock.monotonic() - service.started_at, 1)
     try:
         async with asyncio.timeout(_HEALTH_S):
             jobs = await call.look(lambda ledger, _: ledger.totals())
         if service.clock.monotonic() - service.writer.failed_at < _FAILING_S:
-            raise StoreFailedError("the last transaction failed")  # noqa: TRY301 - as one that fails now
+            raise StoreFailedError("the last transaction failed")  # noqa: TRY301 - handled like one that fails now
     except (TimeoutError, StoreFailedError):
         failing = HealthOut(status="failing", database="failing", uptime_s=uptime_s, jobs={})
         return Answer(to_json(failing), 503, media_type="application/json")
@@ -62,7 +62,7 @@ async def health(call: Call) -> Answer[HealthOut]:
 
 
 async def metrics(call: Call) -> Answer[bytes]:
-    """Return figures for Prometheus."""
+    """Return metrics for Prometheus."""
     now = await call.look(lambda ledger, _: queue_gauges(ledger))
     text = call.service.metrics.text(now, len(call.service.long_polls))
     return Answer(text, media_type=CONTENT_TYPE_LATEST)
@@ -74,16 +74,16 @@ async def openapi(call: Call) -> Answer[bytes]:
 
 
 async def start(call: Call) -> Answer[bytes]:
-    """Say how to watch the queue."""
+    """Tell people how to watch the queue."""
     text = console_hint("job queue", "jobqueue", str(call.request.base_url))
     return Answer(text, media_type="text/plain")
 
 
 _NAMES: Final = 4 * 1024**2
-"""10 000 leases or ids with the longest names."""
+"""Enough for 10 000 leases or ids with the longest names."""
 
 _BATCH: Final = 1024**3
-"""Jobs, servers and results have as much as the settings allow."""
+"""The most that settings can allow: for jobs, servers and results only the settings are the bound."""
 
 _LEASE: Final = {"lease_id": "0f" * 16, "epoch": 1}
 _SERVER: Final = {"pool": "team_a", "host": "server1.example.com", "port": 8080, "not_compatible_task": ["task_c"]}
@@ -176,7 +176,7 @@ ROUTES: Final = (
     ),
     Route("GET", "/openapi.json", openapi, Scope.READ, "This description", tag="server"),
 )  # fmt: skip
-"""Every route but those of the legacy protocol; documentation, authorisation and metrics go by it."""
+"""Every route but those of the legacy protocol; documentation, authorisation and metrics are derived from it."""
 
 
 _SCHEMAS: Final = "#/components/schemas/"
@@ -185,7 +185,7 @@ _OF_BODIES: Final = (408, 413, 415)
 _PLACES: Final = {"path": Path(), "query": Query(), "body": Body()}
 _KEY: Final = Header(
     alias="Idempotency-Key", min_length=1, max_length=MOST_KEY_CHARS, pattern="^[!-~]([ -~]*[!-~])?$",
-    description="The same request with the same key is answered the same, and nothing is done twice.",
+    description="A repeat of the request with the same key gets the same answer, and nothing is done twice.",
 )  # fmt: skip
 _TOKEN: Final = (
     Security(HTTPBearer(scheme_name="token", description="A token of `headgate jobqueue token create`.")),
@@ -226,7 +226,7 @@ def _described(route: Route) -> APIRoute:
 
 
 def _signed(route: Route) -> Any:
-    """Return a function that takes what FastAPI is to describe."""
+    """Return a function with the signature that FastAPI describes."""
 
     def endpoint() -> None: ...
 
@@ -243,7 +243,7 @@ def _signed(route: Route) -> Any:
 def _responses(route: Route) -> dict[int | str, dict[str, Any]]:
     found: dict[int | str, dict[str, Any]] = {200: {"description": "Done."}}
     if route.method == "POST":
-        replayed = "`true` on an answer that was given before to the same Idempotency-Key."
+        replayed = "`true` if this answer was already given to the same Idempotency-Key."
         found[200]["headers"] = {REPLAYED: _header(replayed)}
     of_bodies = _OF_BODIES if "body" in route.takes else ()
     for status in sorted({*route.errors, 422, 500, *(() if route.scope is None else (*_ALWAYS, *of_bodies))}):
@@ -274,7 +274,7 @@ _ABOUT: Final = (
 
 
 def build_app(service: Service) -> FastAPI:
-    """Return the application with those of `ROUTES` and, where they are wanted, of the legacy protocol."""
+    """Return the application with `ROUTES` and, if enabled, the routes of the legacy protocol."""
     # FastAPI's interactive pages load scripts from a CDN; the description itself is at /openapi.json.
     app = FastAPI(
         title="Headgate job queue", version=headgate.__version__, description=_ABOUT,
@@ -294,7 +294,7 @@ def build_app(service: Service) -> FastAPI:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """Answer what no route takes, and what one of the legacy protocol's refuses."""
+    """Answer requests that no route takes, and those that a legacy route refuses."""
     assert isinstance(error, HTTPException)
     if is_legacy_path(request.url.path):
         return await http_exception_handler(request, error)
@@ -307,7 +307,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 async def _failed(_: Request, error: Exception) -> Response:
-    """Answer what went wrong in a route of the legacy protocol; the others answer for themselves."""
+    """Answer errors of routes of the legacy protocol; the others answer their own."""
     if isinstance(error, HeadgateError):
         return JSONResponse({"detail": error.message}, error.http_status, headers_of(error))
     # Starlette raises the error again after this answer, and the server logs it with its traceback.
@@ -315,6 +315,6 @@ async def _failed(_: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> list[str]:
-    """Return the methods that any route has for this path; the router looks at the first one alone."""
+    """Return the methods that any route has for this path; the router only looks at the first route."""
     routes = [route for route in request.app.router.routes if route.matches(request.scope)[0] is not Match.NONE]
     return sorted({method for route in routes for method in getattr(route, "methods", None) or ()})

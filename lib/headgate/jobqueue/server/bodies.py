@@ -1,7 +1,7 @@
-"""Bodies of requests: checked against their models without holding up those of others.
+"""Request bodies: checked against their models without delaying other requests.
 
-A small body is checked on the event loop. A large one is checked in a thread of its own, entry by entry, and no further
-than to the tenth flaw; nothing holds the interpreter for longer than it takes to parse `_MOST_VALUES`.
+A small body is checked on the event loop. A large one is checked in a separate thread, entry by entry, and only up to
+the tenth flaw; nothing holds the interpreter for longer than it takes to parse `_MOST_VALUES`.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ T = TypeVar("T")
 E = TypeVar("E")
 
 SMALL_BYTES: Final = 64 * 1024
-"""Checked on the event loop, which takes a few milliseconds at most."""
+"""Bodies up to this are checked on the event loop, which takes a few milliseconds at most."""
 
 ORDINARY_BYTES: Final = 1024**2
-"""A result of 256 KiB, however it is written: an escape takes six bytes. The same for an error's 64 000 characters."""
+"""Enough for a result of 256 KiB even if escaped, at six bytes per character, and for an error's 64 000 characters."""
 
 _MOST_VALUES: Final = 600_000
-"""Keys, lists and objects of one body: 60 for each job of the largest batch. As many take half a second to parse."""
+"""Keys, lists and objects of one body: 60 for each job of the largest batch. This many take half a second to parse."""
 
 _AT_ONCE: Final = 4
-"""Larger bodies of one token that are in memory at once; its others wait to be read."""
+"""How many larger bodies of one token are in memory at once; its others wait to be read."""
 
 _FEW: Final = 100
-"""So many flaws are listed at once; where there are more, the body is read again up to the tenth."""
+"""Up to this many flaws are listed at once; with more, the body is checked again up to the tenth."""
 
 
 class LargeBodies:
-    """Takes turns at large bodies: each token has a few of them in memory, and one thread checks them all.
+    """Rations large bodies: each token may have a few of them in memory, and one thread checks them all.
 
     Owned by one server's `Service`; lives on its event loop.
     """
@@ -51,7 +51,7 @@ class LargeBodies:
 
     @asynccontextmanager
     async def turn(self, token_id: str, wait_s: float) -> AsyncIterator[None]:
-        """Wait for a token's turn to send a large body, and take it while the context is open.
+        """Wait for a token's turn to send a large body, and hold it while the context is open.
 
         Raises:
             TooManyOpenError: it does not come within `wait_s`.
@@ -75,13 +75,13 @@ class LargeBodies:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def each(self, entries: Sequence[E], make: Callable[[E], T]) -> list[T]:
-        """Return what `make` makes of each entry of a batch; of many, in the thread of large bodies."""
+        """Return `make` of each entry of a batch; a large batch runs in the thread of large bodies."""
         if len(entries) <= MOST_FLAWS:
             return [make(entry) for entry in entries]
         return await self.run(lambda: [make(entry) for entry in entries])
 
     def close(self) -> None:
-        """Give the thread up; legal twice."""
+        """Release the thread; may be called twice."""
         self._thread.shutdown(wait=False)
 
 
@@ -110,7 +110,7 @@ def checked(model: type[BaseModel], raw: bytes) -> BaseModel:
 
 
 def _flaws(model: type[BaseModel], value: Any, place: str) -> Iterator[Flaw]:
-    """Yield unknown keys and what is wrong with the entries of lists; puts models in the place of those."""
+    """Yield unknown keys and the flaws of list entries; replaces valid entries by their models."""
     if not isinstance(value, dict):
         return
     if model.model_config.get("extra") == "forbid":

@@ -17,7 +17,7 @@ from headgate.jobqueue.names import user_name
 _log = logging.getLogger(__name__)
 
 NAME: Final = "jobqueue"
-"""The log's name there, as the legacy protocol's server has it."""
+"""The log's name there, the same as with the legacy protocol's server."""
 
 _MOST_WAITING: Final = 10_000
 _AT_ONCE: Final = 200
@@ -25,14 +25,14 @@ _STOP_S: Final = 10.0
 
 
 class CloudLogger(Protocol):
-    """What is used of `google.cloud.logging.Logger`."""
+    """The part of `google.cloud.logging.Logger` that is used."""
 
     def batch(self) -> Any:
         """Return something with `log_text` and `commit`."""
 
 
 class CloudHandler(logging.Handler):
-    """Hands lines to a thread that sends them, many at once: whoever logs never waits for the network.
+    """Passes lines to a thread that sends them in batches, so that logging never waits for the network.
 
     When the cloud is slower than the log, lines are dropped and counted; the count is sent as a line of its own.
     """
@@ -50,14 +50,14 @@ class CloudHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Queue a line, or drop and count it."""
         if record.name == __name__:
-            return  # about a line that could not be sent
+            return  # a warning about lines that could not be sent
         try:
             self._lines.put_nowait((redacted(self.format(record)), record.levelname))
         except queue.Full:
             self._dropped += 1
 
     def close(self) -> None:
-        """Send what is queued, for a while, and end; legal twice."""
+        """Send what is queued, for at most `_STOP_S`, and stop; may be called twice."""
         if self._thread.is_alive():
             self._lines.put(None)
             self._thread.join(_STOP_S)
@@ -83,7 +83,7 @@ class CloudHandler(logging.Handler):
             for text, severity in lines:
                 batch.log_text(text, labels=self._labels, severity=severity)
             batch.commit()
-        except Exception as error:  # noqa: BLE001 - a library's and a network's: reported; the local log has the lines
+        except Exception as error:  # noqa: BLE001 - library or network: reported; the local log has the lines
             _log.warning("%d lines were not sent to Google Cloud Logging: %s", len(lines), redacted(str(error)))
 
 
@@ -105,7 +105,7 @@ def cloud_logging(environ: Mapping[str, str] = os.environ) -> Iterator[None]:
 
 
 def labels_of(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels of every line: the SLURM job, empty outside of one, and the user."""
+    """Return the labels of every line: the SLURM job (empty outside of one) and the user."""
     return {"job": environ.get("SLURM_JOB_ID", ""), "user": user_name(environ)}
 
 

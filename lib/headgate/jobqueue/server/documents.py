@@ -1,4 +1,4 @@
-"""Parameters of paths and queries, and the few answers that `wire` leaves to the server."""
+"""Parameters of paths and queries, and the few answers that are not in `wire`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Limit = Annotated[int, Field(ge=1, le=MOST_AT_ONCE)]
 T = TypeVar("T")
 
 Absent: TypeAlias = T | SkipJsonSchema[None]
-"""A parameter that may be left out; null, as other schemas of such values have it, no URL can carry."""
+"""An optional parameter; its schema has no null, which a URL cannot carry."""
 
 
 class Parameters(BaseModel):
@@ -48,10 +48,10 @@ class ResourcePath(Parameters):
 
 
 class PageQuery(Parameters):
-    """Where a listing goes on."""
+    """Where a listing continues, and how long a page is."""
 
     after: Seq = Field(-1, description="Only entries after this one: the `next` of the previous page.")
-    limit: Limit = Field(100, description="At most so many; a page of large entries ends earlier.")
+    limit: Limit = Field(100, description="Most entries of a page; a page of large entries ends earlier.")
 
 
 class DeadQuery(PageQuery):
@@ -64,7 +64,7 @@ class DeadQuery(PageQuery):
 class JobsQuery(DeadQuery):
     """Which jobs a listing shows."""
 
-    state: Absent[JobState] = Field(None, description="Only jobs in it.")
+    state: Absent[JobState] = Field(None, description="Only jobs in this state.")
     pool: Absent[NameOrEmpty] = Field(None, description="Only of this pool.")
 
 
@@ -79,7 +79,7 @@ class HistoryQuery(PageQuery):
 class RemoveQuery(Parameters):
     """How a server is removed."""
 
-    force: bool = Field(False, description="Also when a job uses it, whose worker then loses it.")
+    force: bool = Field(False, description="Remove it even while a job uses it; that job's worker loses it.")
 
 
 class ReleaseOut(BaseModel):
@@ -89,13 +89,13 @@ class ReleaseOut(BaseModel):
 
 
 class RemovedOut(BaseModel):
-    """The policy server that was taken out."""
+    """The policy server that was removed."""
 
     removed: str
 
 
 class HealthOut(BaseModel):
-    """Whether the server works."""
+    """The server's health."""
 
     status: Literal["healthy", "failing"]
     database: Literal["open", "failing"]

@@ -1,7 +1,7 @@
-"""Serves one route: lets callers in, reads and checks what they send, answers, counts, and keeps the record.
+"""Serves one route: authenticates callers, reads and checks their requests, answers, and counts.
 
-Starlette has the route, the request and the answer; FastAPI's dependencies are not between, since they would take most
-of the few hundred microseconds of a worker's claim or completion.
+Routing, request and answer are Starlette's; FastAPI's dependencies are not involved, since they would take most of the
+few hundred microseconds of a worker's claim or completion.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from headgate.net.request_flaws import validated
 
 _log = logging.getLogger("headgate.jobqueue")
 
-_NOBODY: Final = Caller(token_id="", name="", scopes=frozenset())
-"""Whoever calls a route that needs no token."""
+_NO_TOKEN: Final = Caller(token_id="", name="", scopes=frozenset())
+"""The caller of a route that needs no token."""
 
 
 class Endpoint:
@@ -43,7 +43,7 @@ class Endpoint:
         self._most_bytes = min(route.most_bytes, settings.body_bytes if is_ordinary else settings.batch_body_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer the request of `scope`; a client that hung up is answered nothing."""
+        """Answer the request of `scope`; a client that hung up gets no answer."""
         started = perf_counter()
         try:
             answer = await self._answer(Request(scope, receive))
@@ -61,7 +61,7 @@ class Endpoint:
 
     async def _answer(self, request: Request) -> Answer[Any]:
         service, route = self._service, self.route
-        caller = _NOBODY
+        caller = _NO_TOKEN
         if route.scope is not None:
             verdict = await service.let_in(request, route.method)
             if isinstance(verdict, Refused):
@@ -80,13 +80,13 @@ class Endpoint:
             return await route.handler(Call(service, caller, request, key), **given)
 
     async def _body(self, request: Request, caller: Caller) -> tuple[bytes, BaseModel]:
-        """Return the body of a request, as it came and as its model; a large one waits for its token's turn.
+        """Return the body of a request, raw and as its model; a large one waits for its token's turn.
 
         Raises:
-            NotJsonError: its content type is another one. A web page can make a browser send other types to any
-                address without asking; JSON it cannot.
+            NotJsonError: its content type is another one. A web page can make a browser send other types to any address
+                without asking, but not JSON.
             BodyTooLargeError: it has more bytes than the route takes.
-            BodyTooSlowError: it was not there in time.
+            BodyTooSlowError: it did not arrive in time.
         """
         service, model = self._service, self._models["body"]
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -120,7 +120,7 @@ class Endpoint:
 
 
 def _query(request: Request) -> dict[str, Any]:
-    """Return the parameters of a query; those that are named several times as lists."""
+    """Return the parameters of a query; repeated ones as lists."""
     query = request.query_params
     return {name: many if len(many := query.getlist(name)) > 1 else many[0] for name in query}
 

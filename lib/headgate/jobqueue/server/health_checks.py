@@ -1,4 +1,4 @@
-"""Checks policy servers: one that does not answer is not handed out, one at a link-local address never called."""
+"""Checks policy servers: one that does not answer is not handed out; link-local addresses are never called."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headgate.jobqueue.server.service import Service
 
 
 def is_refused(host: str) -> bool:
-    """Return whether a host, as it is written, names a link-local or metadata address, or no host at all."""
+    """Return whether a host, as written, is a link-local, metadata, unspecified or multicast address."""
     name = host.removeprefix("wss://")
     address = ip_address_of(name.strip("[]").rstrip(".").lower())
     return is_metadata_host(name) or (address is not None and is_refused_address(address))
@@ -34,12 +34,12 @@ def is_refused_address(address: IPAddress) -> bool:
 
 
 def check_addresses(specs: Iterable[ResourceSpec], *, allow_link_local: bool) -> None:
-    """Return when no server is registered at an address that must not be called.
+    """Check that no server is registered at an address that must not be called.
 
-    Names are not resolved here: what a name means may change, so whoever calls it must look again.
+    Names are not resolved here: what a name resolves to may change, so each health check looks again.
 
     Raises:
-        InvalidJobError: naming the first that has.
+        InvalidJobError: naming the first that is.
     """
     if allow_link_local:
         return
@@ -55,7 +55,7 @@ def check_addresses(specs: Iterable[ResourceSpec], *, allow_link_local: bool) ->
 _log = logging.getLogger("headgate.jobqueue")
 
 NOTE: Final = "health check: "
-"""How the note of a server begins that a check took down; only such servers are opened by a check."""
+"""Prefix of the note of a server that a check took down; checks open only such servers."""
 
 _JITTER: Final = 0.2
 
@@ -63,8 +63,8 @@ _JITTER: Final = 0.2
 class HealthChecks:
     """Checks all servers of one queue, over and over. Lives on the server's event loop.
 
-    A server is alive when `GET /healthz` is answered with a status below 500; others than 404 and 200 are as good, as
-    they come from something that listens and speaks HTTP.
+    A server is alive when `GET /healthz` is answered with a status below 500; even 404 will do, as it comes from
+    something that listens and speaks HTTP.
     """
 
     def __init__(self, service: Service) -> None:
@@ -73,13 +73,13 @@ class HealthChecks:
         self._gate = asyncio.Semaphore(service.settings.health_checks_at_once)
 
     async def run(self) -> None:
-        """Check every server again and again, until cancelled."""
+        """Check every server repeatedly, until cancelled."""
         every_s = self._service.settings.health_check_every_s
         while every_s:
             await asyncio.sleep(every_s * (1 + _JITTER * (random.random() - 0.5)))
             try:
                 await self.check_all()
-            except* StoreFailedError as errors:  # of the listing, or of the checks that wanted to change a server
+            except* StoreFailedError as errors:  # from the listing, or from checks that were to change a server
                 _log.warning("No health checks: %s", errors.exceptions[0])
 
     async def check_all(self) -> None:
@@ -112,7 +112,7 @@ class HealthChecks:
     async def _change(self, seen: Resource, state: ResourceState, note: str) -> None:
         def operation(ledger: Ledger, at: Instant) -> bool:
             now = ledger.resources().get(seen.resource_id)
-            # Whoever has changed it meanwhile, an operator, knows better.
+            # An operator who has changed it meanwhile takes precedence.
             if now is None or (now.state, now.note) != (seen.state, seen.note):
                 return False
             ledger.change_resource(seen.resource_id, state, at, note)
@@ -144,7 +144,7 @@ async def _asked(host: str, port: int, speaks_tls: bool, *, allow_link_local: bo
     address = addresses[0][4][0]
     if not allow_link_local and is_refused_address(ipaddress.ip_address(str(address).partition("%")[0])):
         return "its name has a link-local or metadata address"
-    # The address that was looked at, not the name: it could mean another one by now.
+    # The address that was checked, not the name, which could resolve to another one by now.
     tls: dict[str, Any] = {"ssl": ssl.create_default_context(), "server_hostname": host} if speaks_tls else {}
     reader, writer = await asyncio.open_connection(str(address), port, limit=4096, **tls)
     try:
@@ -153,11 +153,11 @@ async def _asked(host: str, port: int, speaks_tls: bool, *, allow_link_local: bo
         await writer.drain()
         line = await reader.readline()
     except ValueError:
-        return "answers something else than HTTP"
+        return "does not answer with HTTP"
     finally:
         writer.close()
     parts = line.split()
     if len(parts) < 2 or not parts[0].startswith(b"HTTP/") or not parts[1].isdigit():
-        return "answers something else than HTTP"
+        return "does not answer with HTTP"
     status = int(parts[1])
     return f"answers /healthz with status {status}" if status >= 500 else ""

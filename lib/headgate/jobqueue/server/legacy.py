@@ -1,8 +1,8 @@
-"""The legacy protocol, for its workers as they are: parameters in the query, errors as `{"detail": …}`.
+"""The legacy protocol, for its unchanged workers: parameters in the query, errors as `{"detail": …}`.
 
-Its workers know nothing of leases: the ledger knows them by name and token, servers by resource type and number. The
-lease ids of their claims, which no body of `/v1` can name, say whose they are: a claim that was made here is kept and
-ended here alone, and one that was made by `/v1` is out of reach.
+Its workers have no leases: the ledger identifies them by name and token, and servers by resource type and number. The
+lease ids of their claims, which no body of `/v1` can name, identify their holder: a claim made here can be renewed and
+ended only here, and one made through `/v1` is out of reach.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from headgate.net.tokens import Scope
 
 
 class Holder(NamedTuple):
-    """Who claims and ends by the legacy protocol.
+    """A worker that claims and ends jobs by the legacy protocol.
 
     Attributes:
-        token_id: of its token, or empty; another token under the same name is another worker.
+        token_id: of its token, or empty; the same name with another token is another worker.
     """
 
     worker: str
@@ -61,7 +61,7 @@ class Holder(NamedTuple):
         return f"legacy:{self.token_id}:"
 
     def has_claimed(self, job: Job | None) -> bool:
-        """Return whether a job's claim, running or completed, is its own."""
+        """Return whether a job's claim, running or completed, is this worker's."""
         return job is not None and job.worker == self.worker and job.lease_id.startswith(self.lease_prefix)
 
 
@@ -96,7 +96,7 @@ def take(
     at: Instant,
     pools: frozenset[str] | None = None,
 ) -> Job | None:
-    """Hand out a job that needs a server, of these pools, as every job of the legacy protocol does."""
+    """Hand out a job that needs a server of these pools (None: of any), as every job of the legacy protocol does."""
     served = frozenset(pool for pool in ledger.servers.loads.pools() if pool and (pools is None or pool in pools))
     request = ClaimRequest(holder.worker, 1, lease_s, teams, None, served, lease_prefix=holder.lease_prefix)
     jobs = ledger.claims.claim(request, at)
@@ -104,7 +104,7 @@ def take(
 
 
 def _held(ledger: Ledger, holder: Holder, job_id: str | None = None) -> list[Job]:
-    """Return the jobs, or the one of this id, that a worker has claimed here and still holds."""
+    """Return the jobs that a worker has claimed here and still holds; with `job_id`, only that one."""
     jobs = ledger.claims.of_worker(holder.worker)
     return [job for job in jobs if holder.has_claimed(job) and job_id in {None, job.job_id}]
 
@@ -114,7 +114,7 @@ def _ref(job: Job) -> LeaseRef:
 
 
 def type_of(job: Job) -> str:
-    """Return the resource type by which the legacy protocol knows the job's servers."""
+    """Return the legacy protocol's resource type for the job's servers."""
     return job.spec.resource_type or job.spec.pool
 
 
@@ -135,7 +135,7 @@ def beat(ledger: Ledger, holder: Holder, job_id: str, at: Instant) -> bool:
 
 
 def beat_all(ledger: Ledger, holder: Holder, teams: frozenset[str] | None, at: Instant) -> tuple[int, dict[str, int]]:
-    """Renew everything that a worker has; return how many jobs, and how many servers of each type."""
+    """Renew everything that a worker holds; return how many jobs, and how many servers of each type."""
 
     def is_of_teams(job: Job) -> bool:
         return teams is None or job.spec.team in teams
@@ -155,7 +155,7 @@ def beat_all(ledger: Ledger, holder: Holder, teams: frozenset[str] | None, at: I
 def reserve_held(
     ledger: Ledger, resource_type: str, holder: Holder, job_id: str, lease_s: float, at: Instant, *, wait: bool
 ) -> Acquired:
-    """Give a worker's job a server; the same one when it asks again."""
+    """Give a worker's job a server, the same one when it asks again."""
     job = next(iter(_held(ledger, holder, job_id)), None)
     if job is None:
         return NotHeld()
@@ -192,7 +192,7 @@ def release_held(ledger: Ledger, lease: LegacyLease, at: Instant) -> bool:
 _log = logging.getLogger("headgate.jobqueue")
 
 router: Final = APIRouter(tags=["legacy protocol"])
-"""Its routes need the scope `legacy`: they tell workers by name alone, without a lease."""
+"""These routes need the scope `legacy`: they identify workers by name, without a lease."""
 
 
 class LegacyProblem(BaseModel):
@@ -211,9 +211,9 @@ def is_legacy_path(path: str) -> bool:
     return path in {"/job", "/heartbeat"} or path.startswith(("/job/", "/done/", "/resource/"))
 
 
-async def _let_in(request: Request) -> AsyncIterator[Caller]:
+async def _authenticated(request: Request) -> AsyncIterator[Caller]:
     service: Service = request.app.state.service
-    verdict = await service.let_in(request, "POST")  # each of them changes the queue, GET /job as well
+    verdict = await service.let_in(request, "POST")  # all of them change the queue, even GET /job
     if isinstance(verdict, Refused):
         how = wait_headers(verdict.retry_after_s)
         if verdict.http_status == HTTPStatus.UNAUTHORIZED:
@@ -226,7 +226,7 @@ async def _let_in(request: Request) -> AsyncIterator[Caller]:
 
 @dataclass(frozen=True, slots=True)
 class LegacyCall:
-    """One request that was let in, of a worker that its token may speak for."""
+    """One accepted request of a worker that its token may act as."""
 
     request: Request
     service: Service
@@ -234,13 +234,13 @@ class LegacyCall:
     holder: Holder
 
     async def done(self, job_id: str, operation: Callable[[Ledger, Instant], bool]) -> bool:
-        """Return what an operation on a job answers; False when the caller may not know of the job."""
+        """Return the answer of an operation on a job; False when the job is hidden from the caller."""
         return await self.service.writer.do(
             lambda ledger, at: not is_hidden(ledger, self.caller, job_id) and operation(ledger, at)
         )
 
     async def acquired(self, ask: Callable[..., Acquired]) -> Any:
-        """Return what a job that asks for a server gets, after waiting for it."""
+        """Return the outcome for a job that asks for a server, after waiting for one."""
         service, wait_s = self.service, self.service.settings.legacy_acquire_wait_s
         if not wait_s:
             return await service.writer.do(lambda ledger, at: ask(ledger, at, wait=False))
@@ -248,13 +248,13 @@ class LegacyCall:
             standing = service.writer.wait_for(lambda ledger, at: ask(ledger, at, wait=True), wait_s)
             outcome = await service.long_polls.stand(standing, self.request)
         except ClientDisconnect:
-            return None  # nobody reads the answer
+            return None  # no client is left to read the answer
         if isinstance(outcome, Reserved):
             await kept(service, outcome, self.request)
         return outcome
 
 
-async def _call(request: Request, caller: Annotated[Caller, Depends(_let_in)], worker: Name) -> LegacyCall:
+async def _call(request: Request, caller: Annotated[Caller, Depends(_authenticated)], worker: Name) -> LegacyCall:
     check_worker(caller, worker)
     return LegacyCall(request, request.app.state.service, caller, Holder(worker, caller.token_id))
 

@@ -1,4 +1,4 @@
-"""What the server has done, for Prometheus: `headgate_jobqueue_…`."""
+"""The server's metrics for Prometheus: `headgate_jobqueue_…`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _NAME: Final = "headgate_jobqueue_"
 
 
 def queue_gauges(ledger: Ledger) -> list[Metric]:
-    """Return the queue as it is; runs on the writer."""
+    """Return gauges of the queue's current state; runs on the writer."""
     jobs = GaugeMetricFamily(f"{_NAME}jobs", "Jobs by state.", labels=("state",))
     for state, number in ledger.totals().items():
         jobs.add_metric((state.value,), number)
-    counts = Counter((resource.spec.pool, resource.use) for resource in ledger.resources().values())
-    servers = GaugeMetricFamily(f"{_NAME}servers", "Policy servers by pool and state.", labels=("pool", "state"))
+    counts = Counter((spec.pool, one.use) for one in ledger.resources().values() for spec in one.specs)
+    servers = GaugeMetricFamily(f"{_NAME}servers", "Policy servers of each pool by state.", labels=("pool", "state"))
     for labels, number in sorted(counts.items()):
         servers.add_metric(labels, number)
     return [
@@ -79,16 +79,16 @@ class Metrics:
         self._ended.labels(how).inc(number)
 
     def reserved(self, waited_s: float = 0.0) -> None:
-        """Count a server handed out, and the time that the request stood in line for it."""
+        """Count a server handed out, and the time in seconds that the request waited for it."""
         self._reservations.inc()
         self._hand_over.observe(waited_s)
 
     def checked(self, state: str) -> None:
-        """Count a server whose state a check has changed."""
+        """Count a server whose state a health check changed."""
         self._changes.labels(state).inc()
 
     def refused(self, reason: str) -> None:
-        """Count a request that was not let in."""
+        """Count a refused request."""
         self._refused.labels(reason).inc()
 
     def text(self, now: list[Metric], open_requests: int) -> bytes:

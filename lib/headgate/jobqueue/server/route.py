@@ -1,4 +1,4 @@
-"""A route of the server, the call that its handler works with, and requests that are sent again with their key."""
+"""A route of the server, the call that its handler works with, and repeated requests with an idempotency key."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ REPLAYED: Final = "Idempotent-Replay"
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A request's key, within what its token has sent before.
+    """A request's idempotency key, unique per token.
 
     Attributes:
         name: token and key.
-        fingerprint: of everything that the answer depends on.
+        fingerprint: hash of everything that the answer depends on.
     """
 
     name: str
     fingerprint: str
 
     def replay(self, ledger: Ledger) -> Answer[Any] | None:
-        """Return the answer that the same request was given, or None when there is none.
+        """Return the earlier answer to the same request, or None when there is none.
 
         Raises:
             ReplyConflictError: another request had this key.
@@ -55,26 +55,26 @@ class Key:
         return Answer(reply.body.encode(), reply.status, {REPLAYED: "true"})
 
     def remember(self, ledger: Ledger, answer: Answer[T], at: Instant) -> Answer[T]:
-        """Keep the answer, in the transaction of what it answers; return it."""
+        """Store the answer in the transaction of its operation; return it."""
         ledger.remember(Reply(self.name, self.fingerprint, answer.status_code, bytes(answer.body).decode(), at.wall))
         return answer
 
     def once(self, operation: Callable[[Ledger, Instant], Answer[T]]) -> Callable[[Ledger, Instant], Answer[T]]:
-        """Return the operation that runs `operation` only when its request is new, or has changed nothing before."""
+        """Return an operation that runs `operation` only when its request is new, or changed nothing before."""
 
         def run(ledger: Ledger, at: Instant) -> Answer[T]:
             if (known := self.replay(ledger)) is not None:
                 return known
             written = len(ledger.changes.history)
             answer = operation(ledger, at)
-            # Refusals could fill the database, and are found again when the request is sent again.
+            # Refusals could fill the database, and a repeat of the request yields them again.
             return answer if len(ledger.changes.history) == written else self.remember(ledger, answer, at)
 
         return run
 
 
 def key_of(request: Request, token_id: str, body: bytes) -> Key | None:
-    """Return the key of a request, None where it has none or needs none.
+    """Return the idempotency key of a request, None where it has none or needs none.
 
     Raises:
         InvalidInputError: if it is empty, too long or not printable.
@@ -98,12 +98,12 @@ _AUDIT: Final = logging.getLogger("headgate.jobqueue.audit")
 
 
 def audit(caller: Caller, action: str) -> None:
-    """Log what a worker did or a submitter added, as often as jobs come."""
+    """Log an action of a worker or submitter, which can be as frequent as jobs are."""
     _AUDIT.info("token %s: %s", caller.token_id or "none", action)
 
 
 class Changed(NamedTuple, Generic[ModelT, T]):
-    """What a request is answered, and what came of its operation; None when it was not run again."""
+    """The answer to a request, and the outcome of its operation, None when that was not run again."""
 
     answer: Answer[ModelT]
     outcome: T | None
@@ -111,7 +111,7 @@ class Changed(NamedTuple, Generic[ModelT, T]):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request that was let in, its body read, with its key of idempotency if it has one."""
+    """One accepted request, its body read, with its idempotency key if it has one."""
 
     service: Service
     caller: Caller
@@ -119,7 +119,7 @@ class Call:
     key: Key | None
 
     async def changed(self, what: str, thing: str, *, before: object = "", after: object = "") -> None:
-        """Write what an operator or submitter changed into the audit trail, under the caller's name."""
+        """Record a change by an operator or submitter in the audit trail, under the caller's name."""
         who = f"token {self.caller.name} ({self.caller.token_id})" if self.caller.token_id else ANYBODY
         change = f"jobqueue {what}"
         await asyncio.to_thread(record_change, change, thing, before=before, after=after, who=who)  # waits for the disk
@@ -127,7 +127,7 @@ class Call:
     async def change(self, operation: Operation[T], answered: Callable[[T], Answer[ModelT]]) -> Changed[ModelT, T]:
         """Run an operation on the writer; one whose key was seen before is not run again.
 
-        What `answered` makes of its outcome is kept in the same transaction where there is a key.
+        With a key, the answer that `answered` makes of the outcome is stored in the same transaction.
         """
         outcomes: list[T] = []
 
@@ -149,14 +149,14 @@ class Route:
 
     Attributes:
         pattern: path, with `{parameters}`.
-        handler: answers a `Call`. Its further parameters, `path`, `query` and `body`, say by their models what the
-            request takes; its annotation says what it answers with status 200.
-        scope: that a token needs; None: nobody needs a token.
+        handler: answers a `Call`. The models of its further parameters `path`, `query` and `body` define what the
+            request takes; its return annotation defines the answer with status 200.
+        scope: the scope that a token needs; None: no token is needed.
         summary: one line for the documentation.
-        most_bytes: that its body can need; the settings may allow less.
-        is_of_all_teams: whether tokens that are bound to teams are refused.
-        errors: statuses that it answers beside those of every route.
-        media_type: of an answer that is not JSON.
+        most_bytes: largest body that it can need; the settings may allow less.
+        is_of_all_teams: whether tokens bound to teams or pools are refused.
+        errors: statuses of its errors, in addition to those of every route.
+        media_type: media type of its answer.
     """
 
     method: str
@@ -178,7 +178,7 @@ class Route:
 
     @property
     def takes(self) -> dict[str, type[BaseModel]]:
-        """The models of its handler's `path`, `query` and `body`, those that it has."""
+        """The models of its handler's `path`, `query` and `body`, as far as it has them."""
         hints = get_type_hints(self.handler)
         return {name: hints[name] for name in ("path", "query", "body") if name in hints}
 

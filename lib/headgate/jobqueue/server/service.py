@@ -28,9 +28,9 @@ Ts = TypeVarTuple("Ts")
 
 
 class LongPolls:
-    """All requests of one server that stand in line. Lives on its event loop.
+    """All waiting requests of one server. Lives on its event loop.
 
-    Invariant: what is in `_waiting` is not done, or its request is about to take it out.
+    Invariant: a future in `_waiting` is not done, or its request is about to remove it.
     """
 
     def __init__(self) -> None:
@@ -38,15 +38,15 @@ class LongPolls:
         self._is_closed = False
 
     def __len__(self) -> int:
-        """Return how many requests stand in line."""
+        """Return how many requests are waiting."""
         return len(self._waiting)
 
     async def stand(self, standing: Coroutine[Any, Any, T], request: Request) -> T | None:
-        """Return what comes of standing in line, or None when the server stops before.
+        """Return the outcome of waiting in line, or None when the server stops first.
 
         Args:
             standing: may be cancelled at any moment.
-            request: whose; its body has been read.
+            request: the waiting request; its body has been read.
 
         Raises:
             ClientDisconnect: the client is gone; `standing` was cancelled.
@@ -56,7 +56,7 @@ class LongPolls:
         if self._is_closed:
             waiting.cancel()
         try:
-            # Both are ended before the request is: whoever cancels a writer's waiter must let it leave its line.
+            # Both end before the request does: a cancelled waiter of the writer still has to leave its line.
             async with first_ended(waiting, disconnected(request)):
                 if not waiting.done():
                     raise ClientDisconnect
@@ -65,7 +65,7 @@ class LongPolls:
             self._waiting.discard(waiting)
 
     def close(self) -> None:
-        """Let nobody stand in line any more: those who do are answered that their turn has not come."""
+        """End all waiting, now and later: waiting requests are answered that their turn has not come."""
         self._is_closed = True
         for waiting in list(self._waiting):
             waiting.cancel()
@@ -95,12 +95,12 @@ class Service:
         self._open: Counter[str] = Counter()
 
     def close(self) -> None:
-        """Give up what reads and checks for it; legal twice."""
+        """Close its reader and its thread for large bodies; may be called twice."""
         self._reader.close()
         self.large_bodies.close()
 
     async def listed(self, question: Callable[[Reader, *Ts], T], *of: *Ts) -> T:
-        """Return what a reader answers, asked in a thread.
+        """Return the reader's answer to a question, read in a thread.
 
         Raises:
             StoreFailedError: the database cannot be read.
@@ -108,10 +108,10 @@ class Service:
         return await asyncio.to_thread(question, self._reader, *of)
 
     async def let_in(self, request: Request, method: str) -> Caller | Refused:
-        """Return who makes a request, or why nobody may; what is refused is counted.
+        """Return who makes a request, or why it is refused; refusals are counted.
 
         Raises:
-            MisdirectedError: without tokens, it is for another server's name.
+            MisdirectedError: without tokens, it names another server as its host.
             CrossSiteError: a web page made a browser send it, or may have.
         """
         verdict = await self.authority.identify(_token(request), self.clock.wall())
@@ -124,10 +124,10 @@ class Service:
         return verdict
 
     async def check_still_let_in(self, request: Request) -> None:
-        """Return when whoever stood in line may still have what he waited for.
+        """Check that a request that has waited may still have what it waited for.
 
         Raises:
-            TokenEndedError: his token has ended meanwhile.
+            TokenEndedError: its token has ended meanwhile.
         """
         if not await self.authority.still_lets_in(_token(request), self.clock.wall()):
             raise TokenEndedError("the token ended while its request waited; the job or server went back to the queue")
@@ -137,7 +137,7 @@ class Service:
         """Count a request as open while the context is.
 
         Raises:
-            TooManyOpenError: its token has too many already.
+            TooManyOpenError: its token already has too many.
         """
         name = caller.token_id
         if self._open[name] >= self.settings.most_open_per_token:

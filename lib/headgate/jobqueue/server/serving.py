@@ -1,4 +1,4 @@
-"""Serves one job queue over HTTP, from the opening of its database to the last answer."""
+"""Serves one job queue over HTTP, from opening its database to the last answer."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ async def running_server(
 ) -> AsyncIterator[RunningServer]:
     """Serve the job queue in the running event loop for as long as the context is open.
 
-    Leaving it lets nobody stand in line any more, answers what was begun, and closes the database.
+    Leaving it ends all waiting in line, finishes requests in progress, and closes the database.
 
     Args:
-        settings: what the server goes by.
-        imports: jobs and policy servers to take in before anybody can ask for them.
-        emit: told of jobs that died, from a thread.
+        settings: the server's settings.
+        imports: jobs and policy servers to add before the first request.
+        emit: called with an event for each job that died, from a thread.
 
     Raises:
-        JobConflictError: if a job to import is there with other contents.
+        JobConflictError: if a job to import exists with other contents.
         InvalidSettingError: if the address cannot be bound, or needs a token and there is none.
         StoreInUseError: if another process serves this database.
         StoreFailedError: if the database cannot be used.
@@ -107,17 +107,17 @@ async def running_server(
             build_app(service), listener, name="jobqueue-http", most=settings.most_connections, stop_s=settings.stop_s,
             tls=tls,
         )  # fmt: skip
-        async with served, _working(service):
+        async with served, _background_tasks(service):
             yield RunningServer(url_of(listener, tls), service)
 
 
 @asynccontextmanager
-async def _working(service: Service) -> AsyncIterator[None]:
-    """Do what the server does by itself; leaving lets nobody stand in line any more."""
+async def _background_tasks(service: Service) -> AsyncIterator[None]:
+    """Run the server's background tasks; leaving ends all waiting in line."""
     background = [
-        _watched(HealthChecks(service).run(), "jobqueue-health-checks"),
-        _watched(periodic_statistics(service), "jobqueue-statistics"),
-        _watched(signs_of_life(service), "jobqueue-signs-of-life"),
+        _background(HealthChecks(service).run(), "jobqueue-health-checks"),
+        _background(periodic_statistics(service), "jobqueue-statistics"),
+        _background(signs_of_life(service), "jobqueue-signs-of-life"),
     ]
     try:
         yield
@@ -126,8 +126,8 @@ async def _working(service: Service) -> AsyncIterator[None]:
         await cancelled(*background)
 
 
-def _watched(running: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-    """Start what runs beside the server; if it ends by itself, the log says why."""
+def _background(running: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    """Start a background task; if it ends by itself, the log says why."""
     task = asyncio.create_task(running, name=name)
     task.add_done_callback(_report)
     return task
@@ -159,7 +159,7 @@ def serve(
         async with running_server(settings, imports, emit) as server:
             announce(server)
             await told.wait()
-            _log.info("Stopping: what is in flight is answered first")
+            _log.info("Stopping: requests in flight are answered first")
 
     event_loop.run(until_told())
 
@@ -170,8 +170,8 @@ _SIGN_S: Final = 0.5
 def statistics_line(ledger: Ledger) -> str:
     """Return the line of statistics; runs on the writer."""
     jobs = ledger.totals()
-    servers = Counter(one.spec.pool for one in ledger.resources().values())
-    busy = Counter(one.spec.pool for one in ledger.resources().values() if not one.is_free)
+    uses = [(spec.pool, one.is_free) for one in ledger.resources().values() for spec in one.specs]
+    servers, busy = Counter(pool for pool, _ in uses), Counter(pool for pool, is_free in uses if not is_free)
     used = {pool: f"{busy[pool]}/{servers[pool]} ({busy[pool] / servers[pool]:.1%})" for pool in sorted(servers)}
     running = Counter(type_of(job) for job in ledger.running())
     parts = (
@@ -189,7 +189,7 @@ def statistics_line(ledger: Ledger) -> str:
 
 
 async def periodic_statistics(service: Service) -> None:
-    """Write a line of statistics every now and then, until cancelled."""
+    """Log a line of statistics at the interval of the settings, until cancelled."""
     every_s = service.settings.statistics_every_s
     while every_s:
         await asyncio.sleep(every_s)
@@ -202,7 +202,7 @@ async def periodic_statistics(service: Service) -> None:
 
 
 async def signs_of_life(service: Service) -> None:
-    """Tell the writer that this event loop turns, and so hears heartbeats, until cancelled."""
+    """Tell the writer that this event loop is running, and so receives heartbeats, until cancelled."""
     while True:
         service.writer.hearing()
         await asyncio.sleep(_SIGN_S)

@@ -16,7 +16,7 @@ from headgate.net.tls import CERTIFICATE_VARIABLE, KEY_VARIABLE
 PREFIX: Final = "HEADGATE_JOBQUEUE_"
 
 CLIENT_VARIABLES: Final = frozenset({"HEADGATE_JOBQUEUE_URL", "HEADGATE_JOBQUEUE_TOKEN"})
-"""Variables of the same prefix which are not the server's: workers and commands read them."""
+"""Variables with the same prefix that are not the server's: workers and commands read them."""
 
 _FORMER_VARIABLES: Final = {f"{PREFIX}SEED_ACQUIRE_WAIT_S": "legacy_acquire_wait_s"}
 _SHARED_VARIABLES: Final = {
@@ -28,19 +28,19 @@ _SHARED_VARIABLES: Final = {
 
 
 class ServerSettings(BaseModel):
-    """What the server goes by. Durations in seconds."""
+    """The server's settings. Durations in seconds."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     database: str = Field(
         "sqlite:///.headgate/jobqueue.db", description="Where jobs live: sqlite:///path, postgresql://… or memory:."
     )
-    host: str = Field("127.0.0.1", min_length=1, description="Address to listen on; beyond loopback tokens are needed.")
+    host: str = Field("127.0.0.1", min_length=1, description="Address to listen on; other than loopback needs tokens.")
     port: int = Field(8000, ge=0, le=65_535, description="Port to listen on; 0 takes a free one.")
     tls_certificate: str = Field(
-        "", description="PEM file of the certificate for HTTPS; HEADGATE_TLS_CERTIFICATE, too."
+        "", description="PEM file of the certificate for HTTPS; also HEADGATE_TLS_CERTIFICATE."
     )
-    tls_key: str = Field("", description="PEM file of its private key; HEADGATE_TLS_KEY, too.")
+    tls_key: str = Field("", description="PEM file of its private key; also HEADGATE_TLS_KEY.")
     legacy_routes: bool = Field(True, description="Serve workers of the legacy protocol.")
     job_heartbeat_timeout_s: float = Field(
         3600.0, ge=1, le=604_800, allow_inf_nan=False, description="Lease of a job for legacy-protocol workers."
@@ -74,19 +74,19 @@ class ServerSettings(BaseModel):
     health_check_failures: int = Field(3, ge=1, le=1000, description="Failed checks in a row after which it is down.")
     health_checks_at_once: int = Field(32, ge=1, le=10_000, description="Policy servers checked at a time.")
     allow_link_local: bool = Field(
-        False, description="Let policy servers have link-local addresses, where clouds keep credentials of machines."
+        False, description="Allow policy servers at link-local addresses, where clouds serve machines' credentials."
     )
-    notify_url: Address = Field("", description="Webhook that is told of jobs that died; HEADGATE_NOTIFY_URL, too.")
+    notify_url: Address = Field("", description="Webhook for notices of jobs that died; also HEADGATE_NOTIFY_URL.")
     notify_secret: SecretStr = Field(
-        SecretStr(""), description="Secret that its notices are signed with; HEADGATE_NOTIFY_SECRET, too."
+        SecretStr(""), description="Secret that its notices are signed with; also HEADGATE_NOTIFY_SECRET."
     )
     notify_command: Command = Field(
-        (), description="Command that is run for each job that died; HEADGATE_NOTIFY_COMMAND, too."
+        (), description="Command that is run for each job that died; also HEADGATE_NOTIFY_COMMAND."
     )
     notify_timeout_s: float = Field(
         10.0, gt=0, le=600, description="A command, or an attempt to post a notice, is given up after this long."
     )
-    stop_s: float = Field(10.0, ge=0, le=3600, description="Time for a stop to finish answers that are being written.")
+    stop_s: float = Field(10.0, ge=0, le=3600, description="Time at shutdown to finish answers that are being written.")
 
 
 def load_server_settings(flags: Mapping[str, Any] | None = None, *, environ: Mapping[str, str]) -> ServerSettings:

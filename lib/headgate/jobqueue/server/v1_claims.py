@@ -1,4 +1,4 @@
-"""Claims of `/v1`: workers take jobs, keep them, and end them."""
+"""Claims of `/v1`: workers claim jobs, renew the claims, and end them."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def _claim_once(call: Call, key: Key, request: ClaimRequest, wait_s: float
         nonlocal claimed
         if (known := key.replay(ledger)) is not None:
             return known
-        # Whoever stood in line was given jobs in one transaction, and his answer is remembered in the next one.
+        # A request that waited got jobs in one transaction; its answer is stored only in the next one.
         given = ledger.claims.again(request, at)
         claimed = () if given else ledger.claims.claim(request, at)
         if given or claimed or not wait_s:
@@ -102,7 +102,7 @@ async def _claim_once(call: Call, key: Key, request: ClaimRequest, wait_s: float
     def afterwards(ledger: Ledger, at: Instant) -> Answer[ClaimOut]:
         nonlocal claimed
         if (known := key.replay(ledger)) is not None:
-            # The same request was sent twice, and both stood in line.
+            # The same request was sent twice, and both waited.
             _take_back(ledger, claimed, at, "the same request had been answered before")
             claimed = ()
             return known
@@ -117,7 +117,7 @@ async def _claim_once(call: Call, key: Key, request: ClaimRequest, wait_s: float
 
 
 def _remembered(key: Key, ledger: Ledger, jobs: tuple[Job, ...], at: Instant) -> Answer[ClaimOut]:
-    # Claims in vain changed nothing; workers that wait would fill the database with them.
+    # Empty claims change nothing; waiting workers would fill the database with them.
     return key.remember(ledger, _answer_of(jobs), at) if jobs else _NOTHING
 
 
@@ -135,7 +135,7 @@ def _note(call: Call, jobs: tuple[Job, ...]) -> None:
 
 
 def named(job_ids: list[str]) -> str:
-    """Return some of the jobs for a record, and how many more there are."""
+    """Return some of the jobs' ids for a log line, and how many more there are."""
     return f"job {some_of(list(map(repr, job_ids)), 5)}"
 
 
@@ -145,7 +145,7 @@ def _take_back(ledger: Ledger, jobs: tuple[Job, ...], at: Instant, reason: str) 
 
 
 async def renew(call: Call, body: RenewIn) -> Answer[RenewOut]:
-    """Keep claims, and the servers that they hold, for another period."""
+    """Renew claims, and the servers that they hold, for another lease period."""
     refs = [lease.ref for lease in body.leases]
     caller = call.caller
     outcomes = await call.service.writer.do(
@@ -170,7 +170,7 @@ def _renewal(outcome: RenewOutcome) -> RenewalOut:
 
 
 async def complete(call: Call, path: JobPath, body: CompleteIn) -> Answer[CompletionOut]:
-    """Take a result in, once."""
+    """Accept a result, once."""
     ref = LeaseRef(path.job_id, body.lease_id, body.epoch)
     completion = _completion(body)
     changed = await call.change(
@@ -185,7 +185,7 @@ async def complete(call: Call, path: JobPath, body: CompleteIn) -> Answer[Comple
 
 
 async def complete_many(call: Call, body: CompletionsIn) -> Answer[CompletionsOut]:
-    """Take many results in; each is taken or refused by itself."""
+    """Accept many results; each is accepted or refused on its own."""
     results = await call.service.large_bodies.each(
         body.completions, lambda one: (LeaseRef(one.job_id, one.lease_id, one.epoch), _completion(one))
     )
@@ -236,7 +236,7 @@ async def fail(call: Call, path: JobPath, body: FailIn) -> Answer[EndOut]:
 
 
 async def give_back(call: Call, path: JobPath, body: GiveBackIn) -> Answer[EndOut]:
-    """End a claim without a result and without blame."""
+    """End a claim without a result and without counting a failure."""
     ref = LeaseRef(path.job_id, body.lease_id, body.epoch)
     return await _end(call, ref, "given_back", lambda ledger, at: ledger.claims.give_back(ref, at, body.reason))
 
@@ -257,7 +257,7 @@ async def _end(call: Call, ref: LeaseRef, how: str, end: Operation[EndOutcome]) 
 
 
 def ended(outcome: EndOutcome) -> Answer[EndOut]:
-    """Return the answer that says what became of a job."""
+    """Return the answer with a job's state after its claim ended."""
     if isinstance(outcome, Stale | Unknown):
         return refused(outcome)
     job = outcome.job
@@ -265,7 +265,7 @@ def ended(outcome: EndOutcome) -> Answer[EndOut]:
 
 
 def refused(outcome: Stale | Unknown) -> Answer[Never]:
-    """Return the answer about a lease that is over, or a job that is not there."""
+    """Return the answer about a lease that is over, or a job that does not exist."""
     if isinstance(outcome, Unknown):
         return problem_of(unknown(outcome.job_id))
     message = f"the lease on job {outcome.job_id!r} is not the running one: {outcome.reason}"

@@ -1,4 +1,4 @@
-"""Jobs of `/v1`: submitters put them in, look after them, and collect what came of them."""
+"""Jobs of `/v1`: submitters add them, follow and change them, and collect their results."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ _UNENDED: Final = (JobState.PENDING, JobState.IN_PROGRESS)
 """Running jobs last: they may end meanwhile."""
 
 _PAGE_BYTES: Final = 8 * 1024**2
-"""A page that has grown to this ends: payloads and results may have 256 KiB each."""
+"""A page ends once it has grown to this: payloads and results may have 256 KiB each."""
 
 
 async def submit(call: Call, body: SubmitIn) -> Answer[SubmitOut]:
-    """Take jobs in, all or none; those that are there with the same contents are left alone."""
+    """Add jobs, all or none; those that exist with the same contents are left alone."""
     specs = await call.service.large_bodies.each(body.jobs, lambda job: job.spec)
     check_submission(call.caller, specs)
     changed = await call.change(
@@ -91,7 +91,7 @@ async def _chunks(
     page: PageQuery,
     size: Callable[[T], int],
 ) -> tuple[list[T], bool]:
-    """Return what a listing has, chunk by chunk up to the page's bounds, and whether that was all of it."""
+    """Return a listing, read in chunks up to the page's bounds, and whether that was all of it."""
     found: list[T] = []
     total = 0
     while len(found) < page.limit and total < _PAGE_BYTES:
@@ -110,7 +110,7 @@ def _job_bytes(job: Job) -> int:
 
 
 async def show(call: Call, path: JobPath) -> Answer[JobOut]:
-    """Return a job as it is."""
+    """Return a job in its current state."""
     job = await call.look(lambda ledger, _: ledger.job(path.job_id))
     if job is None or not sees(call.caller, job):
         raise unknown(path.job_id)
@@ -118,7 +118,7 @@ async def show(call: Call, path: JobPath) -> Answer[JobOut]:
 
 
 async def job_history(call: Call, path: JobPath, query: PageQuery) -> Answer[HistoryOut]:
-    """Return what has happened to a job."""
+    """Return the history of a job."""
     job_id = path.job_id
     if not await call.look(lambda ledger, _: sees(call.caller, ledger.job(job_id))):
         raise unknown(job_id)
@@ -127,7 +127,7 @@ async def job_history(call: Call, path: JobPath, query: PageQuery) -> Answer[His
 
 
 async def history(call: Call, query: HistoryQuery) -> Answer[HistoryOut]:
-    """Return what has happened; tokens bound to teams see what happened to their jobs."""
+    """Return the history; tokens bound to teams see that of their teams' jobs."""
     entries = await _entries(call, query, what=query.what)
     following = entries[-1].entry if entries else query.after
     if call.caller.teams is not None:
@@ -180,7 +180,7 @@ async def results(call: Call, query: PageQuery) -> Answer[ResultsOut]:
 
 
 async def withdraw(call: Call, path: JobPath, body: ReasonIn) -> Answer[EndOut]:
-    """Make a job dead that is not to be run any more."""
+    """Make a job dead, so that it is not run any more."""
     job_id = path.job_id
 
     def operation(ledger: Ledger, at: Instant) -> tuple[EndOutcome, str]:
@@ -198,7 +198,7 @@ async def withdraw(call: Call, path: JobPath, body: ReasonIn) -> Answer[EndOut]:
 
 
 async def withdraw_many(call: Call, body: WithdrawIn) -> Answer[WithdrawOut]:
-    """Make jobs dead that are not to be run any more: those named, all or none, or all that match."""
+    """Make jobs dead, so that they are not run any more: those named, all or none, or all that match."""
     changed = await _steered(
         call, body, _UNENDED, "only pending and running jobs can be withdrawn",
         lambda ledger, job_id, at: ledger.withdraw(job_id, body.reason, at),
@@ -231,7 +231,7 @@ async def _steered(
     step: Callable[[Ledger, str, Instant], EndOutcome],
     answer: Callable[[list[str]], Answer[ModelT]],
 ) -> Changed[ModelT, list[str]]:
-    """Do a step with the jobs of a choice that are in one of `states`; named ones that are not break the `rule`."""
+    """Apply a step to the chosen jobs that are in one of `states`; named ones in other states break the `rule`."""
     job_ids = body.job_ids if body.job_ids is not None else await _matching(call, body, states)
 
     def operation(ledger: Ledger, at: Instant) -> list[str]:
@@ -251,7 +251,7 @@ async def _steered(
 
 
 def _check_states(ledger: Ledger, call: Call, job_ids: Sequence[str], states: tuple[JobState, ...], rule: str) -> None:
-    """Raise what stands against a step with jobs that were named one by one: it is done with all or none."""
+    """Check that a step is possible for all jobs that were named: it applies to all or none."""
     for job_id in job_ids:
         job = ledger.job(job_id)
         if job is None or not sees(call.caller, job):
@@ -261,7 +261,7 @@ def _check_states(ledger: Ledger, call: Call, job_ids: Sequence[str], states: tu
 
 
 async def _matching(call: Call, body: JobChoiceIn, states: tuple[JobState, ...]) -> list[str]:
-    """Return the jobs of a choice, by state in the order of these, at most as many as one request may change."""
+    """Return the chosen jobs, ordered as `states`, at most as many as one request may change."""
     teams = narrowed(None if body.team is None else [body.team], call.caller.teams)
     found: list[str] = []
     for state in states:

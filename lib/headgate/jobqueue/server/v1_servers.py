@@ -1,4 +1,4 @@
-"""Policy servers of `/v1`: operators register, drain and remove them, jobs reserve them; and figures of the queue."""
+"""Policy servers of `/v1`: operators register, drain and remove them, jobs reserve them; and statistics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log = logging.getLogger("headgate.jobqueue")
 
 
 async def register(call: Call, body: ResourcesIn) -> Answer[ResourcesOut]:
-    """Register policy servers, all or none; one whose address is there already stays one server."""
+    """Register policy servers, all or none; one whose address is registered already stays one server."""
     specs = [resource.spec for resource in body.resources]
     check_addresses(specs, allow_link_local=call.service.settings.allow_link_local)
     changed = await call.change(
@@ -61,7 +61,7 @@ def resources_of(ledger: Ledger, caller: Caller) -> list[ResourceOut]:
 
 
 async def drain(call: Call, path: ResourcePath, body: ReasonIn) -> Answer[ResourceOut]:
-    """Hand a server out no more; a job that uses it keeps it."""
+    """Stop handing a server out; a job that uses it keeps it."""
     return await _change(call, path.resource_id, ResourceState.DRAINING, body.reason)
 
 
@@ -84,7 +84,7 @@ async def _change(call: Call, resource_id: str, state: ResourceState, reason: st
 
 
 async def remove(call: Call, path: ResourcePath, query: RemoveQuery) -> Answer[RemovedOut]:
-    """Take a server out; by force, also from the job that uses it."""
+    """Remove a server; with `force`, even while a job uses it."""
     resource_id = path.resource_id
 
     changed = await call.change(
@@ -97,14 +97,14 @@ async def remove(call: Call, path: ResourcePath, query: RemoveQuery) -> Answer[R
 
 
 async def statistics(call: Call) -> Answer[StatisticsOut]:
-    """Return the queue at a glance; tokens bound to teams see their part of it."""
+    """Return an overview of the queue; tokens bound to teams see their part of it."""
     return ok(await call.look(lambda ledger, _: statistics_of(ledger, call.caller.teams, call.caller.pools)))
 
 
 def statistics_of(
     ledger: Ledger, teams: frozenset[str] | None = None, usable: frozenset[str] | None = None
 ) -> StatisticsOut:
-    """Return the queue at a glance, as far as it concerns `teams` and the servers of `usable` pools (None: all)."""
+    """Return an overview of the queue, limited to `teams` and the servers of `usable` pools (None: all)."""
     lanes = {lane: counts for lane, counts in ledger.lane_counts().items() if teams is None or lane.team in teams}
     jobs = sum(map(Counter, lanes.values()), Counter[JobState]())
     pools = {lane.pool for lane in lanes if lane.pool}
@@ -164,10 +164,10 @@ async def reserve(call: Call, body: ReserveIn) -> Answer[ReserveOut]:
 
 
 async def kept(service: Service, reserved: Reserved, request: Request) -> None:
-    """Return when whoever stood in line may have the server; it goes back otherwise.
+    """Check that a request that has waited may still have its server; otherwise the server goes back.
 
     Raises:
-        TokenEndedError: his token has ended meanwhile.
+        TokenEndedError: its token has ended meanwhile.
     """
     try:
         await service.check_still_let_in(request)
@@ -195,7 +195,7 @@ def _reserved(call: Call, outcome: object, waited_s: float) -> Answer[ReserveOut
 
 
 async def release(call: Call, body: ReleaseIn) -> Answer[ReleaseOut]:
-    """Give a policy server back; a reservation that is not the running one changes nothing and is told so."""
+    """Release a policy server; naming a reservation that is not the running one is an error and changes nothing."""
 
     def operation(ledger: Ledger, at: Instant) -> bool:
         resource = ledger.servers.named(body.ref)
@@ -206,7 +206,7 @@ async def release(call: Call, body: ReleaseIn) -> Answer[ReleaseOut]:
         if has_released:
             return ok(ReleaseOut(resource_id=body.resource_id))
         message = f"reservation {body.epoch} of policy server {body.resource_id!r} is not the running one"
-        next_step = "Nothing is to be released: the server was freed before, or belongs to another job."
+        next_step = "Nothing needs to be released: the server was freed before, or belongs to another job."
         return problem_of(StaleLeaseError(message, next_step=next_step))
 
     changed = await call.change(operation, answered)

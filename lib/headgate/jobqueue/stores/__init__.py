@@ -1,4 +1,4 @@
-"""Where jobs live: in memory, in a SQLite file or in a PostgreSQL database."""
+"""Stores of jobs: in memory, in a SQLite file or in a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["MemoryStore", "SqliteStore", "open_store"]
 
 
 def open_store(url: str) -> Store:
-    """Return the store of a URL; nothing is opened or made before `own` or `reader`.
+    """Return the store of a URL; nothing is opened or created before `own` or `reader`.
 
     Args:
         url: `sqlite:///relative/file.db`, `sqlite:////absolute/file.db`, `postgresql://…` or `memory:`.

@@ -19,26 +19,26 @@ from headgate.jobqueue.stores.rows import Batch, Row
 from headgate.jobqueue.stores.sql import Store, check_found, statements, steps_from
 
 _LAST_OWNER_GONE_WITHIN_MS: Final = "1000"
-"""PostgreSQL takes a moment to see that a killed owner is gone; whoever starts it again need not try twice."""
+"""PostgreSQL takes a moment to notice that a killed owner is gone; with this wait a restart need not be tried twice."""
 
 _READERS_SETTINGS: Final = {
     **INDEXES_ONLY,
     "default_transaction_read_only": "on",
-    # Only a plan made for the very state that is asked for can use the index of that state.
+    # Only a plan made for the requested state can use the index of that state.
     "plan_cache_mode": "force_custom_plan",
 }
 _WRITERS_SETTINGS: Final = {
     **INDEXES_ONLY,
-    # Nobody else locks these tables for long; a commit that hangs would hold up every worker.
+    # Nothing else locks these tables for long; a commit that hangs would block every worker.
     "lock_timeout": "20000",
 }
 
 
 class PostgresStore(Store):
-    """A `Store` in one PostgreSQL database, owned through a lock of the very connection that writes.
+    """A `Store` in one PostgreSQL database, owned through a lock held by the connection that writes.
 
-    A lost connection therefore loses the lock, and what it had not committed; `own` connects again. A pooler between
-    them has to keep one server connection for one client connection (session pooling).
+    A lost connection therefore loses the lock and its uncommitted changes; `own` connects again. A pooler in between
+    must keep one server connection per client connection (session pooling).
     """
 
     dialect = "postgres"
@@ -65,12 +65,12 @@ class PostgresStore(Store):
     def load(self) -> Snapshot:
         """Return what a ledger starts from."""
         with self._failing("read"), self._connection().transaction():
-            # The connection is told to use indexes wherever it can; the counts need every row.
+            # The connection prefers indexes wherever possible; the counts need every row.
             self._connection().execute("SET LOCAL enable_seqscan = on")
             return super().load()
 
     def close(self) -> None:
-        """Give ownership and the connection up; legal twice."""
+        """Release ownership and close the connection; may be called twice."""
         db, self._db = self._db, None
         if db is not None:
             with suppress(psycopg.Error):
@@ -113,8 +113,8 @@ class PostgresStore(Store):
     def _write(self, db: Connection, batches: Sequence[Batch]) -> None:
         """Write all batches or none.
 
-        One after the other, not in libpq's pipeline mode: there, psycopg can wait for an answer while a part of a large
-        statement is still unsent, and PostgreSQL waits for that part, for ever.
+        One after the other, not in libpq's pipeline mode: there, psycopg can wait for an answer while part of a large
+        statement is still unsent, and PostgreSQL waits for that part forever.
         """
         named = statements("postgres")
         with db.transaction():

@@ -1,4 +1,4 @@
--- What PostgreSQL writes and reads in its own way: all rows of a table in one statement, each parameter one column.
+-- Statements for PostgreSQL: all rows of a table in one statement, each parameter one column.
 
 -- name: has_tables
 SELECT count(*) FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'migrations';
@@ -17,8 +17,8 @@ WHERE locks.locktype = 'advisory' AND locks.granted AND locks.classid = 17514745
 SELECT {job_columns} FROM jobs WHERE job_id = ANY (:job_ids::text[]);
 
 -- name: listed_jobs
--- The team is that of `submitted`, of which a team's jobs are a range; whichever of the two is read first begins behind
--- the cursor.
+-- Filters on the team of `submitted`, where a team's jobs are a range; the cursor bounds both tables, so that whichever is
+-- read first starts behind it.
 SELECT {job_columns} FROM submitted JOIN progress AS progress (seq, same_team) USING (seq)
 WHERE seq > :after AND progress.seq > :after {filters} ORDER BY seq LIMIT :limit;
 
@@ -40,7 +40,7 @@ SELECT seq, team, pool, task, descending_priority, state, epoch, failures, lease
 FROM new;
 
 -- name: change_jobs
--- A row whose state becomes one of another table moves there.
+-- A row moves to another table when its new state belongs there.
 UPDATE progress SET state = n.state, epoch = n.epoch, failures = n.failures, lease_id = n.lease_id, worker = n.worker,
   lease_s = n.lease_s, claimed_at = n.claimed_at, finished_at = n.finished_at, last_error = n.last_error,
   result = n.result, result_ref = n.result_ref, checksum = n.checksum,

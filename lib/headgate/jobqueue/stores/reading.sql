@@ -1,4 +1,4 @@
--- What both dialects read alike. One statement per name; {name} stands for the statement of that name.
+-- Queries that both dialects share. One statement per name; {name} is replaced by the statement of that name.
 
 -- name: job_columns
 job_id, team, task, instance, pool, resource_type, payload, descending_priority, max_attempts, seq, submitted_at,
@@ -47,7 +47,7 @@ WHERE completed_entry >= 0 AND completed_entry > :after AND state = 'done' {filt
 ORDER BY completed_entry LIMIT :limit;
 
 -- name: entries_of_job
--- The text added to `what` keeps the index of kinds out: every claim of the queue is of one.
+-- The text added to `what` prevents use of the index of kinds, in which all claims of the queue have the same kind.
 SELECT entry, at, what, job_id, epoch, lease_id, worker, resource_id, note FROM history
 WHERE job_id = :job_id AND what || '' = :what {filters} ORDER BY entry LIMIT :limit;
 

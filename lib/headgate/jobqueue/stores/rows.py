@@ -1,6 +1,6 @@
-"""Rows of the SQL stores: plain tuples in the order of the statements' columns, and the values they become.
+"""Rows of the SQL stores: plain tuples in the order of the statements' columns, and what they become.
 
-A group of changes becomes batches of them, each for one statement.
+A group of changes becomes batches of rows, one per statement.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from headgate.jobqueue.resource import Resource, ResourceSpec, ResourceState
 Row = tuple[Any, ...]
 
 NOT_COMPLETED: Final = -1
-"""Stands in `completed_entry` of a job that was never completed: entries of the history start at 0."""
+"""`completed_entry` of a job that was never completed: entries of the history start at 0."""
 
 SEQ_COLUMN: Final = 9
-"""Where `seq` stands in a row of `job_columns`."""
+"""Position of `seq` in a row of `job_columns`."""
 
-# Looked up, not called: an enum's call takes ten times as long, and a listing has a thousand rows. The other way, `str`
-# takes a third of the time of `value`.
+# Looked up, not called: calling an enum takes ten times as long, and a listing has a thousand rows. In the other
+# direction, `str` takes a third of the time of `value`.
 _JOB_STATES: Final = {state.value: state for state in JobState}
 _HAPPENINGS: Final = {happening.value: happening for happening in Happening}
 
@@ -43,7 +43,7 @@ def row_of_new_job(job: Job, completed_entry: int) -> Row:
 
 
 def row_of_changed_job(job: Job, completed_entry: int) -> Row:
-    """Return what of a job can change, behind its `seq`."""
+    """Return a job's `seq` and, after it, everything that can change."""
     return (
         job.seq, str(job.state), job.epoch, job.failures, job.lease_id, job.worker, job.lease_s, job.claimed_at,
         job.finished_at, job.last_error, job.result, job.result_ref, job.checksum, completed_entry,
@@ -87,9 +87,9 @@ def resource_of_row(row: Row) -> Resource:
 
 
 def storable(rows: list[Row]) -> list[Row]:
-    """Return the rows with U+FFFD in place of NUL and of halves of surrogate pairs, which no database takes.
+    """Return the rows with U+FFFD in place of NUL and unpaired surrogates, which no database accepts.
 
-    The texts of a column are looked at as one: looking at each would take as long as writing them.
+    A column's texts are checked as one: checking each would take as long as writing them.
     """
     texts = ("".join(column) for column in zip(*rows, strict=True) if isinstance(column[0], str))
     if all(storable_text(text) is text for text in texts):
@@ -98,7 +98,7 @@ def storable(rows: list[Row]) -> list[Row]:
 
 
 def storable_text(text: str) -> str:
-    """Return a text with U+FFFD in place of what no database takes; itself where it has no such thing."""
+    """Return a text with U+FFFD in place of what no database accepts; the same object where nothing is replaced."""
     return core.storable(text.replace("\0", "\ufffd"))
 
 
@@ -127,7 +127,7 @@ class Batch:
 
 
 def batches_of(changes: Changes) -> list[Batch]:
-    """Return what a store writes; at most one batch per statement."""
+    """Return what a store must write: at most one batch per statement."""
     return [
         Batch(statement, storable(rows), must_match=statement == "change_jobs")
         for statement, rows in _rows_of(changes)
@@ -152,7 +152,7 @@ def _rows_of(changes: Changes) -> Iterator[tuple[str, list[Row]]]:
 
 
 def flaw_of(changes: Changes) -> str:
-    """Return why the changes contradict themselves, or an empty text."""
+    """Return how the changes contradict themselves, or an empty text."""
     if both := changes.new_jobs.keys() & changes.changed_jobs.keys():
         return f"job {min(both)!r} is both new and changed"
     if len({job.seq for job in changes.new_jobs.values()}) < len(changes.new_jobs):
@@ -164,7 +164,7 @@ def flaw_of(changes: Changes) -> str:
 
 
 def completions(changes: Changes) -> dict[str, int]:
-    """Return the entry at which each of the jobs that the changes carry was completed, by job id."""
+    """Return the history entry of completion of each job in the changes that was completed, by job id."""
     return {
         entry.job_id: entry.entry
         for entry in changes.history
@@ -180,9 +180,9 @@ def pool_and_index(resource_id: str) -> tuple[str, int]:
 
 
 def next_indexes(changes: Changes) -> dict[str, int]:
-    """Return, for the pools whose servers the changes name, a number greater than every index that they name.
+    """Return, for each pool with servers in the changes, a number greater than every index of its servers there.
 
-    A server that came and went within one group of changes counts too: its number may stand in the history.
+    A server added and removed within one group of changes counts too: the history may contain its number.
     """
     used = [(resource.spec.pool, resource.index) for resource in changes.resources.values()]
     used.extend(map(pool_and_index, changes.removed_resources))

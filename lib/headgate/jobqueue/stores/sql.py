@@ -1,4 +1,4 @@
-"""What the stores in SQL databases have in common: what a ledger asks and writes, and listings."""
+"""The common part of the stores in SQL databases: a ledger's queries and writes, and listings."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Dialect = Literal["sqlite", "postgres"]
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One step of the tables."""
+    """One migration step of the tables."""
 
     version: int
     name: str
@@ -54,11 +54,11 @@ class Migration:
 
 @cache
 def statements(dialect: Dialect, filters: str = "") -> Mapping[str, str]:
-    """Return the statements of a dialect by their names, with `:parameter` in the form that its driver reads.
+    """Return the statements of a dialect by their names, with `:parameter` in its driver's syntax.
 
     Args:
-        dialect: which database reads them.
-        filters: conditions that take the place of `{filters}` in those which have it.
+        dialect: the database that runs them.
+        filters: conditions that replace `{filters}` in the statements that contain it.
     """
     found = {**databases.statements(__package__, "reading.sql"), **databases.statements(__package__, f"{dialect}.sql")}
     columns = found["job_columns"]
@@ -68,7 +68,7 @@ def statements(dialect: Dialect, filters: str = "") -> Mapping[str, str]:
 
 @cache
 def migrations(dialect: Dialect) -> tuple[Migration, ...]:
-    """Return the steps of a dialect in order."""
+    """Return the migration steps of a dialect in order."""
     folder = resources.files(__package__).joinpath("migrations", dialect)
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
     return tuple(_migration(file.name, file.read_text(encoding="utf-8")) for file in files)
@@ -91,7 +91,7 @@ def steps_from(version: int, dialect: Dialect, place: str) -> tuple[Migration, .
 
 
 def check_version(version: int, dialect: Dialect, place: str) -> None:
-    """Refuse a database that cannot be read as it is.
+    """Refuse a database that cannot be read without migration.
 
     Raises:
         StoreFailedError: when it has no tables of a job queue, or older or newer ones.
@@ -110,17 +110,17 @@ def _migration(file_name: str, sql: str) -> Migration:
 
 
 Select = Callable[[str, Mapping[str, Any], str], list[Row]]
-"""Runs a statement by its name with parameters; the last text stands in place of its `{filters}`."""
+"""Runs a statement by its name with parameters; the last text replaces its `{filters}`."""
 
 _FIRST: Final = Place(-(2**63), -1, -1)
 """Before every place."""
 
 
 class Store(ABC):
-    """Where jobs live: a SQL database. All methods block, and one thread calls them at a time.
+    """A store of jobs in a SQL database. All methods block; one thread calls them at a time.
 
-    The ledger that owns it keeps what is in motion in memory, so it is asked few questions, and takes all changes of a
-    group of operations in one transaction.
+    The ledger that owns it keeps jobs in progress and servers in memory, so it sends few queries, and writes all
+    changes of a group of operations in one transaction.
     """
 
     dialect: ClassVar[Dialect]
@@ -140,7 +140,7 @@ class Store(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Give ownership and connections up; legal twice."""
+        """Release ownership and close connections; may be called twice."""
 
     def load(self) -> Snapshot:
         """Return what a ledger starts from."""
@@ -172,7 +172,7 @@ class Store(ABC):
         return list(map(job_of_row, self._select("pending", parameters)))
 
     def reply(self, key: str) -> Reply | None:
-        """Return the remembered reply of a key."""
+        """Return the stored reply of a key, if any."""
         rows = self._select("reply", {"key": storable_text(key)})
         return Reply(*rows[0]) if rows else None
 
@@ -228,7 +228,7 @@ class Store(ABC):
 
     @abstractmethod
     def _failing(self, done: str) -> AbstractContextManager[None]:
-        """Raise the driver's errors as StoreFailedError; `done` is what could not be done."""
+        """Raise the driver's errors as StoreFailedError; `done` is what failed, such as "read"."""
 
     @abstractmethod
     def _connected_to_read(self) -> Any:
@@ -236,7 +236,7 @@ class Store(ABC):
 
     @abstractmethod
     def _version(self, db: Any) -> int:
-        """Return the version of its tables, 0 without any."""
+        """Return the version of the database's tables, 0 without any."""
 
     @abstractmethod
     def _selected(self, db: Any, name: str, parameters: Mapping[str, Any], filters: str = "") -> list[Row]:
@@ -244,7 +244,7 @@ class Store(ABC):
 
     @abstractmethod
     def _array(self, listed: Sequence[str]) -> str:
-        """Return texts as the parameter that statements read a list from."""
+        """Return texts in the form in which statements take a list as a parameter."""
 
     @abstractmethod
     def _write(self, db: Any, batches: Sequence[Batch]) -> None:
@@ -252,9 +252,9 @@ class Store(ABC):
 
 
 def check_found(batch: Batch, found: int) -> None:
-    """Refuse a batch of which rows are not in the database."""
+    """Refuse a batch with rows that are not in the database."""
     if batch.must_match and found != len(batch.rows):
-        raise StoreFailedError(f"{len(batch.rows)} jobs were to be changed, and {found} of them are in the database")
+        raise StoreFailedError(f"{len(batch.rows)} jobs had to be changed, but {found} of them are in the database")
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,16 +272,16 @@ class _Page:
         equal = {column: storable_text(value) for column, value in wanted.items() if value is not None}
         conditions = [f" AND {column} = :{column}" for column in equal]
         if self.state:
-            # In the statement itself, where SQLite sees that the index of this very state will do.
+            # In the statement itself, so that SQLite sees that it can use the index of this state.
             conditions.append(f" AND state = '{self.state.value}'")
         return select(self.statement, {**equal, "after": self.after, "limit": self.limit}, "".join(conditions))
 
 
 class Reader:
-    """Listings, for people and collectors, over a connection of its own: of what is committed, holding up no writer.
+    """Listings of committed rows, for people and collectors, over a connection of its own that blocks no writer.
 
-    A listing of several teams or kinds asks for each of them alone, which an index answers from its place on, and
-    merges what comes: the database would look at every row of the others in between.
+    A listing of several teams or kinds queries each of them separately, where an index starts at the cursor, and merges
+    the pages: in one query the database would read every row of the others in between.
     """
 
     def __init__(self, connect: Callable[[], Any], read: Callable[..., list[Row]]) -> None:
@@ -311,7 +311,7 @@ class Reader:
         return list(map(history_of_row, _first(limit, each, itemgetter(0))))
 
     def close(self) -> None:
-        """Give its connection up; legal twice."""
+        """Close its connection; may be called twice."""
         with self._turn:
             self._drop()
 
@@ -327,7 +327,7 @@ class Reader:
             try:
                 return self._read(self._db, name, parameters, filters)
             except StoreFailedError:
-                self._drop()  # a listing changes nothing: the next one has a new connection
+                self._drop()  # a listing changes nothing: the next one opens a new connection
                 raise
 
     def _of_teams(self, page: _Page, teams: frozenset[str] | None, cursor: Callable[[Row], int]) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Stores in SQLite: a file, durable without a server of its own, and memory, for queues that may be forgotten."""
+"""Stores in SQLite: a file, durable without a database server, and memory, for queues that may be lost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from headgate.jobqueue.stores.sql import (
 
 
 class SqliteStore(Store):
-    """A `Store` in one SQLite file, owned through a lock file beside it, which ends with its process."""
+    """A `Store` in one SQLite file, owned through a lock on a file beside it, which ends with its process."""
 
     dialect = "sqlite"
 
@@ -57,7 +57,7 @@ class SqliteStore(Store):
         return self
 
     def close(self) -> None:
-        """Give ownership and the connection up; legal twice."""
+        """Release ownership and close the connection; may be called twice."""
         db, self._db = self._db, None
         if db is not None:
             with suppress(sqlite3.Error):  # what was committed is safe; the log is merged at the next opening
@@ -109,7 +109,7 @@ def _version_of(db: sqlite3.Connection) -> int:
 
 
 def _version_by_tables(db: sqlite3.Connection) -> int:
-    """Return the version of a queue that lost the record of it, as a repaired one may have; 1 when no tables are it."""
+    """Return the version of a queue that lost its version record, as a repaired file may; 1 when no tables match."""
     version = 1
     with closing(sqlite3.connect(":memory:")) as made:
         for step in migrations("sqlite"):
@@ -128,11 +128,11 @@ _MEMORY = Path(":memory:")
 
 class _MemoryReader(Reader):
     def _drop(self) -> None:
-        """Leave the connection open: it is the store's, and the rows would go with it."""
+        """Leave the connection open: it is the store's, and closing it would lose the rows."""
 
 
 class MemoryStore(SqliteStore):
-    """A `Store` whose rows live as long as this object: a ledger that owns it after another one finds its rows.
+    """A `Store` whose rows live as long as this object: a later ledger that owns it finds the rows of an earlier one.
 
     The ledger and all readers share one connection; a lock keeps readers from seeing half a commit.
     """
@@ -153,7 +153,7 @@ class MemoryStore(SqliteStore):
         return self
 
     def close(self) -> None:
-        """Give ownership up; the rows stay. Legal twice."""
+        """Release ownership and keep the rows; may be called twice."""
         self._db = None
 
     def reader(self) -> Reader:

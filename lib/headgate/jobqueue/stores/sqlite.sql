@@ -1,4 +1,4 @@
--- What SQLite writes and reads in its own way: one row per execution.
+-- Statements for SQLite: one row per execution.
 
 -- name: has_tables
 SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'migrations';
