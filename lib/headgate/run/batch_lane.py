@@ -46,7 +46,11 @@ SUBMIT_PATIENCE_S: Final = 1_800.0
 """A provider that takes no batch for so long is asked the ordinary way, and for a batch again after `REFUSED_S`."""
 
 REFUSED_S: Final = 3_600.0
-COLLECT_PATIENCE_S: Final = 3_600.0
+
+PAID_PATIENCE_S: Final = 3_600.0
+"""A batch that its provider does not know any more, or whose results it does not give, may come back for so long: what
+is asked anew meanwhile is paid twice."""
+
 OVERDUE_S: Final = DAY_S + 3_600.0
 """A batch has a day; an hour later nobody waits for it any more."""
 
@@ -60,7 +64,6 @@ LONGEST_POLLS: Final = 20
 """Polls grow apart by half each time, up to so many times the first interval."""
 
 CLOSE_S: Final = 10.0
-_LOST_AFTER: Final = 3
 _SHOWN: Final = 50
 _CHUNK: Final = 200
 _NEVER: Final = frozenset({ErrorKind.BAD_REQUEST, ErrorKind.AUTH, ErrorKind.QUOTA})
@@ -128,7 +131,7 @@ class BatchLane:
             return None
         if not task.stage.startswith(f"{JUDGE}.") and task.environment not in self.single:
             return None
-        if self._refused.get(model.base_url, 0.0) > now:
+        if self._refused.get(model.key, 0.0) > now:
             return None
         if lane == "batch":
             return float("inf")
@@ -246,6 +249,7 @@ class BatchLane:
     def forget_model(self, alias: str) -> None:
         """Know a model no longer; a batch that is under way has its own."""
         self._models.pop(alias, None)
+        self._refused.pop(alias, None)
 
     # What it looks like.
 
@@ -417,26 +421,28 @@ class BatchLane:
 
         try:
             if record.stage == "made":
-                record.file_id = await self._tried(uploaded, give_up_at)
+                record.file_id = await self._tried(uploaded, give_up_at, _NEVER)
                 record.stage, batch.data = "uploaded", b""
                 await self._journaled(lambda journal: journal.batches.reached(record))
-            found = await self._tried(created, give_up_at)
+            found = await self._tried(created, give_up_at, _NEVER)
         except ChatError as error:
-            self._refused[batch.asked.base_url] = self._clock.wall() + REFUSED_S
+            self._refused[record.model] = self._clock.wall() + REFUSED_S
             raise _EndedError("refused", str(error)) from None
         record.stage, record.batch_id = "open", found.batch_id
         await self._journaled(lambda journal: journal.batches.reached(record))
         self._emit(BatchSubmitted(record.model, record.batch_id, record.requests))
 
-    async def _tried(self, call: Callable[[], Awaitable[T]], give_up_at: float) -> T:
-        """Return what a call does, tried again while its provider is merely away; raises its last `ChatError`."""
+    async def _tried(
+        self, call: Callable[[], Awaitable[T]], give_up_at: float, final: Set[ErrorKind] = frozenset()
+    ) -> T:
+        """Return what a call does, tried again until then but after `final` errors; raises its last `ChatError`."""
         pause_s = self._settings.lane_poll_s
         while True:
             try:
                 return await call()
             except ChatError as error:
                 pause_s = max(pause_s, error.retry_after_s or 0.0)
-                if error.kind in _NEVER or self._clock.monotonic() + pause_s > give_up_at:
+                if error.kind in final or self._clock.monotonic() + pause_s > give_up_at:
                     raise
             await self._clock.sleep(pause_s)
             pause_s = self._grown(pause_s)
@@ -450,7 +456,8 @@ class BatchLane:
         Raises:
             _EndedError: if the provider has lost it, or does not end it.
         """
-        record, pause_s, missing, is_cancelled = batch.record, self._settings.lane_poll_s, 0, False
+        record, pause_s, is_cancelled = batch.record, self._settings.lane_poll_s, False
+        known_at = self._clock.monotonic()
         while True:
             if not batch.open and not is_cancelled:
                 is_cancelled = True
@@ -459,12 +466,13 @@ class BatchLane:
             try:
                 found = await self._sender.status(batch.asked, record.batch_id)
             except ChatError as error:
-                missing = missing + 1 if error.status == 404 else 0
-                if missing >= _LOST_AFTER:
+                if error.status != 404:
+                    known_at = self._clock.monotonic()
+                elif self._clock.monotonic() - known_at >= PAID_PATIENCE_S:
                     raise _EndedError("lost", str(error)) from None
                 pause_s = max(pause_s, error.retry_after_s or 0.0)
             else:
-                missing, batch.done, batch.state = 0, max(batch.done, found.done), found.status
+                known_at, batch.done, batch.state = self._clock.monotonic(), max(batch.done, found.done), found.status
                 if found.is_ended:
                     return found
             now = self._clock.wall()
@@ -502,7 +510,7 @@ class BatchLane:
             await self._keep(batch, kept)
 
         try:
-            await self._tried(read, self._clock.monotonic() + COLLECT_PATIENCE_S)
+            await self._tried(read, self._clock.monotonic() + PAID_PATIENCE_S)
         except ChatError as error:
             raise _EndedError("given_up", f"its results cannot be read: {error}") from None
 
