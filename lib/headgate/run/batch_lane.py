@@ -250,6 +250,7 @@ class BatchLane:
         """Know a model no longer; a batch that is under way has its own."""
         self._models.pop(alias, None)
         self._refused.pop(alias, None)
+        self._groups.pop(alias, None)
 
     # What it looks like.
 
@@ -328,11 +329,8 @@ class BatchLane:
                 fresh, self._fresh = self._fresh, []
                 for batch in fresh:
                     group.create_task(self._follow(batch), name=f"batch {batch.record.key}")
-                wait_s, waiting = (
-                    self._settings.lane_batch_wait_s,
-                    [one for one in self._groups.values() if one.requests],
-                )
-                waits = [one.since + wait_s - now for one in waiting]
+                wait_s = self._settings.lane_batch_wait_s
+                waits = [one.since + wait_s - now for one in self._groups.values() if one.requests]
                 await until_set(self._wake, max(0.0, min(waits)) if waits else None)
 
     async def close(self) -> None:
