@@ -9,7 +9,6 @@ from typing import Final
 from headgate.admission.classify import OutcomeKind, RequestOutcome
 from headgate.admission.laws import Admitted
 
-
 _SHARE: Final = 0.05
 """Of the time since a breaker opened that it waits for its next probe, where its own time is less: the end of a storm
 is noticed soon for as long as that was, and a quota that is used up for days is not asked for every 20 s."""

@@ -513,13 +513,9 @@ class BatchLane:
             raise _EndedError("given_up", f"its results cannot be read: {error}") from None
 
     async def _keep(self, batch: LaneBatch, kept: list[tuple[LaneRequest, ChatReply | None]]) -> None:
-        replies = {one.custom_id: orjson.dumps(asdict(reply)).decode() for one, reply in kept if reply is not None}
-        ended = [
-            BatchedRequest(one.task_id, one.number, "", one.sample, one.batch, "now" if reply is None else "done")
-            for one, reply in kept
-        ]
+        texts = [(one, None if reply is None else orjson.dumps(asdict(reply)).decode()) for one, reply in kept]
         spent = self.paid(batch.record.model, [(one.task_id, reply) for one, reply in kept if reply is not None])
-        await self._journaled(lambda journal: journal.batches.ended(ended, replies, spent, self._clock.wall()))
+        await self._journaled(lambda journal: journal.batches.ended(texts, spent, self._clock.wall()))
         for request, reply in kept:
             if reply is None:
                 self._settled(request)
@@ -535,9 +531,7 @@ class BatchLane:
         assert batch.outcome is not None, "it has ended"
         record, record.stage = batch.record, "ended"
         left = list(batch.open.values())
-        for request in left:
-            request.stage = "now"
-        await self._journaled(lambda journal: journal.batches.ended(left, {}))
+        await self._journaled(lambda journal: journal.batches.ended([(one, None) for one in left]))
         await self._journaled(lambda journal: journal.batches.reached(record))
         for request in left:
             self._settled(request)

@@ -71,7 +71,8 @@ def test_a_count_that_cannot_be_read_is_estimated_and_no_cost_is_told_of_half_a_
         assert conversation is not None
         await conversation.before(ASKED)
         reply = ChatReply("z" * 400, prompt, completion)
-        assert (cost := account.budget.cost_of(reply, None)) is None
+        cost = account.budget.cost_of(reply, None)
+        assert cost is None
         conversation.after(ASKED, reply.booked(0.0, 1, cost))
         used = account.daily.used(budgets.now())
         assert 170 <= used.tokens <= 250
