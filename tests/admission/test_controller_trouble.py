@@ -8,7 +8,9 @@ import json
 import pytest
 
 from headgate.admission import Correlation, Denied, OutcomeKind, Pressure, PressureReason, RequestItem, RequestOutcome
+from headgate.admission.breaker import Breaker, BreakerRule
 from headgate.admission.items import DenyReason
+from headgate.admission.laws import Admitted
 from headgate.core import events
 from tests.admission.admission_world import CHAT, EMBEDDING, FAILED, OTHER, REFUSED, A, B, World, refused
 from tests.admission.toy_laws import FixedLaw, ToyLaw
@@ -126,6 +128,20 @@ def test_each_refused_probe_doubles_the_time_up_to_the_longest() -> None:
         world.release(probe.lease, REFUSED)
         pressure = world.controller.accounts.pressure(CHAT, world.now)
         assert pressure.until - world.now == expected
+
+
+def test_the_longer_everything_is_refused_the_less_often_it_is_probed() -> None:
+    breaker, at, pauses = Breaker(), 0.0, list[float]()
+    for lease in range(400):
+        breaker.admitted(lease)
+        breaker.observe(lease, Admitted(at, 1), REFUSED, at)
+        pauses.append(round(max(0.0, breaker.until - at), 6))
+        at = max(at, breaker.until)
+    pauses = pauses[BreakerRule().refusals - 1 :]
+    assert pauses[:4] == [5.0, 10.0, 20.0, 20.0]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == 300.0
+    assert sum(pauses) > 200 * 300.0
 
 
 @pytest.mark.parametrize(("asked_s", "waits_s"), [(0.0, 5.0), (12.0, 12.0), (1e9, 30.0)])

@@ -103,6 +103,15 @@ def test_time_limits_are_read_as_slurm_reads_them() -> None:
 
 
 @pytest.mark.usefixtures("roster")
+def test_a_job_brings_its_table_of_prices_and_its_limits(headgate: Command) -> None:
+    for name in ("prices.yaml", "limits.yaml"):
+        Path(name).write_text(f"{name} itself")
+    words = (*RUN, "--prices", "prices.yaml", "--limits", "limits.yaml")
+    files, _ = yaml.safe_load_all(headgate("submit", *KUBERNETES, *words).out)
+    assert list(files["stringData"].values())[1:] == ["prices.yaml itself", "limits.yaml itself"]
+
+
+@pytest.mark.usefixtures("roster")
 def test_a_job_goes_on_after_pods_that_were_told_to_end_and_brings_its_files(headgate: Command) -> None:
     further = ("--namespace", "eval", "--secret", "keys", "--links", "4")
     words = (

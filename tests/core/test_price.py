@@ -18,6 +18,7 @@ PRICE = Price.of(0.25, 2.0, cached=0.025, reasoning=3.0, batch_discount=0.5)
         (ChatReply("", 1_000, 100, cached_tokens=800, reasoning_tokens=60, lane="batch"), 25 + 10 + 40 + 90),
         (ChatReply("", 2, 0), 1),
         (ChatReply("", 0, 0), None),
+        (ChatReply("said, and not counted", 2, 0), None),
     ],
 )
 def test_each_kind_of_token_has_its_price(reply: ChatReply, cost: int | None) -> None:

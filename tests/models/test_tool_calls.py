@@ -112,6 +112,23 @@ async def test_the_tokens_and_the_bill_of_a_trial_are_among_those_of_its_reply()
     assert (reply.cached_tokens, reply.reasoning_tokens, reply.billed_micro) == (12, 3, 16)
 
 
+async def test_a_trial_is_paid_once_however_often_the_same_is_asked_as_text() -> None:
+    asked: list[str] = []
+
+    async def send(native: object) -> tuple[ChatReply, int]:
+        asked.append("text" if native is None else "fields")
+        if asked[-1] == "text" and len(asked) < 4:
+            raise ChatError(ErrorKind.RATE_LIMITED, "too many requests", status=429)
+        return ChatReply("no call", 10, 5), 0
+
+    trials, messages = ToolTrials(), (await DOUBLING.open(0, 0)).opening
+    for _ in range(2):
+        with pytest.raises(ChatError):
+            await trials.ask(Model("m"), messages, send)
+    await trials.ask(Model("m"), messages, send)
+    assert asked == ["fields", "text", "text", "text"]
+
+
 async def played(
     base_url: str, tools: str, *, stream: bool = False, environment: Environment = DOUBLING
 ) -> EpisodeResult:

@@ -212,6 +212,7 @@ async def test_whatever_a_provider_does_each_sample_is_scored_once(
     site: Site, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch_lane, "SUBMIT_PATIENCE_S", 0.2)
+    monkeypatch.setattr(batch_lane, "PAID_PATIENCE_S", 0.2)
     site.served.wrong, status, answered = WRONG[case]
     result = await site.run()
     assert (result.scored, await site.scores()) == (TASKS, SCORED)
@@ -228,6 +229,47 @@ async def test_what_a_batch_does_not_answer_is_asked_the_ordinary_way(site: Site
     assert (await site.run()).scored == TASKS
     assert site.served.batched == ONCE
     assert site.served.now == {"question 3": 1, "question 5": 1}
+
+
+@pytest.mark.parametrize(("of", "status"), [("batches", 404), ("files", 404), ("files", 401)])
+async def test_what_is_paid_is_not_asked_again_while_its_provider_may_still_give_it(
+    site: Site, of: str, status: int
+) -> None:
+    refusals = 0
+
+    async def wrong(http: web.Request, _: Handler) -> web.StreamResponse | None:
+        nonlocal refusals
+        if http.method != "GET" or not http.path.startswith(f"/v1/{of}/") or refusals == 6:
+            return None
+        refusals += 1
+        return web.Response(status=status)
+
+    site.served.wrong = wrong
+    assert (await site.run()).scored == TASKS
+    assert (site.served.batched, +site.served.now, refusals) == (ONCE, {}, 6)
+
+
+async def test_a_model_that_may_have_no_batches_keeps_no_other_model_from_them(site: Site) -> None:
+    has_come = asyncio.Event()
+
+    async def wrong(http: web.Request, _: Handler) -> web.StreamResponse | None:
+        if http.headers["Authorization"] == "Bearer good":
+            has_come.set()
+        elif http.path == "/v1/files":
+            return web.Response(status=403)
+        else:
+            await has_come.wait()
+        return None
+
+    class Growing:
+        async def load(self) -> Roster:
+            keys = ("bad", "good") if site.submitted.is_set() else ("bad",)
+            made = (Model(key, base_url=site.served.base_url, api_key=Secret(key), lane="batch") for key in keys)
+            return Roster(tuple(replace(model, uid=uid) for uid, model in enumerate(made)))
+
+    site.served.wrong = wrong
+    await site.run(roster=Growing(), roster_refresh_s=0.1, num_evaluation_workers=20)
+    assert (site.served.batched, site.served.now) == (ONCE, ONCE)
 
 
 async def test_results_that_break_off_are_read_again_and_none_is_asked_twice(

@@ -26,9 +26,8 @@ def test_batches_outlive_their_holder_and_go_when_their_samples_are_durable(plac
     adopted = second.adopt([SAT], [SMALL])
     assert [task.attempt for task in adopted] == [1, 1, 1], "no death counts on what only waited"
     assert second.batches.load(NOW) == ([batch], requests)
-    requests[0].stage, requests[1].stage = "done", "now"
     spent = {SMALL: Spending(15, 1, 263)}
-    second.batches.ended(requests[:2], {requests[0].custom_id: '{"text": "ä \\u0000"}'}, spent, NOW)
+    second.batches.ended([(requests[0], '{"text": "ä \\u0000"}'), (requests[1], None)], spent, NOW)
     third = Journal(place, "main")
     assert [amount for _, amount in third.exchange_spending({}, NOW)[SMALL].news] == [spent[SMALL]]
     third.close()

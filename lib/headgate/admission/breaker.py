@@ -9,6 +9,10 @@ from typing import Final
 from headgate.admission.classify import OutcomeKind, RequestOutcome
 from headgate.admission.laws import Admitted
 
+_SHARE: Final = 0.05
+"""Of the time since a breaker opened that it waits for its next probe, where its own time is less: the end of a storm
+is noticed soon for as long as that was, and a quota that is used up for days is not asked for every 20 s."""
+
 
 @dataclass(frozen=True, slots=True)
 class BreakerRule:
@@ -18,8 +22,7 @@ class BreakerRule:
         refusals: rate-limited attempts in a row, each admitted at limit 1, that open it.
         first_s: how long it stays open at first, when the provider names no time of its own.
         factor: what the time grows by with each probe that is refused.
-        longest_own_s: what it grows to; a probe every 20 s costs a provider nothing, and a storm that has passed is
-            noticed so soon, however long it was.
+        longest_own_s: what it grows to so; a probe every 20 s costs a provider nothing.
         longest_s: time at most, whatever the provider asks for: a bad `Retry-After` must not end a model for good.
     """
 
@@ -115,7 +118,7 @@ class Breaker:
             if was_probe:
                 self.refusals += 1
                 self.level += 1
-                self._wait(now + self._pause_s(outcome))
+                self._wait(now + self._pause_s(outcome, now))
             return None
         if admitted.limit > 1:
             return None
@@ -124,13 +127,14 @@ class Breaker:
         if self.refusals < self.rule.refusals:
             return None
         self.is_closed, self.opened_at = False, now
-        self._wait(now + self._pause_s(outcome))
+        self._wait(now + self._pause_s(outcome, now))
         return BreakerMove.OPENED
 
-    def _pause_s(self, outcome: RequestOutcome) -> float:
+    def _pause_s(self, outcome: RequestOutcome, now: float) -> float:
         # The exponent is bounded before it is used: factor ** 2000 is an OverflowError.
         own = min(self.rule.longest_own_s, self.rule.first_s * self.rule.factor ** min(self.level, 64))
-        return min(self.rule.longest_s, max(own, outcome.retry_after_s or 0.0))
+        lasting = _SHARE * (now - self.opened_at)
+        return min(self.rule.longest_s, max(own, lasting, outcome.retry_after_s or 0.0))
 
     def _wait(self, until: float) -> None:
         self.until = max(self.until, until)

@@ -340,13 +340,9 @@ class AccountRates:
 
     def opens_at(self, now: float) -> float:
         """Return when all buckets have room; `now` or earlier where they have."""
-        opens = -math.inf
-        for bucket in self.buckets:
-            at = bucket.opens if bucket.told is None else bucket.opens_at(now)
-            if at > opens:
-                opens = at
-                if at > now:
-                    self.binding = bucket.unit
+        opens = _opens_at(self.buckets, now)
+        if opens > now:
+            self.binding = next(bucket.unit for bucket in self.buckets if bucket.opens == opens)
         return opens
 
     def need(self, item: RequestItem) -> Need:

@@ -89,11 +89,12 @@ class Price:
         return self.batch if lane == "batch" else self.now
 
     def cost_of(self, answered: Counted) -> int | None:
-        """Return the cost of tokens in millionths; None without a price of their lane or a count of prompt tokens."""
-        price, prompt = self.in_lane(answered.lane), answered.prompt_tokens
-        if price is None or not prompt:
+        """Return the cost of tokens in millionths; None without a price of their lane or a count of prompt and reply."""
+        price, prompt, completion = self.in_lane(answered.lane), answered.prompt_tokens, answered.completion_tokens
+        is_silent = getattr(answered, "text", None) == ""
+        if price is None or not prompt or not (completion or is_silent):
             return None
-        return price.cost(prompt, answered.completion_tokens, answered.cached_tokens, answered.reasoning_tokens)
+        return price.cost(prompt, completion, answered.cached_tokens, answered.reasoning_tokens)
 
     @property
     def batch_is_cheaper(self) -> bool:

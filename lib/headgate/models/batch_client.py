@@ -220,7 +220,7 @@ def _result(line: bytes) -> tuple[str, ChatReply | None] | None:
     except orjson.JSONDecodeError:
         return None
     match found:
-        case {"custom_id": str() as custom_id, "response": {"status_code": 200, "body": dict() as body}}:
+        case {"custom_id": str() as custom_id, "response": {"status_code": 200 | "200", "body": dict() as body}}:
             try:
                 return custom_id, read_completion(orjson.dumps(body)).reply(0.0, lane="batch")
             except ChatError:

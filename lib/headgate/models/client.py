@@ -389,6 +389,7 @@ class ToolTrials:
             if calls or self._takes_fields.get(key):
                 self._takes_fields[key] = True
                 return tried
+            self._takes_fields[key] = False  # from now on, or a failure of the text would have the trial paid again
         reply, _ = await send(None)
         self._takes_fields.setdefault(key, False)
         if tried is None:

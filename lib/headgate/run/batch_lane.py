@@ -46,7 +46,11 @@ SUBMIT_PATIENCE_S: Final = 1_800.0
 """A provider that takes no batch for so long is asked the ordinary way, and for a batch again after `REFUSED_S`."""
 
 REFUSED_S: Final = 3_600.0
-COLLECT_PATIENCE_S: Final = 3_600.0
+
+PAID_PATIENCE_S: Final = 3_600.0
+"""A batch that its provider does not know any more, or whose results it does not give, may come back for so long: what
+is asked anew meanwhile is paid twice."""
+
 OVERDUE_S: Final = DAY_S + 3_600.0
 """A batch has a day; an hour later nobody waits for it any more."""
 
@@ -60,7 +64,6 @@ LONGEST_POLLS: Final = 20
 """Polls grow apart by half each time, up to so many times the first interval."""
 
 CLOSE_S: Final = 10.0
-_LOST_AFTER: Final = 3
 _SHOWN: Final = 50
 _CHUNK: Final = 200
 _NEVER: Final = frozenset({ErrorKind.BAD_REQUEST, ErrorKind.AUTH, ErrorKind.QUOTA})
@@ -128,7 +131,7 @@ class BatchLane:
             return None
         if not task.stage.startswith(f"{JUDGE}.") and task.environment not in self.single:
             return None
-        if self._refused.get(model.base_url, 0.0) > now:
+        if self._refused.get(model.key, 0.0) > now:
             return None
         if lane == "batch":
             return float("inf")
@@ -246,6 +249,8 @@ class BatchLane:
     def forget_model(self, alias: str) -> None:
         """Know a model no longer; a batch that is under way has its own."""
         self._models.pop(alias, None)
+        self._refused.pop(alias, None)
+        self._groups.pop(alias, None)
 
     # What it looks like.
 
@@ -324,11 +329,8 @@ class BatchLane:
                 fresh, self._fresh = self._fresh, []
                 for batch in fresh:
                     group.create_task(self._follow(batch), name=f"batch {batch.record.key}")
-                wait_s, waiting = (
-                    self._settings.lane_batch_wait_s,
-                    [one for one in self._groups.values() if one.requests],
-                )
-                waits = [one.since + wait_s - now for one in waiting]
+                wait_s = self._settings.lane_batch_wait_s
+                waits = [one.since + wait_s - now for one in self._groups.values() if one.requests]
                 await until_set(self._wake, max(0.0, min(waits)) if waits else None)
 
     async def close(self) -> None:
@@ -417,26 +419,28 @@ class BatchLane:
 
         try:
             if record.stage == "made":
-                record.file_id = await self._tried(uploaded, give_up_at)
+                record.file_id = await self._tried(uploaded, give_up_at, _NEVER)
                 record.stage, batch.data = "uploaded", b""
                 await self._journaled(lambda journal: journal.batches.reached(record))
-            found = await self._tried(created, give_up_at)
+            found = await self._tried(created, give_up_at, _NEVER)
         except ChatError as error:
-            self._refused[batch.asked.base_url] = self._clock.wall() + REFUSED_S
+            self._refused[record.model] = self._clock.wall() + REFUSED_S
             raise _EndedError("refused", str(error)) from None
         record.stage, record.batch_id = "open", found.batch_id
         await self._journaled(lambda journal: journal.batches.reached(record))
         self._emit(BatchSubmitted(record.model, record.batch_id, record.requests))
 
-    async def _tried(self, call: Callable[[], Awaitable[T]], give_up_at: float) -> T:
-        """Return what a call does, tried again while its provider is merely away; raises its last `ChatError`."""
+    async def _tried(
+        self, call: Callable[[], Awaitable[T]], give_up_at: float, final: Set[ErrorKind] = frozenset()
+    ) -> T:
+        """Return what a call does, tried again until then but after `final` errors; raises its last `ChatError`."""
         pause_s = self._settings.lane_poll_s
         while True:
             try:
                 return await call()
             except ChatError as error:
                 pause_s = max(pause_s, error.retry_after_s or 0.0)
-                if error.kind in _NEVER or self._clock.monotonic() + pause_s > give_up_at:
+                if error.kind in final or self._clock.monotonic() + pause_s > give_up_at:
                     raise
             await self._clock.sleep(pause_s)
             pause_s = self._grown(pause_s)
@@ -450,7 +454,8 @@ class BatchLane:
         Raises:
             _EndedError: if the provider has lost it, or does not end it.
         """
-        record, pause_s, missing, is_cancelled = batch.record, self._settings.lane_poll_s, 0, False
+        record, pause_s, is_cancelled = batch.record, self._settings.lane_poll_s, False
+        known_at = self._clock.monotonic()
         while True:
             if not batch.open and not is_cancelled:
                 is_cancelled = True
@@ -459,12 +464,13 @@ class BatchLane:
             try:
                 found = await self._sender.status(batch.asked, record.batch_id)
             except ChatError as error:
-                missing = missing + 1 if error.status == 404 else 0
-                if missing >= _LOST_AFTER:
+                if error.status != 404:
+                    known_at = self._clock.monotonic()
+                elif self._clock.monotonic() - known_at >= PAID_PATIENCE_S:
                     raise _EndedError("lost", str(error)) from None
                 pause_s = max(pause_s, error.retry_after_s or 0.0)
             else:
-                missing, batch.done, batch.state = 0, max(batch.done, found.done), found.status
+                known_at, batch.done, batch.state = self._clock.monotonic(), max(batch.done, found.done), found.status
                 if found.is_ended:
                     return found
             now = self._clock.wall()
@@ -502,18 +508,14 @@ class BatchLane:
             await self._keep(batch, kept)
 
         try:
-            await self._tried(read, self._clock.monotonic() + COLLECT_PATIENCE_S)
+            await self._tried(read, self._clock.monotonic() + PAID_PATIENCE_S)
         except ChatError as error:
             raise _EndedError("given_up", f"its results cannot be read: {error}") from None
 
     async def _keep(self, batch: LaneBatch, kept: list[tuple[LaneRequest, ChatReply | None]]) -> None:
-        replies = {one.custom_id: orjson.dumps(asdict(reply)).decode() for one, reply in kept if reply is not None}
-        ended = [
-            BatchedRequest(one.task_id, one.number, "", one.sample, one.batch, "now" if reply is None else "done")
-            for one, reply in kept
-        ]
+        texts = [(one, None if reply is None else orjson.dumps(asdict(reply)).decode()) for one, reply in kept]
         spent = self.paid(batch.record.model, [(one.task_id, reply) for one, reply in kept if reply is not None])
-        await self._journaled(lambda journal: journal.batches.ended(ended, replies, spent, self._clock.wall()))
+        await self._journaled(lambda journal: journal.batches.ended(texts, spent, self._clock.wall()))
         for request, reply in kept:
             if reply is None:
                 self._settled(request)
@@ -529,9 +531,7 @@ class BatchLane:
         assert batch.outcome is not None, "it has ended"
         record, record.stage = batch.record, "ended"
         left = list(batch.open.values())
-        for request in left:
-            request.stage = "now"
-        await self._journaled(lambda journal: journal.batches.ended(left, {}))
+        await self._journaled(lambda journal: journal.batches.ended([(one, None) for one in left]))
         await self._journaled(lambda journal: journal.batches.reached(record))
         for request in left:
             self._settled(request)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -48,23 +47,17 @@ What a reply takes beyond is paid by who comes next."""
 class RecentReplies:
     """The tokens of the last replies of one model in one environment."""
 
-    __slots__ = ("_last", "_ordered")
-
     def __init__(self) -> None:
-        self._last: deque[int] = deque()
-        self._ordered: list[int] = []
+        self._last = deque[int](maxlen=_REMEMBERED)
 
     def add(self, tokens: int) -> None:
         """Remember a reply, and forget the one that is too long ago."""
-        if len(self._last) == _REMEMBERED:
-            del self._ordered[bisect_left(self._ordered, self._last.popleft())]
         self._last.append(tokens)
-        insort(self._ordered, tokens)
 
     @property
     def usual(self) -> int | None:
         """The tokens that most replies did not exceed; None before the first."""
-        return self._ordered[int(_QUANTILE * len(self._ordered))] if self._ordered else None
+        return sorted(self._last)[int(_QUANTILE * len(self._last))] if self._last else None
 
 
 class TokenNeeds:

@@ -122,13 +122,12 @@ class RequestBatches:
 
     def ended(
         self,
-        requests: Iterable[BatchedRequest],
-        replies: Mapping[str, str],
+        requests: Iterable[tuple[BatchedRequest, str | None]],
         spent: Mapping[str, Spending] = NOTHING_SPENT,
         now: float = 0.0,
     ) -> None:
-        """Write down what became of requests, replies by `custom_id`, and what models spent, replies included."""
-        rows = [(one.stage, replies.get(one.custom_id, ""), one.task_id, one.number) for one in requests]
+        """Write down the replies to requests, None for one that is asked at once, and what models spent with them."""
+        rows = [("now" if reply is None else "done", reply or "", one.task_id, one.number) for one, reply in requests]
         with self._transaction(durable=True):
             self._db.many("set_batched", rows)
             counted = self._spending.count(spent, now) if spent else None

@@ -149,6 +149,27 @@ def test_what_two_processes_spend_counts_once_for_each_of_them(tmp_path: Path) -
     with_budgets(check)
 
 
+def test_a_model_that_waits_for_what_another_process_may_still_give_back_says_so_and_is_not_told_as_spent() -> None:
+    async def main() -> None:
+        clock, events = LoopClock(START), list[object]()
+        budgets = Budgets(Settings(), clock=clock, emit=events.append)
+        budgets.register(LIMITED)
+        account = budgets.account(LIMITED)
+        budgets.settle("t-1", account, Spending(300, 1))
+        account.daily.granted(Spending(0, 0), Spending(700, 0))
+        stop = await budgets.hold("t-2", account, Spending(100, 1))
+        assert stop is not None
+        assert stop.reason.endswith("at the latest, sooner if episodes in progress take less than they may")
+        assert not events
+        account.daily.granted(Spending(0, 0), Spending())
+        stop = await budgets.hold("t-2", account, Spending(800, 1))
+        assert stop is not None
+        assert stop.reason.endswith(" UTC")
+        budgets.close()
+
+    run_virtual(main())
+
+
 def test_what_other_machines_spent_is_what_the_store_has_beyond_the_journal() -> None:
     shared = [(START, Spending(700, 7)), (START + 7_200.0, Spending(50, 1))]
     stored = [

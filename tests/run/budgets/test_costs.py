@@ -70,15 +70,16 @@ def test_a_count_that_cannot_be_read_is_estimated_and_no_cost_is_told_of_half_a_
         conversation = conversation_budget(budgets, PRICED, "t-1", "affine:sat")
         assert conversation is not None
         await conversation.before(ASKED)
-        conversation.after(ASKED, ChatReply("z" * 400, prompt, completion))
+        reply = ChatReply("z" * 400, prompt, completion)
+        cost = account.budget.cost_of(reply, None)
+        assert cost is None
+        conversation.after(ASKED, reply.booked(0.0, 1, cost))
         used = account.daily.used(budgets.now())
         assert 170 <= used.tokens <= 250
         assert used.cost_micro >= 90 + 4 * 90
         assert [type(event) for event in told] == [UsageMissing]
 
     run_virtual(main())
-    reply = ChatReply("z" * 400, prompt, completion)
-    assert (PRICED.budget.cost_of(reply, None) is None) is (prompt == 0)
 
 
 def test_a_prompt_of_a_batch_that_is_not_counted_costs_what_was_held_for_it() -> None:

@@ -279,7 +279,6 @@ class QueueGuard:
         certain = self._settings.certainty * self._cohorts.error(measured.count, self._base_count)
         if rise > max(self._settings.slow, certain):
             self._undo_limit = limit
-            self._is_first_step = True
             return self._descend(measured.level, limit, limit * max(self._settings.fall, math.exp(-rise)))
         if limit <= 1.1 * self._base_limit:
             # The same limit: what has changed is how long answers take, and the base follows.

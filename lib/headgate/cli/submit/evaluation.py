@@ -88,7 +88,8 @@ def evaluation_of(words: Sequence[str], links: int) -> Evaluation:
             "`run` without --instances samples by rates and never ends, so that no chain of links would end it",
             next_step="Say how many tasks are evaluated: --instances 100.",
         )
-    return Evaluation(tuple(words), settings, _files(settings, (choices.config, choices.campaign)))
+    limits = arguments["how"].limits if "how" in arguments else ""
+    return Evaluation(tuple(words), settings, _files(settings, (choices.config, choices.campaign, limits)))
 
 
 def sent(program: Sequence[str], text: str) -> str:
@@ -124,5 +125,5 @@ def _parsed(words: Sequence[str]) -> dict[str, Any]:
 
 def _files(settings: Settings, named: Iterable[object]) -> tuple[str, ...]:
     members = (name.partition(":")[2].partition("@")[0] for name in settings.environments)
-    written = [settings.roster, settings.rubric, *(str(one) for one in named if one), *members]
+    written = [settings.roster, settings.rubric, settings.prices, *(str(one) for one in named if one), *members]
     return tuple(dict.fromkeys(path for path in written if path and Path(path).is_file()))

@@ -37,7 +37,7 @@ def kubernetes(
 
     A pod that is told to end stores what it has; the next one continues from the journal on the volume, as one after a
     pod that was killed does. Pods that were evicted do not count as links. Files that the options name (roster,
-    rubric, settings) are sent along; variables of this shell are not.
+    rubric, prices, limits, settings) are sent along; variables of this shell are not.
 
     `headgate submit kubernetes --image … --volume eval -- run --roster roster.yaml --instances 100`
     """

@@ -114,14 +114,11 @@ def _seconds(time: str) -> int:
     numbers = [int(number) for number in found.group("first", "second", "third") if number] if found else []
     if not numbers:
         raise InvalidInputError(f"--time takes minutes, H:MM:SS or D-HH:MM (got {time!r:.40})")
-    if found is not None and found["days"] is not None:
-        hours, minutes, seconds = (*numbers, 0, 0)[:3]
-        return ((int(found["days"]) * 24 + hours) * 60 + minutes) * 60 + seconds
-    if len(numbers) == 3:
-        hours, minutes, seconds = numbers
-        return (hours * 60 + minutes) * 60 + seconds
-    minutes, seconds = (*numbers, 0)[:2]
-    return minutes * 60 + seconds
+    days = found["days"] if found is not None else None
+    if days is None and len(numbers) < 3:
+        numbers = [0, *numbers]
+    hours, minutes, seconds = (*numbers, 0, 0)[:3]
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def _refuse_private(evaluation: Evaluation) -> None:

@@ -35,11 +35,13 @@ if TYPE_CHECKING:
 _UNITS: Final = {"daily_tokens": "tokens", "daily_requests": "requests", "daily_cost": "of cost"}
 
 
-def used_up(alias: str, exhausted: Exhausted) -> str:
+def used_up(account: Account, exhausted: Exhausted) -> str:
     """Return how much a model has used or promised, and on which day and when it goes on, where that is known."""
     until = "" if exhausted.until is None else f", goes on at {utc_text(exhausted.until)}"
+    if until and any(account.daily.promised):
+        until += " at the latest, sooner if episodes in progress take less than they may"
     used = f"{_shown(exhausted.used)} of {_shown(exhausted.allowed)} {_UNITS[exhausted.limit]}"
-    return f"{alias} has used or promised {used} of 24 h{until}"
+    return f"{account.alias} has used or promised {used} of 24 h{until}"
 
 
 def too_large(alias: str, exhausted: Exhausted) -> str:
@@ -301,7 +303,7 @@ class Budgets:
         account.request = account.request.at_least(needed)
         self._look(account, exhausted)
         self._forget_unknown(task_id, account)
-        return account.stop or BudgetStop(exhausted.limit, used_up(account.alias, exhausted), None, now)
+        return account.stop or BudgetStop(exhausted.limit, used_up(account, exhausted), None, now)
 
     def _forget_unknown(self, task_id: str, account: Account) -> None:
         """Release a task that never began as an episode, such as a judgement: nobody says that it ended."""
@@ -395,12 +397,12 @@ class Budgets:
         account.silence()
         until = exhausted.until if exhausted.until is not None and exhausted.until > now else None
         since = now if account.stop is None else account.stop.since
-        account.stop = stop = BudgetStop(exhausted.limit, used_up(account.alias, exhausted), until, since)
+        account.stop = stop = BudgetStop(exhausted.limit, used_up(account, exhausted), until, since)
         if not account.is_asked:
             return
         # While only episodes in progress are in the way, their ends let it go on; what they hold may put off `until`.
         wait_s = max(_LEAST_WAIT_S, until - now) if until is not None else 60.0
-        known_until = now if until is None or any(account.daily.held) else until
+        known_until = now if until is None or any(account.daily.promised) else until
         if not account.is_told and known_until - stop.since < _BRIEF_S:
             wait_s = min(wait_s, _BRIEF_S)
         elif not account.is_told:

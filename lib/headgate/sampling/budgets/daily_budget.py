@@ -208,6 +208,11 @@ class DailyBudget:
         used = self.spent.less(self._spent_before_grant)
         return self.limits.bound((self._grant or NO_SPENDING).less(used))
 
+    @property
+    def promised(self) -> Spending:
+        """What episodes in progress, of any process, may still spend."""
+        return self.held.plus(self._others)
+
     def room(self, now: float) -> Spending:
         """Return what is left of the day, whoever holds it; 0 of what is not limited."""
         return self.limits.share(1).less(self.limits.bound(self._window.total(now)))
@@ -295,15 +300,15 @@ class DailyBudget:
 
     def lacks(self, needed: Spending, now: float) -> Exhausted | None:
         """Return why `needed` would not fit now beside everything that is held; None when it would."""
-        if self.limits.fit(self._window.total(now).plus(self._others).plus(self.held).plus(needed)):
+        if self.limits.fit(self._window.total(now).plus(self.promised).plus(needed)):
             return None
         return self._exhausted(needed, now)
 
     def _exhausted(self, needed: Spending, now: float) -> Exhausted:
-        spent = self._window.total(now).plus(self._others).plus(self.held)
+        spent = self._window.total(now).plus(self.promised)
         # What is held is counted as if it stayed. If that alone leaves no room, the episodes that hold it have to end
         # first, whenever that is; the caller asks again then.
-        until = self._when(self._others.plus(self.held).plus(needed), now)
+        until = self._when(self.promised.plus(needed), now)
         return self._refusal(spent, needed, self._when(needed, now) if until is None else until)
 
     def _refusal(self, spent: Spending, needed: Spending, until: float | None) -> Exhausted:
