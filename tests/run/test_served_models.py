@@ -357,8 +357,8 @@ async def test_an_engine_that_does_not_start_is_told_in_its_own_words_and_tried_
     async with served(broken, due={"broken@main": 1}) as engines:
         await until(lambda: engines.has_failed(broken.key) and state(engines, broken) == "failed")
         why = await engines.why(broken.key)
-        assert "its engine does not start: command has ended; its last lines: no kernel image" in why
-        with pytest.raises(Exception, match="the engine of broken@main does not start"):
+        assert "its engine has failed: command has ended; its last lines: no kernel image" in why
+        with pytest.raises(Exception, match="the engine of broken@main has failed"):
             await engines.ready(broken.key)
 
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from headgate.run.served import ServedModels
 
 HOPELESS: Final = 5
-"""Starts in a row that failed, after which nobody should wait for the next; one that never can succeed is as many."""
+"""Failures in a row, of starts or of engines before their first answer, after which nobody should wait for the next
+start; one that never can succeed is as many."""
 
 RETRY_S: Final = 15.0
 _LONGEST_RETRIES: Final = 20
@@ -80,7 +81,7 @@ class ServedPool:
         service: the pool at work; None while it is not open.
         is_awake: an engine is awake that takes requests.
         is_ready: one is, and further samples may begin: while others wait for its place, only until its turn is over.
-        failures: starts in a row that failed.
+        failures: starts in a row that failed, or brought no answer.
     """
 
     def __init__(self, key: str, serving: Serving, models: ServedModels) -> None:
@@ -161,7 +162,7 @@ class ServedPool:
                 return f"its engine stands in line{f' behind {ahead}' if ahead else ''}{after}"
             case "failed":
                 retry = "" if status.retry_s is None else f"; it is tried again in {status.retry_s:.0f} s"
-                return f"its engine does not start: {status.reason}{retry}"
+                return f"its engine has failed: {status.reason}{retry}"
             case "asleep":
                 return f"its engine sleeps{after}"
             case "leaving":

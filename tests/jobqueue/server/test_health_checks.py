@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.http11 import Request, Response
 
 from headgate.jobqueue import Changes
 from headgate.jobqueue.errors import JobQueueError, StoreFailedError
@@ -46,14 +48,32 @@ async def state(queue: Queue) -> Callable[[], object]:
     return read
 
 
-@pytest.mark.parametrize("status", [200, 204, 401, 404])
+@pytest.mark.parametrize("status", [200, 204, 401, 426])
 async def test_whoever_speaks_http_is_alive(status: int) -> None:
     async with _answering(_http(status)) as port:
         assert await trouble_of("127.0.0.1", port, 5) == ""
         assert await trouble_of("localhost", port, 5) == ""
 
 
+async def test_a_server_of_websockets_that_does_not_know_the_path_is_alive_and_begins_no_episode() -> None:
+    begun: list[object] = []
+
+    async def visited(connection: ServerConnection) -> None:
+        begun.append(connection)
+
+    def asked(connection: ServerConnection, request: Request) -> Response | None:
+        return connection.respond(404, "") if request.path != "/" else None
+
+    async with serve(visited, "127.0.0.1", 0, process_request=asked) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        assert await trouble_of("127.0.0.1", port, 5) == ""
+    assert not begun
+
+
 async def test_what_is_wrong_is_said_in_a_few_words() -> None:
+    async with _answering(_http(404)) as port:
+        told = await trouble_of("127.0.0.1", port, 5)
+        assert told == "answers /healthz and a WebSocket at / with status 404"
     async with _answering(_http(503)) as port:
         assert await trouble_of("127.0.0.1", port, 5) == "answers /healthz with status 503"
     async with _answering(b"SSH-2.0\r\n") as port:

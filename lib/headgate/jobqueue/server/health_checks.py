@@ -59,12 +59,20 @@ NOTE: Final = "health check: "
 
 _JITTER: Final = 0.2
 
+_NO_HTTP: Final = "answers something else than HTTP"
+
+_UPGRADE: Final = (
+    "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: aGVhZGdhdGUgY2hlY2tzLg==\r\n"
+    "Sec-WebSocket-Version: 0"
+)
+"""Of a version that nobody speaks: who takes WebSockets says so, and does not begin an episode."""
+
 
 class HealthChecks:
     """Checks all servers of one queue, over and over. Lives on the server's event loop.
 
-    A server is alive when `GET /healthz` is answered with a status below 500; others than 404 and 200 are as good, as
-    they come from something that listens and speaks HTTP.
+    A server is alive when `GET /healthz` is answered with a status below 500: not all servers know that path. One that
+    answers 404 is asked for a WebSocket, too, and is none when it does not know that either.
     """
 
     def __init__(self, service: Service) -> None:
@@ -146,18 +154,20 @@ async def _asked(host: str, port: int, speaks_tls: bool, *, allow_link_local: bo
         return "its name has a link-local or metadata address"
     # The address that was looked at, not the name: it could mean another one by now.
     tls: dict[str, Any] = {"ssl": ssl.create_default_context(), "server_hostname": host} if speaks_tls else {}
-    reader, writer = await asyncio.open_connection(str(address), port, limit=4096, **tls)
-    try:
-        shown = f"[{host}]" if ":" in host else host
-        writer.write(f"GET /healthz HTTP/1.1\r\nHost: {shown}:{port}\r\nConnection: close\r\n\r\n".encode("latin-1"))
-        await writer.drain()
-        line = await reader.readline()
-    except ValueError:
-        return "answers something else than HTTP"
-    finally:
-        writer.close()
-    parts = line.split()
-    if len(parts) < 2 or not parts[0].startswith(b"HTTP/") or not parts[1].isdigit():
-        return "answers something else than HTTP"
-    status = int(parts[1])
-    return f"answers /healthz with status {status}" if status >= 500 else ""
+    for path, more in (("/healthz", "Connection: close"), ("/", _UPGRADE)):
+        reader, writer = await asyncio.open_connection(str(address), port, limit=4096, **tls)
+        try:
+            shown = f"[{host}]" if ":" in host else host
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: {shown}:{port}\r\n{more}\r\n\r\n".encode("latin-1"))
+            await writer.drain()
+            parts = (await reader.readline()).split()
+        except ValueError:
+            return _NO_HTTP
+        finally:
+            writer.close()
+        if len(parts) < 2 or not parts[0].startswith(b"HTTP/") or not parts[1].isdigit():
+            return _NO_HTTP
+        status = int(parts[1])
+        if status != 404:
+            return f"answers {path} with status {status}" if status >= 500 else ""
+    return "answers /healthz and a WebSocket at / with status 404"
