@@ -272,6 +272,19 @@ async def test_an_engine_that_ends_at_a_request_is_started_again_and_its_samples
     assert "illegal memory access" in failed.reason
 
 
+async def test_an_engine_that_ends_at_every_request_has_its_model_given_up_and_leaves_nothing_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.run.served.HOPELESS", 2)
+    told = Told()
+    (tmp_path / "crash").touch()
+    result = await sampled(tmp_path, StaticRoster([tiny("weak", tmp_path)]), told)
+    assert "its engine keeps failing" in result.given_up["weak@main"]
+    assert "illegal memory access" in result.given_up["weak@main"]
+    assert (result.samples, result.open_tasks) == (0, 0)
+    assert sum(isinstance(event, events.WorkerFailed) for event in told.events) == 2
+
+
 @asynccontextmanager
 async def served(*models: Model, due: Mapping[str, int] | None = None, **machine: Any) -> AsyncIterator[ServedModels]:
     within = {"request_s": 30.0, "retry_s": 0.1}

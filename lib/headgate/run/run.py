@@ -145,7 +145,7 @@ class Run:
             outside=self._outside,
             writable=self._writable,
             ended=self._look_at,
-            withdrawn=self._settling.withdrawn,
+            settling=self._settling,
             drop=lambda tasks, reason: self._loop.drop(tasks, reason),  # noqa: PLW0108 - the loop is made of them
             discard_put_off=lambda condition: self._loop.discard_put_off(condition),  # noqa: PLW0108 - likewise
             wake=lambda: self._loop.wake(),  # noqa: PLW0108 - likewise
