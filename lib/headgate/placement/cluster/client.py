@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import signal
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import ray
 
@@ -30,6 +31,9 @@ from headgate.placement.scaling import scaled
 from headgate.placement.service.protocol import GroupView, Told, WorkView
 
 _BRIEFLY_S = 5.0
+
+_TERMINATED: Final = frozenset({signal.SIGTERM, 128 + signal.SIGTERM})
+"""How a handler of SIGTERM ends a process: Ray's, and that of the command line."""
 
 
 def connect(
@@ -311,5 +315,11 @@ class Placement:
         return self
 
     def __exit__(self, _kind: object, error: object, _trace: object) -> None:
-        is_interrupted = isinstance(error, KeyboardInterrupt)
-        self.close(why="Ctrl-C ended its driver" if is_interrupted else "its driver ended")
+        match error:
+            case KeyboardInterrupt():
+                by = "Ctrl-C ended its driver"
+            case SystemExit(code=code) if code in _TERMINATED:
+                by = "SIGTERM ended its driver"
+            case _:
+                by = "its driver ended"
+        self.close(why=by)
