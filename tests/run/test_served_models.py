@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import pytest
 from headgate.config import Settings
 from headgate.core import ChatError, ErrorKind, Launch, Message, Model, Serving, SystemClock, events
 from headgate.core.errors import HeadgateError
-from headgate.elastic.service import Machine
+from headgate.elastic import ElasticConfig, InvalidElasticError
+from headgate.elastic.service import EnginesAtHand, Machine
 from headgate.environments import Continue, EnvironmentSpec, Score
 from headgate.models import is_local_model_installed
 from headgate.models.local_model import weights_path
@@ -294,6 +296,31 @@ async def served(*models: Model, due: Mapping[str, int] | None = None, **machine
         for model in models:
             engines.follow(model)
         yield engines
+
+
+async def test_engines_that_had_a_place_wait_for_a_cluster_that_has_none_just_now() -> None:
+    """As when its head is started anew, and its nodes join it one after the other."""
+
+    class Restarted(Machine):
+        opened = 0
+
+        @asynccontextmanager
+        async def engines(self, name: str, serving: Serving, config: ElasticConfig) -> AsyncIterator[EnginesAtHand]:
+            self.opened += 1
+            if self.opened == 2:
+                raise InvalidElasticError("no node has a GPU")
+            async with super().engines(name, serving, config) as at_hand:
+                yield replace(at_hand, gone=gone) if self.opened == 1 else at_hand
+
+    gone, hopeless = asyncio.get_running_loop().create_future(), list[str]()
+    within = {"request_s": 30.0, "retry_s": 0.1}
+    async with ServedModels(hosts := Restarted(), clock=SystemClock(), emit=lambda _: None, **within) as engines:
+        engines.due, engines.hopeless = lambda _: 1, lambda _, why: hopeless.append(why)
+        engines.follow(model := tiny("m"))
+        await until(lambda: engines.is_ready(model.key))
+        gone.set_result("the head was started anew")
+        await until(lambda: hosts.opened == 3 and engines.is_ready(model.key))
+        assert not hopeless
 
 
 def state(engines: ServedModels, model: Model) -> str:

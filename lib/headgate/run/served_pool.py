@@ -92,6 +92,7 @@ class ServedPool:
         self.failures = 0
         self._models = models
         self._fault = ""
+        self._was_open = False
         self._retry_at = 0.0
         self._ahead: Callable[[], Coroutine[Any, Any, str]] | None = None
         self._others_wait, self._is_over = "", False
@@ -109,8 +110,9 @@ class ServedPool:
                 times = times if self.failures else 0  # it was open since the last one
                 retry_s = self._models.retry_s * min(2.0**times, _LONGEST_RETRIES)
                 times += 1
-                # What breaks a rule breaks it again, unless somebody adds to the machine or the cluster.
-                self.failures = max(times, HOPELESS if isinstance(error, InvalidInputError) else 0)
+                # What breaks a rule breaks it again, unless it held before: nodes join a new head one by one.
+                is_final = isinstance(error, InvalidInputError) and not self._was_open
+                self.failures = max(times, HOPELESS if is_final else 0)
                 self._fault = error.message if isinstance(error, HeadgateError) else f"{type(error).__name__}: {error}"
                 self._retry_at = self._models.clock.monotonic() + retry_s
                 self._models.emit(PoolNotOpened(self.key, self._fault, getattr(error, "next_step", ""), retry_s))
@@ -189,6 +191,7 @@ class ServedPool:
             beside(self._look_at_line(at_hand, service)),
         ):
             self.service, self._ahead, self._fault, self.failures = service, at_hand.ahead, "", 0
+            self._was_open = True
             try:
                 self._look()
                 async with first_ended(self._has_left.wait(), at_hand.gone):
