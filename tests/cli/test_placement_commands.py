@@ -164,7 +164,7 @@ def test_an_id_that_is_known_is_joined_and_the_command_that_does_not_run_is_told
 
 
 def test_a_signal_ends_a_submission_with_the_status_of_a_shell_and_takes_its_work_out(site: Site) -> None:
-    for number, why in ((signal.SIGTERM, "its driver ended"), (signal.SIGINT, "Ctrl-C ended its driver")):
+    for number, why in ((signal.SIGTERM, "SIGTERM ended its driver"), (signal.SIGINT, "Ctrl-C ended its driver")):
         line = [sys.executable, "-m", "headgate.cli", "placement", "submit", "--pool", "rlhf", "--request", number.name]
         command = ["sh", "-c", "echo runs; sleep 600"]
         with subprocess.Popen(

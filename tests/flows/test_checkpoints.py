@@ -10,6 +10,7 @@ from prefect.client.orchestration import get_client
 from prefect.events import emit_event
 
 from flows.checkpoints import follow_checkpoints
+from headgate.core.errors import StoreNotWritableError
 from headgate.orchestration import PrivateServer
 from headgate.orchestration.deployment_file import read_deployment_file
 from headgate.orchestration.deployments import deploy_all, worker
@@ -59,6 +60,25 @@ async def test_a_training_becomes_artifacts_and_events(prefect: object, places: 
     assert (regressed, row["model"], row["against"]) == ("checkpoint.regressed", "run-7@step_2", "run-7@step_1")
     assert [event for event, _ in scored] == ["checkpoint.scored"] * 2
     assert (await follow_checkpoints(**given))["evaluated"] == []
+
+
+async def test_a_page_that_cannot_be_written_keeps_nobody_from_being_told_of_a_checkpoint(
+    prefect: object, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def board(*_: object, **__: object) -> None:
+        raise StoreNotWritableError("the disk is full")
+
+    monkeypatch.setattr("headgate.orchestration.checkpoints.publish_board", board)
+    folder = places.folder / "run-9"
+    folder.mkdir()
+    (folder / "step_1").write_text("solver")
+    given: dict[str, Any] = {"instances": 2, "environments": ["affine:sat-hard"], "settings": places.settings()}
+    with pytest.raises(StoreNotWritableError):
+        await follow_checkpoints(
+            str(folder), {"engine": "command", "command": ENGINE}, {"headgate_task_header": True}, **given
+        )
+    ((event, row),) = await events_of("run-9", 1)
+    assert (event, row["model"]) == ("checkpoint.scored", "run-9@step_1")
 
 
 @pytest.mark.slow

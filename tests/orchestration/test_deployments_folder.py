@@ -235,3 +235,17 @@ def test_the_scripts_of_the_jobs_are_shell() -> None:
         _containers(_named("Job")["deploy"])[0]["command"][-1],
     ):
         assert subprocess.run(["sh", "-n"], input=script, text=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["server", "deploy", "worker", "jobqueue", "console"])
+def test_compose_and_kubernetes_start_the_same_commands(name: str) -> None:
+    def steps(command: list[str]) -> list[str]:
+        script = command[-1].replace("$$", "$").splitlines()
+        return [*command[:-1], *(line.strip() for line in script if not line.strip().startswith("#"))]
+
+    (found,) = (c for m in MANIFESTS if "spec" in m for c in _containers(m) if c["name"] == name)
+    service = COMPOSE["services"][name]
+    assert steps(found["command"]) == steps(service["command"])
+    given = {entry["name"] for entry in found.get("env", ())}
+    prefect = {variable for variable in service.get("environment", {}) if variable.startswith("PREFECT_")}
+    assert {variable for variable in given if variable.startswith("PREFECT_")} == prefect

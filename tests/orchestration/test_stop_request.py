@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
+from types import SimpleNamespace
 
 import pytest
+from prefect.client.schemas.objects import State
+from prefect.exceptions import TerminationSignal
+from prefect.states import Running
 
+from headgate.orchestration import run_state
 from headgate.orchestration.stop_request import StopRequest, stop_on_signals
 
 
@@ -65,3 +71,26 @@ async def test_outside_the_main_thread_nothing_is_changed() -> None:
             assert signal.getsignal(signal.SIGTERM) is before
 
     await asyncio.to_thread(lambda: asyncio.run(inside()))
+
+
+async def test_a_run_that_is_done_waits_for_an_api_that_is_away_and_for_none_once_a_signal_has_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks, stop = 0, StopRequest()
+
+    async def current_state() -> State | None:
+        nonlocal looks
+        looks += 1
+        return Running() if looks == 3 else None
+
+    monkeypatch.setattr(run_state, "current_state", current_state)
+    monkeypatch.setattr(run_state, "_HEED_EVERY_S", 0.0)
+    monkeypatch.setattr(run_state, "run_logger", logging.getLogger)
+    monkeypatch.setattr(run_state.FlowRunContext, "get", lambda: SimpleNamespace(flow_run=object()))
+    assert (await run_state.ended(stop, "done", {})).is_completed()
+    assert looks == 3
+    looks = 10
+    stop.ask("SIGTERM was received", signal.SIGTERM)
+    with pytest.raises(TerminationSignal):
+        await run_state.ended(stop, "drained", {})
+    assert looks == 11

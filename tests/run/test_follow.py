@@ -7,19 +7,20 @@ import shlex
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
-from headgate.config import load_settings
+from headgate.config import Settings, load_settings
 from headgate.core import Serving
 from headgate.core.errors import HeadgateError, InvalidInputError, StoreError
 from headgate.elastic import ElasticConfig, InvalidElasticError
 from headgate.elastic.service import EnginesAtHand, Machine
 from headgate.reports import CheckpointCurve, CheckpointScore
-from headgate.run import FollowOrder, FollowResult, checkpoints, follow_checkpoints
+from headgate.run import FollowOrder, FollowResult, RunResult, checkpoints, follow_checkpoints, run_campaign
 from headgate.run import follow as following
 from headgate.run.checkpoints import Checkpoint, CheckpointFolder
 from tests.house.tree import ROOT
@@ -188,6 +189,29 @@ async def test_a_checkpoint_whose_engine_had_no_place_is_tried_again_as_it_is(
     assert result.evaluated == ("step_1",)
     assert result.failed == {}
     assert told == ["no score"] * 3 + ["run-7@step_1"]
+
+
+async def test_tasks_that_a_killed_run_still_has_in_hand_are_taken_when_the_journal_counts_it_as_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, step_1="solver")
+    waited, in_hand = list[float](), frozenset({("run-7@step_1", "affine:sat-hard", 2)})
+
+    async def until_set(_: asyncio.Event, wait_s: float) -> None:
+        waited.append(wait_s)
+
+    async def campaign(settings: Settings, **given: Any) -> RunResult:
+        if waited and waited[-1] == settings.journal_lease_s:
+            return await run_campaign(settings, **given)
+        return replace(await run_campaign(settings, **(given | {"instances": 2})), in_hand=in_hand)
+
+    monkeypatch.setattr(following, "until_set", until_set)
+    monkeypatch.setattr(following, "run_campaign", campaign)
+    result = await follow(tmp_path, changes={"instances": 3})
+    assert result.evaluated == ("step_1",)
+    (point,) = result.curve.points
+    assert point.missing is not None
+    assert point.missing.samples == 3
 
 
 async def test_two_do_not_follow_the_same_training(tmp_path: Path) -> None:

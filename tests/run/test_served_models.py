@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import pytest
 from headgate.config import Settings
 from headgate.core import ChatError, ErrorKind, Launch, Message, Model, Serving, SystemClock, events
 from headgate.core.errors import HeadgateError
-from headgate.elastic.service import Machine
+from headgate.elastic import ElasticConfig, InvalidElasticError
+from headgate.elastic.service import EnginesAtHand, Machine
 from headgate.environments import Continue, EnvironmentSpec, Score
 from headgate.models import is_local_model_installed
 from headgate.models.local_model import weights_path
@@ -272,6 +274,19 @@ async def test_an_engine_that_ends_at_a_request_is_started_again_and_its_samples
     assert "illegal memory access" in failed.reason
 
 
+async def test_an_engine_that_ends_at_every_request_has_its_model_given_up_and_leaves_nothing_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.run.served.HOPELESS", 2)
+    told = Told()
+    (tmp_path / "crash").touch()
+    result = await sampled(tmp_path, StaticRoster([tiny("weak", tmp_path)]), told)
+    assert "its engine keeps failing" in result.given_up["weak@main"]
+    assert "illegal memory access" in result.given_up["weak@main"]
+    assert (result.samples, result.open_tasks) == (0, 0)
+    assert sum(isinstance(event, events.WorkerFailed) for event in told.events) == 2
+
+
 @asynccontextmanager
 async def served(*models: Model, due: Mapping[str, int] | None = None, **machine: Any) -> AsyncIterator[ServedModels]:
     within = {"request_s": 30.0, "retry_s": 0.1}
@@ -281,6 +296,31 @@ async def served(*models: Model, due: Mapping[str, int] | None = None, **machine
         for model in models:
             engines.follow(model)
         yield engines
+
+
+async def test_engines_that_had_a_place_wait_for_a_cluster_that_has_none_just_now() -> None:
+    """As when its head is started anew, and its nodes join it one after the other."""
+
+    class Restarted(Machine):
+        opened = 0
+
+        @asynccontextmanager
+        async def engines(self, name: str, serving: Serving, config: ElasticConfig) -> AsyncIterator[EnginesAtHand]:
+            self.opened += 1
+            if self.opened == 2:
+                raise InvalidElasticError("no node has a GPU")
+            async with super().engines(name, serving, config) as at_hand:
+                yield replace(at_hand, gone=gone) if self.opened == 1 else at_hand
+
+    gone, hopeless = asyncio.get_running_loop().create_future(), list[str]()
+    within = {"request_s": 30.0, "retry_s": 0.1}
+    async with ServedModels(hosts := Restarted(), clock=SystemClock(), emit=lambda _: None, **within) as engines:
+        engines.due, engines.hopeless = lambda _: 1, lambda _, why: hopeless.append(why)
+        engines.follow(model := tiny("m"))
+        await until(lambda: engines.is_ready(model.key))
+        gone.set_result("the head was started anew")
+        await until(lambda: hosts.opened == 3 and engines.is_ready(model.key))
+        assert not hopeless
 
 
 def state(engines: ServedModels, model: Model) -> str:
@@ -357,8 +397,8 @@ async def test_an_engine_that_does_not_start_is_told_in_its_own_words_and_tried_
     async with served(broken, due={"broken@main": 1}) as engines:
         await until(lambda: engines.has_failed(broken.key) and state(engines, broken) == "failed")
         why = await engines.why(broken.key)
-        assert "its engine does not start: command has ended; its last lines: no kernel image" in why
-        with pytest.raises(Exception, match="the engine of broken@main does not start"):
+        assert "its engine has failed: command has ended; its last lines: no kernel image" in why
+        with pytest.raises(Exception, match="the engine of broken@main has failed"):
             await engines.ready(broken.key)
 
 

@@ -108,11 +108,9 @@ class Fleet:
 
     def activate(self, worker: Worker, reason: str, now: float) -> None:
         """Have a worker take requests: it has started, or is needed after all."""
-        if worker.state is WorkerState.STARTING:
-            worker.failures = 0
-            if self._config.min_stable_period:
-                hold_s = max(self._config.min_stable_period, _HOLD_STARTS * self._meter.start_s)
-                worker.held_until = now + hold_s
+        if worker.state is WorkerState.STARTING and self._config.min_stable_period:
+            hold_s = max(self._config.min_stable_period, _HOLD_STARTS * self._meter.start_s)
+            worker.held_until = now + hold_s
         self._move(worker, WorkerState.ACTIVE, reason, now)
         worker.stage = None
         worker.read_at = now

@@ -93,7 +93,7 @@ class Worker:
         is_reading: a reading is under way.
         idle_readings: readings in a row that found it idle, since nothing was left to do.
         unanswered: readings in a row that failed.
-        failures: failures in a row; a failed worker is tried again later each time.
+        failures: failures since its last answer; a failed worker is tried again later each time.
         retry_at: when a failed worker is tried again.
         held_until: it is not drained by the policy before.
         pin: what an operator has decided.

@@ -124,11 +124,11 @@ class ResultRefusedError(JobQueueError):
 class MachineUnfitError(JobQueueError):
     """A worker's machine cannot finish any job: a disk is full, or a folder of results or logs is gone.
 
-    The worker gives its job back, uncharged, and claims no more: it would fail one job after another.
+    The worker gives its job back, uncharged, and claims no other for a while: it would fail one job after another.
     """
 
     code = "machine_unfit"
-    next_step = "Look at the machine and its disks, then start the worker again; no job was charged for it."
+    next_step = "Make room on the machine's disks, or stop the worker; no job is charged for it."
 
 
 class NotInAJobError(JobQueueError):

@@ -18,6 +18,7 @@ from headgate.orchestration.phases import in_phase
 from headgate.orchestration.run_state import artifact_key, require_server_clock, run_logger
 from headgate.orchestration.sampling_run import progress_sentence
 from headgate.run import FollowOrder, FollowResult, follow_checkpoints
+from headgate.telemetry import counted
 
 SCORED = "checkpoint.scored"
 REGRESSED = "checkpoint.regressed"
@@ -46,6 +47,7 @@ async def run_following(
     async def publish(curve: reports.CheckpointCurve, point: reports.CheckpointScore | None) -> None:
         if point is None:
             return
+        _emit(name, point)  # first: a page that cannot be written ends the run, and the next one finds nothing new
         sentence = curve_sentence(curve, point)
         run_logger().info("%s", sentence)
         board = partial(
@@ -58,7 +60,6 @@ async def run_following(
             sentence=sentence,
         )
         await in_phase(f"publish {point.model}", board, asset=pages.url, what="reports")
-        _emit(name, point)
 
     following = partial(
         _following,
@@ -75,9 +76,8 @@ async def run_following(
             following, rosterless, settings, artifacts, name=phase, is_traced=False, has_roster=False
         )
         best = result.curve.best
-        message = (
-            f"{len(result.evaluated)} checkpoints of {name} evaluated; the best is {best.model if best else 'none'}"
-        )
+        evaluated = counted(len(result.evaluated), "checkpoint")
+        message = f"{evaluated} of {name} evaluated; the best is {best.model if best else 'none'}"
         failing = next((f"{one}: {why}" for one, why in result.failed.items()), "") if best is None else ""
         return await concluded(artifacts, message, result.document(), failing=failing)
 

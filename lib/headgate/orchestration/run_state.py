@@ -47,6 +47,9 @@ API_ERRORS: Final = (httpx.HTTPError, PrefectException, OSError, TimeoutError, V
 
 _READ_TIMEOUT_S: Final = 10.0
 
+_AWAY_S: Final = 600.0
+"""A run that has ended waits so long for an API that is away."""
+
 
 def run_logger() -> logging.Logger | logging.LoggerAdapter[Any]:
     """Return the logger of the current flow run, else one of this process."""
@@ -89,6 +92,22 @@ async def current_state() -> State | None:
         return None
 
 
+async def _answered_state(stop: StopRequest) -> State | None:
+    """Return what the API says of the current flow run as soon as it answers; None when a signal or the time ends that.
+
+    A state that Prefect's client cannot tell for a minute or two is given up, and work that is done is shown as Failed.
+    """
+    context = FlowRunContext.get()
+    has_run = context is not None and context.flow_run is not None
+    until, is_told = time.monotonic() + _AWAY_S, False
+    while (state := await current_state()) is None and has_run and stop.signal is None and time.monotonic() < until:
+        if not is_told:
+            is_told = True
+            run_logger().warning("All is done, and the Prefect API does not answer: it is told within %g s", _AWAY_S)
+        await asyncio.sleep(_HEED_EVERY_S)
+    return state
+
+
 async def heed_state(stop: StopRequest) -> None:
     """Ask to stop when the API says that the run was cancelled, paused, or ended by someone else."""
     state = await current_state()
@@ -116,9 +135,10 @@ async def ended(stop: StopRequest, message: str, data: Mapping[str, Any]) -> Sta
     runs again when it is resumed. One that a signal ended is Crashed, as any run whose machine is taken away: a new
     attempt goes on where it was.
     """
-    if stop.reason is None:
+    is_whole = stop.reason is None
+    state = await _answered_state(stop)
+    if is_whole:
         return Completed(message=message, data=dict(data))
-    state = await current_state()
     if state is not None and (state.is_cancelling() or state.is_cancelled()):
         return Cancelled(message=f"Cancelled and drained: {message}")
     if state is not None and state.is_paused():

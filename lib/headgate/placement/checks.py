@@ -216,6 +216,7 @@ class PoolSpec(_Spec):
     reuse: bool = True
     protected: bool = False
     min_available: Mapping[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
+    is_whole: bool = False
 
     @model_validator(mode="after")
     def _reserved_within_quota(self) -> Self:

@@ -70,6 +70,7 @@ class Pool:
         reuse: whether an idle dynamic group is kept for the next work that fits.
         protected: whether work of other pools never preempts work of this one.
         min_available: label value (`role=rollout`) -> running requests with it that preemption must leave.
+        is_whole: its quota is all that the cluster has, and follows when nodes are added.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Pool:
     reuse: bool = True
     protected: bool = False
     min_available: Mapping[str, int] = field(default_factory=dict)
+    is_whole: bool = False
 
 
 class GroupState(StrEnum):

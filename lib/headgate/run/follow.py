@@ -50,6 +50,7 @@ from headgate.telemetry import EventStream, LogSink
 
 if TYPE_CHECKING:
     from headgate.durable.postgres import PostgresLock
+    from headgate.run.status import RunResult
 
 LOOK_EVERY_S: Final = 0.5
 LOOK_EVERY_REMOTE_S: Final = 2.0
@@ -274,16 +275,13 @@ class _Follower:
             return _curve_of(samples)
         await self._tell(CheckpointFound(key, checkpoint.step, checkpoint.path, checkpoint.size_bytes))
         scored = _scored(samples, key)
-        result = await run_campaign(
-            self.settings,
-            roster=self.order.roster(checkpoint),
-            store=self.store,
-            instances=self.order.instances,
-            judge=self.judge,
-            **self.watch,
-        )
+        result = await self._sampled(checkpoint)
+        if result.in_hand:
+            # Nobody else follows it: a run has them that was killed, until the journal counts it as dead.
+            await until_set(stop, self.settings.journal_lease_s)
+            result = await self._sampled(checkpoint)
         _, rest_s = self._retries.pop(checkpoint.name, (0.0, RETRY_S))
-        if key in result.given_up:
+        if key in result.given_up or result.in_hand:
             self._retries[checkpoint.name] = (asyncio.get_running_loop().time() + rest_s, 3 * rest_s)
         samples = await self._samples()
         curve = _curve_of(samples)
@@ -306,6 +304,17 @@ class _Follower:
         if self.on_curve is not None:
             await self.on_curve(curve, point)
         return curve
+
+    async def _sampled(self, checkpoint: Checkpoint) -> RunResult:
+        """Take the samples of a checkpoint that the store does not have."""
+        return await run_campaign(
+            self.settings,
+            roster=self.order.roster(checkpoint),
+            store=self.store,
+            instances=self.order.instances,
+            judge=self.judge,
+            **self.watch,
+        )
 
     async def _samples(self) -> pl.DataFrame:
         """Return the samples of this model's checkpoints in this campaign, on the tasks of the order."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar, cast
 
 from headgate.config import Settings
 from headgate.core import Clock
 from headgate.core.errors import StoreError
-from headgate.core.events import Event, RowsQuarantined, StoreFailed
+from headgate.core.events import CampaignStopped, CampaignStopping, Event, RowsQuarantined, StoreFailed
 from headgate.core.tasks import first_ended
 from headgate.durable.locks import temporary_folder
 from headgate.jobqueue import JobState
@@ -258,7 +258,11 @@ class _Drain:
             await self.clock.sleep(self.rules.poll_s)
 
     def _emit(self, event: Event) -> None:
-        if isinstance(event, RowsQuarantined):
+        if isinstance(event, CampaignStopping):
+            event = replace(event, reason=self.collector.ended_by)  # to the run all is done that it was given
+        elif isinstance(event, CampaignStopped):
+            event = replace(event, stopped_by=self.collector.ended_by)
+        elif isinstance(event, RowsQuarantined):
             self.quarantined += event.rows
         elif isinstance(event, StoreFailed):
             self.store_error = event.error

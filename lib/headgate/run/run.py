@@ -145,7 +145,7 @@ class Run:
             outside=self._outside,
             writable=self._writable,
             ended=self._look_at,
-            withdrawn=self._settling.withdrawn,
+            settling=self._settling,
             drop=lambda tasks, reason: self._loop.drop(tasks, reason),  # noqa: PLW0108 - the loop is made of them
             discard_put_off=lambda condition: self._loop.discard_put_off(condition),  # noqa: PLW0108 - likewise
             wake=lambda: self._loop.wake(),  # noqa: PLW0108 - likewise
@@ -509,7 +509,7 @@ class Run:
     def _engines_fail(self, model: str, why: str) -> None:
         """Give up a model whose engines do not start, where somebody waits for the end."""
         if self.plan.stop_when_idle and self.plan.settings.early_stop and model not in self._settling.given_up:
-            self._settling.give_up(model, f"its engine does not start: {why}")
+            self._settling.give_up(model, f"its engine keeps failing: {why}")
 
     async def _writable(self) -> None:
         """Return once the journal can be written: while its disk is full nothing begins that it could not keep."""

@@ -41,7 +41,7 @@ class ServedModels:
         changed: told a model's key when its engines can answer, or no longer can.
         due: says how many samples of a model are ready or in progress.
         in_progress: says how many are in progress.
-        hopeless: told a model's key and why, when its engines have failed to start several times in a row.
+        hopeless: told a model's key and why, when its engines have failed several times in a row without an answer.
         hosts, clock, emit: what its pools work with.
         request_s: a request may take so long.
         retry_s: pause before engines that failed are tried again, doubled with each failure.
@@ -138,7 +138,7 @@ class ServedModels:
         """
         while not self.is_ready(key):
             if (status := self.status(key)) is not None and status.state == "failed":
-                raise HeadgateError(f"the engine of {key} does not start: {status.reason}")
+                raise HeadgateError(f"the engine of {key} has failed: {status.reason}")
             await self._change.wait()
 
     async def chat(self, model: Model, messages: Sequence[Message], *, task_header: str | None = None) -> ChatReply:

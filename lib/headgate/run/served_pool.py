@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from headgate.run.served import ServedModels
 
 HOPELESS: Final = 5
-"""Starts in a row that failed, after which nobody should wait for the next; one that never can succeed is as many."""
+"""Failures in a row, of starts or of engines before their first answer, after which nobody should wait for the next
+start; one that never can succeed is as many."""
 
 RETRY_S: Final = 15.0
 _LONGEST_RETRIES: Final = 20
@@ -80,7 +81,7 @@ class ServedPool:
         service: the pool at work; None while it is not open.
         is_awake: an engine is awake that takes requests.
         is_ready: one is, and further samples may begin: while others wait for its place, only until its turn is over.
-        failures: starts in a row that failed.
+        failures: starts in a row that failed, or brought no answer.
     """
 
     def __init__(self, key: str, serving: Serving, models: ServedModels) -> None:
@@ -91,6 +92,7 @@ class ServedPool:
         self.failures = 0
         self._models = models
         self._fault = ""
+        self._was_open = False
         self._retry_at = 0.0
         self._ahead: Callable[[], Coroutine[Any, Any, str]] | None = None
         self._others_wait, self._is_over = "", False
@@ -108,8 +110,9 @@ class ServedPool:
                 times = times if self.failures else 0  # it was open since the last one
                 retry_s = self._models.retry_s * min(2.0**times, _LONGEST_RETRIES)
                 times += 1
-                # What breaks a rule breaks it again, unless somebody adds to the machine or the cluster.
-                self.failures = max(times, HOPELESS if isinstance(error, InvalidInputError) else 0)
+                # What breaks a rule breaks it again, unless it held before: nodes join a new head one by one.
+                is_final = isinstance(error, InvalidInputError) and not self._was_open
+                self.failures = max(times, HOPELESS if is_final else 0)
                 self._fault = error.message if isinstance(error, HeadgateError) else f"{type(error).__name__}: {error}"
                 self._retry_at = self._models.clock.monotonic() + retry_s
                 self._models.emit(PoolNotOpened(self.key, self._fault, getattr(error, "next_step", ""), retry_s))
@@ -161,7 +164,7 @@ class ServedPool:
                 return f"its engine stands in line{f' behind {ahead}' if ahead else ''}{after}"
             case "failed":
                 retry = "" if status.retry_s is None else f"; it is tried again in {status.retry_s:.0f} s"
-                return f"its engine does not start: {status.reason}{retry}"
+                return f"its engine has failed: {status.reason}{retry}"
             case "asleep":
                 return f"its engine sleeps{after}"
             case "leaving":
@@ -188,6 +191,7 @@ class ServedPool:
             beside(self._look_at_line(at_hand, service)),
         ):
             self.service, self._ahead, self._fault, self.failures = service, at_hand.ahead, "", 0
+            self._was_open = True
             try:
                 self._look()
                 async with first_ended(self._has_left.wait(), at_hand.gone):

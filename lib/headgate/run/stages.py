@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Final, NoReturn
 
@@ -28,6 +28,7 @@ from headgate.run.outside_workers import Executor, TakenBack
 from headgate.run.parts import Parts
 from headgate.run.plan import ChatSource
 from headgate.run.rows import MAX_ATTEMPTS, MODEL_LEFT, Row, failed_result, poison_result, sample_of
+from headgate.run.settlement import Settling
 from headgate.scheduling import RetryLaterError, RetryRules, RowGroup, TaskFailedError
 
 RETRIES: Final = RetryRules(max_wait_s=60.0)
@@ -74,7 +75,7 @@ class Stages:
         outside: Executor | None,
         writable: Callable[[], Awaitable[None]],
         ended: Callable[[Sample], None],
-        withdrawn: Callable[[Sequence[Task]], None],
+        settling: Settling,
         drop: Callable[[Iterable[Task], str], None],
         discard_put_off: Callable[[Callable[[Task], bool]], list[Task]],
         wake: Callable[[], None],
@@ -90,7 +91,7 @@ class Stages:
             outside: who plays what is handed to outside workers; None where everything is played here.
             writable: returns once samples can be made durable.
             ended: told of each sample.
-            withdrawn: told of samples that are not taken, though their work had begun.
+            settling: knows which models are given up, and is told of samples that are not taken, though they had begun.
             drop: has the loop forget ready tasks that were withdrawn.
             discard_put_off: takes tasks out of the loop that wait for a reply from a batch, or for their next run.
             wake: has the loop look whether a sample can be opened.
@@ -104,7 +105,7 @@ class Stages:
         self._outside = outside
         self._writable = writable
         self._ended = ended
-        self._withdrawn = withdrawn
+        self._settling = settling
         self._drop = drop
         self._discard_put_off = discard_put_off
         self.wake = wake
@@ -304,7 +305,7 @@ class Stages:
                 try:
                     result = await converse(environment, task.index, task.seed, chat, model=task.model)
                 except HostLostError as lost:
-                    result = self._without_host(row, task, lost)
+                    result = await self._without_host(row, task, lost)
             row.latency_s = parts.now() - started_at
             result = self._explained(task, result)
         except asyncio.CancelledError:
@@ -319,7 +320,7 @@ class Stages:
             row.result = result
             self.unjudged += 1
         elif self._may_defer(task, result):
-            self._defer(row, task, result.error or "its provider admits nothing now")
+            await self._defer(row, task, result.error or "its provider admits nothing now")
         else:
             self._record(row, result)
         # The model is held or freed before its worker is given away: no task goes to a service just found down.
@@ -333,7 +334,7 @@ class Stages:
         self._acceptance.note_rested(row.task.task_id)
         self._parts.emit(TaskDeferred(row.task.task_id, task.model, task.environment, later.reason, 0))
 
-    def _without_host(self, row: Row, task: Task, lost: HostLostError) -> EpisodeResult:
+    async def _without_host(self, row: Row, task: Task, lost: HostLostError) -> EpisodeResult:
         """Return the result of an episode that has lost too many hosts.
 
         Raises:
@@ -342,7 +343,7 @@ class Stages:
         count = self._deferrals.get(task.task_id, 0) + 1
         if count <= MAX_LOSSES:
             self._deferrals[task.task_id] = count
-            self._defer(row, task, lost.message)
+            await self._defer(row, task, lost.message)
         return failed_result(lost.message)
 
     def _begun(self, row: Row, task: Task) -> None:
@@ -418,7 +419,7 @@ class Stages:
         parts, task = self._parts, row.task
         if parts.stopping.is_set():
             raise TaskFailedError(taken.reason)
-        if taken.wait_s is None:
+        if taken.wait_s is None or task.model in self._settling.given_up:
             await self._taken_out(task, taken.reason)
         parts.ready_since[task.task_id] = parts.now()
         raise RetryLaterError(taken.reason, taken.wait_s, is_failure=False)
@@ -429,7 +430,7 @@ class Stages:
         Raises:
             TaskFailedError: always.
         """
-        self._withdrawn((task,))
+        self._settling.withdrawn((task,))
         await self._parts.journal.write(self._parts.journal.journal.withdraw, [task.task_id])
         raise TaskFailedError(reason)
 
@@ -491,17 +492,21 @@ class Stages:
         self._deferrals[task.task_id] = count
         return True
 
-    def _defer(self, row: Row, task: Task, reason: str) -> NoReturn:
+    async def _defer(self, row: Row, task: Task, reason: str) -> NoReturn:
         """Put a task back into the queue whose provider admits nothing now, or whose host is lost.
 
         Raises:
-            RetryLaterError: always, unless its model has left or the run is stopping: then it stays in the journal.
+            RetryLaterError: always, unless its model has left or the run is stopping: then it stays in the journal. One
+                of a model that was given up meanwhile would wait for ever, and is taken out.
         """
         parts = self._parts
         about = (row.task.task_id, task.model, task.environment, reason)
         if parts.stopping.is_set() or task.model not in parts.samplers:
             parts.emit(TaskReturned(*about))
             raise TaskFailedError(reason)
+        if task.model in self._settling.given_up:
+            parts.emit(TaskReturned(*about))
+            await self._taken_out(row.task, reason)
         parts.emit(TaskDeferred(*about, self._deferrals.get(task.task_id, 0)))
         row.ready_at = parts.now()
         if not row.stage_ids:

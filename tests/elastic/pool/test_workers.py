@@ -203,6 +203,23 @@ def test_a_failed_worker_is_tried_later_each_time() -> None:
     assert [event.retry_s for event in failures][:4] == [10, 20, 40, 80]
 
 
+def test_a_worker_that_starts_and_breaks_before_it_has_answered_anything_is_tried_later_each_time() -> None:
+    there = hands(1, slots=8, failed_retry=10, queue_timeout=None)
+    waits = []
+    for life in range(4):
+        names = [f"{life}-{number}" for number in range(8)]
+        for name in names:
+            there.submit(name)
+        while there.state("w0") != "active":
+            there.run(1)
+        if life == 3:
+            there.finish(next(iter(there.engines["w0"].requests)))
+        for name in list(there.engines["w0"].requests):
+            there.break_(name)
+        waits += [event.retry_s for event in there.pool.take_events() if isinstance(event, events.WorkerFailed)]
+    assert waits == [10, 20, 40, 10]
+
+
 @pytest.mark.parametrize("pin", [Pin.AWAKE, None])
 def test_a_failed_worker_is_tried_at_once_when_an_operator_takes_it_in_hand(pin: Pin | None) -> None:
     there = hands(2, failed_retry=1000)

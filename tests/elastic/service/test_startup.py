@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from headgate.elastic.engines.engine import EngineFacts
-from headgate.elastic.errors import EngineError, InvalidElasticError, NotAnEngineError, WorkerClaimedError
-from headgate.elastic.service import OnLost, WorkerLease
+from headgate.elastic import ElasticConfig
+from headgate.elastic.engines.engine import EngineFacts, Outgoing
+from headgate.elastic.errors import (
+    EngineError,
+    InvalidElasticError,
+    NotAnEngineError,
+    PoolClosedError,
+    WorkerClaimedError,
+)
+from headgate.elastic.service import ElasticService, OnLost, WorkerLease
 from headgate.elastic.worker import WorkerState
 from tests.elastic.service.desk import opened, virtual
 from tests.elastic.service.in_memory import FakeEngine, FakeLeases
@@ -146,3 +154,19 @@ def test_an_address_belongs_to_one_pool_at_a_time(tmp_path: Path, monkeypatch: p
             await asyncio.sleep(0)
 
     virtual(main)
+
+
+async def test_a_service_that_was_not_entered_says_so_whatever_is_asked_of_it() -> None:
+    service = ElasticService("pool", ElasticConfig(), [FakeEngine("w0")])
+    asked: list[Callable[[], object]] = [
+        service.status,
+        service.resume,
+        lambda: service.scale(1),
+        lambda: service.drain("w0"),
+        lambda: service.request(Outgoing("r1", "/v1/chat/completions", b"{}", {})),
+    ]
+    for ask in asked:
+        with pytest.raises(PoolClosedError, match="pool is not open yet"):
+            ask()
+    with pytest.raises(PoolClosedError, match="pool is not open yet"):
+        await service.stop()

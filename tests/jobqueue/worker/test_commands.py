@@ -120,6 +120,26 @@ async def test_a_disk_that_fills_up_ends_the_worker_and_charges_no_job(
     assert [job.state for job in jobs] == ["done"] * 3
 
 
+async def test_a_worker_on_a_full_disk_says_so_once_and_goes_on_when_there_is_room(
+    site: QueueSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    full(tmp_path, monkeypatch)
+    monkeypatch.setattr("headgate.jobqueue.worker.worker.UNFIT_S", 0.05)
+    jobs = CommandJobs(CommandRules(shell(RESULT), grace_s=1, results_dir=tmp_path / "results"))
+    (tmp_path / "full").touch()
+    for id_ in ("1", "2"):
+        site.submit(id_, instance=id_, max_attempts=1)
+    async with asyncio.timeout(60), site.async_client() as client, Worker(client, name="w", count=2) as worker:
+        working = asyncio.create_task(worker.run(jobs, idle_s=2))
+        while (await asyncio.to_thread(site.job, "1")).epoch < 4:  # noqa: ASYNC110 - the queue does not tell
+            await asyncio.sleep(0.02)
+        (tmp_path / "full").unlink()
+        await working
+    done = [await asyncio.to_thread(site.job, id_) for id_ in ("1", "2")]
+    assert [(job.state, job.failures) for job in done] == [("done", 0)] * 2
+    assert sum("No space left on device" in line for line in caplog.messages if "tried again every" in line) == 1
+
+
 async def test_a_job_that_fills_the_disk_itself_is_charged(
     site: QueueSite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,6 +56,20 @@ def test_the_same_id_again_is_the_same_work(pool: PlacementPool, placement: Plac
     assert (first.result(SOON_S), again.result(SOON_S), placement.work("same").result(SOON_S)) == (2, 2, 2)
 
 
+def test_a_pool_of_all_that_the_cluster_has_grows_when_a_node_joins_and_another_pool_does_not(
+    placement: Placement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placement.pool("fixed", quota=ONE)
+    quotas = []
+    for has in ({"CPU": 1}, {"CPU": 2, "GPU": 1}, {"CPU": 2}):
+        monkeypatch.setattr(ray, "cluster_resources", lambda has=has: has)
+        quotas.append(placement.pool_or_whole("whole", reuse=False).pool.quota)
+    assert quotas == [ONE, amounts(cpu=2, gpu=1), amounts(cpu=2, gpu=1)], "it lost a node, which comes back"
+    assert placement.pool_or_whole("fixed").pool.quota == ONE
+    for name in ("whole", "fixed"):
+        placement.close_pool(name)
+
+
 def test_threads_of_a_driver_share_one_connection(pool: PlacementPool) -> None:
     with ThreadPoolExecutor(8) as threads:
         results = threads.map(lambda n: pool.submit(Doubles, n, resources=ONE).result(SOON_S), range(16))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,10 @@ async def test_a_full_batch_is_stored_without_waiting(store: SampleStore) -> Non
     assert len((await store.visible()).manifests) >= 2  # the end alone makes one, of whatever is left
 
 
-async def test_a_drain_that_is_told_to_stop_stores_what_it_has_and_the_next_one_goes_on(store: SampleStore) -> None:
+async def test_a_drain_that_is_told_to_stop_stores_what_it_has_and_the_next_one_goes_on(
+    store: SampleStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "headgate")
     queue, stop = Queue(), asyncio.Event()
     _work_off(queue, 5)
     work = queue.then
@@ -103,6 +107,9 @@ async def test_a_drain_that_is_told_to_stop_stores_what_it_has_and_the_next_one_
     queue.then = work_then_stop
     result = await _drain(queue, store, stop=stop)
     assert (result.is_drained, result.stopped_by) == (False, "stopped by request")
+    ends = [line for line in caplog.messages if line.startswith("campaign_stopp")]
+    assert len(ends) == 2
+    assert all("stopped by request" in line and "everything is done" not in line for line in ends)
     before = (await store.scan()).frame.height
     assert 0 < before == result.stored
     queue.then = work

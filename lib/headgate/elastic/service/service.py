@@ -14,7 +14,7 @@ from headgate.core.events import Emit, Event, unheard
 from headgate.elastic.demand import Policy
 from headgate.elastic.engines.engine import Engine, EngineAnswer, Outgoing
 from headgate.elastic.engines.records import claim
-from headgate.elastic.errors import InvalidElasticError, WorkerClaimedError
+from headgate.elastic.errors import InvalidElasticError, PoolClosedError, WorkerClaimedError
 from headgate.elastic.outbox import Abort, Command, Cut, Fail, Send
 from headgate.elastic.policies import policy_of
 from headgate.elastic.pool import ElasticPool
@@ -76,10 +76,10 @@ class ElasticService:
         self._clock = clock or SystemClock()
         self._emit = emit or unheard
         self._counts = ServiceCounts()
-        self._steps: Steps  # this and the next three from when it is entered
+        self._entered: Steps | None = None
         self._supervisors: Mapping[str, WorkerSupervisor]
         self._in_flight: InFlight
-        self._models: tuple[str, ...]
+        self._models: tuple[str, ...]  # these three from when it is entered
         self._is_stopping = False
         self._exits = AsyncExitStack()
 
@@ -111,6 +111,20 @@ class ElasticService:
         self._end()
         return await self._exits.__aexit__(kind, error, traceback)
 
+    @property
+    def _steps(self) -> Steps:
+        """What it works by.
+
+        Raises:
+            PoolClosedError: it has not been entered.
+        """
+        if self._entered is None:
+            raise PoolClosedError(
+                f"The elastic pool {self.name} is not open yet",
+                next_step="Use it within `async with ElasticService(…)`.",
+            )
+        return self._entered
+
     def request(
         self, outgoing: Outgoing, *, tokens: int = 1, prefixes: tuple[int, ...] = (), group: str = ""
     ) -> AbstractAsyncContextManager[EngineAnswer]:
@@ -131,6 +145,7 @@ class ElasticService:
             RequestLostError: its workers failed; from the chunks where a part of the answer had been given already.
             InvalidElasticError: the same id is under way.
         """
+        _ = self._steps
         wanted = ElasticRequest(outgoing.request_id, tokens, prefixes, group)
         return self._in_flight.request(outgoing, wanted)
 
@@ -225,7 +240,7 @@ class ElasticService:
         pool = ElasticPool(
             self._config, opening.slots, self._policy, self._clock.monotonic(), awake=opening.awake, name=self.name
         )
-        steps = self._steps = Steps(self.name, pool, self._clock, self._hear, self._carry_out)
+        steps = self._entered = Steps(self.name, pool, self._clock, self._hear, self._carry_out)
         self._supervisors = {
             name: WorkerSupervisor(engine, self._leases, self._config, steps, is_checked=name in opening.facts)
             for name, engine in self._engines.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import math
 import os
 import re
 import signal
@@ -29,6 +30,9 @@ _log = logging.getLogger("headgate.jobqueue.worker")
 
 TERMINATED: Final = 128 + signal.SIGTERM
 """Exit status of a process that SIGTERM ends, as shells see it."""
+
+UNFIT_S: Final = 30.0
+"""A worker whose machine can end no job well tries again after so long: somebody may have made room."""
 
 Work = Callable[[HeldJob], Awaitable[None]]
 
@@ -96,6 +100,7 @@ class Worker:
         self._beats: list[asyncio.Task[None]] = []
         self._is_terminated = False
         self._unfit: MachineUnfitError | None = None
+        self._unfit_since = self._rests_until = 0.0
         self._unhandle: Callable[[], object] = lambda: None
 
     async def __aenter__(self) -> Self:
@@ -142,10 +147,11 @@ class Worker:
     ) -> None:
         """Await `work` with each job, inside its context, `count` at a time; what it raises ends that job alone.
 
-        The other arguments are those of `jobs`, for all lanes together.
+        The other arguments are those of `jobs`, for all lanes together. Where `work` raises `MachineUnfitError` no job
+        is claimed for `UNFIT_S`, which counts as idle, and then it is tried again.
 
         Raises:
-            MachineUnfitError: `work` raised it; jobs that were worked on beside that one have ended.
+            MachineUnfitError: it was so for as long as this may be idle.
         """
         quota = quota_of(max_jobs)
         longest_idle_s = 0.0 if stop_when_empty else idle_s
@@ -155,8 +161,9 @@ class Worker:
                 try:
                     async with job:
                         await work(job)
+                    self._unfit = None
                 except MachineUnfitError as error:
-                    self._unfit = error
+                    self._rest(error)
 
         async with asyncio.TaskGroup() as lanes:
             for number in range(self._count):
@@ -180,11 +187,29 @@ class Worker:
 
     async def _jobs(self, idle_s: float | None, quota: Iterator[None]) -> AsyncIterator[HeldJob]:
         for _ in quota:
-            job = None if self._unfit else await self.claim(idle_s)
+            job = await self.claim(idle_s) if await self._has_rested(idle_s) else None
             if job is None:
                 return
             yield job
             await self.put_away(job)
+
+    def _rest(self, error: MachineUnfitError) -> None:
+        """Have no job claimed for a while, and say so the first time."""
+        now = self._clock.monotonic()
+        if self._unfit is None:
+            self._unfit_since = now
+            told = "No job can end well here, and it is tried again every %g s: %s. %s"
+            _log.warning(told, UNFIT_S, error.message, error.next_step)
+        self._unfit, self._rests_until = error, now + UNFIT_S
+
+    async def _has_rested(self, idle_s: float | None) -> bool:
+        """Return True when a job may be claimed; False when the machine was unfit for as long as this may be idle."""
+        while self._unfit is not None and (rest_s := self._rests_until - self._clock.monotonic()) > 0:
+            left_s = math.inf if idle_s is None else self._unfit_since + idle_s - self._clock.monotonic()
+            if left_s <= 0:
+                return False
+            await self._clock.sleep(min(rest_s, left_s))
+        return True
 
     async def _claim(self, wait_s: float) -> HeldJob | None:
         """Claim one job in a task of its own: a claim that is answered while this is cancelled is not forgotten."""

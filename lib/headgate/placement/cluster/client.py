@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import signal
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import ray
 
@@ -30,6 +31,9 @@ from headgate.placement.scaling import scaled
 from headgate.placement.service.protocol import GroupView, Told, WorkView
 
 _BRIEFLY_S = 5.0
+
+_TERMINATED: Final = frozenset({signal.SIGTERM, 128 + signal.SIGTERM})
+"""How a handler of SIGTERM ends a process: Ray's, and that of the command line."""
 
 
 def connect(
@@ -167,16 +171,21 @@ class Placement:
     def pool_or_whole(self, name: str, quota: Mapping[str, Any] | None = None, *, reuse: bool = True) -> PlacementPool:
         """Return a pool; one that is not open is opened with `quota`, or with all that the cluster has.
 
-        Without `reuse` no group of a pool that is opened here outlives its work: nothing holds a GPU when whoever
+        The latter grows here when the cluster has: nodes join a head that was started anew one after the other. Without
+        `reuse` no group of a pool that is opened here outlives its work: nothing holds a GPU when whoever
         opened the pool was killed.
         """
-        if any(each.name == name for each in self.pools()):
+        known = next((each for each in self.pools() if each.name == name), None)
+        if known is not None and not known.is_whole:
             return self.pool(name)
-        if quota is not None:
+        if known is None and quota is not None:
             return self.pool(name, quota=quota, reuse=reuse)
         has: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
         whole = amounts(has.get("CPU", 0), has.get("GPU", 0), int(has.get("memory", 0)))
-        return self.pool(name, quota=whole, reuse=reuse)
+        if known is not None and whole.fits(known.quota):
+            return self.pool(name)
+        reuse = reuse if known is None else known.reuse
+        return self.pool(name, quota=whole, reuse=reuse, is_whole=True, change=True)
 
     def close_pool(self, name: str) -> None:
         """Withdraw the work of a pool and remove its groups."""
@@ -311,5 +320,11 @@ class Placement:
         return self
 
     def __exit__(self, _kind: object, error: object, _trace: object) -> None:
-        is_interrupted = isinstance(error, KeyboardInterrupt)
-        self.close(why="Ctrl-C ended its driver" if is_interrupted else "its driver ended")
+        match error:
+            case KeyboardInterrupt():
+                by = "Ctrl-C ended its driver"
+            case SystemExit(code=code) if code in _TERMINATED:
+                by = "SIGTERM ended its driver"
+            case _:
+                by = "its driver ended"
+        self.close(why=by)
