@@ -41,6 +41,7 @@ class Finding:
         todo: what to do about it.
         since: wall time; None where only the console's own watching tells.
         link: address of the screen that shows more.
+        place: name of the campaign; empty where it is not of one.
     """
 
     key: str
@@ -50,6 +51,7 @@ class Finding:
     todo: str = ""
     since: float | None = None
     link: str = ""
+    place: str = ""
 
 
 class Findings:
@@ -61,8 +63,11 @@ class Findings:
 
     def now(self, now: float) -> list[Finding]:
         """Return what is wrong, the worst and oldest first; `now` is wall time."""
-        # What several runs say alike is said once, by the first of them: since when stays while others come and go.
-        found = {(one.title, one.holds): one for one in reversed(list(self._all()))}.values()
+        # What several runs of a campaign say is said once, by the one that says most: not each has asked every model.
+        alike: dict[tuple[str, ...], list[Finding]] = {}
+        for one in self._all():
+            alike.setdefault((one.place, one.title, "" if one.place else one.holds), []).append(one)
+        found = [_together(ones) for ones in alike.values()]
         self._since = {one.key: one.since or self._since.get(one.key, now) for one in found}
         told = [replace(one, since=self._since[one.key]) for one in found]
         return sorted(told, key=lambda one: (one.severity, one.since))  # bad, then warn
@@ -75,14 +80,20 @@ class Findings:
                 yield from found_in(source)
 
 
+def _together(ones: Sequence[Finding]) -> Finding:
+    since = min((one.since for one in ones if one.since), default=None)
+    return replace(max(ones, key=lambda one: len(one.holds)), key=ones[0].key, since=since)
+
+
 def found_in(source: Source) -> Iterator[Finding]:
     """Yield what is wrong with a source."""
     if not source.is_up:
         if source.problem:
             yield _silent(source)
         return
+    place = source.name if source.kind == "run" else ""
     for finding in _LOOKS[source.kind](source, source.said):
-        yield replace(finding, key=f"{source.kind} {source.address} {finding.key}")
+        yield replace(finding, key=f"{source.kind} {source.address} {finding.key}", place=place)
 
 
 def _silent(source: Source) -> Finding:
@@ -148,9 +159,12 @@ def _run(source: Source, said: Document) -> Iterator[Finding]:
 
 
 def _paused(source: Source, said: Document) -> Iterator[Finding]:
+    controls = [one for one in (said.get("controls") or {}).get("controls", ()) if one["what"] == "paused"]
+    yield from _paused_by_operators(source, said, controls)
     by_cause: dict[tuple[bool, str], list[Document]] = {}
+    explained = {one["says"] for one in controls}
     for model in said["models"]:
-        if model["is_paused"]:
+        if model["is_paused"] and model["pause_reason"] not in explained:
             is_failing = model.get("pause_kind") == "errors"
             reason = "service errors" if is_failing else str(model["pause_reason"] or "paused")
             by_cause.setdefault((is_failing, reason), []).append(model)
@@ -164,12 +178,42 @@ def _paused(source: Source, said: Document) -> Iterator[Finding]:
         yield Finding(
             f"paused {reason}",
             "bad" if is_failing else "warn",
-            f"{_named(one['model'] for one in models)} {'is' if len(models) == 1 else 'are'} paused",
+            _are_paused([one["model"] for one in models]),
             f"{reason}{again}" + (f"; last error of {error}" if error and is_failing else ""),
             todo,
             min((one["paused_since"] for one in models if one["paused_since"]), default=None),
-            _steer_link(source, said, reason, models),
+            _steer_link(source, [(one["model"], None) for one in models]),
         )
+
+
+def _paused_by_operators(source: Source, said: Document, pauses: Iterable[Document]) -> Iterator[Finding]:
+    """Yield what somebody has paused, also an environment and a model in one: all of one person's with one reason."""
+    by_reason: dict[tuple[str, str], list[Document]] = {}
+    for control in pauses:
+        by_reason.setdefault((control["by"], control["reason"]), []).append(control)
+    for (by, reason), controls in by_reason.items():
+        names = [" in ".join(filter(None, (one["model"], one["environment"]))) or said["campaign"] for one in controls]
+        yield Finding(
+            f"paused by {by}: {reason}",
+            "warn",
+            _are_paused(names),
+            f"by {by}: {reason}" if reason else f"by {by}, who gave no reason",
+            "Resume it when it may go on.",
+            min(one["at"] for one in controls),
+            _steer_link(source, [(one["model"], one["environment"]) for one in controls]),
+        )
+
+
+def _are_paused(names: Sequence[str]) -> str:
+    return f"{_named(names)} {'is' if len(names) == 1 else 'are'} paused"
+
+
+def _steer_link(source: Source, subjects: Sequence[tuple[str | None, str | None]]) -> str:
+    """Return the address of the form that ends a pause; of the paused models where there are several."""
+    if len(subjects) > 1:
+        return f"/matrix?run={quote(source.address)}&state=paused"
+    model, environment = subjects[0]
+    return f"/steer?run={quote(source.address)}&model={quote(model or '')}&environment={quote(environment or '')}"
 
 
 def _unscored(said: Document) -> Iterator[Finding]:
@@ -183,17 +227,9 @@ def _unscored(said: Document) -> Iterator[Finding]:
             f"none of the last {worst['unscored']:,} samples of {worst['model']} has one; "
             f"last error: {worst['last_error']}",
             "Pause it until the cause is gone: such errors pause no model by themselves.",
-            link=f"/samples?model={quote(worst['model'])}",
+            min((one["unscored_since"] for one in failing if one.get("unscored_since")), default=None),
+            f"/samples?model={quote(worst['model'])}",
         )
-
-
-def _steer_link(source: Source, said: Document, reason: str, models: Sequence[Document]) -> str:
-    """Return the address of the form that ends a pause; of the models where they are paused for themselves."""
-    controls = (said.get("controls") or {"controls": ()})["controls"]
-    subject = next((one for one in controls if one["says"] == reason), models[0] if len(models) == 1 else None)
-    if subject is None:
-        return f"/matrix?run={quote(source.address)}&state=paused"
-    return f"/steer?run={quote(source.address)}&model={quote(subject['model'] or '')}"
 
 
 def _late(source: Source, said: Document) -> Iterator[Finding]:

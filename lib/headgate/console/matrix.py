@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +18,7 @@ from headgate.console.findings import LATE_S
 from headgate.console.listing import page_of
 from headgate.console.pages import Console
 from headgate.console.sources import Source, Sources
-from headgate.statistics import wilson_limits
+from headgate.storage import interval_of
 
 ROWS: Final = 30
 COLUMNS: Final = 8
@@ -39,11 +41,16 @@ class Cell:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % limits of the mean score, for scores in [0, 1]: Wilson's, which are wide enough for any such score."""
-        mean = self.pair["mean_score"]
+        """95 % limits of the mean score, for scores in [0, 1], as `headgate summary` has them.
+
+        A run that does not tell the sum of squares gets those of scores that are 0 or 1, the widest that they can be.
+        """
+        mean, total = self.pair["mean_score"], self.pair["score_sum"]
         if mean is None or not 0 <= mean <= 1:
             return None
-        return wilson_limits(self.pair["scored"], mean)
+        squares = self.pair.get("score_square_sum", total)
+        made = interval_of(self.pair["scored"], total, squares, is_binary=math.isclose(squares, total, abs_tol=1e-9))
+        return made.low, made.high
 
     @property
     def is_late(self) -> bool:
@@ -120,6 +127,7 @@ def _values(tables: Tables, sources: Sources, query: QueryParams) -> dict[str, A
     return {
         "run": runs[0] if runs else None,
         "run_by_environment": run_by_environment,
+        "steered": _steered(runs),
         "lost": {one.address for one in runs[1:] if one.is_gone},
         "rows": page_of(shown, query, ROWS),
         "columns": columns,
@@ -128,6 +136,17 @@ def _values(tables: Tables, sources: Sources, query: QueryParams) -> dict[str, A
         "states": STATES,
         "sorts": SORTS,
     }
+
+
+def _steered(runs: Iterable[RunSource]) -> Mapping[tuple[str | None, str | None], Sequence[str]]:
+    """Return what operators have set, in words by model and environment; all runs of a campaign say the same of it."""
+    found: defaultdict[tuple[str | None, str | None], dict[str, str]] = defaultdict(dict)
+    for run in runs:
+        for one in (run.said.get("controls") or {}).get("controls", ()):
+            if one["what"] != "paused":
+                value = f"{'×' * (one['what'] == 'factor')}{one['value']:,.10g}"
+                found[one["model"], one["environment"]][one["what"]] = f"{one['what']} {value}"
+    return {subject: list(words.values()) for subject, words in found.items()}
 
 
 def _of_campaign(run: Source | None, all_runs: Sequence[Source]) -> Sequence[RunSource]:

@@ -23,10 +23,12 @@ class _Pair:
     scored: int = 0
     errors: int = 0
     score_sum: float = 0.0
+    square_sum: float = 0.0
     ends: array[float] = field(default_factory=lambda: array("d"))
     """When each of the latest scored samples ended."""
     invalid: int = 0
     invalid_sum: float = 0.0
+    invalid_squares: float = 0.0
 
 
 class PairFigures:
@@ -49,6 +51,7 @@ class PairFigures:
         if sample.score is not None:
             pair.scored += 1
             pair.score_sum += sample.score
+            pair.square_sum += sample.score**2
             pair.ends.append(sample.finished_at)
             if len(pair.ends) > _KNOWN_ENDS:
                 del pair.ends[: _KNOWN_ENDS // 2]
@@ -67,6 +70,7 @@ class PairFigures:
             ours = set(pair.ends) if key in found else ()
             scores = [score for ended_at, score in found.get(key, ()) if ended_at in ours]
             pair.invalid, pair.invalid_sum = len(scores), sum(scores)
+            pair.invalid_squares = sum(score**2 for score in scores)
 
     def status(
         self, rates: Mapping[tuple[str, str], float], open_tasks: Iterable[Task], now: float
@@ -83,7 +87,8 @@ class PairFigures:
     def _status_of(self, key: tuple[str, str], rate: float, lag_s: float) -> PairStatus:
         pair = self._pairs.get(key) or _Pair()
         scored, score_sum = pair.scored - pair.invalid, pair.score_sum - pair.invalid_sum
-        return PairStatus(*key, pair.due, pair.done, scored, pair.errors, score_sum, rate, lag_s)
+        squares = pair.square_sum - pair.invalid_squares
+        return PairStatus(*key, pair.due, pair.done, scored, pair.errors, score_sum, rate, lag_s, squares)
 
 
 class WorkerFigures:

@@ -56,4 +56,4 @@ from .store import (
     sample_store as sample_store,
 )
 from .summary import History as History, PairHistory as PairHistory, PairSummary as PairSummary
-from .summary import RecentSample as RecentSample
+from .summary import RecentSample as RecentSample, interval_of as interval_of
