@@ -91,6 +91,30 @@ def test_a_cell_of_the_matrix_opens_its_samples(address: str, page: Page) -> Non
     assert re.search(r"/samples\?model=baseline-solver%40main&environment=affine%3Aabd", page.url)
 
 
+def test_a_model_in_an_environment_is_steered_from_its_cell_and_what_is_set_is_shown(address: str, page: Page) -> None:
+    page.goto(f"{address}/matrix?model=greedy")
+    cell = page.locator("td.cell", has=page.locator("[aria-label='Steer baseline-greedy@main in affine:sat']"))
+    cell.locator(".more").click()
+    page.check("[name=verb][value=set]")
+    page.select_option("[name=what]", "factor")
+    page.fill("[name=value]", "0.5")
+    page.click("dialog >> text=Preview")
+    page.wait_for_selector("dialog >> text=would set factor of baseline-greedy@main in affine:sat from default to 0.5")
+    page.click("dialog .primary")
+    page.wait_for_selector("dialog >> text=Done.")
+    page.click("dialog >> text=Close")
+    cell.locator("text=factor ×0.5").wait_for()
+    assert "boost ×3" in page.inner_text("tbody th")
+
+
+def test_two_endpoints_of_one_name_are_told_apart_on_a_phone(address: str, visits: Visits) -> None:
+    for size in (WIDE, PHONE):
+        with visits.page(size=size) as page:
+            page.goto(f"{address}/gates")
+            row = page.inner_text("#limits ~ .scroll tbody tr >> nth=0")
+            assert row.count("http://127.0.0.1:") == 1
+
+
 def test_gates_show_every_limit_and_draw_the_one_that_is_chosen(address: str, page: Page) -> None:
     page.goto(f"{address}/gates?find=simulated")
     page.wait_for_selector("tr.chosen >> text=simulated")
