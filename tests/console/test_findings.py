@@ -48,7 +48,11 @@ def test_a_journal_or_a_store_that_cannot_be_written_is_wrong(portal: BlockingPo
 
 def test_models_that_get_no_score_are_wrong_although_nothing_pauses_them(portal: BlockingPortal) -> None:
     status = worlds.large_status(3, 1)
-    counts = ({"unscored": 9}, {"unscored": 10, "unscored_since": 1_234.5, "last_error": "HTTP 404: no such model"}, {"unscored": 0})
+    counts = (
+        {"unscored": 9},
+        {"unscored": 10, "unscored_since": 1_234.5, "last_error": "HTTP 404: no such model"},
+        {"unscored": 0},
+    )
     models = tuple(replace(model, is_paused=False, **count) for model, count in zip(status.models, counts, strict=True))
     (one,) = [one for one in _found(portal, replace(status, models=models)) if one.key.endswith("unscored")]
     assert one.title == f"{models[1].model} gets no score"
@@ -102,7 +106,7 @@ def test_whatever_an_operator_has_paused_is_told_also_an_environment_and_a_model
     both, alone = [one for one in _found(portal, status, controls) if " paused" in one.key]
     assert (both.title, both.since) == (f"{environment}, {model} in {environment} are paused", 101.0)
     assert (both.severity, both.holds, both.todo) == ("warn", "by ops: garbage", "Resume it when it may go on.")
-    assert (alone.title, alone.holds) == (f"{model} is paused", "by ops, who gave no reason")
+    assert (alone.title, alone.holds) == (f"{model} is paused", "by ops: no reason was given")
     assert (both.link.partition("?")[0], alone.link.partition("?")[0]) == ("/matrix", "/steer")
 
 
@@ -111,7 +115,9 @@ def test_runs_of_one_campaign_say_once_what_is_wrong_with_a_model(portal: Blocki
     paused: dict[str, Any] = {"is_paused": True, "pause_kind": "errors", "paused_since": 50.0}
     (model,) = status.models
     first = replace(status, models=(replace(model, last_error=None, **paused),))
-    second = replace(status, models=(replace(model, last_error="HTTP 401: wrong key", **paused | {"paused_since": 40.0}),))
+    second = replace(
+        status, models=(replace(model, last_error="HTTP 401: wrong key", **paused | {"paused_since": 40.0}),)
+    )
     told = [(first, "http://one"), (second, "http://two"), (replace(second, campaign="other"), "http://three")]
     sources = Sources([portal.call(_source, said, None, at) for said, at in told])
     found = [one for one in Findings(sources).now(1_000.0) if " paused" in one.key]

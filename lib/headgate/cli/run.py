@@ -128,7 +128,9 @@ def run(
 def left_by(result: runs.RunResult, settings: Settings) -> str:
     """Return what a run stored, what all processes of its campaign leave in the journal, and why it ended."""
     left = f"{result.spooled:,} spooled, {counted(result.open_tasks, 'task')} open"
-    return f"{result.stored:,} stored in {settings.store}; campaign {settings.campaign} has {left} ({result.stopped_by})"
+    return (
+        f"{result.stored:,} stored in {settings.store}; campaign {settings.campaign} has {left} ({result.stopped_by})"
+    )
 
 
 def logs_are_hidden(verbose: int, *, as_json: bool) -> bool:

@@ -42,8 +42,9 @@ def _add_invalidation(app: FastAPI, console: Console) -> None:
         pairs = rows.group_by("model", "environment").len().sort("len", descending=True)
         values = {"error": None, "done": None, "fields": {}} | further
         return console.page(
-            request, "invalidate.html", listing=listing, count=rows.height, until=rows["finished_at"].max(), undo=listing.chosen.invalid is True,
-            pairs=pairs.head(MOST_PAIRS).rows(), more=max(0, pairs.height - MOST_PAIRS), **values,
+            request, "invalidate.html", listing=listing, count=rows.height, until=rows["finished_at"].max(),
+            undo=listing.chosen.invalid is True, pairs=pairs.head(MOST_PAIRS).rows(),
+            more=max(0, pairs.height - MOST_PAIRS), **values,
         )  # fmt: skip
 
     @app.get("/samples/invalidate", dependencies=[Depends(steerer_of)])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
-from urllib.parse import quote
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, urlencode
 
 from headgate.console.asking import RunSource, key_of
 from headgate.console.gates import gates_of
@@ -158,62 +158,52 @@ def _run(source: Source, said: Document) -> Iterator[Finding]:
         yield Finding("outside", "bad", f"{name}: its job queue cannot be asked", outside["problem"])
 
 
+class _Pause(NamedTuple):
+    """Something that is paused; what has the same first two is told together."""
+
+    is_failing: bool
+    reason: str
+    model: str
+    environment: str
+    since: float | None
+    until: float | None = None
+    error: str | None = None
+
+
+def _pauses(said: Document) -> Iterator[_Pause]:
+    """Yield what operators have paused, and what has been paused for another reason."""
+    told = set()
+    for one in (said.get("controls") or {}).get("controls", ()):
+        if one["what"] == "paused":
+            told.add(one["says"])
+            why = f"by {one['by']}: {one['reason'] or 'no reason was given'}"
+            yield _Pause(False, why, one["model"] or "", one["environment"] or "", one["at"])
+    for one in said["models"]:
+        if one["is_paused"] and one["pause_reason"] not in told:
+            is_failing = one.get("pause_kind") == "errors"
+            why = "service errors" if is_failing else str(one["pause_reason"] or "paused")
+            moments = one["paused_since"], one["pause_until"]
+            yield _Pause(is_failing, why, one["model"], "", *moments, one["last_error"])
+
+
 def _paused(source: Source, said: Document) -> Iterator[Finding]:
-    controls = [one for one in (said.get("controls") or {}).get("controls", ()) if one["what"] == "paused"]
-    yield from _paused_by_operators(source, said, controls)
-    by_cause: dict[tuple[bool, str], list[Document]] = {}
-    explained = {one["says"] for one in controls}
-    for model in said["models"]:
-        if model["is_paused"] and model["pause_reason"] not in explained:
-            is_failing = model.get("pause_kind") == "errors"
-            reason = "service errors" if is_failing else str(model["pause_reason"] or "paused")
-            by_cause.setdefault((is_failing, reason), []).append(model)
-    for (is_failing, reason), models in by_cause.items():
-        first = min((one["pause_until"] for one in models if one["pause_until"]), default=None)
-        error = next((f"{one['model']}: {one['last_error']}" for one in models if one["last_error"]), "")
-        again = f"; tried again in {duration(first - said['captured_at'])}" if first and is_failing else ""
-        todo = "It goes on by itself." if first else "Resume it when it may go on."
+    by_cause: dict[tuple[bool, str], list[_Pause]] = {}
+    for one in _pauses(said):
+        by_cause.setdefault(one[:2], []).append(one)
+    for (is_failing, reason), pauses in by_cause.items():
+        first = min((one.until for one in pauses if one.until), default=None)
+        holds, todo = reason, "It goes on by itself." if first else "Resume it when it may go on."
         if is_failing:
+            error = next((f"; last error of {one.model}: {one.error}" for one in pauses if one.error), "")
+            holds += (f"; tried again in {duration(first - said['captured_at'])}" if first else "") + error
             todo = "Look at the endpoint; Retry ends the pause at once."
-        yield Finding(
-            f"paused {reason}",
-            "bad" if is_failing else "warn",
-            _are_paused([one["model"] for one in models]),
-            f"{reason}{again}" + (f"; last error of {error}" if error and is_failing else ""),
-            todo,
-            min((one["paused_since"] for one in models if one["paused_since"]), default=None),
-            _steer_link(source, [(one["model"], None) for one in models]),
-        )
-
-
-def _paused_by_operators(source: Source, said: Document, pauses: Iterable[Document]) -> Iterator[Finding]:
-    """Yield what somebody has paused, also an environment and a model in one: all of one person's with one reason."""
-    by_reason: dict[tuple[str, str], list[Document]] = {}
-    for control in pauses:
-        by_reason.setdefault((control["by"], control["reason"]), []).append(control)
-    for (by, reason), controls in by_reason.items():
-        names = [" in ".join(filter(None, (one["model"], one["environment"]))) or said["campaign"] for one in controls]
-        yield Finding(
-            f"paused by {by}: {reason}",
-            "warn",
-            _are_paused(names),
-            f"by {by}: {reason}" if reason else f"by {by}, who gave no reason",
-            "Resume it when it may go on.",
-            min(one["at"] for one in controls),
-            _steer_link(source, [(one["model"], one["environment"]) for one in controls]),
-        )
-
-
-def _are_paused(names: Sequence[str]) -> str:
-    return f"{_named(names)} {'is' if len(names) == 1 else 'are'} paused"
-
-
-def _steer_link(source: Source, subjects: Sequence[tuple[str | None, str | None]]) -> str:
-    """Return the address of the form that ends a pause; of the paused models where there are several."""
-    if len(subjects) > 1:
-        return f"/matrix?run={quote(source.address)}&state=paused"
-    model, environment = subjects[0]
-    return f"/steer?run={quote(source.address)}&model={quote(model or '')}&environment={quote(environment or '')}"
+        alone, *others = pauses
+        subject = {"run": source.address, "model": alone.model, "environment": alone.environment}
+        link = f"/matrix?run={quote(source.address)}&state=paused" if others else f"/steer?{urlencode(subject)}"
+        names = [" in ".join(filter(None, (one.model, one.environment))) or said["campaign"] for one in pauses]
+        title = f"{_named(names)} {'is' if len(names) == 1 else 'are'} paused"
+        since = min((one.since for one in pauses if one.since), default=None)
+        yield Finding(f"paused {reason}", "bad" if is_failing else "warn", title, holds, todo, since, link)
 
 
 def _unscored(said: Document) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from .controls import (
     change_words as change_words,
     subject_of as subject_of,
     told as told,
+    value_of as value_of,
     value_words as value_words,
 )
 from .deletion import Forgotten as Forgotten
