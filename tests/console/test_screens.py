@@ -293,7 +293,11 @@ def test_a_model_is_paused_with_a_reason_resumed_and_its_factor_undone(
 
 @pytest.mark.parametrize(
     ("value", "said"),
-    [("NaN", "must be a number"), ("0,5", "must be a number, or `default` (got '0,5')"), ("-1", "must be a number from")],
+    [
+        ("NaN", "must be a number"),
+        ("0,5", "must be a number, or `default` (got '0,5')"),
+        ("-1", "must be a number from"),
+    ],
 )
 def test_a_value_that_is_none_is_a_sentence(address: str, page: Page, value: str, said: str) -> None:
     page.goto(f"{address}/matrix?model=greedy")

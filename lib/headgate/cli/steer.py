@@ -51,8 +51,7 @@ def set_(
     model, an environment, one in the other, or the whole run. `cap` is a model's requests in flight, `budget` its
     tokens in any 24 h, `workers` the episodes in progress of each process.
     """
-    given = {"what": what, "value": value_of(value, what), "model": model, "environment": environment}
-    return _ordered("set", order, **given)
+    return _ordered("set", order, what=what, value=value_of(value, what), model=model, environment=environment)
 
 
 def retry(*, model: ModelChoice = None, order: Order | None = None) -> int:

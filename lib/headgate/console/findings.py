@@ -105,14 +105,11 @@ def _silent(source: Source) -> Finding:
     if source.is_gone and source.kind == "run":
         was = f"; it was {state} when it last answered" if state and not before else before
         was += "; it did not leave its journal: it was killed, or its machine was lost" if source.left == "" else ""
-        return Finding(
-            f"gone {source.address}",
-            "warn" if source.is_over else "bad",
-            f"{what} {source.name} has ended",
-            source.ended_by or f"nothing listens at {source.address} any more{was}",
-            "" if source.is_over else "Its log says why. The same command takes up what was open.",
-            source.down_since,
-        )
+        title, holds = f"{what} {source.name} has ended", f"nothing listens at {source.address} any more{was}"
+        severity, todo = "bad", "Its log says why. The same command takes up what was open."
+        if source.is_over:
+            severity, todo = "warn", ""
+        return Finding(f"gone {source.address}", severity, title, source.ended_by or holds, todo, source.down_since)
     todo = "Start it, or correct the address that the console was given."
     if source.kind == "placement":
         todo = "Start it with `headgate placement up` and this --journal: it takes up its work."
@@ -120,10 +117,8 @@ def _silent(source: Source) -> Finding:
         todo = "It did answer: look at its log, its process and its machine."
     elif source.kind == "run":
         todo = "Start it with --enable-monitoring, or correct the address given by --run."
-    title = f"{what} {source.name} does not answer"
-    return Finding(
-        f"down {source.address}", "bad", title, source.problem + before, source.todo or todo, source.down_since
-    )
+    title, holds, todo = f"{what} {source.name} does not answer", source.problem + before, source.todo or todo
+    return Finding(f"down {source.address}", "bad", title, holds, todo, source.down_since)
 
 
 # Campaigns.
@@ -144,15 +139,11 @@ def _run(source: Source, said: Document) -> Iterator[Finding]:
     yield from _engines(said)
     queue = said["queue"]
     if queue["is_paused"]:
-        yield Finding(
-            "queue",
-            "warn",
-            f"{name}: samplers are held back",
-            f"{queue['size']:,} tasks are ready, {queue['pause_threshold']:,} at most; "
-            f"it goes on at {queue['resume_threshold']:,}",
-            "Give it more workers, or lower rates: more is due than is sampled.",
-            link=f"/gates?run={quote(source.address)}",
-        )
+        holds = f"{queue['size']:,} tasks are ready, {queue['pause_threshold']:,} at most; "
+        holds += f"it goes on at {queue['resume_threshold']:,}"
+        todo = "Give it more workers, or lower rates: more is due than is sampled."
+        link = f"/gates?run={quote(source.address)}"
+        yield Finding("queue", "warn", f"{name}: samplers are held back", holds, todo, link=link)
     outside = said.get("outside")
     if outside and outside["problem"]:
         yield Finding("outside", "bad", f"{name}: its job queue cannot be asked", outside["problem"])
@@ -201,25 +192,21 @@ def _paused(source: Source, said: Document) -> Iterator[Finding]:
         subject = {"run": source.address, "model": alone.model, "environment": alone.environment}
         link = f"/matrix?run={quote(source.address)}&state=paused" if others else f"/steer?{urlencode(subject)}"
         names = [" in ".join(filter(None, (one.model, one.environment))) or said["campaign"] for one in pauses]
-        title = f"{_named(names)} {'is' if len(names) == 1 else 'are'} paused"
         since = min((one.since for one in pauses if one.since), default=None)
-        yield Finding(f"paused {reason}", "bad" if is_failing else "warn", title, holds, todo, since, link)
+        severity, title = "bad" if is_failing else "warn", _are(names, "paused")
+        yield Finding(f"paused {reason}", severity, title, holds, todo, since, link)
 
 
 def _unscored(said: Document) -> Iterator[Finding]:
     failing = [one for one in said["models"] if one.get("unscored", 0) >= MANY_UNSCORED and not one["is_paused"]]
     if failing:
         worst = max(failing, key=lambda one: one["unscored"])
-        yield Finding(
-            "unscored",
-            "bad",
-            f"{_named(one['model'] for one in failing)} {'gets' if len(failing) == 1 else 'get'} no score",
-            f"none of the last {worst['unscored']:,} samples of {worst['model']} has one; "
-            f"last error: {worst['last_error']}",
-            "Pause it until the cause is gone: such errors pause no model by themselves.",
-            min((one["unscored_since"] for one in failing if one.get("unscored_since")), default=None),
-            f"/samples?model={quote(worst['model'])}",
-        )
+        title = f"{_named(one['model'] for one in failing)} {'gets' if len(failing) == 1 else 'get'} no score"
+        holds = f"none of the last {worst['unscored']:,} samples of {worst['model']} has one"
+        holds += f"; last error: {worst['last_error']}"
+        todo = "Pause it until the cause is gone: such errors pause no model by themselves."
+        since = min((one["unscored_since"] for one in failing if one.get("unscored_since")), default=None)
+        yield Finding("unscored", "bad", title, holds, todo, since, f"/samples?model={quote(worst['model'])}")
 
 
 def _late(source: Source, said: Document) -> Iterator[Finding]:
@@ -232,17 +219,11 @@ def _late(source: Source, said: Document) -> Iterator[Finding]:
         return
     worst = max(late, key=lambda model: late[model])
     workers = said["workers"]
-    todo = "Give it more workers, or lower rates." if workers["active"] >= workers["total"] else ""
-    yield Finding(
-        "late",
-        "warn",
-        f"{_named(sorted(late, key=lambda model: -late[model]))} {'is' if len(late) == 1 else 'are'} late, by "
-        f"{duration(late[worst])} at most",
-        held_by(said, worst),
-        todo or "Why says which gate holds a task.",
-        said["captured_at"] - late[worst],
-        f"/matrix?run={quote(source.address)}&state=late",
-    )
+    is_busy, since = workers["active"] >= workers["total"], said["captured_at"] - late[worst]
+    todo = "Give it more workers, or lower rates." if is_busy else "Why says which gate holds a task."
+    title = _are(sorted(late, key=lambda model: -late[model]), f"late, by {duration(late[worst])} at most")
+    link = f"/matrix?run={quote(source.address)}&state=late"
+    yield Finding("late", "warn", title, held_by(said, worst), todo, since, link)
 
 
 def _endpoints(source: Source, said: Document) -> Iterator[Finding]:
@@ -252,17 +233,13 @@ def _endpoints(source: Source, said: Document) -> Iterator[Finding]:
         if not alone:
             continue
         last = max(alone, key=lambda key: key["cooldown_s"])
-        waiters = sum(key["waiters"] for key in alone)
-        names = f"{last['model']} at {last['provider']}" if len(alone) == 1 else _named(key["model"] for key in alone)
-        yield Finding(
-            f"endpoints {is_open}",
-            "bad" if is_open else "warn",
-            f"{names} {'is' if len(alone) == 1 else 'are'} left alone",
-            f"{'the breaker is open' if is_open else 'cools down'} for another {duration(last['cooldown_s'])}; "
-            f"last outcome: {last['last_outcome'] or 'none'}, {waiters:,} requests wait",
-            "Look at the provider; requests go on by themselves when the time is over.",
-            link=f"{gates}&key={quote(key_of(last))}",
-        )
+        waiters, outcome = sum(key["waiters"] for key in alone), last["last_outcome"] or "none"
+        names = [key["model"] for key in alone] if len(alone) > 1 else [f"{last['model']} at {last['provider']}"]
+        holds = f"{'the breaker is open' if is_open else 'cools down'} for another {duration(last['cooldown_s'])}; "
+        holds += f"last outcome: {outcome}, {waiters:,} requests wait"
+        todo = "Look at the provider; requests go on by themselves when the time is over."
+        severity, link = "bad" if is_open else "warn", f"{gates}&key={quote(key_of(last))}"
+        yield Finding(f"endpoints {is_open}", severity, _are(names, "left alone"), holds, todo, link=link)
 
 
 def _budgets(source: Source, said: Document) -> Iterator[Finding]:
@@ -273,15 +250,11 @@ def _budgets(source: Source, said: Document) -> Iterator[Finding]:
         if budget["limit"] is not None and budget["used"] + budget["held"] >= budget["limit"]
     ]
     if spent:
-        _, budget = spent[0]
-        yield Finding(
-            "budgets",
-            "warn",
-            f"{_named(dict.fromkeys(model for model, _ in spent))} spent the {budget['name'].replace('_', ' ')}",
-            f"{budget['used']:,.10g} used and {budget['held']:,.10g} held of {budget['limit']:,.10g} in 24 h",
-            "Wait until the 24 h have passed, or raise the budget.",
-            link=f"/gates?run={quote(source.address)}",
-        )
+        names, (_, budget) = _named(dict.fromkeys(model for model, _ in spent)), spent[0]
+        title = f"{names} spent the {budget['name'].replace('_', ' ')}"
+        holds = f"{budget['used']:,.10g} used and {budget['held']:,.10g} held of {budget['limit']:,.10g} in 24 h"
+        todo = "Wait until the 24 h have passed, or raise the budget."
+        yield Finding("budgets", "warn", title, holds, todo, link=f"/gates?run={quote(source.address)}")
 
 
 def _engines(said: Document) -> Iterator[Finding]:
@@ -321,16 +294,13 @@ def _journal(_: Source, said: Document) -> Iterator[Finding]:
 
 def _queue(_: Source, said: Document) -> Iterator[Finding]:
     if dead := said["jobs"].get("dead", 0):
-        first = said["dead"][0] if said["dead"] else None
-        yield Finding(
-            "dead",
-            "bad",
+        holds = next((f"{job['id']}: {job['last_error']}" for job in said["dead"]), "")
+        title, todo = (
             f"{counted(dead, 'job')} {'is' if dead == 1 else 'are'} dead",
-            f"{first['id']}: {first['last_error']}" if first else "",
-            "Put them back once the cause is gone, or leave them.",
-            min((job["finished_at"] for job in said["dead"] if job["finished_at"]), default=None),
-            "/workers#dead",
+            "Put them back once the cause is gone.",
         )
+        since = min((job["finished_at"] for job in said["dead"] if job["finished_at"]), default=None)
+        yield Finding("dead", "bad", title, holds, todo, since, "/workers#dead")
     unserved = [lane for lane in said["lanes"] if lane["pending"] and not lane["is_served"]]
     if unserved:
         names = _named(sorted({lane["task"] for lane in unserved}))
@@ -341,10 +311,8 @@ def _queue(_: Source, said: Document) -> Iterator[Finding]:
         )  # fmt: skip
     down = [server for server in said["servers"] if server["state"] == "down"]
     if down:
-        names = _named(server["resource_id"] for server in down)
-        yield Finding(
-            "servers", "warn", f"{names} {'is' if len(down) == 1 else 'are'} down", down[0]["note"], link="/workers"
-        )
+        title = _are([server["resource_id"] for server in down], "down")
+        yield Finding("servers", "warn", title, down[0]["note"], link="/workers")
     if said["jobs"].get("pending") and not said["workers"] and not said["waiting_claims"]:
         yield Finding(
             "workers", "bad", f"no worker for {counted(said['jobs']['pending'], 'job')}",
@@ -355,15 +323,10 @@ def _queue(_: Source, said: Document) -> Iterator[Finding]:
 def _pool(_: Source, said: Document) -> Iterator[Finding]:
     failed = [worker for worker in said["pool"]["workers"] if worker["failures"]]
     for worker in failed[:MOST_NAMED]:
-        again = f"; tried again in {duration(worker['retry_s'])}" if worker["retry_s"] else ""
-        yield Finding(
-            f"worker {worker['worker_id']}",
-            "warn",
-            f"{worker['worker_id']} of pool {said['name']} failed {counted(worker['failures'], 'time')}",
-            worker["last_error"] + again,
-            "Look at the engine; Drain keeps it out.",
-            link="/workers",
-        )
+        holds = worker["last_error"] + (f"; tried again in {duration(worker['retry_s'])}" if worker["retry_s"] else "")
+        title = f"{worker['worker_id']} of pool {said['name']} failed {counted(worker['failures'], 'time')}"
+        todo = "Look at the engine; Drain keeps it out."
+        yield Finding(f"worker {worker['worker_id']}", "warn", title, holds, todo, link="/workers")
     if said["is_draining"]:
         yield Finding("draining", "warn", f"Pool {said['name']} is being stopped", "it takes no new requests")
     if said["admission"]["waiting"] >= said["admission"]["most_waiting"]:
@@ -378,6 +341,10 @@ def _placement(_: Source, said: Document) -> Iterator[Finding]:
     if lost:
         names = _named(one.request_id for one in lost)
         yield Finding("failed", "warn", f"{names} failed", lost[0].note, link="/workers#placement")
+
+
+def _are(names: Sequence[str], what: str) -> str:
+    return f"{_named(names)} {'is' if len(names) == 1 else 'are'} {what}"
 
 
 def _named(names: Iterable[str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -41,10 +40,7 @@ class Cell:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % limits of the mean score, for scores in [0, 1], as `headgate summary` has them.
-
-        A run that does not tell the sum of squares gets those of scores that are 0 or 1, the widest that they can be.
-        """
+        """95 % limits of the mean score, as `headgate summary` has them; as of 0 and 1 where no squares are told."""
         mean, total = self.pair["mean_score"], self.pair["score_sum"]
         if mean is None or not 0 <= mean <= 1:
             return None
@@ -127,7 +123,7 @@ def _values(tables: Tables, sources: Sources, query: QueryParams) -> dict[str, A
     return {
         "run": runs[0] if runs else None,
         "run_by_environment": run_by_environment,
-        "steered": _steered(runs),
+        "in_force": _in_force(runs[0]) if runs else {},
         "lost": {one.address for one in runs[1:] if one.is_gone},
         "rows": page_of(shown, query, ROWS),
         "columns": columns,
@@ -138,15 +134,12 @@ def _values(tables: Tables, sources: Sources, query: QueryParams) -> dict[str, A
     }
 
 
-def _steered(runs: Iterable[RunSource]) -> Mapping[tuple[str | None, str | None], Sequence[str]]:
-    """Return what operators have set, in words by model and environment; all runs of a campaign say the same of it."""
-    found: defaultdict[tuple[str | None, str | None], dict[str, str]] = defaultdict(dict)
-    for run in runs:
-        for one in (run.said.get("controls") or {}).get("controls", ()):
-            if one["what"] != "paused":
-                value = f"{'×' * (one['what'] == 'factor')}{one['value']:,.10g}"
-                found[one["model"], one["environment"]][one["what"]] = f"{one['what']} {value}"
-    return {subject: list(words.values()) for subject, words in found.items()}
+def _in_force(run: RunSource) -> Mapping[tuple[str | None, str | None], Sequence[Mapping[str, Any]]]:
+    """Return what operators have paused and set, by model and environment: the same for all runs of a campaign."""
+    found: dict[tuple[str | None, str | None], list[Mapping[str, Any]]] = {}
+    for one in (run.said.get("controls") or {}).get("controls", ()):
+        found.setdefault((one["model"], one["environment"]), []).append(one)
+    return found
 
 
 def _of_campaign(run: Source | None, all_runs: Sequence[Source]) -> Sequence[RunSource]:
@@ -190,17 +183,14 @@ def _rows(runs: Sequence[RunSource]) -> list[Row]:
             known = rows.setdefault(model["model"], Row({}, run.address))
             if not run.is_gone or not known.model:
                 known.model = _together(known.model, model, adds=("errors_1h", "in_flight", "queued"))
-        held: dict[tuple[str | None, str | None], str] = {
-            (control["model"], control["environment"]): control["reason"] or f"by {control['by']}"
-            for control in (said.get("controls") or {}).get("controls", ())
-            if control["what"] == "paused" and control["value"]
-        }
+        held = _in_force(run)
         for pair in said.get("pairs", ()):
             row = rows.get(pair["model"])
             if row is not None and (not run.is_gone or pair["environment"] not in sampled):
                 model, environment = pair["model"], pair["environment"]
                 subjects = ((model, environment), (None, environment), (None, None)) if held else ()
-                paused = next((held[one] for one in subjects if one in held), "")
+                pauses = (one for subject in subjects for one in held.get(subject, ()) if one["what"] == "paused")
+                paused = next((one["reason"] or f"by {one['by']}" for one in pauses), "")
                 known_pair = row.cells[environment].pair if environment in row.cells else {}
                 both = _together(known_pair, pair, adds=("due", "done", "scored", "errors", "score_sum"))
                 row.cells[environment] = Cell(both, run.address, paused)

@@ -75,8 +75,7 @@ def add_routes(app: FastAPI, console: Console) -> None:
             except (HeadgateError, httpx.HTTPError) as failed:
                 error = failed
             await console.sources.ask(source, now=True)
-        values: dict[str, Any] = {"source": source, "verb": verb, "targets": targets, "form": form}
-        return console.page(request, "act.html", would=would, did=did, error=error, **values)
+        return console.page(request, "act.html", source=source, verb=verb, form=form, would=would, did=did, error=error)
 
 
 def _run(console: Console, address: str) -> RunSource:
@@ -94,10 +93,10 @@ def _form(console: Console, request: Request, run: RunSource, form: Form, **outc
     in_force, log = (
         [one for one in controls[name] if (one["model"], one["environment"]) == subject] for name in ("controls", "log")
     )
-    verbs = {verb: words for verb, words in VERBS.items() if fits.get(verb, True)}
     values = {"preview": None, "did": "", "error": None} | outcome
     return console.page(
-        request, "steer.html", run=run, model=model, environment=environment, verbs=verbs, form=form,
+        request, "steer.html", run=run, model=model, environment=environment, form=form,
+        verbs={verb: words for verb, words in VERBS.items() if fits.get(verb, True)},
         settable=settable(model, environment), in_force=in_force, log=log[:_LOGGED], **values,
     )  # fmt: skip
 

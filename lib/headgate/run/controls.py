@@ -334,10 +334,9 @@ class Steering:
         try:
             change, is_new = await journal.call(journal.journal.steer, order, by, parts.now(), dry_run=dry_run)
         except JOURNAL_AWAY as error:
-            raise JournalError(
-                f"the journal cannot be written at present, so nothing was changed: {error}",
-                next_step="The run goes on trying to write it; order this again then.",
-            ) from None
+            step = "The run goes on trying to write it; order this again then."
+            said = f"the journal cannot be written at present, so nothing was changed: {error}"
+            raise JournalError(said, next_step=step) from None
         if is_new and not dry_run:
             await journal.call(record, change)
             await self.look()

@@ -278,9 +278,8 @@ class ModelSampler:
         self.pause = ErrorPause(rules.error_threshold, rules.error_pause_s, rules.max_pause_s)
         self.last_error: tuple[float, str] | None = None
         self.unscored = 0
-        """Samples in a row without a score, for errors that do not pause the model."""
+        """Samples in a row without a score, for errors that do not pause the model; the first of them ended then:"""
         self.unscored_since: float | None = None
-        """When the first of them ended."""
         self._has_answered = self._unscored_told = False
         self.is_held = False
         """Whether nothing falls due: its model has used up a budget of 24 h, or enough waits for its engine already."""
