@@ -125,3 +125,22 @@ def test_runs_of_one_campaign_say_once_what_is_wrong_with_a_model(portal: Blocki
         ("main", 40.0, "http://one"), ("other", 40.0, "http://three"),
     ]  # fmt: skip
     assert all(one.holds.endswith("HTTP 401: wrong key") for one in found)
+
+
+def test_what_somebody_has_paused_is_not_late(portal: BlockingPortal) -> None:
+    status = worlds.large_status(1, 3)
+    models = tuple(replace(model, is_paused=False) for model in status.models)
+    pairs = tuple(replace(pair, lag_s=4_000.0 + 1_000 * number) for number, pair in enumerate(status.pairs))
+    status = replace(status, models=models, pairs=pairs)
+    controls = Controls()
+
+    def late() -> list[float | None]:
+        return [status.captured_at - (one.since or 0) for one in _found(portal, status, controls) if " late" in one.key]
+
+    assert late() == [pytest.approx(6_000)]
+    controls.put(_pause(1, None, pairs[2].environment))
+    assert late() == [pytest.approx(5_000)]
+    controls.put(_pause(2, pairs[1].model, pairs[1].environment))
+    assert late() == [pytest.approx(4_000)]
+    controls.put(_pause(3, None, None))
+    assert late() == []

@@ -210,11 +210,12 @@ def _unscored(said: Document) -> Iterator[Finding]:
 
 
 def _late(source: Source, said: Document) -> Iterator[Finding]:
-    paused = {model["model"] for model in said["models"] if model["is_paused"]}
+    paused = {(one.model, one.environment) for one in _pauses(said)}
     late: dict[str, float] = {}
     for pair in said["pairs"]:
-        if pair["lag_s"] > LATE_S and pair["model"] not in paused:
-            late[pair["model"]] = max(late.get(pair["model"], 0.0), pair["lag_s"])
+        model, name, lag_s = pair["model"], pair["environment"], pair["lag_s"]
+        if lag_s > LATE_S and paused.isdisjoint(((model, name), (model, ""), ("", name), ("", ""))):
+            late[model] = max(late.get(model, 0.0), lag_s)
     if not late:
         return
     worst = max(late, key=lambda model: late[model])

@@ -67,13 +67,13 @@ def add_routes(app: FastAPI, console: Console) -> None:
         if source is None:
             raise NotFoundError("the console does not watch this part")
         verb, targets = form.get("verb", ""), form.getlist("target")
-        would, calls = _calls(source, verb, targets, form)
-        did, error = "", None
-        if form.get("sure") == "yes":
-            try:
-                did = await _done(source, verb, targets, calls, viewer)
-            except (HeadgateError, httpx.HTTPError) as failed:
-                error = failed
+        would, did, error, is_sure = "", "", None, form.get("sure") == "yes"
+        try:
+            would, calls = _calls(source, verb, targets, form)
+            did = await _done(source, verb, targets, calls, viewer) if is_sure else ""
+        except (HeadgateError, httpx.HTTPError) as failed:
+            error = failed
+        if is_sure:
             await console.sources.ask(source, now=True)
         return console.page(request, "act.html", source=source, verb=verb, form=form, would=would, did=did, error=error)
 

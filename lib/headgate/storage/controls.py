@@ -198,7 +198,7 @@ def value_of(text: str, what: str = "a value") -> float | None:
         value = math.nan
     if not math.isfinite(value):
         raise InvalidInputError(
-            f"{what} must be a number, or `default` (got {text[:60]!r})", next_step="Write it as 0.5."
+            f"{what} must be a number, or `default` (got {text[:60]!r})", next_step="Write it as 0.5 or 8."
         )
     return int(value) if value == int(value) else value
 
