@@ -142,6 +142,9 @@ def test_an_order_goes_to_a_run_that_knows_what_it_is_about(headgate: Command, t
         unknown = headgate("set", "rate", "7", "-e", "affine:sat", *runs.options)
         assert (unknown.status, max(runs.paused().values())) == (2, 2)
         assert "this campaign has no environment 'affine:sat'" in unknown.err
+        for environment in (ENVIRONMENT, other):  # whichever run is asked last, what is wrong is said
+            wrong = headgate("set", "cap", "3", "-m", "m", "-e", environment, *runs.options)
+            assert f"a cap is of a model (got m@main in {environment})" in wrong.err
 
 
 def test_an_address_of_another_campaign_than_is_named_is_not_steered(headgate: Command, two: Runs) -> None:

@@ -164,7 +164,7 @@ def test_what_is_written_to_the_journal_of_a_run_that_is_not_asked_acts_within_m
     [
         (("pause", "-m", "n"), 2, "this campaign has no model 'n'"),
         (("pause", "-e", "affine:sat-hrad"), 2, "did you mean 'affine:sat-hard'"),
-        (("set", "rate", "nan", "-e", ENVIRONMENT), 2, "rate must be a number from 0.001"),
+        (("set", "rate", "nan", "-e", ENVIRONMENT), 2, "rate must be a number, or `default` (got 'nan')"),
         (("set", "rate", "fast", "-e", ENVIRONMENT), 2, "rate must be a number, or `default` (got 'fast')"),
         (("set", "wokers", "3"), 2, "did you mean 'workers'"),
         (("undo", "999"), 2, "there is no change 999"),

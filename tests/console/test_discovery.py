@@ -149,7 +149,7 @@ async def test_flow_runs_of_one_campaign_are_told_apart_by_what_they_sample(tmp_
             f"main: affine:sat at {first.removeprefix('http://')}",
             f"main: headgate:tables at {second.removeprefix('http://')}",
         )
-        now = await viewer.until(*of_each, ">main: affine:sat</span></th>", ">main: headgate:tables</span></th>")
+        now = await viewer.until(*of_each, ">main: affine:sat</span><span", ">main: headgate:tables</span><span")
         assert "3 of 3 parts answer" in now
         assert f"{of_each[1]}; 1 further run of main will obey as well" in await viewer.text(
             f"/steer?run={quote(second)}"

@@ -127,6 +127,7 @@ async def test_a_run_that_ended_is_forgotten_after_a_shift(tmp_path: Path, told:
     assert (run.is_gone, run.is_over) == (True, True)
     assert run.down_since is not None
     run.down_since -= KEPT_S + 1
+    run.seen_at = run.down_since
     await journal.poll(now=True)
     assert sources.of("run") == []
 

@@ -163,6 +163,8 @@ def test_a_list_is_invalidated_after_a_preview_and_counts_again(
         assert f"{count} samples will count nowhere" in page.inner_text("form.invalidate")
         assert is_accessible(page) == []
         page.fill("input[name=reason]", "a broken scorer")
+        portal.call(store.put_batch, "c", _samples()[60:80])  # what a campaign has sampled meanwhile is not meant
+        httpx.get(f"{console}/samples?model=lab/c")
         follow(page, "form.invalidate button")
         assert f"{count} samples no longer count" in page.inner_text("[role=status].good")
         follow(page, "text=Show what is invalid")

@@ -91,6 +91,30 @@ def test_a_cell_of_the_matrix_opens_its_samples(address: str, page: Page) -> Non
     assert re.search(r"/samples\?model=baseline-solver%40main&environment=affine%3Aabd", page.url)
 
 
+def test_a_model_in_an_environment_is_steered_from_its_cell_and_what_is_set_is_shown(address: str, page: Page) -> None:
+    page.goto(f"{address}/matrix?model=greedy")
+    cell = page.locator("td.cell", has=page.locator("[aria-label='Steer baseline-greedy@main in affine:sat']"))
+    cell.locator(".more").click()
+    page.check("[name=verb][value=set]")
+    page.select_option("[name=what]", "factor")
+    page.fill("[name=value]", "0.5")
+    page.click("dialog >> text=Preview")
+    page.wait_for_selector("dialog >> text=would set factor of baseline-greedy@main in affine:sat from default to 0.5")
+    page.click("dialog .primary")
+    page.wait_for_selector("dialog >> text=Done.")
+    page.click("dialog >> text=Close")
+    cell.locator("text=factor ×0.5").wait_for()
+    assert "boost ×3" in page.inner_text("tbody th")
+
+
+def test_two_endpoints_of_one_name_are_told_apart_on_a_phone(address: str, visits: Visits) -> None:
+    for size in (WIDE, PHONE):
+        with visits.page(size=size) as page:
+            page.goto(f"{address}/gates")
+            row = page.inner_text("#limits ~ .scroll tbody tr >> nth=0")
+            assert row.count("http://127.0.0.1:") == 1
+
+
 def test_gates_show_every_limit_and_draw_the_one_that_is_chosen(address: str, page: Page) -> None:
     page.goto(f"{address}/gates?find=simulated")
     page.wait_for_selector("tr.chosen >> text=simulated")
@@ -166,11 +190,14 @@ def test_what_acts_on_workers_does_so_without_scripts(address: str, visits: Visi
         assert "This would make alpha.folding.0 dead" in page.inner_text("#live")
 
 
-def test_nothing_chosen_is_a_sentence(address: str, page: Page, visits: Visits) -> None:
+def test_nothing_chosen_is_a_sentence_with_a_way_back(address: str, page: Page) -> None:
     page.goto(f"{address}/workers")
     page.click("text=Put back")
-    page.wait_for_selector("dialog >> text=nothing is chosen")
-    visits.errors = [one for one in visits.errors if "422" not in one]
+    page.wait_for_selector("dialog >> text=Not done. nothing is chosen. Choose what is meant, then press again.")
+    page.click("dialog >> text=Close")
+    page.fill("[name=workers]", "many")
+    page.click("button:text-is('Scale')")
+    page.wait_for_selector("dialog >> text=workers must be a number")
 
 
 def test_workers_shows_what_queue_and_pool_count_and_want(address: str, page: Page) -> None:
@@ -269,7 +296,11 @@ def test_a_model_is_paused_with_a_reason_resumed_and_its_factor_undone(
 
 @pytest.mark.parametrize(
     ("value", "said"),
-    [("NaN", "must be a number"), ("0,5", "must be a number (got '0,5')"), ("-1", "must be a number from")],
+    [
+        ("NaN", "must be a number"),
+        ("0,5", "must be a number, or `default` (got '0,5')"),
+        ("-1", "must be a number from"),
+    ],
 )
 def test_a_value_that_is_none_is_a_sentence(address: str, page: Page, value: str, said: str) -> None:
     page.goto(f"{address}/matrix?model=greedy")
@@ -310,7 +341,7 @@ def test_the_second_of_two_operators_is_told_what_the_first_did(
             page.click("dialog button.primary")
             page.wait_for_selector("dialog .message:not(:has-text('Preview'))")
         assert "Done." in one.inner_text("dialog")
-        assert "Somebody was first" in other.inner_text("dialog")
+        assert "Not done. somebody else was first" in other.inner_text("dialog")
 
 
 def test_a_run_that_ends_while_it_is_watched_is_said_to_have_ended(

@@ -307,7 +307,7 @@ def test_a_part_whose_address_is_none_is_refused(tmp_path: Path, portal: Blockin
 
 
 @pytest.mark.parametrize(
-    ("given", "says"), [("", "the request carries no token"), ("hgq_wrong", "not a token of the job queue")]
+    ("given", "says"), [("", "the request carries no token"), ("hgq_wrong", "not a token of Headgate")]
 )
 def test_a_part_that_asks_for_a_token_is_not_said_to_be_down(
     tmp_path: Path, portal: BlockingPortal, capsys: pytest.CaptureFixture[str], given: str, says: str

@@ -58,15 +58,24 @@ def test_errors_that_pause_no_model_are_told_once_until_a_sample_is_scored(world
 
 
 def test_windows_of_a_few_samples_count_on_from_those_before_them(world: World) -> None:
+    since: list[float | None] = []
+
+    async def ask(campaign: Run, clock: LoopClock) -> None:
+        await clock.sleep(39.0)
+        since.append(campaign.status().models[0].unscored_since)
+
     def window(number: int, kind: ErrorKind | None) -> list[int]:
         world.run(
-            models(1), RATES, start_s=40.0 * number, duration_s=40, script=lambda _model, _at: kind, settings=STEADY
+            models(1), RATES, start_s=40.0 * number, duration_s=40, script=lambda *_: kind, settings=STEADY, during=ask
         )
         return [event.samples for event in world.of(ModelUnscored)]
 
     assert [window(number, ErrorKind.BAD_REQUEST) for number in range(3)] == [[], [], [10]], "four samples each"
     assert window(3, ErrorKind.BAD_REQUEST) == [10, 13], "each run tells of it once"
+    began = min(sample.finished_at for sample in world.samples_of("m000@main"))
+    assert since == [began] * 4, "it began in the first of them"
     assert window(4, None) == window(5, ErrorKind.BAD_REQUEST) == [10, 13]
+    assert since[4:] == [None, min(sample.finished_at for sample in world.samples_of("m000@main")[-4:])]
 
 
 def test_no_request_is_sent_once_the_errors_suffice_for_a_pause(world: World) -> None:

@@ -242,6 +242,20 @@ async def test_a_judge_scores_by_a_rubric_within_its_budget(store: SampleStore, 
     assert needs.samples == 0
 
 
+async def test_a_judge_that_does_not_answer_is_named_with_its_address_and_not_asked_for_every_sample(
+    store: SampleStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.run.rescoring.MOST_UNASKED", 3)
+    await store.put_batch("b", _samples(40))
+    address = "http://127.0.0.1:9/v1"
+    judged = {"judge_model": "baseline-judge", "judge_url": address, "judgements": 1, "judge_parallel": 2}
+    done = await _rescored(store, Sums(5), tmp_path, rubric=RUBRIC, request_attempts=1, **judged)
+    why = f"judge judge:baseline-judge@main at {address} could not be asked: connection"
+    assert done.stopped_by.startswith(f"{why}, 3 times in a row: "), done
+    assert set(done.left_out) == {why}
+    assert done.left_out[why] < 10
+
+
 @pytest.mark.parametrize(
     "name", ["affine:sat-hard", "affine:abd", "agentgym:babyai", "agentgym:textcraft", "agentgym:webshop"]
 )

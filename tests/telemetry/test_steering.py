@@ -139,7 +139,7 @@ async def test_an_order_carries_who_gave_it(steering: Steering) -> None:
         assert (await client.post("/controls", json=PAUSE, headers=forged)).status_code == 422
     order = {"verb": "pause", "model": "acme/small@main", "environment": None, "what": "", "value": None}
     order |= {"reason": "too slow", "revision": None}
-    assert steering.orders == [(order, "local", True), (order, "ada (via ops)", False)]
+    assert steering.orders == [(order, "ada (via local)", True), (order, "ada (via ops)", False)]
 
 
 async def test_what_is_wrong_is_said(steering: Steering) -> None:

@@ -12,7 +12,7 @@ from headgate import run as runs
 from headgate.cli.live import progress_bar
 from headgate.cli.options import JudgeChoices, RunOptions
 from headgate.cli.output import CHECK_FAILED, INTERRUPTED, counted, print_json, print_table, say
-from headgate.cli.run import Repeats, at_hand, campaign_samples, is_incomplete, logs_are_hidden, missing_from
+from headgate.cli.run import Repeats, at_hand, campaign_samples, is_incomplete, left_by, logs_are_hidden, missing_from
 from headgate.config import Settings
 from headgate.core.status import CampaignStatus
 from headgate.net import event_loop
@@ -62,11 +62,7 @@ def judge(
             right=range(2, len(JUDGED_COLUMNS)),
         )
         _show_agreement(result)
-        say(
-            f"{counted(result.samples, 'sample')}, {result.scored} scored, "
-            f"{result.stored} stored in {settings.store}, {result.spooled} spooled, "
-            f"{counted(result.open_tasks, 'task')} open ({result.stopped_by})"
-        )
+        say(f"{counted(result.samples, 'sample')}, {result.scored} scored, {left_by(result, settings)}")
         for line in missing_from(matrix, result, settings):
             say(line)
     if result.was_interrupted:

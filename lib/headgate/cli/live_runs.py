@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -70,13 +70,15 @@ class LiveRuns:
     async def first(self, campaign: str, ask: Callable[[MonitorClient], Awaitable[T]]) -> tuple[T, str]:
         """Return what the first run of a campaign that knows what is asked answers, and its address.
 
-        Each samples environments of its own. Raises what the last one does where none knows it.
+        Each samples environments of its own. Where none does it, raises what one that knows what is meant objects to.
         """
-        *others, last = self.answering[campaign]
-        for monitor in others:
-            with suppress(InvalidInputError, NotFoundError):
+        refusals: list[HeadgateError] = []
+        for monitor in self.answering[campaign]:
+            try:
                 return await ask(monitor), monitor.address
-        return await ask(last), last.address
+            except (InvalidInputError, NotFoundError) as error:
+                refusals.append(error)
+        raise next((one for one in refusals if not isinstance(one, NotFoundError)), refusals[-1])
 
     def why_not(self, campaign: str) -> str:
         """Return why no run of a campaign is asked, as the first words of a sentence."""

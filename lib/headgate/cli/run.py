@@ -114,10 +114,7 @@ def run(
     else:
         for line in reports.status_lines(result.status):
             say(line)
-    say(
-        f"{counted(result.samples, 'sample')}, {result.stored} stored in {loaded.settings.store}, "
-        f"{result.spooled} spooled, {counted(result.open_tasks, 'task')} open ({result.stopped_by})"
-    )
+    say(f"{counted(result.samples, 'sample')}, {left_by(result, loaded.settings)}")
     ranked = reports.ranking_lines(result.ranking) if result.ranking is not None else ()
     for line in [*_remarks(result, loaded.settings), *ranked]:
         say(line)
@@ -126,6 +123,14 @@ def run(
         for line in missing_from(matrix, result, loaded.settings):
             say(line)
     return status
+
+
+def left_by(result: runs.RunResult, settings: Settings) -> str:
+    """Return what a run stored, what all processes of its campaign leave in the journal, and why it ended."""
+    left = f"{result.spooled:,} spooled, {counted(result.open_tasks, 'task')} open"
+    return (
+        f"{result.stored:,} stored in {settings.store}; campaign {settings.campaign} has {left} ({result.stopped_by})"
+    )
 
 
 def logs_are_hidden(verbose: int, *, as_json: bool) -> bool:

@@ -17,7 +17,7 @@ from headgate.cli.output import AsJson, counted, print_json, say, tell, utc_time
 from headgate.config import Settings
 from headgate.core.audit import process_user
 from headgate.core.errors import HeadgateError, InvalidInputError
-from headgate.storage import Journal
+from headgate.storage import Journal, value_of
 
 ModelChoice = Annotated[str | None, Parameter(name=("--model", "-m"), help="Only this model: NAME or NAME@REVISION.")]
 EnvironmentChoice = Annotated[str | None, Parameter(name=("--environment", "-e"), help="Only this environment.")]
@@ -51,8 +51,7 @@ def set_(
     model, an environment, one in the other, or the whole run. `cap` is a model's requests in flight, `budget` its
     tokens in any 24 h, `workers` the episodes in progress of each process.
     """
-    given = {"what": what, "value": _number(what, value), "model": model, "environment": environment}
-    return _ordered("set", order, **given)
+    return _ordered("set", order, what=what, value=value_of(value, what), model=model, environment=environment)
 
 
 def retry(*, model: ModelChoice = None, order: Order | None = None) -> int:
@@ -178,12 +177,3 @@ def _at_rest(runs: LiveRuns, campaign: str) -> Iterator[Journal]:
         )
     with closing(Journal(runs.settings.journal, campaign)) as journal, journal.told():
         yield journal
-
-
-def _number(what: str, text: str) -> float | int | None:
-    if text == "default":
-        return None
-    try:
-        return int(text) if text.lstrip("+-").isdecimal() else float(text)
-    except ValueError:
-        raise InvalidInputError(f"{what} must be a number, or `default` (got {text[:60]!r})") from None

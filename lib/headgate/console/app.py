@@ -97,11 +97,11 @@ def _add_frame(app: FastAPI, console: Console) -> None:
     @app.post("/sign-in")
     async def sign_in(request: Request) -> Response:
         form = await form_of(request, None)
+        there = form.get("there", "/")
         try:
             cookie = await console.access.sign_in(form.get("token", ""))
         except UnauthorizedError as error:
-            return console.page(request, "sign_in.html", status=401, error=error.message)
-        there = form.get("there", "/")
+            return console.page(request, "sign_in.html", status=401, error=error.message, there=there)
         answer = RedirectResponse(there if there.startswith("/") and there[1:2] not in {"/", "\\"} else "/", 303)
         answer.set_cookie(
             COOKIE, cookie, max_age=round(SESSION_S), httponly=True, samesite="strict",

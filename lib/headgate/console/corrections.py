@@ -42,8 +42,9 @@ def _add_invalidation(app: FastAPI, console: Console) -> None:
         pairs = rows.group_by("model", "environment").len().sort("len", descending=True)
         values = {"error": None, "done": None, "fields": {}} | further
         return console.page(
-            request, "invalidate.html", listing=listing, count=rows.height, undo=listing.chosen.invalid is True,
-            pairs=pairs.head(MOST_PAIRS).rows(), more=max(0, pairs.height - MOST_PAIRS), **values,
+            request, "invalidate.html", listing=listing, count=rows.height, until=rows["finished_at"].max(),
+            undo=listing.chosen.invalid is True, pairs=pairs.head(MOST_PAIRS).rows(),
+            more=max(0, pairs.height - MOST_PAIRS), **values,
         )  # fmt: skip
 
     @app.get("/samples/invalidate", dependencies=[Depends(steerer_of)])
@@ -55,12 +56,14 @@ def _add_invalidation(app: FastAPI, console: Console) -> None:
     async def invalidate(request: Request, viewer: Steering) -> HTMLResponse:
         fields = await form_of(request, viewer)
         listing = Listing.of(request.query_params, time.time())
-        rows = await records.rows(listing.chosen)
+        every = await records.rows(listing.chosen)
+        # What has ended since the form was shown is not meant: a campaign may add to the list every second.
+        rows = every.filter(pl.col("finished_at") <= pl.lit(fields.get("until", "")).cast(pl.Float64, strict=False))
         if fields.get("count") != str(rows.height):
-            error = f"The list has {rows.height:,} samples by now, not the {fields.get('count')} that you saw"
-            return shown(request, listing, rows, error=error, fields=fields, status=409)
+            error = f"The list has {every.height:,} samples by now, not the {fields.get('count')} that you saw."
+            return shown(request, listing, every, error=error, fields=fields, status=409)
         if rows.is_empty():
-            return shown(request, listing, rows, error="The list has no samples", fields=fields, status=422)
+            return shown(request, listing, every, error="The list has no samples.", fields=fields, status=422)
         try:
             what = Invalidation(
                 _narrowed(rows), fields.get("reason", ""), viewer.name, frozenset(rows["task_id"]),
@@ -69,7 +72,7 @@ def _add_invalidation(app: FastAPI, console: Console) -> None:
             done = await records.store.invalidate(what, time.time())
             await follow_invalidation(console.settings, records.store, what, done, time.time())
         except HeadgateError as error:
-            return shown(request, listing, rows, error=error.message, fields=fields, status=error.http_status)
+            return shown(request, listing, every, error=str(error), fields=fields, status=error.http_status)
         await records.index(now=True)
         return shown(request, listing, rows, done=done)
 
@@ -113,10 +116,10 @@ class _Job:
             )
             await records.index(now=True)
         except HeadgateError as error:
-            self.problem = error.message
+            self.problem = str(error)
         except Exception:  # noqa: BLE001 - whatever fails is reported here, and the console goes on
             _log.exception("Samples could not be scored again")
-            self.problem = "it failed; the console's log says why"
+            self.problem = "It failed; the console's log says why."
 
 
 def _add_rescoring(app: FastAPI, console: Console) -> None:
@@ -141,7 +144,7 @@ def _add_rescoring(app: FastAPI, console: Console) -> None:
             if verb == "stop":
                 job.stop.set()
                 return await shown(request, listing)
-            error = f"{job.what.by} has samples scored already; this waits until that has ended"
+            error = f"{job.what.by} has samples scored already; this waits until that has ended."
             return await shown(request, listing, error=error, status=409)
         if verb == "score" and job is not None and fields.get("started_at") == repr(job.started_at):
             job = _Job(job.what, is_preview=False)  # what was counted, whatever the list has by now
@@ -153,7 +156,7 @@ def _add_rescoring(app: FastAPI, console: Console) -> None:
             )  # fmt: skip
             job = _Job(what, is_preview=True)
         else:
-            error = "Somebody else has counted another list meanwhile, so nothing was scored"
+            error = "Somebody else has counted another list meanwhile, so nothing was scored."
             return await shown(request, listing, error=error, status=409)
         records.keep_going(job.run(console.settings, records))
         await asyncio.sleep(0.3)  # few samples are counted by then

@@ -69,7 +69,7 @@ class JournalSource(Source):
 
     async def _follow_end(self, run: ServedRun, source: RunSource, live: Sequence[ServedRun], died_at: float) -> None:
         """Say of a run that lives no more how it ended, and forget it in time; one that died, once others sample it."""
-        ended_at = min(source.down_since or time.time(), died_at)
+        ended_at = max(min(source.down_since or time.time(), died_at), source.seen_at or 0.0)
         if source.down_since is not None:
             source.down_since = ended_at
         if source.left is None:

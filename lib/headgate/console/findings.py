@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
-from urllib.parse import quote
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, urlencode
 
 from headgate.console.asking import RunSource, key_of
 from headgate.console.gates import gates_of
@@ -41,6 +41,7 @@ class Finding:
         todo: what to do about it.
         since: wall time; None where only the console's own watching tells.
         link: address of the screen that shows more.
+        place: name of the campaign; empty where it is not of one.
     """
 
     key: str
@@ -50,6 +51,7 @@ class Finding:
     todo: str = ""
     since: float | None = None
     link: str = ""
+    place: str = ""
 
 
 class Findings:
@@ -61,8 +63,11 @@ class Findings:
 
     def now(self, now: float) -> list[Finding]:
         """Return what is wrong, the worst and oldest first; `now` is wall time."""
-        # What several runs say alike is said once, by the first of them: since when stays while others come and go.
-        found = {(one.title, one.holds): one for one in reversed(list(self._all()))}.values()
+        # What several runs of a campaign say is said once, by the one that says most: not each has asked every model.
+        alike: dict[tuple[str, ...], list[Finding]] = {}
+        for one in self._all():
+            alike.setdefault((one.place, one.title, "" if one.place else one.holds), []).append(one)
+        found = [_together(ones) for ones in alike.values()]
         self._since = {one.key: one.since or self._since.get(one.key, now) for one in found}
         told = [replace(one, since=self._since[one.key]) for one in found]
         return sorted(told, key=lambda one: (one.severity, one.since))  # bad, then warn
@@ -75,14 +80,20 @@ class Findings:
                 yield from found_in(source)
 
 
+def _together(ones: Sequence[Finding]) -> Finding:
+    since = min((one.since for one in ones if one.since), default=None)
+    return replace(max(ones, key=lambda one: len(one.holds)), key=ones[0].key, since=since)
+
+
 def found_in(source: Source) -> Iterator[Finding]:
     """Yield what is wrong with a source."""
     if not source.is_up:
         if source.problem:
             yield _silent(source)
         return
+    place = source.name if source.kind == "run" else ""
     for finding in _LOOKS[source.kind](source, source.said):
-        yield replace(finding, key=f"{source.kind} {source.address} {finding.key}")
+        yield replace(finding, key=f"{source.kind} {source.address} {finding.key}", place=place)
 
 
 def _silent(source: Source) -> Finding:
@@ -94,14 +105,11 @@ def _silent(source: Source) -> Finding:
     if source.is_gone and source.kind == "run":
         was = f"; it was {state} when it last answered" if state and not before else before
         was += "; it did not leave its journal: it was killed, or its machine was lost" if source.left == "" else ""
-        return Finding(
-            f"gone {source.address}",
-            "warn" if source.is_over else "bad",
-            f"{what} {source.name} has ended",
-            source.ended_by or f"nothing listens at {source.address} any more{was}",
-            "" if source.is_over else "Its log says why. The same command takes up what was open.",
-            source.down_since,
-        )
+        title, holds = f"{what} {source.name} has ended", f"nothing listens at {source.address} any more{was}"
+        severity, todo = "bad", "Its log says why. The same command takes up what was open."
+        if source.is_over:
+            severity, todo = "warn", ""
+        return Finding(f"gone {source.address}", severity, title, source.ended_by or holds, todo, source.down_since)
     todo = "Start it, or correct the address that the console was given."
     if source.kind == "placement":
         todo = "Start it with `headgate placement up` and this --journal: it takes up its work."
@@ -109,10 +117,8 @@ def _silent(source: Source) -> Finding:
         todo = "It did answer: look at its log, its process and its machine."
     elif source.kind == "run":
         todo = "Start it with --enable-monitoring, or correct the address given by --run."
-    title = f"{what} {source.name} does not answer"
-    return Finding(
-        f"down {source.address}", "bad", title, source.problem + before, source.todo or todo, source.down_since
-    )
+    title, holds, todo = f"{what} {source.name} does not answer", source.problem + before, source.todo or todo
+    return Finding(f"down {source.address}", "bad", title, holds, todo, source.down_since)
 
 
 # Campaigns.
@@ -133,90 +139,92 @@ def _run(source: Source, said: Document) -> Iterator[Finding]:
     yield from _engines(said)
     queue = said["queue"]
     if queue["is_paused"]:
-        yield Finding(
-            "queue",
-            "warn",
-            f"{name}: samplers are held back",
-            f"{queue['size']:,} tasks are ready, {queue['pause_threshold']:,} at most; "
-            f"it goes on at {queue['resume_threshold']:,}",
-            "Give it more workers, or lower rates: more is due than is sampled.",
-            link=f"/gates?run={quote(source.address)}",
-        )
+        holds = f"{queue['size']:,} tasks are ready, {queue['pause_threshold']:,} at most; "
+        holds += f"it goes on at {queue['resume_threshold']:,}"
+        todo = "Give it more workers, or lower rates: more is due than is sampled."
+        link = f"/gates?run={quote(source.address)}"
+        yield Finding("queue", "warn", f"{name}: samplers are held back", holds, todo, link=link)
     outside = said.get("outside")
     if outside and outside["problem"]:
         yield Finding("outside", "bad", f"{name}: its job queue cannot be asked", outside["problem"])
 
 
+class _Pause(NamedTuple):
+    """Something that is paused; what has the same first two is told together."""
+
+    is_failing: bool
+    reason: str
+    model: str
+    environment: str
+    since: float | None
+    until: float | None = None
+    error: str | None = None
+
+
+def _pauses(said: Document) -> Iterator[_Pause]:
+    """Yield what operators have paused, and what has been paused for another reason."""
+    told = set()
+    for one in (said.get("controls") or {}).get("controls", ()):
+        if one["what"] == "paused":
+            told.add(one["says"])
+            why = f"by {one['by']}: {one['reason'] or 'no reason was given'}"
+            yield _Pause(False, why, one["model"] or "", one["environment"] or "", one["at"])
+    for one in said["models"]:
+        if one["is_paused"] and one["pause_reason"] not in told:
+            is_failing = one.get("pause_kind") == "errors"
+            why = "service errors" if is_failing else str(one["pause_reason"] or "paused")
+            moments = one["paused_since"], one["pause_until"]
+            yield _Pause(is_failing, why, one["model"], "", *moments, one["last_error"])
+
+
 def _paused(source: Source, said: Document) -> Iterator[Finding]:
-    by_cause: dict[tuple[bool, str], list[Document]] = {}
-    for model in said["models"]:
-        if model["is_paused"]:
-            is_failing = model.get("pause_kind") == "errors"
-            reason = "service errors" if is_failing else str(model["pause_reason"] or "paused")
-            by_cause.setdefault((is_failing, reason), []).append(model)
-    for (is_failing, reason), models in by_cause.items():
-        first = min((one["pause_until"] for one in models if one["pause_until"]), default=None)
-        error = next((f"{one['model']}: {one['last_error']}" for one in models if one["last_error"]), "")
-        again = f"; tried again in {duration(first - said['captured_at'])}" if first and is_failing else ""
-        todo = "It goes on by itself." if first else "Resume it when it may go on."
+    by_cause: dict[tuple[bool, str], list[_Pause]] = {}
+    for one in _pauses(said):
+        by_cause.setdefault(one[:2], []).append(one)
+    for (is_failing, reason), pauses in by_cause.items():
+        first = min((one.until for one in pauses if one.until), default=None)
+        holds, todo = reason, "It goes on by itself." if first else "Resume it when it may go on."
         if is_failing:
+            error = next((f"; last error of {one.model}: {one.error}" for one in pauses if one.error), "")
+            holds += (f"; tried again in {duration(first - said['captured_at'])}" if first else "") + error
             todo = "Look at the endpoint; Retry ends the pause at once."
-        yield Finding(
-            f"paused {reason}",
-            "bad" if is_failing else "warn",
-            f"{_named(one['model'] for one in models)} {'is' if len(models) == 1 else 'are'} paused",
-            f"{reason}{again}" + (f"; last error of {error}" if error and is_failing else ""),
-            todo,
-            min((one["paused_since"] for one in models if one["paused_since"]), default=None),
-            _steer_link(source, said, reason, models),
-        )
+        alone, *others = pauses
+        subject = {"run": source.address, "model": alone.model, "environment": alone.environment}
+        link = f"/matrix?run={quote(source.address)}&state=paused" if others else f"/steer?{urlencode(subject)}"
+        names = [" in ".join(filter(None, (one.model, one.environment))) or said["campaign"] for one in pauses]
+        since = min((one.since for one in pauses if one.since), default=None)
+        severity, title = "bad" if is_failing else "warn", _are(names, "paused")
+        yield Finding(f"paused {reason}", severity, title, holds, todo, since, link)
 
 
 def _unscored(said: Document) -> Iterator[Finding]:
     failing = [one for one in said["models"] if one.get("unscored", 0) >= MANY_UNSCORED and not one["is_paused"]]
     if failing:
         worst = max(failing, key=lambda one: one["unscored"])
-        yield Finding(
-            "unscored",
-            "bad",
-            f"{_named(one['model'] for one in failing)} {'gets' if len(failing) == 1 else 'get'} no score",
-            f"none of the last {worst['unscored']:,} samples of {worst['model']} has one; "
-            f"last error: {worst['last_error']}",
-            "Pause it until the cause is gone: such errors pause no model by themselves.",
-            link=f"/samples?model={quote(worst['model'])}",
-        )
-
-
-def _steer_link(source: Source, said: Document, reason: str, models: Sequence[Document]) -> str:
-    """Return the address of the form that ends a pause; of the models where they are paused for themselves."""
-    controls = (said.get("controls") or {"controls": ()})["controls"]
-    subject = next((one for one in controls if one["says"] == reason), models[0] if len(models) == 1 else None)
-    if subject is None:
-        return f"/matrix?run={quote(source.address)}&state=paused"
-    return f"/steer?run={quote(source.address)}&model={quote(subject['model'] or '')}"
+        title = f"{_named(one['model'] for one in failing)} {'gets' if len(failing) == 1 else 'get'} no score"
+        holds = f"none of the last {worst['unscored']:,} samples of {worst['model']} has one"
+        holds += f"; last error: {worst['last_error']}"
+        todo = "Pause it until the cause is gone: such errors pause no model by themselves."
+        since = min((one["unscored_since"] for one in failing if one.get("unscored_since")), default=None)
+        yield Finding("unscored", "bad", title, holds, todo, since, f"/samples?model={quote(worst['model'])}")
 
 
 def _late(source: Source, said: Document) -> Iterator[Finding]:
-    paused = {model["model"] for model in said["models"] if model["is_paused"]}
+    paused = {(one.model, one.environment) for one in _pauses(said)}
     late: dict[str, float] = {}
     for pair in said["pairs"]:
-        if pair["lag_s"] > LATE_S and pair["model"] not in paused:
-            late[pair["model"]] = max(late.get(pair["model"], 0.0), pair["lag_s"])
+        model, name, lag_s = pair["model"], pair["environment"], pair["lag_s"]
+        if lag_s > LATE_S and paused.isdisjoint(((model, name), (model, ""), ("", name), ("", ""))):
+            late[model] = max(late.get(model, 0.0), lag_s)
     if not late:
         return
     worst = max(late, key=lambda model: late[model])
     workers = said["workers"]
-    todo = "Give it more workers, or lower rates." if workers["active"] >= workers["total"] else ""
-    yield Finding(
-        "late",
-        "warn",
-        f"{_named(sorted(late, key=lambda model: -late[model]))} {'is' if len(late) == 1 else 'are'} late, by "
-        f"{duration(late[worst])} at most",
-        held_by(said, worst),
-        todo or "Why says which gate holds a task.",
-        said["captured_at"] - late[worst],
-        f"/matrix?run={quote(source.address)}&state=late",
-    )
+    is_busy, since = workers["active"] >= workers["total"], said["captured_at"] - late[worst]
+    todo = "Give it more workers, or lower rates." if is_busy else "Why says which gate holds a task."
+    title = _are(sorted(late, key=lambda model: -late[model]), f"late, by {duration(late[worst])} at most")
+    link = f"/matrix?run={quote(source.address)}&state=late"
+    yield Finding("late", "warn", title, held_by(said, worst), todo, since, link)
 
 
 def _endpoints(source: Source, said: Document) -> Iterator[Finding]:
@@ -226,17 +234,13 @@ def _endpoints(source: Source, said: Document) -> Iterator[Finding]:
         if not alone:
             continue
         last = max(alone, key=lambda key: key["cooldown_s"])
-        waiters = sum(key["waiters"] for key in alone)
-        names = f"{last['model']} at {last['provider']}" if len(alone) == 1 else _named(key["model"] for key in alone)
-        yield Finding(
-            f"endpoints {is_open}",
-            "bad" if is_open else "warn",
-            f"{names} {'is' if len(alone) == 1 else 'are'} left alone",
-            f"{'the breaker is open' if is_open else 'cools down'} for another {duration(last['cooldown_s'])}; "
-            f"last outcome: {last['last_outcome'] or 'none'}, {waiters:,} requests wait",
-            "Look at the provider; requests go on by themselves when the time is over.",
-            link=f"{gates}&key={quote(key_of(last))}",
-        )
+        waiters, outcome = sum(key["waiters"] for key in alone), last["last_outcome"] or "none"
+        names = [key["model"] for key in alone] if len(alone) > 1 else [f"{last['model']} at {last['provider']}"]
+        holds = f"{'the breaker is open' if is_open else 'cools down'} for another {duration(last['cooldown_s'])}; "
+        holds += f"last outcome: {outcome}, {waiters:,} requests wait"
+        todo = "Look at the provider; requests go on by themselves when the time is over."
+        severity, link = "bad" if is_open else "warn", f"{gates}&key={quote(key_of(last))}"
+        yield Finding(f"endpoints {is_open}", severity, _are(names, "left alone"), holds, todo, link=link)
 
 
 def _budgets(source: Source, said: Document) -> Iterator[Finding]:
@@ -247,15 +251,11 @@ def _budgets(source: Source, said: Document) -> Iterator[Finding]:
         if budget["limit"] is not None and budget["used"] + budget["held"] >= budget["limit"]
     ]
     if spent:
-        _, budget = spent[0]
-        yield Finding(
-            "budgets",
-            "warn",
-            f"{_named(dict.fromkeys(model for model, _ in spent))} spent the {budget['name'].replace('_', ' ')}",
-            f"{budget['used']:,.10g} used and {budget['held']:,.10g} held of {budget['limit']:,.10g} in 24 h",
-            "Wait until the 24 h have passed, or raise the budget.",
-            link=f"/gates?run={quote(source.address)}",
-        )
+        names, (_, budget) = _named(dict.fromkeys(model for model, _ in spent)), spent[0]
+        title = f"{names} spent the {budget['name'].replace('_', ' ')}"
+        holds = f"{budget['used']:,.10g} used and {budget['held']:,.10g} held of {budget['limit']:,.10g} in 24 h"
+        todo = "Wait until the 24 h have passed, or raise the budget."
+        yield Finding("budgets", "warn", title, holds, todo, link=f"/gates?run={quote(source.address)}")
 
 
 def _engines(said: Document) -> Iterator[Finding]:
@@ -295,16 +295,13 @@ def _journal(_: Source, said: Document) -> Iterator[Finding]:
 
 def _queue(_: Source, said: Document) -> Iterator[Finding]:
     if dead := said["jobs"].get("dead", 0):
-        first = said["dead"][0] if said["dead"] else None
-        yield Finding(
-            "dead",
-            "bad",
+        holds = next((f"{job['id']}: {job['last_error']}" for job in said["dead"]), "")
+        title, todo = (
             f"{counted(dead, 'job')} {'is' if dead == 1 else 'are'} dead",
-            f"{first['id']}: {first['last_error']}" if first else "",
-            "Put them back once the cause is gone, or leave them.",
-            min((job["finished_at"] for job in said["dead"] if job["finished_at"]), default=None),
-            "/workers#dead",
+            "Put them back once the cause is gone.",
         )
+        since = min((job["finished_at"] for job in said["dead"] if job["finished_at"]), default=None)
+        yield Finding("dead", "bad", title, holds, todo, since, "/workers#dead")
     unserved = [lane for lane in said["lanes"] if lane["pending"] and not lane["is_served"]]
     if unserved:
         names = _named(sorted({lane["task"] for lane in unserved}))
@@ -315,10 +312,8 @@ def _queue(_: Source, said: Document) -> Iterator[Finding]:
         )  # fmt: skip
     down = [server for server in said["servers"] if server["state"] == "down"]
     if down:
-        names = _named(server["resource_id"] for server in down)
-        yield Finding(
-            "servers", "warn", f"{names} {'is' if len(down) == 1 else 'are'} down", down[0]["note"], link="/workers"
-        )
+        title = _are([server["resource_id"] for server in down], "down")
+        yield Finding("servers", "warn", title, down[0]["note"], link="/workers")
     if said["jobs"].get("pending") and not said["workers"] and not said["waiting_claims"]:
         yield Finding(
             "workers", "bad", f"no worker for {counted(said['jobs']['pending'], 'job')}",
@@ -329,15 +324,10 @@ def _queue(_: Source, said: Document) -> Iterator[Finding]:
 def _pool(_: Source, said: Document) -> Iterator[Finding]:
     failed = [worker for worker in said["pool"]["workers"] if worker["failures"]]
     for worker in failed[:MOST_NAMED]:
-        again = f"; tried again in {duration(worker['retry_s'])}" if worker["retry_s"] else ""
-        yield Finding(
-            f"worker {worker['worker_id']}",
-            "warn",
-            f"{worker['worker_id']} of pool {said['name']} failed {counted(worker['failures'], 'time')}",
-            worker["last_error"] + again,
-            "Look at the engine; Drain keeps it out.",
-            link="/workers",
-        )
+        holds = worker["last_error"] + (f"; tried again in {duration(worker['retry_s'])}" if worker["retry_s"] else "")
+        title = f"{worker['worker_id']} of pool {said['name']} failed {counted(worker['failures'], 'time')}"
+        todo = "Look at the engine; Drain keeps it out."
+        yield Finding(f"worker {worker['worker_id']}", "warn", title, holds, todo, link="/workers")
     if said["is_draining"]:
         yield Finding("draining", "warn", f"Pool {said['name']} is being stopped", "it takes no new requests")
     if said["admission"]["waiting"] >= said["admission"]["most_waiting"]:
@@ -352,6 +342,10 @@ def _placement(_: Source, said: Document) -> Iterator[Finding]:
     if lost:
         names = _named(one.request_id for one in lost)
         yield Finding("failed", "warn", f"{names} failed", lost[0].note, link="/workers#placement")
+
+
+def _are(names: Sequence[str], what: str) -> str:
+    return f"{_named(names)} {'is' if len(names) == 1 else 'are'} {what}"
 
 
 def _named(names: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +17,7 @@ from headgate.console.findings import LATE_S
 from headgate.console.listing import page_of
 from headgate.console.pages import Console
 from headgate.console.sources import Source, Sources
-from headgate.statistics import wilson_limits
+from headgate.storage import interval_of
 
 ROWS: Final = 30
 COLUMNS: Final = 8
@@ -39,11 +40,13 @@ class Cell:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % limits of the mean score, for scores in [0, 1]: Wilson's, which are wide enough for any such score."""
-        mean = self.pair["mean_score"]
+        """95 % limits of the mean score, as `headgate summary` has them; as of 0 and 1 where no squares are told."""
+        mean, total = self.pair["mean_score"], self.pair["score_sum"]
         if mean is None or not 0 <= mean <= 1:
             return None
-        return wilson_limits(self.pair["scored"], mean)
+        squares = self.pair.get("score_square_sum", total)
+        made = interval_of(self.pair["scored"], total, squares, is_binary=math.isclose(squares, total, abs_tol=1e-9))
+        return made.low, made.high
 
     @property
     def is_late(self) -> bool:
@@ -120,6 +123,7 @@ def _values(tables: Tables, sources: Sources, query: QueryParams) -> dict[str, A
     return {
         "run": runs[0] if runs else None,
         "run_by_environment": run_by_environment,
+        "in_force": _in_force(runs[0]) if runs else {},
         "lost": {one.address for one in runs[1:] if one.is_gone},
         "rows": page_of(shown, query, ROWS),
         "columns": columns,
@@ -128,6 +132,14 @@ def _values(tables: Tables, sources: Sources, query: QueryParams) -> dict[str, A
         "states": STATES,
         "sorts": SORTS,
     }
+
+
+def _in_force(run: RunSource) -> Mapping[tuple[str | None, str | None], Sequence[Mapping[str, Any]]]:
+    """Return what operators have paused and set, by model and environment: the same for all runs of a campaign."""
+    found: dict[tuple[str | None, str | None], list[Mapping[str, Any]]] = {}
+    for one in (run.said.get("controls") or {}).get("controls", ()):
+        found.setdefault((one["model"], one["environment"]), []).append(one)
+    return found
 
 
 def _of_campaign(run: Source | None, all_runs: Sequence[Source]) -> Sequence[RunSource]:
@@ -171,17 +183,14 @@ def _rows(runs: Sequence[RunSource]) -> list[Row]:
             known = rows.setdefault(model["model"], Row({}, run.address))
             if not run.is_gone or not known.model:
                 known.model = _together(known.model, model, adds=("errors_1h", "in_flight", "queued"))
-        held: dict[tuple[str | None, str | None], str] = {
-            (control["model"], control["environment"]): control["reason"] or f"by {control['by']}"
-            for control in (said.get("controls") or {}).get("controls", ())
-            if control["what"] == "paused" and control["value"]
-        }
+        held = _in_force(run)
         for pair in said.get("pairs", ()):
             row = rows.get(pair["model"])
             if row is not None and (not run.is_gone or pair["environment"] not in sampled):
                 model, environment = pair["model"], pair["environment"]
                 subjects = ((model, environment), (None, environment), (None, None)) if held else ()
-                paused = next((held[one] for one in subjects if one in held), "")
+                pauses = (one for subject in subjects for one in held.get(subject, ()) if one["what"] == "paused")
+                paused = next((one["reason"] or f"by {one['by']}" for one in pauses), "")
                 known_pair = row.cells[environment].pair if environment in row.cells else {}
                 both = _together(known_pair, pair, adds=("due", "done", "scored", "errors", "score_sum"))
                 row.cells[environment] = Cell(both, run.address, paused)

@@ -22,8 +22,9 @@ def add_routes(app: FastAPI, console: Console) -> None:
 
     def values(_: QueryParams) -> dict[str, Any]:
         runs = [source for source in console.sources.of("run") if source.is_up]
-        keys = [(source, key) for source in runs for key in source.said["requests"]]
-        keys.sort(key=lambda pair: trouble_of(pair[1]))
+        keys = sorted(
+            ((one, key) for one in runs for key in one.said["requests"]), key=lambda pair: trouble_of(pair[1])
+        )
         return {
             "findings": findings.now(time.time()),
             "endpoints": keys[:_MOST_ENDPOINTS],

@@ -251,10 +251,10 @@ class Records:
                 within_s = STEP_S
             self.problem = ""
         except HeadgateError as error:
-            self.problem = error.message
+            self.problem = str(error)
         except Exception:  # noqa: BLE001 - whatever fails, it is reported here, and tried again with the next look
             _log.exception("The sample store cannot be read; it is tried again")
-            self.problem = "the sample store cannot be read; the console's log says why"
+            self.problem = "the sample store cannot be read; the console's log says why."
         finally:
             self._stepped.set()
             self._reading, self._next_at = None, time.monotonic() + EVERY_S

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -17,8 +16,9 @@ from headgate.console.asking import RunSource, ServiceSource, answered
 from headgate.console.pages import Console
 from headgate.console.sources import Source
 from headgate.core.audit import record_change
-from headgate.core.errors import ControlChangedError, HeadgateError, InvalidInputError, NotFoundError, some_of
+from headgate.core.errors import HeadgateError, InvalidInputError, NotFoundError, some_of
 from headgate.run import settable
+from headgate.storage import value_of
 
 _log = logging.getLogger("headgate.console")
 
@@ -67,16 +67,15 @@ def add_routes(app: FastAPI, console: Console) -> None:
         if source is None:
             raise NotFoundError("the console does not watch this part")
         verb, targets = form.get("verb", ""), form.getlist("target")
-        would, calls = _calls(source, verb, targets, form)
-        did, error = "", None
-        if form.get("sure") == "yes":
-            try:
-                did = await _done(source, verb, targets, calls, viewer)
-            except (HeadgateError, httpx.HTTPError) as failed:
-                error = failed
+        would, did, error, is_sure = "", "", None, form.get("sure") == "yes"
+        try:
+            would, calls = _calls(source, verb, targets, form)
+            did = await _done(source, verb, targets, calls, viewer) if is_sure else ""
+        except (HeadgateError, httpx.HTTPError) as failed:
+            error = failed
+        if is_sure:
             await console.sources.ask(source, now=True)
-        values: dict[str, Any] = {"source": source, "verb": verb, "targets": targets, "form": form}
-        return console.page(request, "act.html", would=would, did=did, error=error, **values)
+        return console.page(request, "act.html", source=source, verb=verb, form=form, would=would, did=did, error=error)
 
 
 def _run(console: Console, address: str) -> RunSource:
@@ -86,61 +85,27 @@ def _run(console: Console, address: str) -> RunSource:
     return found
 
 
-def _form(
-    console: Console,
-    request: Request,
-    run: RunSource,
-    form: Form,
-    *,
-    preview: Mapping[str, Any] | None = None,
-    did: str = "",
-    error: Exception | None = None,
-) -> HTMLResponse:
+def _form(console: Console, request: Request, run: RunSource, form: Form, **outcome: Any) -> HTMLResponse:
+    """Return the form, with the `preview` of what was pressed, what it `did`, or the `error`."""
     subject = model, environment = form.get("model") or None, form.get("environment") or None
     fits = {"retry": model is not None and environment is None, "drain": subject == (None, None)}
     controls = run.said.get("controls") or {"controls": (), "log": ()}
     in_force, log = (
         [one for one in controls[name] if (one["model"], one["environment"]) == subject] for name in ("controls", "log")
     )
+    values = {"preview": None, "did": "", "error": None} | outcome
     return console.page(
-        request,
-        "steer.html",
-        run=run,
-        model=model,
-        environment=environment,
+        request, "steer.html", run=run, model=model, environment=environment, form=form,
         verbs={verb: words for verb, words in VERBS.items() if fits.get(verb, True)},
-        settable=settable(model, environment),
-        form=form,
-        preview=preview,
-        did=did,
-        error=error,
-        conflict=isinstance(error, ControlChangedError),
-        in_force=in_force,
-        log=log[:_LOGGED],
-    )
+        settable=settable(model, environment), in_force=in_force, log=log[:_LOGGED], **values,
+    )  # fmt: skip
 
 
 def _order(form: Form) -> dict[str, Any]:
     """Return what a form orders; the campaign itself checks names and bounds."""
     fields = {name: form.get(name, "") for name in ("verb", "model", "environment", "what", "reason")}
-    value = _value(form.get("value", "")) if fields["verb"] == "set" else None
+    value = value_of(form.get("value") or "default") if fields["verb"] == "set" else None
     return fields | {"value": value, "revision": form.get("revision") or None}
-
-
-def _value(text: str) -> float | None:
-    """Return the number that was written; None for `default`."""
-    if (text := text.strip()).lower() in {"", "default"}:
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise InvalidInputError(
-            f"a value must be a number (got {text[:60]!r})",
-            next_step="Write it as 0.5; empty is what the settings say.",
-        )
-    return int(value) if value == int(value) else value
 
 
 # Job queues and pools: their own API does it, and the page says what it will be asked for.
@@ -162,7 +127,7 @@ def _calls(source: Source, verb: str, targets: Sequence[str], form: Form) -> tup
     """Return what would happen, in a sentence, and what is to be sent for it."""
     named, act = some_of(targets, 5), (source.kind, verb)
     if act == ("elastic", "scale"):
-        number = _value(form.get("workers", ""))
+        number = value_of(form.get("workers") or "default", "workers")
         says = "let the policy decide how many workers are awake"
         if number is not None:
             says = f"keep {number:g} workers awake, whatever the load"

@@ -70,13 +70,9 @@ def add_routes(app: FastAPI, console: Console) -> None:
         await sources.fresh()
         run = sources.run(query.get("run", ""))
         wanted = query.get("of", "").strip()
-        values: dict[str, Any] = {
-            "run": run,
-            "wanted": wanted,
-            "answers": await _answers(sources, wanted) if wanted else [],
-            "waiting": None if wanted or run is None else await _waiting(run),
-        }
-        return console.page(request, "why.html", **values)
+        answers = await _answers(sources, wanted) if wanted else []
+        waiting = None if wanted or run is None else await _waiting(run)
+        return console.page(request, "why.html", run=run, wanted=wanted, answers=answers, waiting=waiting)
 
 
 async def _answers(sources: Sources, wanted: str) -> list[Answer]:

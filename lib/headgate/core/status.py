@@ -26,6 +26,8 @@ class PairStatus:
     rate_per_day: float
     lag_s: float
     """How long the oldest due task has been without a sample; 0 when nothing is overdue."""
+    score_square_sum: float = 0.0
+    """Equal to `score_sum` where all scores are 0 or 1."""
 
     @property
     def mean_score(self) -> float | None:
@@ -130,6 +132,8 @@ class ModelStatus:
     """`errors` of its service, a `budget` that is used up, or a `control` in force; None while it is sampled."""
     unscored: int = 0
     """Samples in a row without a score, for errors that do not pause the model."""
+    unscored_since: float | None = None
+    """When the first of them ended; None without any."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ _DEFAULTS: Final = {
 class DatabaseAwayError(JournalError):
     """A database cannot be reached, or cannot be written for now; no part of the transaction has happened."""
 
-    next_step = "Check that its server runs and can be reached, and start again: nothing is lost."
+    next_step = "Check that its server runs and can be reached; nothing is lost."
 
 
 class PostgresAddress:

@@ -30,7 +30,7 @@ RETRY_S: Final = 1.0
 
 _MESSAGES: Final = {
     Refusal.MISSING: "the request carries no token",
-    Refusal.MALFORMED: "the request carries something that is not a token of the job queue",
+    Refusal.MALFORMED: "the request carries something that is not a token of Headgate",
     Refusal.UNKNOWN: "the token is not known",
     Refusal.ROTATED: "the token was given a new secret, and the old one is no longer accepted",
     Refusal.EXPIRED: "the token has expired",

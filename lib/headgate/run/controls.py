@@ -334,7 +334,9 @@ class Steering:
         try:
             change, is_new = await journal.call(journal.journal.steer, order, by, parts.now(), dry_run=dry_run)
         except JOURNAL_AWAY as error:
-            raise JournalError(f"the journal cannot be written at present, so nothing was changed ({error})") from None
+            step = "The run goes on trying to write it; order this again then."
+            said = f"the journal cannot be written at present, so nothing was changed: {error}"
+            raise JournalError(said, next_step=step) from None
         if is_new and not dry_run:
             await journal.call(record, change)
             await self.look()
@@ -353,7 +355,7 @@ class Steering:
             for tasks in (self.stages.tasks, self._waiting())
         )
         kept = {"pause": "wait", "withdraw": "are withdrawn", "drain": "stay in the journal"}[order.verb]
-        return f": {running} samples in progress end, {queued} that are queued {kept}"
+        return f": samples in progress ({running:,}) end, those that are queued ({queued:,}) {kept}"
 
     def _waiting(self) -> list[Task]:
         parts, dispatcher = self.parts, self.parts.dispatcher

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headgate.core import Sample, Task
@@ -23,10 +23,11 @@ class _Pair:
     scored: int = 0
     errors: int = 0
     score_sum: float = 0.0
+    square_sum: float = 0.0
     ends: array[float] = field(default_factory=lambda: array("d"))
     """When each of the latest scored samples ended."""
-    invalid: int = 0
-    invalid_sum: float = 0.0
+    invalid: Sequence[float] = ()
+    """Scores of those that count no longer."""
 
 
 class PairFigures:
@@ -49,6 +50,7 @@ class PairFigures:
         if sample.score is not None:
             pair.scored += 1
             pair.score_sum += sample.score
+            pair.square_sum += sample.score**2
             pair.ends.append(sample.finished_at)
             if len(pair.ends) > _KNOWN_ENDS:
                 del pair.ends[: _KNOWN_ENDS // 2]
@@ -65,8 +67,7 @@ class PairFigures:
             found[model, environment].append((ended_at, score))
         for key, pair in self._pairs.items():
             ours = set(pair.ends) if key in found else ()
-            scores = [score for ended_at, score in found.get(key, ()) if ended_at in ours]
-            pair.invalid, pair.invalid_sum = len(scores), sum(scores)
+            pair.invalid = [score for ended_at, score in found.get(key, ()) if ended_at in ours]
 
     def status(
         self, rates: Mapping[tuple[str, str], float], open_tasks: Iterable[Task], now: float
@@ -82,8 +83,9 @@ class PairFigures:
 
     def _status_of(self, key: tuple[str, str], rate: float, lag_s: float) -> PairStatus:
         pair = self._pairs.get(key) or _Pair()
-        scored, score_sum = pair.scored - pair.invalid, pair.score_sum - pair.invalid_sum
-        return PairStatus(*key, pair.due, pair.done, scored, pair.errors, score_sum, rate, lag_s)
+        scored, score_sum = pair.scored - len(pair.invalid), pair.score_sum - sum(pair.invalid)
+        squares = pair.square_sum - sum(score**2 for score in pair.invalid)
+        return PairStatus(*key, pair.due, pair.done, scored, pair.errors, score_sum, rate, lag_s, squares)
 
 
 class WorkerFigures:

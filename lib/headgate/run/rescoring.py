@@ -44,6 +44,9 @@ from headgate.storage import Chosen, Journal, JournalThread, Mark, SampleStore, 
 FLUSH_S: Final = 5.0
 """What a kill leaves undone is scored again by the next call; longer ago it is in the store."""
 
+MOST_UNASKED: Final = 20
+"""Samples in a row whose judge's service fails, each after retries: nobody waits for thousands more."""
+
 _FLUSH_ROWS: Final = 1_000
 _RUBRIC: Final = "/rubric/"
 _OURS: Final = (ErrorKind.ENVIRONMENT, ErrorKind.JUDGE)
@@ -123,8 +126,8 @@ class _NotScoredError(Exception):
     """A sample keeps its score; says why."""
 
 
-class _BudgetSpentError(Exception):
-    """The judge may not be asked any more today."""
+class _JudgeGoneError(Exception):
+    """The judge may not be asked any more today, or does not answer; says why."""
 
 
 async def rescore(
@@ -203,6 +206,7 @@ class _Rescore:
     _fresh: defaultdict[str, list[Mapping[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     _flushed: float = field(default_factory=time.monotonic)
     _number: int = 0
+    _unasked: int = 0
     _seen: set[str] = field(default_factory=set)
     _verdicts: EnvironmentVerdicts = field(default_factory=EnvironmentVerdicts)
 
@@ -230,7 +234,7 @@ class _Rescore:
                 await self._look(row)
         except _NotScoredError as error:
             self.done.left_out[str(error)] += 1
-        except _BudgetSpentError as error:
+        except _JudgeGoneError as error:
             self.done.stopped_by = str(error)
             stop.set()
         finally:
@@ -328,8 +332,12 @@ class _Rescore:
             score = self._verdicts.score(environment, given, asked) if given else None
         except ChatError as error:
             if error.kind is ErrorKind.DAILY_BUDGET:
-                raise _BudgetSpentError(str(error)) from error
-            raise _NotScoredError(f"the judge could not be asked: {error.kind}") from error
+                raise _JudgeGoneError(str(error)) from error
+            why = f"judge {self.judge.key} at {self.judge.base_url} could not be asked: {error.kind}"
+            self._unasked += error.kind.is_service_error
+            if self._unasked >= MOST_UNASKED:
+                raise _JudgeGoneError(f"{why}, {MOST_UNASKED} times in a row: {error}") from error
+            raise _NotScoredError(why) from error
         except EnvironmentFailedError as error:
             raise _NotScoredError(error.message) from error
         if score is None:
@@ -354,6 +362,7 @@ class _Rescore:
         chat = self.chats.chat(self.judge, task, unheard)
         for _ in range(2):
             reply = await chat(question)
+            self._unasked = 0
             judgement = self._verdicts.read(environment, number, reply.text)
             if judgement is not None:
                 return judgement

@@ -6,7 +6,7 @@ What is stored of earlier runs goes before: where scores stood, and for how long
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -112,11 +112,15 @@ class ScoreWatch:
     def _resume_unscored(self, rows: Sequence[RecentSample]) -> None:
         """Have each model's sampler know how many samples before this run had no score, up to the last of them."""
         self._knows_past = True
-        unscored: dict[str, int] = {}
+        unscored: defaultdict[str, list[float]] = defaultdict(list)
         for row in rows:
-            unscored[row.model] = unscored.get(row.model, 0) + 1 if row.score is None else 0
+            if row.score is None:
+                unscored[row.model].append(row.finished_at)
+            else:
+                unscored[row.model].clear()
         for model, sampler in self._parts.samplers.items():
-            sampler.resume_unscored(unscored.get(model, 0))
+            if ends := unscored[model]:
+                sampler.resume_unscored(len(ends), ends[0])
 
     def _served_by(self, row: RecentSample, *, is_told: bool) -> None:
         served = self._served.setdefault(row.model, {})

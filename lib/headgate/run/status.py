@@ -126,6 +126,7 @@ def model_status(sampler: ModelSampler, parts: Parts, now: float) -> ModelStatus
         budgets=() if budgets is None else budgets.status(model.key),
         engines=None if engines is None else engines.status(model.key),
         unscored=sampler.unscored,
+        unscored_since=sampler.unscored_since,
     )
 
 

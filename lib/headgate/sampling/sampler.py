@@ -278,7 +278,8 @@ class ModelSampler:
         self.pause = ErrorPause(rules.error_threshold, rules.error_pause_s, rules.max_pause_s)
         self.last_error: tuple[float, str] | None = None
         self.unscored = 0
-        """Samples in a row without a score, for errors that do not pause the model."""
+        """Samples in a row without a score, for errors that do not pause the model; the first of them ended then:"""
+        self.unscored_since: float | None = None
         self._has_answered = self._unscored_told = False
         self.is_held = False
         """Whether nothing falls due: its model has used up a budget of 24 h, or enough waits for its engine already."""
@@ -433,9 +434,10 @@ class ModelSampler:
         if error is not None:
             self.errors.add(now)
             self.last_error = (now, error)
-        self.unscored = 0 if health == "answered" else self.unscored + (health == "neutral")
         if health == "answered":
-            self._has_answered, self._unscored_told = True, False
+            self.unscored, self.unscored_since, self._has_answered, self._unscored_told = 0, None, True, False
+        elif health == "neutral":
+            self.unscored, self.unscored_since = self.unscored + 1, self.unscored_since or now
         named, why, pause, limit = (self.model.key, self.model.uid), error or "", self.pause, self._rules.max_pauses
         was_paused = pause.is_paused(now)
         duration = pause.observe(health, started_at=started_at, now=now)
@@ -451,10 +453,10 @@ class ModelSampler:
             return [events.ModelUnscored(*named, self.unscored, why)]
         return []
 
-    def resume_unscored(self, samples: int) -> None:
+    def resume_unscored(self, samples: int, since: float) -> None:
         """Count so many samples in a row without a score that went before, unless one has had one since."""
         if not self._has_answered:
-            self.unscored += samples
+            self.unscored, self.unscored_since = self.unscored + samples, since
 
     def recount(self, counts: Mapping[str, Sequence[tuple[float, int]]], now: float) -> None:
         """Let the totals of 24 h be these, by environment as in `PairHistory`, in place of what was counted so far."""

@@ -10,6 +10,7 @@ from .controls import (
     change_words as change_words,
     subject_of as subject_of,
     told as told,
+    value_of as value_of,
     value_words as value_words,
 )
 from .deletion import Forgotten as Forgotten
@@ -56,4 +57,4 @@ from .store import (
     sample_store as sample_store,
 )
 from .summary import History as History, PairHistory as PairHistory, PairSummary as PairSummary
-from .summary import RecentSample as RecentSample
+from .summary import RecentSample as RecentSample, interval_of as interval_of

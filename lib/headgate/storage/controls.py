@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -181,6 +182,25 @@ def control_words(control: ControlChange) -> str:
     said = f"{of} is paused" if control.what == "paused" else f"{control.what} of {of} is {value_words(control.after)}"
     because = f": {control.reason}" if control.reason else ""
     return f"{said} by {control.by} since {utc_text(control.at, seconds=True)}{because}"
+
+
+def value_of(text: str, what: str = "a value") -> float | None:
+    """Return the value of a control that somebody wrote; None for `default`.
+
+    Raises:
+        InvalidInputError: it is no number.
+    """
+    if (text := text.strip()).lower() == "default":
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InvalidInputError(
+            f"{what} must be a number, or `default` (got {text[:60]!r})", next_step="Write it as 0.5 or 8."
+        )
+    return int(value) if value == int(value) else value
 
 
 def value_words(value: ControlValue) -> str:

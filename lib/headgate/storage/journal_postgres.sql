@@ -124,7 +124,7 @@ DELETE FROM holders WHERE holder = :holder;
 WITH dead AS (
   DELETE FROM holders WHERE holder = :holder
     AND greatest(seen_at, pg_postmaster_start_time()) + make_interval(secs => lease_s) < clock_timestamp()
-  RETURNING extract(epoch FROM greatest(seen_at, pg_postmaster_start_time()))::float8 + lease_s AS at, said
+  RETURNING extract(epoch FROM seen_at)::float8 AS at, said
 ), counted AS (
   UPDATE turn SET buried = buried + 1 WHERE EXISTS (SELECT FROM dead)
 ), kept AS (
@@ -148,7 +148,7 @@ WHERE table_name = 'holders' AND column_name = 'said' AND starts_with(table_sche
 
 -- name: said_in
 SELECT CASE WHEN greatest(seen_at, pg_postmaster_start_time()) + make_interval(secs => lease_s) >= clock_timestamp()
-  THEN 'Infinity' ELSE extract(epoch FROM greatest(seen_at, pg_postmaster_start_time()))::float8 + lease_s END, left(said, 1000)
+  THEN 'Infinity' ELSE extract(epoch FROM seen_at)::float8 END, left(said, 1000)
 FROM SCHEMA.holders WHERE said <> ''
 UNION ALL SELECT (value::json ->> 0)::float8, value::json ->> 1 FROM SCHEMA.meta WHERE starts_with(key, 'lost ')
 

@@ -57,8 +57,8 @@ class ServedRun(NamedTuple):
 def served_runs(place: JournalPlace) -> tuple[dict[ServedRun, float], dict[Path, str]]:
     """Return the runs that say where they are asked, of all campaigns whose journals are at a place; none is opened.
 
-    For each it says since when it is known to have died (wall time): infinity while it lives. One that died is told of
-    for `LOST_S`. Then, what of a folder cannot be read, and why; runs may say something there.
+    For each it says when it was last heard of, or found dead (wall time): infinity while it lives. One that died is
+    told of for `LOST_S`. Then, what of a folder cannot be read, and why; runs may say something there.
 
     Raises:
         JournalError: if the database does not answer.

@@ -380,11 +380,10 @@ def _add_steering_routes(app: FastAPI, steering: Steered) -> None:
 
 
 def _operator(caller: Caller, told: str | None) -> str:
-    """Return who steers: a token's name, and before it whom a service with such a token names."""
-    if caller is EVERYBODY:
-        return LOCAL
+    """Return who steers: a token's name, or `local` without one, and before it whom a service that asks so names."""
+    name = LOCAL if caller is EVERYBODY else caller.name
     try:
         operator = checked_text((told or "").strip()[:_MOST_OPERATOR])
     except ValueError as error:
         raise errors.InvalidInputError(f"X-Headgate-Operator {error}") from None
-    return f"{operator} (via {caller.name})" if operator else caller.name
+    return name if operator in {"", name} else f"{operator} (via {name})"

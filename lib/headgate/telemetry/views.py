@@ -273,7 +273,7 @@ _values_of: Final = attrgetter(*_PAIR)
 def _pair(pair: campaign_status.PairStatus) -> dict[str, Any]:
     """Return a pair as JSON values: there may be a hundred thousand, and the run waits for them to be written."""
     shown = dict(zip(_PAIR, _values_of(pair), strict=True)) | {"mean_score": pair.mean_score}
-    if not isfinite(pair.score_sum + pair.rate_per_day + pair.lag_s):
+    if not isfinite(pair.score_sum + pair.score_square_sum + pair.rate_per_day + pair.lag_s):
         return json_safe(shown)  # type: ignore[no-any-return]
     shown["model"], shown["environment"] = safe_text(pair.model), safe_text(pair.environment)
     return shown
