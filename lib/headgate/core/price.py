@@ -89,10 +89,10 @@ class Price:
         return self.batch if lane == "batch" else self.now
 
     def cost_of(self, answered: Counted) -> int | None:
-        """Return the cost of tokens in millionths; None without a price of their lane or a count of prompt and reply."""
+        """Return the cost of tokens in millionths; None without a price of their lane or counts of prompt and reply."""
         price, prompt, completion = self.in_lane(answered.lane), answered.prompt_tokens, answered.completion_tokens
-        is_silent = getattr(answered, "text", None) == ""
-        if price is None or not prompt or not (completion or is_silent):
+        is_counted = completion or getattr(answered, "text", None) == ""  # an empty reply has no tokens to count
+        if price is None or not prompt or not is_counted:
             return None
         return price.cost(prompt, completion, answered.cached_tokens, answered.reasoning_tokens)
 
