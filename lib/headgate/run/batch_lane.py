@@ -1,4 +1,4 @@
-"""The batch lane: requests that can wait are gathered, given to their provider as batches, and answered by and by."""
+"""The batch lane: gathers requests that can wait, submits them to their provider as batches, and collects replies."""
 
 from __future__ import annotations
 
@@ -40,28 +40,28 @@ from headgate.storage import BatchedRequest, BatchRecord, JournalThread
 T = TypeVar("T")
 
 LANE_BYTES: Final = 48 * 1024 * 1024
-"""Of one file of requests: below the 64 MiB of our own servers, and the 200 MB of OpenAI's."""
+"""Size limit of one file of requests: below the 64 MiB of our own servers and the 200 MB of OpenAI's."""
 
 SUBMIT_PATIENCE_S: Final = 1_800.0
-"""A provider that takes no batch for so long is asked the ordinary way, and for a batch again after `REFUSED_S`."""
+"""How long to try to submit a batch; then its requests are sent one by one, and no batch for `REFUSED_S`."""
 
 REFUSED_S: Final = 3_600.0
 
 PAID_PATIENCE_S: Final = 3_600.0
-"""A batch that its provider does not know any more, or whose results it does not give, may come back for so long: what
-is asked anew meanwhile is paid twice."""
+"""How long to wait for a batch that its provider no longer knows, or whose results it does not give: requests that are
+sent again meanwhile are paid twice."""
 
 OVERDUE_S: Final = DAY_S + 3_600.0
-"""A batch has a day; an hour later nobody waits for it any more."""
+"""A batch has a day; an hour later it is given up."""
 
 SPARE_S: Final = 3_600.0
-"""In the lane `auto`, what has not come so long before the end of its due day is asked at once."""
+"""In the lane `auto`, a request without a reply this long before the end of its due day is sent at once."""
 
 LEAST_S: Final = 4 * 3_600.0
-"""In the lane `auto`, what has less than this left of its due day never goes into a batch."""
+"""In the lane `auto`, a request with less than this left of its due day never goes into a batch."""
 
 LONGEST_POLLS: Final = 20
-"""Polls grow apart by half each time, up to so many times the first interval."""
+"""The poll interval grows by half each time, up to this many times the first."""
 
 CLOSE_S: Final = 10.0
 _SHOWN: Final = 50
@@ -70,7 +70,7 @@ _NEVER: Final = frozenset({ErrorKind.BAD_REQUEST, ErrorKind.AUTH, ErrorKind.QUOT
 
 
 class _EndedError(Exception):
-    """A batch is given up: its status for people, and why."""
+    """A batch is given up: its status as shown to users, and why."""
 
     def __init__(self, status: str, reason: str) -> None:
         super().__init__(reason)
@@ -78,21 +78,21 @@ class _EndedError(Exception):
 
 
 class BatchLane:
-    """Gathers requests, submits them, and has their tasks go on when there is an end. Owned by the request side.
+    """Gathers requests, submits them, and resumes their tasks when a request ends. Owned by the request side.
 
-    A task whose request lies in a batch holds nothing: it is put off until told (`go_on`), and plays again from its
-    beginning then, when its request finds its reply here. The journal knows of each request before its batch is
-    submitted, and keeps its reply until the sample is durable; so whoever takes the task over finds it as well.
+    A task whose request is in a batch holds no resource: it is put off until `go_on`, then plays again from the start,
+    and its request finds its reply here. The journal has each request before its batch is submitted, and keeps its
+    reply until the sample is durable, so a process that takes the task over finds it too.
 
-    What fails, expires or does not come back is asked the ordinary way. Nothing here holds anything against a model.
+    A request that fails, expires or does not come back is sent the ordinary way. Nothing here counts against a model.
 
     Attributes:
-        go_on: told the id of a task whose request has come to its end.
-        sample_of: returns the id of the sample that a task, or a stage, is of.
+        go_on: called with the id of a task whose request has ended.
+        sample_of: returns the sample id of a task or a stage.
         single: environments whose episodes end with their first reply.
-        is_stopping: says whether nothing new is to be submitted.
-        paid: told what came back of a model's requests, as (task id, reply); returns what is to be journaled with it.
-        is_cheaper: says whether batches of a model are known to cost less.
+        is_stopping: returns whether nothing new may be submitted.
+        paid: called with a model's replies, as (task id, reply); returns the spending to journal with them.
+        is_cheaper: returns whether batches of a model are known to cost less.
     """
 
     def __init__(self, settings: Settings, sender: BatchSender, *, clock: Clock, emit: Emit) -> None:
@@ -119,13 +119,13 @@ class BatchLane:
     # Which lane a request takes.
 
     def lane_of(self, model: Model, task: Task) -> str:
-        """Return the lane that is stated for a request: by the roster, else by the settings; a judge has its own."""
+        """Return the lane set for a request: by the roster, else by the settings; a judge has its own setting."""
         if task.stage.startswith(f"{JUDGE}."):
             return self._settings.judge_lane
         return model.lane or value_for(self._settings.lanes, task.environment) or "now"
 
     def _until(self, model: Model, task: Task, now: float) -> float | None:
-        """Return until when a request may lie in a batch; None if it is to be asked at once."""
+        """Return until when a request may stay in a batch; None if it must be sent at once."""
         lane = self.lane_of(model, task)
         if lane == "now" or not model.base_url or model.serve is not None or self.is_stopping():
             return None
@@ -139,19 +139,19 @@ class BatchLane:
         return until if until - now >= LEAST_S and self.is_cheaper(model) else None
 
     def goes(self, model: Model, task: Task) -> str:
-        """Return how the first request of a task goes: `now`, in a `batch`, or `done` when its reply came from one."""
+        """Return how the first request of a task goes: `now`, in a `batch`, or `done` when a batch has answered it."""
         found = self._requests.get(f"{task.task_id}.1")
         if found is not None and found.stage != "open":
             return found.stage
         return "now" if found is None and self._until(model, task, self._clock.wall()) is None else "batch"
 
     def is_answered(self, task_id: str) -> bool:
-        """Return whether the reply to the first request of a task came from a batch: it is paid for and kept."""
+        """Return whether a batch has answered the first request of a task: the reply is paid for and kept."""
         found = self._requests.get(f"{task_id}.1")
         return found is not None and found.stage == "done"
 
     def why_now(self, model: Model, task: Task) -> str:
-        """Return why a request of the lane `auto` is not put into a batch, where its price is the reason."""
+        """Return why a request of the lane `auto` goes into no batch, if its price is the reason; else empty."""
         if self.lane_of(model, task) != "auto" or self.is_cheaper(model):
             return ""
         return f"its lane is auto, and nothing says that batches of {model.key} cost less, so it is asked at once"
@@ -161,17 +161,17 @@ class BatchLane:
     async def ask(
         self, model: Model, asked: Model, task: Task, messages: Sequence[Message], header: str
     ) -> ChatReply | None:
-        """Return the reply to the first request of a task that came from a batch; None if it is to be asked at once.
+        """Return a batch's reply to the first request of a task; None if the request must be sent at once.
 
         Args:
-            model: that is asked.
-            asked: the same with what the budget of the sample leaves of its reply.
-            task: that asks.
+            model: the model to ask.
+            asked: the same model, with its reply limited to what the sample's budget leaves.
+            task: the task that asks.
             messages: the conversation.
-            header: names the task, for models that are told.
+            header: names the task, for models that take such a header.
 
         Raises:
-            RetryLaterError: if it lies in a batch, or waits for one; the task is told when it goes on.
+            RetryLaterError: if it is in a batch, or waits for one; `go_on` is called when the task may resume.
         """
         found, now = self._requests.get(key := f"{task.task_id}.1"), self._clock.wall()
         until = self._until(model, task, now)
@@ -182,9 +182,9 @@ class BatchLane:
             assert until is not None, "it goes into a batch"
             found = self._enter(model, task, digest, batch_line(asked, key, messages, header), until, now)
         elif found.digest != digest:
-            self._settled(found)  # it is another question than before, so that a reply to that one is of no use
+            self._settled(found)  # the question has changed, so the reply to the former one is useless
         elif self.lane_of(model, task) == "auto":
-            found.until = task.due_at + DAY_S - SPARE_S  # another process has put it there
+            found.until = task.due_at + DAY_S - SPARE_S  # another process submitted it
         if found.stage == "done":
             text = await self._journaled(lambda journal: journal.batches.reply(found))
             return _reply_of(text, self._clock.wall() - found.asked_at if found.asked_at else 0.0)
@@ -193,16 +193,16 @@ class BatchLane:
         raise RetryLaterError("its request is in a batch", is_failure=False, is_held=lambda: found.stage == "open")
 
     def keeps(self, task: Task) -> bool:
-        """Return whether replies to a task are kept until its sample is durable: its judge may take a day."""
+        """Return whether a task's replies are kept until its sample is durable: its judge may take a day."""
         return task.stage == ROLLOUT and self._settings.judge_lane != "now"
 
     async def kept(self, model: Model, task: Task, number: int, messages: Sequence[Message]) -> ChatReply | None:
-        """Return the reply that a former process got to the same request."""
+        """Return the reply that an earlier process got to the same request; None if there is none."""
         digest = _digest(model, messages)
         return _reply_of(await self._journaled(lambda journal: journal.batches.kept(task.task_id, number, digest)), 0.0)
 
     async def keep(self, model: Model, task: Task, number: int, messages: Sequence[Message], reply: ChatReply) -> None:
-        """Keep a reply for the next process, should this one end before the sample is durable."""
+        """Keep a reply for the next process, in case this one ends before the sample is durable."""
         sample = self.sample_of(task.task_id)
         request = BatchedRequest(task.task_id, number, _digest(model, messages), sample, "")
         text = orjson.dumps(asdict(reply)).decode()
@@ -228,9 +228,9 @@ class BatchLane:
         self._of_sample[request.sample].add(request.custom_id)
 
     def forget(self, samples: Iterable[str]) -> None:
-        """Forget the requests of samples that are durable, or are not taken any more.
+        """Forget the requests of samples that are durable or no longer wanted.
 
-        A batch of which nobody wants anything any more is cancelled.
+        A batch with no wanted request left is cancelled.
         """
         for key in [key for sample in samples for key in self._of_sample.pop(sample, ())]:
             request = self._requests.pop(key)
@@ -240,22 +240,22 @@ class BatchLane:
                 batch.wake.set()
 
     def note_model(self, model: Model) -> None:
-        """Know a model, of which another process may have left batches."""
+        """Add a model; another process may have left batches of it."""
         self._models[model.key] = model
         for batch in self._batches.values():
             if batch.record.model == model.key:
                 batch.note_model(model)
 
     def forget_model(self, alias: str) -> None:
-        """Know a model no longer; a batch that is under way has its own."""
+        """Remove a model; a batch under way keeps its own copy."""
         self._models.pop(alias, None)
         self._refused.pop(alias, None)
         self._groups.pop(alias, None)
 
-    # What it looks like.
+    # Status.
 
     def why(self, task_id: str) -> str:
-        """Return where the request of a task is, in words; empty where no batch holds it."""
+        """Return where a task's request is, in words; empty if it is in no batch and waits for none."""
         request = self._requests.get(f"{task_id}.1")
         if request is None or request.stage != "open":
             return ""
@@ -283,22 +283,22 @@ class BatchLane:
             for one in oldest
         )
 
-    # Its work.
+    # The work.
 
     @property
     def is_loaded(self) -> bool:
-        """Whether it knows what the journal has."""
+        """Whether it has read the journal."""
         return self._journal is not None
 
     async def load(self, journal: JournalThread) -> None:
-        """Take up what the journal knows of batches, those of dead processes included."""
+        """Load the batches in the journal, including those of dead processes."""
         self._journal = journal
         records, requests = await journal.write(journal.journal.batches.load, self._clock.wall())
         known: dict[str, LaneBatch] = {}
         for record in records:
             if record.key in self._batches:
                 continue
-            if record.stage == "made":  # what it was made of is asked again: it was never submitted
+            if record.stage == "made":  # never submitted: its requests are made again
                 await journal.write(journal.journal.batches.undo, record)
                 continue
             batch = known[record.key] = LaneBatch(record)
@@ -319,7 +319,7 @@ class BatchLane:
         self._wake.set()
 
     async def run(self) -> None:
-        """Submit what was gathered, and follow batches to their end, until cancelled."""
+        """Submit gathered requests, and follow batches to their end, until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 self._wake.clear()
@@ -334,7 +334,7 @@ class BatchLane:
                 await until_set(self._wake, max(0.0, min(waits)) if waits else None)
 
     async def close(self) -> None:
-        """Bring to its end what has ended, or has no request left; all else stays as it is."""
+        """Finish batches that have ended, and cancel those with no request left; all others stay as they are."""
         for batch in [one for one in self._batches.values() if one.outcome is not None or not one.open]:
             if batch.outcome is not None:
                 await self._end(batch)
@@ -349,7 +349,7 @@ class BatchLane:
         return is_full or now >= group.since + settings.lane_batch_wait_s
 
     async def _make(self, group: LaneGroup, now: float) -> None:
-        """Write a batch down before anybody else is told of it."""
+        """Form a batch and journal it before the provider hears of it."""
         chosen: dict[str, LaneRequest] = {}
         size = 0
         for key, request in group.requests.items():
@@ -371,7 +371,7 @@ class BatchLane:
         await self._journaled(lambda journal: journal.batches.add(record, list(chosen.values())))
 
     async def _follow(self, batch: LaneBatch) -> None:
-        """Bring a batch to its end; what has no reply then is asked at once."""
+        """Follow a batch to its end; requests without a reply are then sent at once."""
         try:
             await self._model_known(batch)
             if not batch.record.batch_id:
@@ -385,10 +385,10 @@ class BatchLane:
         await self._end(batch)
 
     async def _model_known(self, batch: LaneBatch) -> None:
-        """Wait until there is somebody to ask about a batch: a model may come back to the roster.
+        """Wait until there is a model to ask about a batch: one may come back to the roster.
 
         Raises:
-            _EndedError: if its model is elsewhere, with another key.
+            _EndedError: if its model is at another URL, with another key.
         """
         while batch.model is None:
             if batch.moved_to:
@@ -398,10 +398,10 @@ class BatchLane:
             await batch.wake.wait()
 
     async def _submit(self, batch: LaneBatch) -> None:
-        """Have the provider know a batch.
+        """Submit a batch to the provider.
 
         Raises:
-            _EndedError: if it takes none.
+            _EndedError: if the provider does not accept it.
         """
         record, give_up_at = batch.record, self._clock.monotonic() + SUBMIT_PATIENCE_S
         may_be_there = record.stage == "uploaded"
@@ -433,7 +433,7 @@ class BatchLane:
     async def _tried(
         self, call: Callable[[], Awaitable[T]], give_up_at: float, final: Set[ErrorKind] = frozenset()
     ) -> T:
-        """Return what a call does, tried again until then but after `final` errors; raises its last `ChatError`."""
+        """Return a call's result, retried until `give_up_at` but not after `final` errors; raise its last `ChatError`."""
         pause_s = self._settings.lane_poll_s
         while True:
             try:
@@ -449,10 +449,10 @@ class BatchLane:
         return min(pause_s * 1.5, self._settings.lane_poll_s * LONGEST_POLLS)
 
     async def _awaited(self, batch: LaneBatch) -> BatchStatus:
-        """Return a batch that has ended; it is cancelled where nobody wants anything of it any more.
+        """Wait for a batch to end and return it; it is cancelled once none of its requests is wanted.
 
         Raises:
-            _EndedError: if the provider has lost it, or does not end it.
+            _EndedError: if the provider has lost it, or does not finish it.
         """
         record, pause_s, is_cancelled = batch.record, self._settings.lane_poll_s, False
         known_at = self._clock.monotonic()
@@ -475,7 +475,7 @@ class BatchLane:
                     return found
             now = self._clock.wall()
             for request in [one for one in batch.open.values() if one.until <= now]:
-                self._settled(request)  # it is asked at once: its due day ends before its batch may
+                self._settled(request)  # sent at once: its due day ends, perhaps before its batch
             if now > record.made_at + OVERDUE_S:
                 with contextlib.suppress(ChatError):
                     await self._sender.cancel(batch.asked, record.batch_id)
@@ -485,7 +485,7 @@ class BatchLane:
             pause_s = self._grown(pause_s)
 
     async def _collect(self, batch: LaneBatch, found: BatchStatus) -> None:
-        """Keep what came back, and have its tasks go on as it is durable; results that break off are read again."""
+        """Store results and resume their tasks once they are durable; a download that breaks off is restarted."""
         seen: set[str] = set()
 
         async def read() -> None:
@@ -527,7 +527,7 @@ class BatchLane:
                 self.go_on(request.task_id)
 
     async def _end(self, batch: LaneBatch) -> None:
-        """Write down that nothing more comes of a batch, and tell so."""
+        """Journal that no more results come of a batch, and report its end."""
         assert batch.outcome is not None, "it has ended"
         record, record.stage = batch.record, "ended"
         left = list(batch.open.values())
@@ -536,13 +536,13 @@ class BatchLane:
         for request in left:
             self._settled(request)
         if self._batches.pop(record.key, None) is None:
-            return  # somebody else has told it, at the end of the run
+            return  # already reported elsewhere, at the end of the run
         status, reason = batch.outcome
         counts = (record.requests, batch.answered, batch.left, batch.ignored, self._clock.wall() - record.made_at)
         self._emit(BatchEnded(record.model, record.batch_id or record.key, status, *counts, reason, *batch.tokens))
 
     def _settled(self, request: LaneRequest) -> None:
-        """Have a request asked the ordinary way."""
+        """Mark a request to be sent the ordinary way."""
         request.stage = "now"
         leave_group(request)
         batch = self._batches.get(request.batch)
@@ -561,7 +561,7 @@ def _digest(model: Model, messages: Sequence[Message]) -> str:
 
 
 def single_reply(environments: Mapping[str, Environment]) -> frozenset[str]:
-    """Return the environments whose episodes end with their first reply; one under a rubric counts by its own name."""
+    """Return the environments whose episodes end with their first reply; a rubric's base counts by its own name."""
     found = [one for one in environments.values() if one.spec.max_rounds == 1]
     under = [one.base for one in found if isinstance(one, RubricEnvironment)]
     return frozenset(one.spec.name for one in [*found, *under])

@@ -1,4 +1,4 @@
-"""What the batch lane holds: requests, those that wait for a batch together, and batches under way."""
+"""State of the batch lane: requests, groups of requests that wait for a batch, and batches under way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headgate.storage import BatchedRequest, BatchRecord
 
 @dataclass(slots=True)
 class LaneRequest(BatchedRequest):
-    """A request of this process, from the first time it is asked until its sample is durable."""
+    """A request of this process, from when it is first made until its sample is durable."""
 
     line: bytes = b""
     asked_at: float = 0.0
@@ -22,7 +22,7 @@ class LaneRequest(BatchedRequest):
 
 @dataclass(slots=True)
 class LaneGroup:
-    """Requests of one model that wait for their batch."""
+    """Requests of one model that wait for their next batch."""
 
     model: Model
     requests: dict[str, LaneRequest] = field(default_factory=dict)
@@ -34,8 +34,8 @@ class LaneGroup:
 class LaneBatch:
     """A batch under way.
 
-    `open` are the requests that have no end yet, by `custom_id`; `model` is asked about it, None until one may be,
-    and `moved_to` where that is which may not. `outcome` is how it ended at its provider, and why; None until then.
+    `open` are the unfinished requests, by `custom_id`; `model` is the model to ask about it, None while none may be
+    asked; `moved_to` is the URL of a model that may not be. `outcome` is how it ended at its provider, and why.
     """
 
     record: BatchRecord
@@ -54,12 +54,12 @@ class LaneBatch:
 
     @property
     def asked(self) -> Model:
-        """Who is asked about it."""
+        """The model to ask about it; only once that is known."""
         assert self.model is not None, "it is followed as soon as its model is known"
         return self.model
 
     def note_model(self, model: Model) -> None:
-        """Ask the model from now on, where the batch was submitted: no key is told to a place that never had it."""
+        """Use the model from now on, at the URL of the submission: no key is sent to a URL that never had it."""
         record = self.record
         if record.base_url in ("", model.base_url):
             self.model = model
@@ -71,7 +71,7 @@ class LaneBatch:
 
 
 def leave_group(request: LaneRequest) -> None:
-    """Have a request wait for no batch; nothing where it is in one."""
+    """Take a request out of the group that it waits in; does nothing if it waits in none."""
     if (group := request.group) is not None:
         del group.requests[request.custom_id]
         group.size -= len(request.line) + 1
@@ -79,5 +79,5 @@ def leave_group(request: LaneRequest) -> None:
 
 
 def credential_of(key: str, model: Model) -> str:
-    """Return by what the key of a model is known again: another text for each batch."""
+    """Return a fingerprint by which to recognise a model's API key, different for each batch."""
     return hashlib.blake2b(model.api_key.reveal().encode(), key=key.encode(), digest_size=16).hexdigest()

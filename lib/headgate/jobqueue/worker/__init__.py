@@ -1,6 +1,6 @@
-"""The worker kit: clients of the job queue, workers, and what runs any command as a worker.
+"""The worker kit: clients of the job queue, workers, and a runner that turns any command into a worker.
 
-Needs httpx and pydantic, and nothing of the server.
+Needs httpx and pydantic, and nothing from the server.
 """
 
 from headgate.jobqueue.errors import (

@@ -1,4 +1,4 @@
-"""The clients of the job queue: for asyncio, and for programs that know none."""
+"""The clients of the job queue: one for asyncio, and one for programs without asyncio."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from headgate.jobqueue.worker.requests import Anything, QueueAddress, Requests, 
 PAGE: Final = 1_000
 
 MOST_BYTES: Final = 4 * 1024 * 1024
-"""Payloads in one submission: a request stays small enough for any proxy and any retry."""
+"""Payload bytes per submission: a request stays small enough for any proxy and any retry."""
 
 
 class JobQueueClient:
-    """Asks a job queue; an async context manager, used by one event loop.
+    """Client of a job queue; an async context manager, used by one event loop.
 
-    Requests that can be repeated are repeated for as long as `retry` says. Every method raises what the queue refuses
-    as an error of its own type (`headgate.jobqueue.errors`, `UnauthorizedError`, `ForbiddenError`), and
-    `QueueUnreachableError` when nobody answers.
+    Requests that may be repeated are repeated for as long as `retry` allows. Every method raises the queue's refusals
+    as typed errors (`headgate.jobqueue.errors`, `UnauthorizedError`, `ForbiddenError`), and `QueueUnreachableError`
+    when no server answers.
 
     Args:
-        address: a URL, which may carry a token, or an address; the environment's without it.
-        retry: for how long, and how often.
-        transport: of httpx, in place of the network.
+        address: a URL, which may carry a token, or a `QueueAddress`; by default the environment's.
+        retry: for how long and how often requests are retried.
+        transport: an httpx transport, in place of the network.
     """
 
     def __init__(
@@ -63,21 +63,21 @@ class JobQueueClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close its connections; legal twice."""
+        """Close its connections; may be called twice."""
         await self._requests.close()
 
     # Jobs.
 
     async def submit(self, specs: Iterable[JobSpec]) -> wire.SubmitOut:
-        """Submit jobs, in parts where they are many; each part is taken in whole or not at all.
+        """Submit jobs, in several parts if there are many; each part is accepted as a whole or not at all.
 
         Raises:
             InvalidJobError: a job breaks a rule.
-            JobConflictError: one exists with other contents.
+            JobConflictError: a job exists with other contents.
         """
         added = existing = 0
         for part in _parts(specs):
-            body = wire.SubmitIn.model_construct(jobs=part)  # each was checked by itself
+            body = wire.SubmitIn.model_construct(jobs=part)  # each job was checked when it was made
             answer = await self._requests.send("POST", "/v1/jobs", wire.SubmitOut, body, key=uuid.uuid4().hex)
             added, existing = added + answer.added, existing + answer.existing
         return wire.SubmitOut(added=added, existing=existing)
@@ -93,12 +93,12 @@ class JobQueueClient:
         limit: int = 100,
         dead: bool = False,
     ) -> wire.JobsOut:
-        """Return a page of the jobs for which all of this holds; `dead` for those that will not be tried again."""
+        """Return a page of the jobs that match all filters; `dead` for those that will not be retried."""
         query = {"state": state, "team": team, "task": task, "pool": pool, "after": after, "limit": limit}
         return await self._requests.send("GET", "/v1/dead-jobs" if dead else "/v1/jobs", wire.JobsOut, query=query)
 
     async def all_jobs(self, /, **wish: Any) -> AsyncIterator[wire.JobOut]:
-        """Yield all jobs of a wish (`jobs`), by order of submission, page by page."""
+        """Yield all jobs that match the filters of `jobs`, in order of submission, page by page."""
         after: int | None = None
         while True:
             page = await self.jobs(**{"limit": PAGE, **wish, "after": after})
@@ -113,7 +113,7 @@ class JobQueueClient:
         return await self._requests.send("GET", _of_job(job_id), wire.JobOut)
 
     async def job_history(self, job_id: str) -> wire.HistoryOut:
-        """Return what happened to a job."""
+        """Return the history of a job."""
         return await self._requests.send("GET", _of_job(job_id, "/history"), wire.HistoryOut)
 
     async def withdraw(self, job_id: str, reason: str = "") -> wire.EndOut:
@@ -126,13 +126,13 @@ class JobQueueClient:
         return await self._requests.send("POST", "/v1/jobs/withdraw", wire.WithdrawOut, request, can_repeat=False)
 
     async def requeue(self, request: wire.RequeueIn) -> wire.RequeueOut:
-        """Give dead jobs all their attempts again."""
+        """Give dead jobs all their attempts back."""
         return await self._requests.send("POST", "/v1/dead-jobs/requeue", wire.RequeueOut, request, can_repeat=False)
 
     # Work.
 
     async def claim(self, request: wire.ClaimIn, retry: RetryPolicy | None = None) -> wire.ClaimOut:
-        """Claim jobs; with `wait_s`, stand in line for them."""
+        """Claim jobs; with `wait_s`, wait in line for them."""
         return await self._requests.send(
             "POST", "/v1/claims", wire.ClaimOut, request, key=uuid.uuid4().hex, wait_s=request.wait_s, retry=retry
         )
@@ -140,7 +140,7 @@ class JobQueueClient:
     async def renew(
         self, leases: Sequence[wire.JobLeaseIn], retry: RetryPolicy | None = None, *, longest_s: float | None = None
     ) -> wire.RenewOut:
-        """Renew leases, and the reservations of their jobs, in one request; `longest_s` bounds each sending of it."""
+        """Renew leases, and their jobs' reservations, in one request; `longest_s` bounds each attempt to send it."""
         body = wire.RenewIn(leases=list(leases))
         return await self._requests.send(
             "POST", "/v1/leases/renew", wire.RenewOut, body, longest_s=longest_s, retry=retry
@@ -149,28 +149,28 @@ class JobQueueClient:
     async def complete(
         self, job_id: str, body: wire.CompleteIn, retry: RetryPolicy | None = None
     ) -> wire.CompletionOut:
-        """Hand a result in; it counts once however often it is sent.
+        """Submit a result; it counts once, however often it is sent.
 
         Raises:
-            StaleLeaseError: the job is not this lease's any more; the result is kept in the history.
+            StaleLeaseError: the lease no longer holds the job; the result is kept in the history.
         """
         return await self._requests.send("POST", _of_job(job_id, "/complete"), wire.CompletionOut, body, retry=retry)
 
     async def complete_many(self, completions: Sequence[wire.CompletionIn]) -> wire.CompletionsOut:
-        """Hand several results in; each is taken or refused by itself."""
+        """Submit several results; each is accepted or refused on its own."""
         body = wire.CompletionsIn(completions=list(completions))
         return await self._requests.send("POST", "/v1/completions", wire.CompletionsOut, body)
 
     async def fail(self, job_id: str, body: wire.FailIn, retry: RetryPolicy | None = None) -> wire.EndOut:
-        """Say that the work failed."""
+        """Report that the work failed."""
         return await self._requests.send("POST", _of_job(job_id, "/fail"), wire.EndOut, body, retry=retry)
 
     async def give_back(self, job_id: str, body: wire.GiveBackIn, retry: RetryPolicy | None = None) -> wire.EndOut:
-        """Give a job back, without blame."""
+        """Give a job back without charging the attempt."""
         return await self._requests.send("POST", _of_job(job_id, "/give-back"), wire.EndOut, body, retry=retry)
 
     async def reserve(self, request: wire.ReserveIn, retry: RetryPolicy | None = None) -> wire.ReserveOut:
-        """Reserve a policy server; with `wait_s`, stand in line for one. A job that has one gets the same again."""
+        """Reserve a policy server; with `wait_s`, wait in line. A job that already has one gets the same one again."""
         return await self._requests.send(
             "POST", "/v1/reservations", wire.ReserveOut, request, wait_s=request.wait_s, retry=retry
         )
@@ -186,7 +186,7 @@ class JobQueueClient:
         return await self._requests.send("GET", "/v1/results", wire.ResultsOut, query={"after": after, "limit": limit})
 
     async def all_results(self, after: int = -1) -> AsyncIterator[wire.FinishedOut]:
-        """Yield all jobs completed after an entry of the history; the last one's `entry` is where to go on later."""
+        """Yield all jobs completed after an entry of the history; resume later from the last one's `entry`."""
         while True:
             page = await self.results(after)
             for finished in page.results:
@@ -196,12 +196,12 @@ class JobQueueClient:
             after = page.next
 
     async def history(self, after: int = -1, limit: int = PAGE, what: Happening | None = None) -> wire.HistoryOut:
-        """Return what happened in the queue after an entry."""
+        """Return the queue's history after an entry."""
         query = {"after": after, "limit": limit, "what": what}
         return await self._requests.send("GET", "/v1/history", wire.HistoryOut, query=query)
 
     async def statistics(self) -> wire_servers.StatisticsOut:
-        """Return the queue at a glance."""
+        """Return the queue's statistics."""
         return await self._requests.send("GET", "/v1/statistics", wire_servers.StatisticsOut)
 
     # Policy servers.
@@ -211,7 +211,7 @@ class JobQueueClient:
         return (await self._requests.send("GET", "/v1/resources", wire_servers.ResourcesOut)).resources
 
     async def register(self, specs: Sequence[ResourceSpec]) -> list[wire_servers.ResourceOut]:
-        """Register policy servers, in parts where they are many; one that is there already gets the new rules.
+        """Register policy servers, in several parts if there are many; one already registered gets the new rules.
 
         Raises:
             InvalidJobError: a server breaks a rule.
@@ -226,17 +226,17 @@ class JobQueueClient:
         return registered
 
     async def drain(self, pool: str, index: int, reason: str = "") -> wire_servers.ResourceOut:
-        """Let a policy server end its job and get no other."""
+        """Let a policy server finish its job and assign it no other."""
         path, body = _of_resource(pool, index, "/drain"), wire.ReasonIn(reason=reason)
         return await self._requests.send("POST", path, wire_servers.ResourceOut, body)
 
     async def open(self, pool: str, index: int, reason: str = "") -> wire_servers.ResourceOut:
-        """Hand a policy server out again."""
+        """Make a policy server available again."""
         path, body = _of_resource(pool, index, "/open"), wire.ReasonIn(reason=reason)
         return await self._requests.send("POST", path, wire_servers.ResourceOut, body)
 
     async def remove(self, pool: str, index: int, *, force: bool = False) -> None:
-        """Take a policy server out; `force` even while a job uses it."""
+        """Remove a policy server; with `force`, even while a job uses it."""
         query = {"force": "true"} if force else None
         await self._requests.send("DELETE", _of_resource(pool, index), Anything, query=query, can_repeat=False)
 
@@ -259,7 +259,7 @@ def _parts(specs: Iterable[JobSpec]) -> Iterator[list[wire.JobIn]]:
 
 
 def _of_job(job_id: str, rest: str = "") -> str:
-    # `..` and the like would be another path by the time that they arrive.
+    # Paths such as `..` would be normalised to another path on the way.
     if (problem := part_problem(job_id)) is not None:
         raise InvalidInputError(f"a job's id {problem}", next_step="`headgate jobqueue jobs` lists the jobs.")
     return f"/v1/jobs/{quote(job_id, safe='')}{rest}"
@@ -270,7 +270,7 @@ def _of_resource(pool: str, index: int, rest: str = "") -> str:
 
 
 class SyncJobQueueClient(BlockingClient[JobQueueClient]):
-    """`JobQueueClient` with methods that block; the same rules hold. Threads may share it."""
+    """`JobQueueClient` with blocking methods and the same rules. Threads may share it."""
 
     def __init__(
         self,

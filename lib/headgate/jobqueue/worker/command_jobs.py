@@ -1,4 +1,4 @@
-"""Working on jobs by running a command for each, in a process group of its own, which ends when the worker does."""
+"""Works on jobs by running a command for each, in its own process group, which ends when the worker does."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from headgate.processes import KEEPER
 _log = logging.getLogger("headgate.jobqueue.worker")
 
 COMMAND_TASK: Final = "command"
-"""Task of the jobs that carry a command: a list of texts, `command` of their payload."""
+"""Task of jobs that carry their own command: a list of strings, `command` in their payload."""
 
 TAIL_CHARS: Final = 4_000
-"""An error of a failed attempt: what happened, and the end of what the command printed. The server keeps no more."""
+"""Error of a failed attempt: what happened, and the end of the command's output. The server keeps no more."""
 
 _READ_BYTES: Final = 64 * 1024
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]+")
@@ -44,10 +44,10 @@ _COLOURS: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _SOCKET_CHARS: Final = 100
 _RESULT_BYTES: Final = 64 * 1024 * 1024
 _OF_THE_JOB: Final = (errno.E2BIG, errno.ENAMETOOLONG)
-"""What a command meets on every machine: it is longer than a system takes."""
+"""Errors that a command causes on every machine: it is longer than the system allows."""
 
 _TELL_SHARE: Final = 0.1
-"""The keeper is told of the lease after this fraction of what is left of it."""
+"""The keeper is told the remaining lease again after this fraction of it."""
 
 
 class ReserveMode(StrEnum):
@@ -63,13 +63,13 @@ class CommandRules:
     """How a job's command is run.
 
     Attributes:
-        command: the program and its arguments; no shell reads them. None: the one that each job carries, so that
-            whoever may submit jobs runs programs here.
-        reserve: `ask`: the command asks when it has loaded what takes long; `before`: it starts with a server.
+        command: the program and its arguments, run without a shell. None: the command that each job carries, so
+            anyone who may submit jobs can run programs here.
+        reserve: `ask`: the command asks once it has loaded its slow parts; `before`: it starts with a server.
         timeout_s: seconds after which an attempt is stopped; None for no limit.
         grace_s: seconds between SIGTERM and SIGKILL.
-        results_dir: results are also written there, as files; None: only the queue has them.
-        log_dir: what commands print is kept there, a file for each claim; None: only the end of a failed one's.
+        results_dir: folder to which results are also written, as files; None: only the queue has them.
+        log_dir: folder for the commands' output, one file per claim; None: only the end of a failed one's is kept.
     """
 
     command: Sequence[str] | None
@@ -83,7 +83,7 @@ class CommandRules:
         if self.command is not None and not self.command:
             raise InvalidInputError("the command must have at least one word (got none)")
         if self.command is not None and shutil.which(self.command[0]) is None:
-            # Found out by a job, it would be charged to one job after the other until all of them are dead.
+            # If a job found it out, one job after another would be charged until all of them are dead.
             raise InvalidInputError(
                 f"the command's program must be there and executable (got {self.command[0][:200]!r})",
                 next_step="Write its path, or put its folder on PATH; for a line of shell: sh -c '…'.",
@@ -93,17 +93,17 @@ class CommandRules:
         self.check_folders()
 
     def check_folders(self) -> None:
-        """Return when results and logs can be written (`check_folder`): before work whose result would be lost."""
+        """Check that results and logs can be written (`check_folder`), before work whose result would be lost."""
         for folder in filter(None, (self.results_dir, self.log_dir)):
             check_folder(folder)
 
 
 class CommandJobs:
-    """What a `Worker.run` does with each job: it runs the command and hands its result in.
+    """The work of `Worker.run`: runs the command for each job and submits its result.
 
-    A command gets the job as a file and writes its result, a JSON object, to another one; exit status 0 and a result
-    complete the job, everything else fails the attempt. The files are named by variables (`environment`). A command
-    that a job carries may write none: its exit status and the end of its output are its result.
+    A command gets the job as a file and writes its result, a JSON object, to another file; exit status 0 and a result
+    complete the job, anything else fails the attempt. Variables (`environment`) name the files. A command that a job
+    carries need not write a result: its exit status and the end of its output then are the result.
     """
 
     def __init__(self, rules: CommandRules) -> None:
@@ -111,7 +111,7 @@ class CommandJobs:
         self._clock = SystemClock()
 
     async def __call__(self, job: HeldJob) -> None:
-        """Run the command for a job, and tell the server what came of it."""
+        """Run the command for a job, and report the outcome to the server."""
         command = self._rules.command or _carried(job)
         if command is None:
             await job.fail("the job carries no command: `command` of its payload must be a list of texts", retry=False)
@@ -125,16 +125,16 @@ class CommandJobs:
         except ResultRefusedError as error:
             await job.fail(error, retry=False)
         except (InvalidInputError, MachineUnfitError) as error:
-            # Nothing can be written any more: not the job's fault. Something can, without the job's own files: it is.
+            # If no folder can be written any more, the machine is at fault; if only the job's files cannot, the job is.
             await asyncio.to_thread(self._check_folders)
             await job.fail(error)
-        except OSError as error:  # of the files and processes that any job needs; what a command does is its own
+        except OSError as error:  # of the files and processes that every job needs; a command's own are in its output
             if error.errno in _OF_THE_JOB:
                 raise
             raise MachineUnfitError(f"no command can be run here: {error.strerror or error}") from None
 
     def _check_place(self, job: HeldJob) -> None:
-        """Return when the job's result may be written, which would be refused after hours of work otherwise."""
+        """Check that the job's result may be written, which would otherwise be refused after hours of work."""
         self._check_folders()
         if self._rules.results_dir is not None:
             check_place(place_of(job, self._rules.results_dir), _claim(job))
@@ -142,24 +142,24 @@ class CommandJobs:
     def _check_folders(self) -> None:
         try:
             self._rules.check_folders()
-        except InvalidInputError as error:  # they could be written when the worker began
+        except InvalidInputError as error:  # they were writable when the worker started
             raise MachineUnfitError(error.message) from None
 
     async def _run(self, command: Sequence[str], job: HeldJob, folder: Path, log: Path) -> int | None:
-        """Return the command's exit status, negative: of the signal that ended it; None when it took too long."""
+        """Return the command's exit status, negative for the signal that ended it; None when it took too long."""
         (folder / "job.json").write_text(job.spec.model_dump_json(indent=2) + "\n")
         async with AsyncExitStack() as line:
             socket: Path | None = None
             if job.spec.pool and self._rules.reserve is ReserveMode.ASK:
                 socket = await line.enter_async_context(reservation_socket(job, folder / "worker"))
             elif job.spec.pool and self._rules.reserve is ReserveMode.BEFORE:
-                # Its end is the job's: the server is not free before the result is handed in, or the failure told.
+                # Held until the job ends: the server is not free before the result or the failure is reported.
                 await job.reserve_server()
             environ = command_environment(job, folder / "job.json", folder / "result.json", socket)
             return await self._execute(command, environ, log, job)
 
     async def _execute(self, command: Sequence[str], environ: Mapping[str, str], log: Path, job: HeldJob) -> int | None:
-        """Run a command to its end; whoever cancels this gets control back when its process group is gone."""
+        """Run a command to its end; when cancelled, return only once its process group is gone."""
         with log.open("ab") as file:
             keeper = await asyncio.create_subprocess_exec(
                 sys.executable, "-I", "-S", KEEPER, "--leased", f"{self._rules.grace_s:g}", *command,
@@ -181,7 +181,7 @@ class CommandJobs:
             await _stopped(keeper, ended)
 
     async def _tell(self, keeper: asyncio.subprocess.Process, job: HeldJob) -> None:
-        """Tell the keeper how long the command may run although its worker stands still, again and again."""
+        """Tell the keeper, again and again, how long the command may run if its worker hangs."""
         assert keeper.stdin is not None
         while True:
             left_s = job.lease_left_s
@@ -211,7 +211,7 @@ class CommandJobs:
             raise
 
     def _sentence(self, status: int | None) -> str:
-        """Return how a command ended."""
+        """Return how a command ended, in a sentence."""
         if status is None:
             return f"the command did not end within {self._rules.timeout_s:g} s and was stopped"
         if status >= 0:
@@ -244,7 +244,7 @@ def _claim(job: HeldJob) -> dict[str, Any]:
 
 
 def _folder() -> contextlib.AbstractContextManager[Path]:
-    """Return a folder for one attempt, on this machine, with a path that a Unix socket can have."""
+    """Return a folder for one attempt, on this machine, whose path is short enough for a Unix socket."""
     place = tempfile.gettempdir()
     return temporary_folder("headgate-job-", place if len(place.encode()) < _SOCKET_CHARS - 40 else "/tmp")  # noqa: S108
 
@@ -269,12 +269,12 @@ def _result_in(path: Path) -> dict[str, Any]:
 
 
 def _regular(path: Path) -> BinaryIO:
-    """Open what a command has left for reading; a pipe in its place would keep the worker for ever.
+    """Open a file that a command has left, for reading; a pipe in its place must not block the worker forever.
 
     Raises:
-        OSError: it cannot be opened, or is no regular file.
+        OSError: it cannot be opened, or is not a regular file.
     """
-    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115 - given away
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115 - returned
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file
     file.close()
@@ -282,17 +282,17 @@ def _regular(path: Path) -> BinaryIO:
 
 
 def _report(what: str, log: Path) -> str:
-    """Return what happened and the end of what was printed, within what the server keeps."""
+    """Return what happened and the end of the output, within the server's limit."""
     head = f"{what}; the end of its output:\n"
     tail = tail_of(log, TAIL_CHARS - len(head))
     return head + tail if tail else f"{what}; it printed nothing"
 
 
 def tail_of(path: Path, chars: int) -> str:
-    """Return the last characters that were printed, without secrets, colours and control characters.
+    """Return the last characters of the output, without secrets, colours and control characters.
 
-    What is no UTF-8 shows as U+FFFD; a progress bar as its last state. Empty when nothing was printed, or the file is
-    gone.
+    Bytes that are not UTF-8 become U+FFFD; a progress bar is reduced to its last state. Empty when there was no output,
+    or the file is gone.
     """
     try:
         with _regular(path) as file:
@@ -308,7 +308,7 @@ def tail_of(path: Path, chars: int) -> str:
 
 
 async def _stopped(keeper: asyncio.subprocess.Process, ended: asyncio.Task[int]) -> None:
-    """Return when the keeper has ended the command; it does so by itself once its line is closed."""
+    """Return once the keeper has ended the command, which it does by itself when its stdin is closed."""
     assert keeper.stdin is not None
     keeper.stdin.close()
     is_cancelled = False
@@ -316,6 +316,6 @@ async def _stopped(keeper: asyncio.subprocess.Process, ended: asyncio.Task[int])
         try:
             await asyncio.shield(ended)
         except asyncio.CancelledError:
-            is_cancelled = True  # the command's group comes first: nobody else would end it
+            is_cancelled = True  # wait for the command's process group first: nothing else would end it
     if is_cancelled:
         raise asyncio.CancelledError

@@ -1,4 +1,4 @@
-"""The heartbeat of a worker: renews everything that it holds in one request, and stops what it holds no more."""
+"""The heartbeat of a worker: renews all of its leases in one request, and stops work whose lease is lost."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from headgate.jobqueue.worker.requests import RetryPolicy
 _log = logging.getLogger("headgate.jobqueue.worker")
 
 _ONCE: Final = RetryPolicy(patience_s=0)
-"""The heartbeat is its own retry: a renewal that failed is asked for again with what is held by then."""
+"""The heartbeat is its own retry: after a failed renewal it asks again with the leases held by then."""
 
 _LONGEST_RENEWAL_S: Final = 15.0
 
 
 class Heartbeat:
-    """Beats for as long as its worker lives; see `Leases` for what it decides by. Its `jobs` are by lease id."""
+    """Runs for as long as its worker lives and decides by `Leases`. Its `jobs` are keyed by lease id."""
 
     def __init__(self, client: JobQueueClient, clock: Clock, jobs: Mapping[str, HeldJob]) -> None:
         self.leases = Leases()
@@ -35,17 +35,17 @@ class Heartbeat:
         self._changed = (asyncio.Event(), asyncio.Event())
 
     def wake(self) -> None:
-        """Look at the leases again: one has come, gone or changed."""
+        """Look at the leases again: one was added, removed or changed."""
         for event in self._changed:
             event.set()
 
     def drop(self, lease: JobLease) -> None:
-        """Renew a lease no more; legal twice."""
+        """Stop renewing a lease; may be called twice."""
         self.leases.drop(lease)
         self.wake()
 
     async def renew_for_ever(self) -> None:
-        """Renew what is due, until cancelled."""
+        """Renew leases when due, until cancelled."""
         while True:
             due = self.leases.due(self._clock.monotonic())
             if due:
@@ -53,12 +53,12 @@ class Heartbeat:
             await self._until(self.leases.next_renewal(), self._changed[0])
 
     async def watch_for_ever(self) -> None:
-        """Stop the work on leases that could not be renewed, and work that does not go on, until cancelled."""
+        """Stop work whose lease could not be renewed, and work that makes no progress, until cancelled."""
         while True:
             now = self._clock.monotonic()
             for lease in self.leases.fenced(now):
                 reason = f"it could not be renewed for {now - lease.confirmed_at:.0f} s"
-                # The job may be somebody else's soon; if it is not, it is given back.
+                # The job may soon be another worker's; if it is not, it is given back.
                 self._job(lease).stop(f"the lease is lost: {reason}", Stopped(reason))
             for lease in self.leases.stalled(now):
                 error = f"the work stalled: no progress for {lease.stall_after_s:g} s"
@@ -69,7 +69,7 @@ class Heartbeat:
         return self._jobs[lease.ref.lease_id]
 
     async def _renew(self, leases: list[JobLease]) -> None:
-        """Renew leases now, and act on what the server says of each."""
+        """Renew leases now, and act on the server's answer for each."""
         sent_at = self._clock.monotonic()
         used = [self._job(lease).reservation_key for lease in leases]
         renewals: list[RenewalOut] = []
@@ -78,7 +78,7 @@ class Heartbeat:
             renewals = (await self._client.renew(refs, _ONCE, longest_s=_LONGEST_RENEWAL_S)).renewals
         except HeadgateError as error:
             _log.warning("The leases of %d jobs could not be renewed: %s", len(leases), error.message)
-        # What is not granted below is asked for again after a while, not at once.
+        # A lease not confirmed below is renewed again after a while, not at once.
         self.leases.unconfirmed(leases, self._clock.monotonic())
         for lease, server, renewal in zip(leases, used, renewals, strict=False):
             if lease not in self.leases:
@@ -88,7 +88,7 @@ class Heartbeat:
                 self.leases.confirmed(lease, sent_at)
                 told = renewal.reservation
                 still = None if told is None else (told.lease_id, told.epoch)
-                # A policy server that came or went meanwhile says nothing.
+                # If its policy server was reserved or released meanwhile, the answer says nothing about it.
                 if server is not None and job.reservation_key == server != still:
                     reason = "its policy server was taken away"
                     job.stop(reason, Stopped(reason), renew_on=True)
@@ -96,7 +96,7 @@ class Heartbeat:
                 job.stop(f"the lease is lost: {renewal.reason or f'the server answers {renewal.status!r}'}")
 
     async def _until(self, at: float | None, changed: asyncio.Event) -> None:
-        """Return at a time, or as soon as the leases change."""
+        """Wait until `at` (None: forever), or until the leases change."""
         changed.clear()
         until = [] if at is None else [self._clock.sleep(max(0.0, at - self._clock.monotonic()))]
         async with first_ended(changed.wait(), *until):

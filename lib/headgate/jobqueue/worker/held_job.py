@@ -32,14 +32,14 @@ _LOGGED_CHARS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The work is to blame: the attempt is charged."""
+    """The work is at fault: the attempt is charged."""
 
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The worker stops: the job goes back without blame."""
+    """The worker stops: the job goes back without charging the attempt."""
 
     reason: str
 
@@ -48,7 +48,7 @@ Ending: TypeAlias = Failed | Stopped
 
 
 def ending_of(error: BaseException | None) -> Ending | None:
-    """Return what to tell the server when the work has raised this, or has come to its end; None: it knows already."""
+    """Return what to tell the server after the work raised `error`, or returned (None); None: it knows already."""
     match error:
         case None:
             return Failed("the work came to its end without complete(), fail() or give_back()")
@@ -63,7 +63,7 @@ def ending_of(error: BaseException | None) -> Ending | None:
 
 
 def error_text(error: BaseException) -> str:
-    """Return the type and message of an error, without secrets; the first of a group stands for it."""
+    """Return the type and message of an error, without secrets; a group is represented by its first error."""
     first = error
     while isinstance(first, BaseExceptionGroup):
         first = first.exceptions[0]
@@ -73,33 +73,33 @@ def error_text(error: BaseException) -> str:
 
 
 def plain(text: str) -> str:
-    """Return a text that every database and encoding takes: without NUL and half characters."""
+    """Return a text that every database and encoding accepts: without NUL and unpaired surrogates."""
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
 def may_pass(error: BaseException | None) -> bool:
-    """Return whether an error ends its job alone: the worker goes on with the next one."""
+    """Return whether an error ends only its job, so that the worker continues with the next one."""
     return isinstance(error, Exception | LeaseLost) and not isinstance(error, MachineUnfitError)
 
 
 UNSERVED_S: Final = 600.0
-"""A job whose servers are all gone keeps its worker for so long: they may be restarted, and loading takes minutes."""
+"""How long a job whose servers are all gone keeps its worker: they may be restarted, and loading takes minutes."""
 
 POLL_S: Final = 50.0
-"""A long poll asks for so long: shorter than the minute after which proxies cut a silent connection off."""
+"""Wait of one long poll: shorter than the minute after which proxies close a silent connection."""
 
 FOR_EVER: Final = RetryPolicy(patience_s=float("inf"))
 _COMPLETION: Final = RetryPolicy(patience_s=3600.0)
-"""A result is not given up lightly: the server decides whether it counts, however long it was away."""
+"""A result is worth long retries: the server decides whether it counts, however long it was away."""
 
 _ERROR_CHARS: Final = 16_000
 _ENDING: Final = RetryPolicy(patience_s=60.0)
 _RELEASING: Final = RetryPolicy(patience_s=5.0)
-"""Whoever stops has seconds; what is not told ends by its lease."""
+"""A stopping worker has only seconds; a release that is not delivered happens when the lease ends."""
 
 
 def long_polls(longest_s: float | None, clock: Clock) -> Iterator[float]:
-    """Yield how long each of the requests may wait that together wait for so long; None for ever."""
+    """Yield the wait of each long poll, in seconds, until they add up to `longest_s`; None: forever."""
     until = float("inf") if longest_s is None else clock.monotonic() + longest_s
     while True:
         yield min(POLL_S, max(0.0, until - clock.monotonic()))
@@ -112,9 +112,9 @@ class ClaimedWork:
 
     Attributes:
         id: the job's id.
-        payload: what was submitted with it.
-        worker: the name under which it was claimed.
-        attempt: which attempt this is, from 1, since it was submitted or requeued.
+        payload: the payload submitted with it.
+        worker: the worker's name in the claim.
+        attempt: number of this attempt, from 1, since the job was submitted or requeued.
     """
 
     def __init__(self, spec: wire.JobOut, lease: JobLease) -> None:
@@ -125,7 +125,7 @@ class ClaimedWork:
 
     @property
     def epoch(self) -> int:
-        """Number of this claim; every write that is not its claim's is refused."""
+        """Number of this claim; the server refuses every write with another epoch."""
         return self.lease.ref.epoch
 
     @property
@@ -140,24 +140,24 @@ class ClaimedWork:
 
     @property
     def is_finished(self) -> bool:
-        """True when the server has been told how it ends."""
+        """True when the server has been told how the job ended."""
         return self.lease.is_over
 
 
 class HeldJob(ClaimedWork):
     """A claimed job, as an async context manager around the work on it. Owned by the worker that claimed it.
 
-    Inside the context the lease is renewed by itself. When it is lost the task is cancelled at once, and the context
-    swallows that cancellation: the worker goes on with its next job. What the work raises is told to the server as the
-    attempt's failure; a worker that is stopped (cancelled) gives the job back.
+    Inside the context the lease is renewed automatically. When it is lost, the task is cancelled at once, and the
+    context swallows that cancellation: the worker continues with its next job. An error that the work raises is
+    reported as the attempt's failure; a worker that is stopped (cancelled) gives the job back.
 
-    Invariant: the work is interrupted once at most.
+    Invariant: the work is interrupted at most once.
 
     Attributes:
-        lost: set when the work must stop, for whoever would rather wait for that than be cancelled.
-        interrupt: stops the work; None while there is nothing to stop.
-        server: the policy server that it has now, or None.
-        last_server: the one that it had last, or None.
+        lost: set when the work must stop, for work that waits for it instead of being cancelled.
+        interrupt: stops the work; None while there is no work to stop.
+        server: the policy server that the job has now, or None.
+        last_server: the policy server that it had last, or None.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class HeldJob(ClaimedWork):
 
     @property
     def lease_left_s(self) -> float:
-        """Seconds for which the lease certainly runs; 0 when it is lost or over."""
+        """Seconds for which the lease is certain to be valid; 0 when it is lost or over."""
         is_certain = not (self.is_lost or self.is_finished)
         return max(0.0, self.lease.fenced_at - self._clock.monotonic()) if is_certain else 0.0
 
@@ -191,14 +191,14 @@ class HeldJob(ClaimedWork):
 
     @asynccontextmanager
     async def reserve(self, timeout_s: float | None = None) -> AsyncIterator[ReservedServer]:
-        """Have a policy server that serves the job's task, for the time of the context.
+        """Hold a policy server that serves the job's task for the duration of the context.
 
-        Load what takes long first: nobody else can use the server meanwhile. The wait costs the job nothing.
+        Load slow things first: no other job can use the server meanwhile. The wait costs the job nothing.
 
         Raises:
             NoServerError: none became free within `timeout_s`, or none that serves the task was open for `UNSERVED_S`.
-                A job that ends by it is given back.
-            WrongStateError: the job has no pool, so that it needs no server.
+                A job that ends with this error is given back.
+            WrongStateError: the job has no pool, so it needs no server.
             StaleLeaseError: the lease on the job is over.
         """
         server = await self.reserve_server(timeout_s)
@@ -208,7 +208,7 @@ class HeldJob(ClaimedWork):
             await self.release_server()
 
     async def reserve_server(self, timeout_s: float | None = None) -> ReservedServer:
-        """Do as `reserve`, until `release_server` or the job's end."""
+        """Reserve as `reserve` does, but until `release_server` or the job's end."""
         served_at = self._clock.monotonic()
         for wait_s in long_polls(timeout_s, self._clock):
             request = wire.ReserveIn(**dict(self.lease.ref), wait_s=wait_s)
@@ -233,7 +233,7 @@ class HeldJob(ClaimedWork):
         )
 
     async def release_server(self) -> None:
-        """Give the policy server back before the job ends; legal without one."""
+        """Give the policy server back before the job ends; allowed without one."""
         server, self.server = self.server, None
         if server is None or self.is_finished or self.is_lost:
             return
@@ -246,14 +246,14 @@ class HeldJob(ClaimedWork):
             _log.warning("Policy server %s was not released: %s", server.resource_id, error.message)
 
     def progress(self) -> None:
-        """Say that the work goes on; a worker with `stall_after_s` stops a job that does not say so."""
-        self.lease.moved_at = self._clock.monotonic()  # in whatever thread the work is
+        """Report progress; a worker with `stall_after_s` stops a job that reports none."""
+        self.lease.moved_at = self._clock.monotonic()  # called from any thread
 
     async def confirm(self) -> None:
-        """Return when the server has confirmed that the lease still runs.
+        """Return once the server has confirmed that the lease is still valid.
 
         Raises:
-            StaleLeaseError: it is over.
+            StaleLeaseError: the lease is over.
         """
         answer = await self._client.renew([self.lease.ref], FOR_EVER)
         if answer.renewals[0].status != "renewed":
@@ -268,17 +268,17 @@ class HeldJob(ClaimedWork):
         result_ref: str = "",
         checksum: str = "",
     ) -> None:
-        """Hand the result in; afterwards the job is done, and its policy server free.
+        """Submit the result; afterwards the job is done, and its policy server is free.
 
         Args:
-            result: a small JSON object for lists and collectors.
-            artifact: the file with the whole result: it must be there and readable; its path and SHA-256 go along.
-            result_ref: where the whole result lies, in place of a file.
-            checksum: of what lies there.
+            result: a small JSON object, shown in lists and read by collectors.
+            artifact: the file with the whole result, which must be readable; its path and SHA-256 are submitted too.
+            result_ref: location of the whole result, in place of a file.
+            checksum: checksum of what `result_ref` refers to.
 
         Raises:
             StaleLeaseError: the lease is over; the result is kept in the history and does not count.
-            InvalidInputError: the result is no JSON object of the size allowed, or the file cannot be read.
+            InvalidInputError: the result is not a JSON object within the size limit, or the file cannot be read.
         """
         if artifact is not None:
             found = artifact if isinstance(artifact, Artifact) else await asyncio.to_thread(artifact_of, Path(artifact))
@@ -293,7 +293,7 @@ class HeldJob(ClaimedWork):
         self._finish("is done")
 
     def check_result(self, result: Mapping[str, Any]) -> None:
-        """Return when a result may be handed in.
+        """Check that a result may be submitted.
 
         Raises:
             InvalidInputError: as `complete`.
@@ -301,21 +301,21 @@ class HeldJob(ClaimedWork):
         self._completion(result, "", "")
 
     async def fail(self, error: str | BaseException, *, retry: bool = True) -> None:
-        """Say that the attempt failed; with `retry=False` the job is dead at once, as trying again is useless."""
+        """Report that the attempt failed; with `retry=False` the job is dead at once, as a retry would be useless."""
         said = error_text(error) if isinstance(error, BaseException) else redacted(error, limit_chars=_ERROR_CHARS)
         await self._fail(plain(said) or "no reason was given", retry=retry)
 
     async def give_back(self, reason: str = "") -> None:
-        """Give the job back without blame: somebody else gets it at once."""
+        """Give the job back without charging the attempt: another worker gets it at once."""
         body = wire.GiveBackIn(**self.lease.fields, reason=plain(redacted(reason, limit_chars=2_000)))
         await self._tell(self._client.give_back(self.id, body, _RELEASING), "is given back")
 
     def stop(self, reason: str, ending: Ending | None = None, *, renew_on: bool = False) -> None:
-        """Stop the work, unless it was stopped before or is over.
+        """Stop the work, unless it has been stopped or is over.
 
         Args:
             reason: why, in a sentence.
-            ending: what the server is told of it; None: it knows.
+            ending: what to tell the server about it; None: it knows.
             renew_on: keep the lease until the work has stopped.
         """
         if not renew_on:
@@ -326,7 +326,7 @@ class HeldJob(ClaimedWork):
         self._note_loss(reason, renew_on=renew_on)
         self._interrupt_now()
         if isinstance(ending, Failed):
-            # At once: what does not go on may not react to being stopped either.
+            # At once: work that makes no progress may not react to being stopped either.
             self._begin_end(None)
 
     # The context.
@@ -344,14 +344,14 @@ class HeldJob(ClaimedWork):
         task = asyncio.current_task()
         assert task is not None
         self.interrupt = None
-        # As with asyncio.timeout: the cancellation is ours only when nobody else has asked for one.
+        # As in asyncio.timeout: the cancellation is ours only if nobody else requested one.
         is_ours = self._was_interrupted and task.uncancel() <= self._cancels_before
         is_swallowed = may_pass(error) or (is_ours and isinstance(error, asyncio.CancelledError))
         await self.end(error)
         return is_swallowed
 
     async def end(self, error: BaseException | None) -> None:
-        """Tell the server how the work ended, unless it knows; never raises what can be logged instead."""
+        """Tell the server how the work ended, unless it knows; logs instead of raising wherever possible."""
         await asyncio.shield(self._begin_end(error))
 
     def _begin_end(self, error: BaseException | None) -> asyncio.Task[None]:
@@ -386,7 +386,7 @@ class HeldJob(ClaimedWork):
 
     async def _fail(self, text: str, *, retry: bool = True) -> None:
         body = wire.FailIn(**self.lease.fields, error=text, retry=retry)
-        told = " ".join(text.split())  # what happened stands at its beginning, why as a rule at its end
+        told = " ".join(text.split())  # an error starts with what happened and usually ends with why
         told = told if len(told) <= 2 * _LOGGED_CHARS else f"{told[:_LOGGED_CHARS]} … {told[-_LOGGED_CHARS:]}"
         await self._tell(self._client.fail(self.id, body, _ENDING), f"has failed: {told}")
 
@@ -395,13 +395,13 @@ class HeldJob(ClaimedWork):
             try:
                 await telling
             except StaleLeaseError as error:
-                # Perhaps the answer to an earlier sending was lost; either way the job is not this worker's any more.
+                # Perhaps an earlier request's answer was lost; either way this worker no longer holds the job.
                 _log.info("Job %s was over already: %s", self.id, error.message)
         self._finish(how)
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
-        """While the server is told of the end, its answer counts, and no renewal that crosses it on the way."""
+        """While the end is being reported, only the answer to that counts, not a renewal that crosses it."""
         self.lease.is_ending = True
         try:
             yield
@@ -416,7 +416,7 @@ class HeldJob(ClaimedWork):
         _log.info("Job %s (epoch %d) %s", self.id, self.epoch, how)
 
     def _note_loss(self, reason: str, *, renew_on: bool = False) -> None:
-        """Note that the work must stop."""
+        """Record that the work must stop."""
         if self.is_lost:
             return
         self.lease.loss = reason or "the lease is over"

@@ -9,28 +9,28 @@ from typing import Any, Final
 from headgate.jobqueue.wire import JobLeaseIn
 
 FENCE_MARGIN_S: Final = 5.0
-"""A lease that could not be renewed counts as lost so long before the server's deadline: the work has stopped when the
-job goes to somebody else."""
+"""A lease that could not be renewed counts as lost this long before the server's deadline, so that the work has stopped
+when the job is reassigned."""
 
 _RENEWALS_IN_A_LEASE: Final = 3
 _RETRY_SHARE: Final = 30
-"""A renewal that failed is tried again after this fraction of the lease: every 3 s with the default of 90 s."""
+"""A failed renewal is retried after this fraction of the lease: every 3 s with the default of 90 s."""
 
 
 @dataclass(slots=True, eq=False)
 class JobLease:
-    """The right to work on a job, as its worker knows it. Once lost or over it stays so.
+    """The right to work on a job, as its worker knows it. Once lost or over, it stays so.
 
     Attributes:
-        ref: as the server knows it.
+        ref: the server's reference to it.
         lease_s: its period.
-        confirmed_at: when the renewal was sent, or the claim answered, that the server confirmed last; it ends
-            `lease_s` after that at the earliest.
-        moved_at: when the work went on last.
-        stall_after_s: seconds without going on after which it is stalled, or None.
+        confirmed_at: when the last renewal that the server confirmed was sent, or the claim was answered; the lease
+            ends `lease_s` after that at the earliest.
+        moved_at: when the work last made progress.
+        stall_after_s: seconds without progress after which the work is stalled, or None.
         stop_s: seconds that stopping the work may take.
-        is_ending: whether its holder is telling the server how it ends; then only the answer to that counts.
-        loss: why the work must stop, in a sentence; empty while it need not.
+        is_ending: whether its holder is reporting to the server how it ends; then only the answer to that counts.
+        loss: why the work must stop, in a sentence; empty while it may continue.
         is_over: whether the server has been told how the job ends.
     """
 
@@ -47,7 +47,7 @@ class JobLease:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What names it in a request whose path names the job."""
+        """The fields that identify it in a request whose path names the job."""
         return {"lease_id": self.ref.lease_id, "epoch": self.ref.epoch}
 
     @property
@@ -57,7 +57,7 @@ class JobLease:
 
     @property
     def stalled_at(self) -> float:
-        """When its work counts as stalled unless it goes on."""
+        """When its work counts as stalled unless it makes progress."""
         return float("inf") if self.stall_after_s is None else self.moved_at + self.stall_after_s
 
 
@@ -83,17 +83,17 @@ class Leases:
         stall_after_s: float | None = None,
         stop_s: float = 0.0,
     ) -> JobLease:
-        """Note a claim that was sent first at `asked_at` and answered `now`.
+        """Record a claim that was first sent at `asked_at` and answered `now`.
 
-        The server may have granted it at any time since it was sent, and the answer may have been lost on its first
-        way: a claim that took long is renewed at once.
+        The server may have granted it at any time since `asked_at`, and the first answer may have been lost: a claim
+        that took long is renewed at once.
         """
         renew_at = max(now, asked_at + lease_s / _RENEWALS_IN_A_LEASE)
         lease = self._held[ref.lease_id] = JobLease(ref, lease_s, now, renew_at, now, stall_after_s, stop_s)
         return lease
 
     def drop(self, lease: JobLease) -> None:
-        """Forget a lease; legal twice."""
+        """Forget a lease; may be called twice."""
         self._held.pop(lease.ref.lease_id, None)
 
     def due(self, now: float) -> list[JobLease]:
@@ -102,21 +102,21 @@ class Leases:
         return list(self._held.values()) if is_one_due else []
 
     def confirmed(self, lease: JobLease, sent_at: float) -> None:
-        """Note that a renewal sent then was granted."""
+        """Record that a renewal sent at `sent_at` was granted."""
         lease.confirmed_at = max(lease.confirmed_at, sent_at)
         lease.renew_at = sent_at + lease.lease_s / _RENEWALS_IN_A_LEASE
 
     def unconfirmed(self, leases: Iterable[JobLease], now: float) -> None:
-        """Note that a renewal was not answered."""
+        """Record that a renewal was not confirmed."""
         for lease in leases:
             lease.renew_at = now + lease.lease_s / _RETRY_SHARE
 
     def fenced(self, now: float) -> list[JobLease]:
-        """Return the leases that count as lost by now; not those whose end the server is being told."""
+        """Return the leases that count as lost at `now`, except those whose end is being reported to the server."""
         return [lease for lease in self._held.values() if lease.fenced_at <= now and not lease.is_ending]
 
     def stalled(self, now: float) -> list[JobLease]:
-        """Return the leases whose work does not go on."""
+        """Return the leases whose work makes no progress."""
         return [lease for lease in self._held.values() if lease.stalled_at <= now and not lease.is_ending]
 
     def next_renewal(self) -> float | None:

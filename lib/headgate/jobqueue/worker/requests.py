@@ -1,4 +1,4 @@
-"""Where the job queue is; how a request reaches it, when it is sent again, and what its answer says."""
+"""The job queue's address; how requests are sent, when they are retried, and how answers are read."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from headgate.jobqueue.wire import ProblemOut
 from headgate.net.clients import client_of
 
 URL_VARIABLES: Final = ("HEADGATE_JOBQUEUE_URL", "JOB_QUEUE_URL")
-"""Environment variables that name the server, the first one that is set; the second is the legacy protocol's."""
+"""Environment variables that name the server, the first that is set wins; the second is the legacy protocol's."""
 
-TOKEN_VARIABLE: Final = "HEADGATE_JOBQUEUE_TOKEN"  # noqa: S105 - its name
+TOKEN_VARIABLE: Final = "HEADGATE_JOBQUEUE_TOKEN"  # noqa: S105 - the name of a variable
 DEFAULT_URL: Final = "http://127.0.0.1:8000"
 _WHOLE_TOKEN: Final = f"Copy it whole into {TOKEN_VARIABLE}, as `headgate jobqueue token create` printed it."
 
@@ -49,10 +49,10 @@ class QueueAddress:
 
         Args:
             text: the URL.
-            token: in place of the one in the URL.
+            token: used in place of the one in the URL.
 
         Raises:
-            InvalidInputError: if it is no URL of HTTP, or the token has characters that no token has.
+            InvalidInputError: if it is not an HTTP URL, or the token has characters that no token has.
         """
         try:
             parts = urlsplit(text.strip())
@@ -72,10 +72,10 @@ class QueueAddress:
 
 
 def queue_address(url: str | None = None, environ: Mapping[str, str] | None = None) -> QueueAddress:
-    """Return the address that is given, or the one that the environment names, or the server of this machine.
+    """Return the given address, else the one in the environment, else the default server on this machine.
 
     Raises:
-        InvalidInputError: if it is no URL of HTTP.
+        InvalidInputError: if it is not an HTTP URL.
     """
     environ = os.environ if environ is None else environ
     named = (environ.get(name, "").strip() for name in URL_VARIABLES)
@@ -84,7 +84,7 @@ def queue_address(url: str | None = None, environ: Mapping[str, str] | None = No
 
 
 def _no_address(text: str) -> InvalidInputError:
-    # What stands before the @ may be a token.
+    # The text before the @ may be a token.
     return InvalidInputError(
         f"the address of a job queue must be a URL with http or https (got {text.rpartition('@')[2][:200]!r})",
         next_step=f"Write http://host:8000, or set {URL_VARIABLES[0]}.",
@@ -95,35 +95,35 @@ T = TypeVar("T", bound=BaseModel)
 
 CONNECT_S: Final = 10.0
 ANSWER_S: Final = 30.0
-"""For an answer that the server gives at once; a commit behind a full group takes a fraction of it."""
+"""Timeout of an answer that the server gives at once; a commit behind a full group takes a fraction of it."""
 
 BEYOND_WAIT_S: Final = 10.0
-"""For the answer to a long poll, beyond the time that the server was asked to wait."""
+"""Timeout of the answer to a long poll, beyond the time that the server was asked to wait."""
 
 _TRY_AGAIN: Final = frozenset({429, 500, 502, 503, 504})
 _NOT_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _LONGEST_REQUESTED_S: Final = 120.0
-"""A server that asks to wait longer is asked again after so long: workers have nothing better to do."""
+"""Longest wait that a server may ask for; after it, the worker asks again, having nothing better to do."""
 
 _log = logging.getLogger("headgate.jobqueue.worker")
 
 _Heard: TypeAlias = httpx.Response | httpx.TransportError
-"""What came of sending a request once."""
+"""The outcome of sending a request once."""
 
 
 class Anything(BaseModel):
-    """An answer that nobody reads."""
+    """An answer whose content is ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Jittered exponential back-off for as long as the caller is patient.
+    """Jittered exponential back-off, for up to `patience_s`.
 
     Attributes:
-        patience_s: seconds after which no further attempt is begun; infinite for workers, whose server may be away
+        patience_s: seconds after which no further attempt is started; infinite for workers, whose server may be away
             for minutes.
         base_s: ceiling of the first back-off; each further one is twice as high.
-        max_s: no ceiling is higher.
+        max_s: limit of every ceiling.
     """
 
     patience_s: float = 30.0
@@ -138,7 +138,7 @@ class RetryPolicy:
             )
 
     def back_off_s(self, attempt: int, rng: random.Random) -> float:
-        """Return the wait after attempt number `attempt` (from 1): in the upper half of its ceiling."""
+        """Return the wait after attempt number `attempt` (from 1): random, in the upper half of the ceiling."""
         doubled = self.base_s * 2.0 ** min(attempt - 1, 30)
         return min(doubled, self.max_s) * rng.uniform(0.5, 1.0)
 
@@ -146,20 +146,20 @@ class RetryPolicy:
 class Requests:
     """Sends requests to one job queue until they are answered. Owned by its `JobQueueClient`.
 
-    Long polls each hold a connection, so that their number is not bounded; the proxies of the environment are for the
-    world outside, and would cut long polls off.
+    Each long poll holds a connection, so their number is not bounded. The environment's proxies are not used: they are
+    for hosts outside, and would cut long polls off.
     """
 
     def __init__(self, address: QueueAddress, retry: RetryPolicy, transport: httpx.AsyncBaseTransport | None) -> None:
         self._retry = retry
         self._rng = random.Random()
-        self._is_away = False  # said once, however many requests wait
+        self._is_away = False  # logged once, however many requests wait
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
         token = address.token.reveal()
         self._http = client_of(address.url, token, timeout_s=ANSWER_S, limits=limits, transport=transport)
 
     async def close(self) -> None:
-        """Close the connections; legal twice."""
+        """Close the connections; may be called twice."""
         await self._http.aclose()
 
     async def send(
@@ -176,23 +176,23 @@ class Requests:
         longest_s: float | None = None,
         retry: RetryPolicy | None = None,
     ) -> T:
-        """Send a request until it is answered or patience ends, and return the answer.
+        """Send a request until it is answered or patience runs out, and return the answer.
 
         Args:
-            method: of HTTP.
-            path: below the address.
-            answer: what a success is read as.
+            method: HTTP method.
+            path: path below the address.
+            answer: model that parses a successful answer.
             body: sent as JSON, or None.
-            query: parameters; what is None stays out.
+            query: parameters; those that are None are omitted.
             key: idempotency key, or empty.
-            can_repeat: whether sending it twice changes no more than sending it once: it reads, has a key, or names
+            can_repeat: whether sending it twice has the effect of sending it once: it only reads, has a key, or names
                 the lease that it ends or extends.
-            wait_s: seconds for which the server may hold the answer back.
-            longest_s: seconds for one attempt at most; None leaves that to the kind of request.
-            retry: in place of the client's.
+            wait_s: seconds for which the server may delay the answer.
+            longest_s: limit of one attempt in seconds; None for the default of the kind of request.
+            retry: used in place of the client's policy.
 
         Raises:
-            HeadgateError: what the server refuses, by its code; `QueueUnreachableError` when it does not answer.
+            HeadgateError: a refusal, of the class of its code; `QueueUnreachableError` when the server does not answer.
         """
         bound_s = float("inf") if longest_s is None else longest_s
         headers = {"Idempotency-Key": key} if key else {}
@@ -202,7 +202,7 @@ class Requests:
             method,
             path,
             params={name: str(value) for name, value in (query or {}).items() if value is not None} or None,
-            # What was not given stays out: a server's own keys are passed on to workers as they came.
+            # Unset fields are omitted; a server's own keys reach workers unchanged.
             content=None if body is None else body.model_dump_json(exclude_unset=True).encode(),
             headers=headers,
             timeout=httpx.Timeout(
@@ -240,7 +240,7 @@ class Requests:
             return error
 
     def _requested_s(self, heard: _Heard) -> float:
-        """Return the seconds that the server asks to wait: never before the time that it names, and not all at it."""
+        """Return the wait that the server asks for, in seconds: never less, and jittered so that retries spread out."""
         if not isinstance(heard, httpx.Response):
             return 0.0
         try:
@@ -252,7 +252,7 @@ class Requests:
 
 def _is_worth_another(heard: _Heard, can_repeat: bool) -> bool:
     if isinstance(heard, httpx.Response):
-        # 429 is refused before anything is done; after the others, nobody knows.
+        # A 429 was refused before any work was done; after the others, the outcome is unknown.
         return heard.status_code in _TRY_AGAIN and (can_repeat or heard.status_code == 429)
     if isinstance(heard, httpx.UnsupportedProtocol | httpx.LocalProtocolError):
         return False
@@ -260,7 +260,7 @@ def _is_worth_another(heard: _Heard, can_repeat: bool) -> bool:
 
 
 _TYPED: Final = errors_by_code(core_errors, errors) | {"unauthorized": core_errors.UnauthorizedError}
-"""What the queue refuses, by its code."""
+"""Error classes of the queue's refusals, by code."""
 
 _BY_STATUS: Final[dict[int, type[HeadgateError]]] = {
     401: core_errors.UnauthorizedError,
@@ -283,7 +283,7 @@ def _read(answer: httpx.Response, kind: type[T]) -> T:
 
 
 def _error_of(heard: _Heard, request: httpx.Request) -> HeadgateError:
-    """Return the error that an answer without success says, or that there was none."""
+    """Return the error that an unsuccessful answer states, or one that says that there was no answer."""
     if not isinstance(heard, httpx.Response):
         said = f"{type(heard).__name__}: {heard}"[:200] if str(heard) else type(heard).__name__
         return QueueUnreachableError(f"the job queue at {_place(request)} does not answer ({said})")
@@ -298,13 +298,13 @@ def _error_of(heard: _Heard, request: httpx.Request) -> HeadgateError:
     message = (told.detail or told.title).rstrip(".")
     if flaws and flaws not in message:
         message = f"{message}: {flaws}"
-    # The server speaks of headers, which nobody writes who reads this.
+    # The server's advice is about headers, which users of this client do not write.
     next_step = _TOKEN_STEP if heard.status_code == httpx.codes.UNAUTHORIZED else told.next_step
     return kind(redacted(message), next_step=next_step or None)
 
 
 def _place(request: httpx.Request) -> str:
-    """Return scheme and host of an address."""
+    """Return the scheme and host of a request."""
     return f"{request.url.scheme}://{request.url.netloc.decode('ascii', 'replace')}"
 
 

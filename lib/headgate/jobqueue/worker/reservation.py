@@ -1,8 +1,8 @@
-"""How a job's command gets the policy server that the job has for itself from its worker.
+"""How a job's command gets the job's reserved policy server from its worker.
 
-The variables by which worker and command know each other name the server, or a Unix socket on which the command asks
-for it once it has loaded its simulator: until it does, another job uses the server. The talk is one line of JSON each
-way, and whoever closes the connection while waiting waits no more.
+The variables that the worker passes to the command name the server, or a Unix socket on which the command asks for it
+once it has loaded its simulator: until it asks, other jobs can use the server. Question and answer are one line of
+JSON each; a client that closes the connection while waiting withdraws its request.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _KEPT_BACK: Final = frozenset(
     {JOB_FILE, JOB_ID, JOB_EPOCH, JOB_ATTEMPT, RESULT_FILE, WORKER_SOCKET, *RESOURCE_VARIABLES}
     | {TOKEN_VARIABLE, *URL_VARIABLES}
 )
-"""What the command does not get of its worker's: another job's variables, and the token of the queue."""
+"""Variables of the worker that the command does not inherit: another job's, and the queue's address and token."""
 
 
 def command_environment(job: HeldJob, job_file: Path, result_file: Path, socket: Path | None) -> dict[str, str]:
-    """Return the environment of a job's command: the worker's, and what tells it of the job."""
+    """Return the environment of a job's command: the worker's, plus the variables that describe the job."""
     inner = {name: value for name, value in os.environ.items() if name not in _KEPT_BACK}
     inner |= {
         JOB_FILE: str(job_file),
@@ -56,20 +56,20 @@ def command_environment(job: HeldJob, job_file: Path, result_file: Path, socket:
 
 _ANSWER_BYTES: Final = 1 << 20
 _SPARE_S: Final = 30.0
-"""The worker ends a wait at its timeout; an answer this much later is none."""
+"""The worker ends a wait at its timeout; this much later, no answer will come."""
 
 
 def reserve_from_environment(
     timeout_s: float | None = None, environ: Mapping[str, str] | None = None
 ) -> ReservedServer:
-    """Return the job's policy server, after waiting for it; the same one when asked again.
+    """Return the job's policy server, waiting for it if necessary; the same one when called again.
 
     Args:
-        timeout_s: seconds to wait at most; None waits for as long as it takes.
-        environ: in place of the process environment.
+        timeout_s: maximum wait in seconds; None waits for as long as it takes.
+        environ: used in place of the process environment.
 
     Raises:
-        NotInAJobError: no worker has started this process for a job that needs a server.
+        NotInAJobError: no worker started this process for a job that needs a server.
         NoServerError: none became free in time.
         JobQueueError: the worker could not reserve one, or is gone.
     """
@@ -82,10 +82,10 @@ def reserve_from_environment(
 
 
 def release_from_environment(environ: Mapping[str, str] | None = None) -> None:
-    """Give the policy server back before the command ends; its end does so, too.
+    """Give the policy server back before the command ends; the command's end also does so.
 
     Raises:
-        NotInAJobError: no worker has started this process for a job that needs a server.
+        NotInAJobError: no worker started this process for a job that needs a server.
         JobQueueError: the worker is gone.
     """
     _asked({"do": "release"}, _SPARE_S, os.environ if environ is None else environ)
@@ -124,10 +124,10 @@ _log = logging.getLogger("headgate.jobqueue.worker")
 
 @asynccontextmanager
 async def reservation_socket(job: HeldJob, path: Path) -> AsyncIterator[Path]:
-    """Answer the questions of a job's command for the time of the context; only this user can ask.
+    """Answer the requests of a job's command for the duration of the context; only this user can connect.
 
     Raises:
-        OSError: if a socket cannot be made there.
+        OSError: if a socket cannot be created there.
     """
     one_at_a_time = asyncio.Lock()  # a job has one reservation
     visits: set[asyncio.Task[None]] = set()
@@ -138,7 +138,7 @@ async def reservation_socket(job: HeldJob, path: Path) -> AsyncIterator[Path]:
         visit.add_done_callback(visits.discard)
 
     server = await asyncio.start_unix_server(visited, path)
-    os.chmod(path, 0o600)  # noqa: PTH101 - no other program waits for this one
+    os.chmod(path, 0o600)  # noqa: PTH101 - no other program waits for this process
     try:
         yield path
     finally:
@@ -176,6 +176,6 @@ async def _answer(job: HeldJob, one_at_a_time: asyncio.Lock, question: dict[str,
             return {"server": asdict(job.server)}
     except HeadgateError as error:
         if isinstance(error, NoServerError) and question.get("timeout_s") is None:
-            # The command was ready to wait for ever: it is not to blame.
+            # The command was ready to wait forever: it is not at fault.
             job.stop(error.message, Stopped(error.message), renew_on=True)
         return {"error": {"code": error.code, "message": error.message, "next_step": error.next_step}}

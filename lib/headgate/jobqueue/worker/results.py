@@ -1,4 +1,4 @@
-"""Files of results: whole or not there, with where they came from, and never an old claim's over a newer one's."""
+"""Result files: written atomically, with their provenance; an older claim never overwrites a newer one's file."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
     from headgate.jobqueue.worker.held_job import HeldJob
 
 PROVENANCE: Final = "provenance"
-"""The key under which a result says where it came from."""
+"""The key of a result's provenance."""
 
 _NAME_BYTES: Final = 180
 _PROBE_BYTES: Final = 4096
-"""A block of a file system: a full one takes a name, and no block."""
+"""One block of a file system: on a full one, a name can be created but no block written."""
 
 _PLAIN: Final = " !#$&'()+,-=@[]^_`{}~"
 
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A file that is handed in."""
+    """A file that is submitted as a result."""
 
     path: Path
     checksum: str
 
 
 def artifact_of(path: Path) -> Artifact:
-    """Return a file with its checksum, read piece by piece.
+    """Return a file with its checksum, computed in chunks.
 
     Raises:
         InvalidInputError: if it cannot be read or is empty.
@@ -63,33 +63,33 @@ def artifact_of(path: Path) -> Artifact:
 
 
 def result_path(folder: Path, team: str, task: str, instance: str) -> Path:
-    """Return where the result of an instance lies: `<folder>/<team>/metrics/<task>_<number>.json`.
+    """Return the path of an instance's result: `<folder>/<team>/metrics/<task>_<number>.json`.
 
-    The number is that at the end of the instance's name, without it the whole name. Characters that no file name
-    should have are written as `%2F`.
+    The number is the one at the end of the instance's name, or the whole name if there is none. Characters that do not
+    belong in file names are written as `%2F`.
     """
     return folder / file_name(team) / "metrics" / f"{file_name(f'{task}_{number_in(instance) or instance}')}.json"
 
 
 def publish_result(path: Path, result: Mapping[str, Any], provenance: Mapping[str, Any]) -> Artifact:
-    """Write a result durably under a temporary name, and only then give it its own.
+    """Write a result durably under a temporary name, then rename it.
 
     Args:
-        path: where it belongs; the folder is made.
+        path: its final path; the folder is created.
         result: the JSON object.
-        provenance: kept with it as `provenance`; has the `job_id` and `epoch` of the claim.
+        provenance: stored with it as `provenance`; has the `job_id` and `epoch` of the claim.
 
     Raises:
-        ResultRefusedError: a claim of the job with the same or a higher epoch, or another job, wrote that file.
-        InvalidInputError: if it may not be written there, or is no JSON.
-        MachineUnfitError: the disk is full, or the folder gone.
+        ResultRefusedError: another job wrote that file, or a claim of this job with the same or a higher epoch.
+        InvalidInputError: if it may not be written there, or is not JSON.
+        MachineUnfitError: the disk is full, or the folder is gone.
     """
     text = _text({**result, PROVENANCE: dict(provenance)})
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = written_beside(path, text)
         try:
-            # Without a lock, the lease that the worker confirmed right before leaves a moment only.
+            # Where locks are not possible, the lease, confirmed just before, keeps the window for a race short.
             with folder_locked(path.parent, where_possible=True):
                 _put(temporary, path, provenance)
         finally:
@@ -101,7 +101,7 @@ def publish_result(path: Path, result: Mapping[str, Any], provenance: Mapping[st
 
 
 def retract_result(path: Path, provenance: Mapping[str, Any]) -> bool:
-    """Remove a result that was not accepted, if it is still the one of this claim; return whether it was."""
+    """Remove a result that was not accepted, if it is still this claim's; return whether it was."""
     try:
         with folder_locked(path.parent, where_possible=True):
             there = _provenance_in(path)
@@ -115,7 +115,7 @@ def retract_result(path: Path, provenance: Mapping[str, Any]) -> bool:
 
 
 def check_place(path: Path, provenance: Mapping[str, Any]) -> None:
-    """Return when a claim may write its result to a file: none is there, or one of an earlier claim of its job.
+    """Check that a claim may write its result to a file: it does not exist, or is an earlier claim's of the same job.
 
     Raises:
         ResultRefusedError: otherwise.
@@ -139,10 +139,10 @@ def check_place(path: Path, provenance: Mapping[str, Any]) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Return when files can be written to a folder, which is made.
+    """Check that files can be written to a folder, which is created.
 
     Raises:
-        InvalidInputError: it is none, or may not be written.
+        InvalidInputError: it is not a folder, or may not be written.
         MachineUnfitError: its disk is full or gone.
     """
     try:
@@ -153,7 +153,7 @@ def check_folder(folder: Path) -> None:
 
 
 def _unusable(what: str, error: OSError) -> HeadgateError:
-    """Return the error of one path that is wrong, or of a machine on which every other would fail, too."""
+    """Return the error of a wrong path, or of a machine on which every other path would fail too."""
     said = f"{what}: {error.strerror or error}"
     if isinstance(error, PermissionError | IsADirectoryError | NotADirectoryError | FileExistsError):
         return InvalidInputError(said, next_step="Check the path and its rights.")
@@ -183,7 +183,7 @@ def _text(document: dict[str, Any]) -> bytes:
 
 
 def file_name(name: str) -> str:
-    """Return a name as a part of a path: an ordinary one stays as it is, other characters are written as `%2F`."""
+    """Return a name as a path component: an ordinary one is unchanged, other characters are written as `%2F`."""
     safe = quote(name, safe=_PLAIN)
     if safe.strip(".") == "":
         safe = safe.replace(".", "%2E") or "_"
@@ -200,13 +200,13 @@ async def publish(
     versions: Mapping[str, str] | None = None,
     clock: Clock | None = None,
 ) -> Artifact:
-    """Write a job's result where its instance's belongs (`result_path`); hand it in with `job.complete(artifact=…)`.
+    """Write a job's result to its instance's path (`result_path`); submit it with `job.complete(artifact=…)`.
 
-    The lease is confirmed right before; `versions` of what made the result are kept with it.
+    The lease is confirmed just before; `versions` of the software that made the result are stored with it.
 
     Raises:
         StaleLeaseError: the lease is over.
-        ResultRefusedError: a later claim's result is there.
+        ResultRefusedError: a later claim's result is already there.
         InvalidInputError: it cannot be written.
     """
     told = provenance(job, versions or {}, clock or SystemClock())
@@ -215,12 +215,12 @@ async def publish(
 
 
 def place_of(job: HeldJob, folder: Path) -> Path:
-    """Return where a job's result belongs (`result_path`); one without instance has its id in the name."""
+    """Return the path of a job's result (`result_path`); without an instance, the name has the job's id."""
     return result_path(folder, job.spec.team, job.spec.task, job.spec.instance or job.id)
 
 
 def provenance(job: HeldJob, versions: Mapping[str, str], clock: Clock) -> dict[str, Any]:
-    """Return where a result of a job comes from."""
+    """Return the provenance of a job's result."""
     spec, server = job.spec, job.server or job.last_server
     return {
         "job_id": spec.id,

@@ -1,4 +1,4 @@
-"""Workers for simulators that block: heartbeats go on in a thread of their own, which interrupts the main one."""
+"""Workers for blocking simulators: a separate thread sends heartbeats and can interrupt the main thread."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from headgate.net.event_loop import LoopThread
 
 
 class Interrupts:
-    """Raises `LeaseLost` in the main thread when its job must stop, and `SystemExit(143)` at SIGTERM.
+    """Raises `LeaseLost` in the main thread when its job must stop, and `SystemExit(143)` on SIGTERM.
 
-    Installed by the main thread, for as long as a worker lives; elsewhere it does nothing. A SIGUSR1 that is not its
-    own goes to whoever handled it before, and so does SIGTERM when somebody does.
+    Installed by the main thread for as long as a worker lives; in other threads it does nothing. A SIGUSR1 of another
+    origin is passed to the previous handler; SIGTERM is left alone if it already has a handler.
     """
 
     def __init__(self) -> None:
@@ -45,12 +45,12 @@ class Interrupts:
             self._restore.append(lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
 
     def remove(self) -> None:
-        """Handle them as before; legal twice."""
+        """Restore the previous handlers; may be called twice."""
         while self._restore:
             self._restore.pop()()
 
     def watch(self, job: HeldJob | None) -> None:
-        """Name the job that this thread works on; None when it works on none."""
+        """Set the job that this thread works on; None when it works on none."""
         if not self._restore or threading.current_thread() is not threading.main_thread():
             return
         self._job = job
@@ -68,19 +68,19 @@ class Interrupts:
             self._usr1_before(number, frame)
 
     def _raise_for(self, job: HeldJob) -> None:
-        self._job = None  # once: what cleans up after it is not interrupted
+        self._job = None  # once only: the cleanup after it is not interrupted
         raise LeaseLost(job.loss)
 
     def _on_term(self, _number: int, _frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # giving back is not interrupted by a second one
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second SIGTERM must not interrupt giving the jobs back
         raise SystemExit(TERMINATED)
 
 
 class SyncHeldJob(ClaimedWork, BlockingFacade[HeldJob]):
-    """`HeldJob` with methods that block, as a context manager around the work on it; the same rules hold.
+    """`HeldJob` with blocking methods, as a context manager around the work on it; the same rules apply.
 
-    When the work must stop, `LeaseLost` is raised in the main thread wherever it is; elsewhere at the next `check`,
-    `progress` or other call. The context swallows it.
+    When the work must stop, `LeaseLost` is raised in the main thread wherever it is; in other threads at the next
+    `check`, `progress` or other call. The context swallows it.
     """
 
     def __init__(self, job: HeldJob, loop: LoopThread, watch: Callable[[HeldJob | None], None]) -> None:
@@ -90,26 +90,26 @@ class SyncHeldJob(ClaimedWork, BlockingFacade[HeldJob]):
 
     @property
     def server(self) -> ReservedServer | None:
-        """The policy server that it has now."""
+        """The policy server that the job has now."""
         return self._asynchronous.server
 
     def check(self) -> None:
-        """Return when the work may go on.
+        """Raise if the work must stop.
 
         Raises:
-            LeaseLost: when it must stop.
+            LeaseLost: if it must.
         """
         if self.is_lost and not self.is_finished:
             raise LeaseLost(self.loss)
 
     def progress(self) -> None:
-        """Say that the work goes on; see `HeldJob.progress`, and `check` for what it raises."""
+        """Report progress; see `HeldJob.progress`, and `check` for what it raises."""
         self.check()
         self._asynchronous.progress()
 
     @contextmanager
     def reserve(self, timeout_s: float | None = None) -> Iterator[ReservedServer]:
-        """Have a policy server for the time of the context; see `HeldJob.reserve`."""
+        """Hold a policy server for the duration of the context; see `HeldJob.reserve`."""
         server = self._loop.run(self._asynchronous.reserve_server(timeout_s))
         try:
             yield server
@@ -132,10 +132,10 @@ class SyncHeldJob(ClaimedWork, BlockingFacade[HeldJob]):
 
 
 class SyncWorker:
-    """`Worker` as a context manager of programs that know no asyncio; the same rules hold.
+    """`Worker` as a context manager for programs without asyncio; the same rules apply.
 
-    Heartbeats go on while the program blocks. In the main thread a lost lease raises `LeaseLost` at once (by SIGUSR1),
-    and SIGTERM gives the job back and ends the program with status 143.
+    Heartbeats continue while the program blocks. In the main thread, a lost lease raises `LeaseLost` at once (by
+    SIGUSR1), and SIGTERM gives the job back and ends the program with status 143.
     """
 
     def __init__(self, address: str | QueueAddress | None = None, **options: Any) -> None:
@@ -161,13 +161,13 @@ class SyncWorker:
 
     @property
     def name(self) -> str:
-        """The name under which it claims jobs."""
+        """The worker's name in its claims."""
         return self._started.result().name
 
     def jobs(
         self, *, stop_when_empty: bool = False, idle_s: float | None = None, max_jobs: int | None = None
     ) -> Iterator[SyncHeldJob]:
-        """Yield one job after the other; work on each inside `with job:`. Arguments as of `Worker.jobs`."""
+        """Yield one job after another; work on each inside `with job:`. The arguments are those of `Worker.jobs`."""
         worker = self._started.result()
         for _ in quota_of(max_jobs):
             job = self._loop.run(worker.claim(0.0 if stop_when_empty else idle_s))
@@ -177,7 +177,7 @@ class SyncWorker:
             self._loop.run(worker.put_away(job))
 
     async def _live(self) -> None:
-        """Work until the loop is stopped."""
+        """Run the worker until the loop is stopped."""
         try:
             async with JobQueueClient(self._address) as client, Worker(client, **self._options) as worker:
                 self._started.set_result(worker)

@@ -1,4 +1,4 @@
-"""The worker: claims jobs, keeps their leases, and runs what it is given on them."""
+"""The worker: claims jobs, keeps their leases, and runs the given work on them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TERMINATED: Final = 128 + signal.SIGTERM
 """Exit status of a process that SIGTERM ends, as shells see it."""
 
 UNFIT_S: Final = 30.0
-"""A worker whose machine can end no job well tries again after so long: somebody may have made room."""
+"""Wait of a worker whose machine cannot do any job, before it tries again: somebody may have freed space by then."""
 
 Work = Callable[[HeldJob], Awaitable[None]]
 
@@ -41,27 +41,27 @@ _PART_CHARS: Final = 50
 
 
 class Worker:
-    """Claims jobs and holds them while they are worked on; an async context manager of one task.
+    """Claims jobs and holds them while they are worked on; an async context manager, used by one task.
 
-    One heartbeat renews everything that it holds, every third of `lease_s`. When the server cannot be reached, work
-    goes on until five seconds before the server may give the job away. SIGTERM, in the main thread and where nobody
-    else handles it, gives every job back and ends the process with status 143.
+    One heartbeat renews every lease that it holds, every third of `lease_s`. When the server is unreachable, work
+    continues until five seconds before the server may reassign the job. SIGTERM, in the main thread and unless another
+    handler is installed, gives every job back and ends the process with status 143.
 
     Args:
-        client: of the queue; it must outlive the worker.
-        name: as the queue shows it, unique among workers.
-        lease_s: a worker that dies loses its jobs after so long; 10 to 3600.
-        count: jobs that `run` works on at a time.
-        teams: only jobs of these; None for all.
-        tasks: only jobs of these tasks; None for all.
-        pools: only jobs of these pools; None for all.
-        stall_after_s: a job that makes no `progress()` for so long is failed; None leaves that open.
-        stop_s: seconds that stopping the work may take: a lease that cannot be renewed is given up earlier by so
+        client: the queue's client; it must outlive the worker.
+        name: name shown by the queue, unique among workers.
+        lease_s: seconds after which a dead worker loses its jobs; 10 to 3600.
+        count: number of jobs that `run` works on at a time.
+        teams: claim only jobs of these teams; None for all.
+        tasks: claim only jobs of these tasks; None for all.
+        pools: claim only jobs of these pools; None for all.
+        stall_after_s: seconds without `progress()` after which a job is failed; None for no such limit.
+        stop_s: seconds that stopping the work may take: a lease that cannot be renewed is given up earlier by this
             much.
-        clock: gives the time.
+        clock: source of time.
 
     Raises:
-        InvalidInputError: if a name or number cannot be one of a worker.
+        InvalidInputError: if a name or number is not valid for a worker.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Worker:
                 self._unhandle()
                 for beat in self._beats:
                     beat.cancel()
-                # Anything but a cancellation passes as it is; the group would wrap it.
+                # Every error but a cancellation propagates unchanged; the group would wrap it.
                 is_cancelled = isinstance(error, asyncio.CancelledError)
                 await self._group.__aexit__(*((kind, error, trace) if is_cancelled else (None, None, None)))
         except asyncio.CancelledError:
@@ -133,25 +133,25 @@ class Worker:
     def jobs(
         self, *, stop_when_empty: bool = False, idle_s: float | None = None, max_jobs: int | None = None
     ) -> AsyncIterator[HeldJob]:
-        """Return one job after the other; work on each inside `async with job:`.
+        """Return an iterator over claimed jobs; work on each inside `async with job:`.
 
         Args:
-            stop_when_empty: end when there is nothing to do at the moment.
-            idle_s: end when there was nothing to do for so long; None waits for ever.
-            max_jobs: end after so many.
+            stop_when_empty: end as soon as there is no job to claim.
+            idle_s: end after this many seconds without a job; None waits forever.
+            max_jobs: end after this many jobs.
         """
         return self._jobs(0.0 if stop_when_empty else idle_s, quota_of(max_jobs))
 
     async def run(
         self, work: Work, *, stop_when_empty: bool = False, idle_s: float | None = None, max_jobs: int | None = None
     ) -> None:
-        """Await `work` with each job, inside its context, `count` at a time; what it raises ends that job alone.
+        """Await `work` with each job, inside its context, `count` at a time; an error that it raises ends only its job.
 
-        The other arguments are those of `jobs`, for all lanes together. Where `work` raises `MachineUnfitError` no job
-        is claimed for `UNFIT_S`, which counts as idle, and then it is tried again.
+        The other arguments are those of `jobs`, for all lanes together. When `work` raises `MachineUnfitError`, no job
+        is claimed for `UNFIT_S`, which counts as idle time; then the worker tries again.
 
         Raises:
-            MachineUnfitError: it was so for as long as this may be idle.
+            MachineUnfitError: if the machine stayed unfit for the whole idle limit.
         """
         quota = quota_of(max_jobs)
         longest_idle_s = 0.0 if stop_when_empty else idle_s
@@ -179,7 +179,7 @@ class Worker:
         return None
 
     async def put_away(self, job: HeldJob) -> None:
-        """Have done with a job: one whose end the server was not told of has failed."""
+        """Finish with a job; it has failed if the server was not told how it ended."""
         await job.end(None)
         del self.held[job.lease.ref.lease_id]
 
@@ -194,7 +194,7 @@ class Worker:
             await self.put_away(job)
 
     def _rest(self, error: MachineUnfitError) -> None:
-        """Have no job claimed for a while, and say so the first time."""
+        """Pause claiming for `UNFIT_S`, and log why the first time."""
         now = self._clock.monotonic()
         if self._unfit is None:
             self._unfit_since = now
@@ -203,7 +203,7 @@ class Worker:
         self._unfit, self._rests_until = error, now + UNFIT_S
 
     async def _has_rested(self, idle_s: float | None) -> bool:
-        """Return True when a job may be claimed; False when the machine was unfit for as long as this may be idle."""
+        """Return True once a job may be claimed; False if the machine stayed unfit for the whole `idle_s`."""
         while self._unfit is not None and (rest_s := self._rests_until - self._clock.monotonic()) > 0:
             left_s = math.inf if idle_s is None else self._unfit_since + idle_s - self._clock.monotonic()
             if left_s <= 0:
@@ -212,7 +212,7 @@ class Worker:
         return True
 
     async def _claim(self, wait_s: float) -> HeldJob | None:
-        """Claim one job in a task of its own: a claim that is answered while this is cancelled is not forgotten."""
+        """Claim one job in a separate task: if this is cancelled, a job that was still granted is given back."""
         asking = asyncio.create_task(self._ask(wait_s), name="claim")
         try:
             return await asyncio.shield(asking)
@@ -263,12 +263,12 @@ class Worker:
 
 
 def quota_of(max_jobs: int | None) -> Iterator[None]:
-    """Return what runs out after so many jobs, for all that take from it together; None for as many as there are."""
+    """Return an iterator that ends after `max_jobs` jobs, shared by all lanes; None for no limit."""
     return itertools.repeat(None) if max_jobs is None else itertools.repeat(None, max_jobs)
 
 
 def worker_name(environ: Mapping[str, str] | None = None) -> str:
-    """Return `user-job-array task-uuid`, the job being that of SLURM, or this host outside of one."""
+    """Return `user-job-array task-uuid`; the job is SLURM's, or this host's name outside of SLURM."""
     environ = os.environ if environ is None else environ
     user = user_name(environ) or "worker"
     place = environ.get("SLURM_JOB_ID") or socket.gethostname()
