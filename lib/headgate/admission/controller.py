@@ -1,4 +1,4 @@
-"""The admission controller: which request may be sent now, which one waits, and who is next. Pure."""
+"""The admission controller: which requests may be sent now, which wait, and which is next. Pure."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ _DENIED_FOR: Final = {
 
 
 class AdmissionController:
-    """Admits requests within every limit that holds for them.
+    """Admits requests within all limits that apply to them.
 
     The adaptive limit of a key (provider, model, domain) <= the cap of its provider-model over domains and aliases <=
     the slots of its provider; and every limit per minute of model, key and organisation has room. Nothing here reads a
-    clock, sleeps, logs or calls back: what follows from a decision is collected in `effects`, in order, and whoever
-    owns the controller carries it out. `changes_at` is when time alone changes something that somebody waits for;
-    `tick` is to be called then.
+    clock, sleeps, logs or calls back: the consequences of a decision are collected in `effects`, in order, and the
+    controller's owner carries them out. `changes_at` is when time alone changes something that a waiter depends on;
+    `tick` must be called then.
 
-    Owned by one `RequestAdmission`, which calls it under a lock. Invariants (`validate`): counts of what is in flight
-    equal the live leases; a ticket waits exactly while it is in one flow; nobody waits who could be admitted; a limit
-    is exceeded only after it was lowered under its holders.
+    Owned by one `RequestAdmission`, which calls it under a lock. Invariants (`validate`): in-flight counts equal the
+    live leases; a ticket waits exactly while it is in one flow; no waiter could be admitted; a limit is exceeded only
+    after it was lowered while leases were held.
 
     Attributes:
-        effects: what is to be carried out.
-        accounts: every provider, model and request key; to be read.
-        generation: this life of the controller; leases of another one are refused.
-        closed: why nothing is admitted any more; None while something is.
+        effects: the effects to carry out.
+        accounts: every provider, model and request key; read-only.
+        generation: number of this controller's lifetime; leases of another one are refused.
+        closed: why nothing is admitted any more; None while requests are admitted.
 
-    Limits per minute that nobody states or tells are learnt from refusals, unless `learns_rates` is false.
+    Limits per minute that are neither stated nor told are learnt from refusals, unless `learns_rates` is false.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class AdmissionController:
     # Requests.
 
     def request(self, item: RequestItem, now: float) -> RequestLease | Ticket | Denied:
-        """Return a lease, or a ticket that waits for one, or why neither.
+        """Return a lease, a ticket that waits for one, or a denial.
 
         Raises:
             InvalidSettingError: if it has to wait and its weight is not above 0.
@@ -101,7 +101,7 @@ class AdmissionController:
         return self._enqueue(Ticket(item), key, now, lacks_slot=admits)
 
     def try_acquire(self, item: RequestItem, now: float) -> RequestLease | Denied:
-        """Return a lease if there is one that nobody else is to have first, or what stands in its way. Never waits."""
+        """Return a lease if one is free and no waiter comes first, else the reason for the denial. Never waits."""
         key = self._key_for(item, now)
         if isinstance(key, Denied):
             self.effects.denied(item, key, now)
@@ -115,7 +115,7 @@ class AdmissionController:
         return denied
 
     def cancel(self, ticket: Ticket, now: float) -> bool:
-        """Give a ticket up, whatever became of it: it waits no more, its lease is released. Return if it had either."""
+        """Give a ticket up in any state: it leaves the queue, or its lease is released. Return if it had either."""
         if ticket.flow is not None:
             self._leave(ticket, now)
             ticket.denied = Denied(DenyReason.CANCELLATION)
@@ -126,7 +126,7 @@ class AdmissionController:
         return ticket.lease is not None and self.release(ticket.lease, _CANCELLED, now) is ReleaseOutcome.RELEASED
 
     def release(self, lease: RequestLease, outcome: RequestOutcome, now: float) -> ReleaseOutcome:
-        """Take a lease back with how its attempt ended, and hand its slot over. Only the first release counts."""
+        """Take a lease back with its attempt's outcome, and hand its slot over. Only the first release counts."""
         held = self._live.pop(lease.number, None) if lease.generation == self.generation else None
         if held is None:
             refusal = self._refusal(lease)
@@ -147,12 +147,12 @@ class AdmissionController:
             self._forget(account, now)
         return ReleaseOutcome.RELEASED
 
-    # What may change while requests are in flight.
+    # Changes while requests are in flight.
 
     def register(self, name: ProviderModel, cap: int, alias: str, now: float, rates: ModelRates = UNLIMITED) -> None:
-        """Let a model be asked, under an alias that wants at most `cap` requests in flight; the smallest cap holds.
+        """Admit a model's requests, under an alias with at most `cap` requests in flight; the smallest cap applies.
 
-        Of the limits per minute that aliases state, the smallest hold, too.
+        Of the limits per minute that aliases state, the smallest apply too.
 
         Raises:
             InvalidSettingError: if `cap` is below 1.
@@ -163,7 +163,7 @@ class AdmissionController:
         self._left(before, account, now)
 
     def set_rate_share(self, provider: str, share: float, now: float) -> None:
-        """Have a part of every limit per minute that holds for a provider: other processes have the rest."""
+        """Set this process's share of every limit per minute of a provider: other processes have the rest."""
         state = self.accounts.provider(provider)
         if share != state.rate_share:
             state.rate_share = share
@@ -175,7 +175,7 @@ class AdmissionController:
             self._hand_over_all(accounts, tuple(scopes), now)
 
     def unregister(self, name: ProviderModel, alias: str, now: float) -> None:
-        """Withdraw an alias. Without any alias a model is not asked any more; what is in flight runs on."""
+        """Remove an alias. A model without aliases admits no more requests; requests in flight run on."""
         before = self._shared(name)
         account = self._limits.unregister(name, alias, now)
         if account is None:
@@ -191,13 +191,13 @@ class AdmissionController:
             self._forget(account, now)
 
     def learnt(self, name: ProviderModel, of: str, limit: int, now: float) -> None:
-        """Begin at what other processes have found: a domain's ceiling, or a unit's limit per minute; 0 for none."""
+        """Start from a limit that other processes learnt: a domain's ceiling, or a unit's per minute; 0 for none."""
         account = self._limits.learnt(name, of, limit, now)
         if account is not None:
             self._after(account, now)
 
     def retry(self, name: ProviderModel, now: float) -> None:
-        """End the cooldown of a model at its provider; where a breaker is open, one probe may be sent."""
+        """End the cooldown of a model at its provider; if a breaker is open, one probe may be sent."""
         account = self.accounts.by_name.get(name)
         if account is not None:
             account.blocked_until = min(account.blocked_until, now)
@@ -206,7 +206,7 @@ class AdmissionController:
             self._after(account, now)
 
     def set_provider_cap(self, provider: str, slots: int | None, now: float) -> None:
-        """Bound what this process may have in flight at a provider; None takes the bound away, 0 admits nothing.
+        """Limit this process's requests in flight at a provider; None removes the limit, 0 admits nothing.
 
         Raises:
             InvalidSettingError: if `slots` is below 0.
@@ -219,14 +219,14 @@ class AdmissionController:
             self._watch.note_provider(state, now)
 
     def shutdown(self, reason: str, now: float) -> None:
-        """Deny whoever waits and whoever will ask; releases still count."""
+        """Deny all waiting and future requests; releases still count."""
         self.closed = reason
         denied = Denied(DenyReason.SHUTDOWN, detail=reason)
         for key in self._keys.values():
             self._refuse_all(key, denied, now)
 
     def watch(self, now: float) -> None:
-        """Tell changes of pressure from now on, beginning with every key that is under pressure."""
+        """Report changes of pressure from now on, starting with every key that is under pressure."""
         self._watch.is_on = self._limits.is_watched = True
         for provider in self.accounts.providers.values():
             self._watch.note_provider(provider, now)
@@ -239,11 +239,11 @@ class AdmissionController:
 
     @property
     def changes_at(self) -> float:
-        """When time alone changes something that somebody waits for or watches; infinite when nothing does."""
+        """When time alone changes something that a waiter or watcher depends on; infinite if nothing does."""
         return self._agenda.changes_at
 
     def tick(self, now: float) -> None:
-        """Let time pass: deadlines, ends of cooldowns, limits that grow by themselves."""
+        """Apply the passage of time: deadlines, ends of cooldowns, limits that grow by themselves."""
         while (ticket := self._agenda.pop_expired(now)) is not None:
             self._leave(ticket, now)
             denied = Denied(DenyReason.QUEUE_TIMEOUT, detail=f"waited {now - ticket.since:.1f} s")
@@ -261,7 +261,7 @@ class AdmissionController:
     # Decisions.
 
     def _key_for(self, item: RequestItem, now: float) -> KeyState | Denied:
-        """Return the state that an item is admitted under, with everything done that time has brought about."""
+        """Return the state under which an item is admitted, once everything due has been applied."""
         if self._agenda.changes_at <= now:
             self.tick(now)
         if self.closed is not None:
@@ -332,7 +332,7 @@ class AdmissionController:
         return ticket
 
     def _leave(self, ticket: Ticket, now: float) -> None:
-        """Take a ticket out of the queue without having served it."""
+        """Remove a ticket from the queue without serving it."""
         flow = ticket.flow
         assert flow is not None
         flow.key.account.provider.waiters.remove(ticket)
@@ -347,7 +347,7 @@ class AdmissionController:
             self.effects.refused(ticket, denied, now)
 
     def _refusal(self, lease: RequestLease) -> ReleaseOutcome:
-        """Return why a lease cannot be given back. Numbers count up: a smaller one that is not held was released."""
+        """Return why a lease cannot be given back. Numbers ascend: a smaller one that is not held was released."""
         if lease.generation != self.generation:
             return ReleaseOutcome.WRONG_GENERATION
         return ReleaseOutcome.DUPLICATE if 1 <= lease.number <= self._leases else ReleaseOutcome.UNKNOWN
@@ -358,20 +358,20 @@ class AdmissionController:
         return () if account is None or account.rates is None else account.rates.shared
 
     def _left(self, scopes: Iterable[RateScope], account: Account, now: float) -> None:
-        """Hand over what became free in limits per minute that an account shares no more."""
+        """Hand over what became free in limits per minute that an account no longer shares."""
         shared = () if account.rates is None else account.rates.shared
         left = tuple(scope for scope in scopes if scope not in shared)
         if left:
             self._hand_over_all((), left, now)
 
     def _after(self, account: Account, now: float) -> None:
-        """Do what time has brought about, then hand over what became free in an account."""
+        """Apply what is due, then hand over what became free in an account."""
         if self._agenda.changes_at <= now:
             self.tick(now)
         self._hand_over(account, now)
 
     def _hand_over(self, account: Account, now: float) -> None:
-        """Serve who waits for an account that may have become free, and tell whose pressure changed."""
+        """Serve the waiters of an account that may have become free, and report changes of pressure."""
         if account.rates is not None:
             self._hand_over_all((account,), account.rates.shared, now)
             return
@@ -388,9 +388,9 @@ class AdmissionController:
                 account.provider.waiters.open(key)
 
     def _hand_over_all(self, accounts: Sequence[Account], scopes: tuple[RateScope, ...], now: float) -> None:
-        """Do so for accounts, and for all who take from limits per minute: one gives back what another one waits for.
+        """Do so for several accounts, and for all members of limits per minute: one returns what another waits for.
 
-        Providers that share an organisation's limits are served in turns, the one that waits longest first.
+        Providers that share an organisation's limits are served in turn, the one that has waited longest first.
         """
         providers: dict[Provider, None] = {}
         for account in accounts:
@@ -418,7 +418,7 @@ class AdmissionController:
             self._moved(scope, now)
 
     def _moved(self, scope: RateScope, now: float) -> None:
-        """Look at a limit per minute again when it has room, and tell its members if that has moved."""
+        """Schedule the next look at a limit per minute for when it has room; tell its members if that changed."""
         opens_at = scope.opens_at(now)
         if opens_at <= now and scope.due_at == math.inf and not scope.is_told:
             return
@@ -428,7 +428,7 @@ class AdmissionController:
         self._limits.schedule_scope(scope, opens_at, now)
 
     def _pump(self, provider: Provider, now: float) -> None:
-        """Serve waiters of a provider in their order for as long as one can be admitted."""
+        """Serve a provider's waiters in their order while one can be admitted."""
         waiters = provider.waiters
         while waiters.ready and provider.in_flight < provider.slots:
             selection = waiters.select()

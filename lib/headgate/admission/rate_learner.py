@@ -1,8 +1,8 @@
-"""A limit per minute that nobody states and no answer tells of, learnt from when attempts are refused. Pure.
+"""Learns limits per minute that neither the roster nor the answers state, from the times of refusals. Pure.
 
-A provider that counts what it answers lets everything in until nothing is left, and then refuses everything, however
-little is in flight, until what it owes is paid: an outbreak. From the last refusal of one outbreak to the first of the
-next, what came in is what was used, in the unit that is limited: so the limit is measured, to a percent or two.
+A provider that counts usage admits everything until nothing is left, and then refuses everything, however little is
+in flight, until the debt is repaid: an outbreak. From the last refusal of one outbreak to the first of the next, the
+refill equals the usage, in the limited unit: this measures the limit to within a percent or two.
 """
 
 from __future__ import annotations
@@ -15,68 +15,68 @@ from typing import Final
 from headgate.admission.classify import RequestOutcome
 
 _ROW: Final = 3
-"""Refusals, with nothing accepted that was sent after the first, that make an outbreak: who counts requests in flight
-refuses one, and accepts the next."""
+"""Consecutive refusals, with nothing accepted that was sent after the first, that make an outbreak: a provider that
+limits requests in flight refuses one and accepts the next."""
 
 _LEARNT_ROW: Final = 2
-"""The same while a limit is learnt."""
+"""The same while a limit is in force."""
 
 _LEAST_SHARE: Final = 0.05
-"""Of attempts refused from one outbreak to the next, without which nothing is learnt: a settled law has 2 %."""
+"""Minimum share of refused attempts from one outbreak to the next for anything to be learnt: a settled law has 2 %."""
 
 _LEAST_S: Final = 20.0
 _LEAST_ANSWERS: Final = 10
-"""Between two outbreaks, for a measurement. Outbreaks that follow faster are taken for the rest of a debt, twice."""
+"""Minimum time and answers between outbreaks for a measurement. Faster ones count as the rest of a debt, twice."""
 
 _USUAL_KEPT: Final = 0.8
-"""Of the usual rate of answers, with each outbreak. Less than half of it is not learnt: recovery from a storm of
-refusals looks like that."""
+"""Factor on the usual rate of answers with each outbreak. Less than half of that rate is not learnt, as recovery from a
+storm of refusals looks the same."""
 
 _LEAST_KEPT: Final = 0.75
-"""Of a learnt limit, by one measurement: a time in which little was asked for looks like a low limit."""
+"""Factor by which one measurement can lower a learnt limit: a time of little demand looks like a low limit."""
 
 _LEAST_MEASURED: Final = 3
 _REMEMBERED: Final = 6
-"""Measurements by which the unit is found: they agree in the one that is limited."""
+"""Measurements from which the unit is found: they agree best in the limited one."""
 
 _CLEARLY: Final = 0.5
-"""Of the present unit's spread, that another's must be below."""
+"""Another unit replaces the present one if its spread is below this fraction of the present one's."""
 
 _LONGER: Final = 1.5
-"""Replies in flight are longer than those that were answered: long ones stay longer. They are still to be paid."""
+"""Replies in flight are longer than answered ones, as long ones take longer. They are still to be paid for."""
 
 _STEP_S: Final = 15.0
 _FIRST_STEP: Final = 0.005
 _LARGEST_STEP: Final = 0.16
 _EVEN_STEPS: Final = 8
 _STEPS_TO_DOUBLE: Final = 2
-"""A limit that is used grows by half a percent per step, twice as much every half minute: after two even minutes, or at
-once where it was measured only before it was in force."""
+"""A limit in use grows by half a percent per step, doubling every half minute: after two minutes of even growth, or
+at once if it was measured only before it was in force."""
 
 _USED: Final = 0.8
 _MOST_GROWTH: Final = 8.0
-"""Times what was measured; a limit that has grown so far is none."""
+"""Growth beyond the measured limit, as a factor, at which the limit is forgotten."""
 
 _PAUSE_S: Final = 3.0
 _LONGEST_PAUSE_S: Final = 15.0
-"""Until one attempt finds out whether an outbreak is over; twice as long each time."""
+"""Pause before one attempt tests whether an outbreak is over; doubled each time."""
 
 _TRIALS: Final = 6
-"""Outbreaks in a row with as many refusals as before, after which a learnt limit is given up."""
+"""Consecutive outbreaks with as many refusals as before, after which a learnt limit is given up."""
 
 _REST_S: Final = 600.0
-"""Until it is tried again; twice as long each time."""
+"""Pause before a limit is learnt again; doubled each time."""
 
 
 class RateLearner:
-    """What refusals show of a limit per minute. Owned by its account, made by the first refusal.
+    """The limit per minute that an account's refusals imply. Owned by its account, created by the first refusal.
 
     Attributes:
-        unit: what is limited, by its place in `RATE_UNITS`.
-        limit: per minute, of this process; infinite while none is learnt.
-        mean_reply: tokens that a request in flight will probably be answered with.
-        pause_s: until one attempt is to find out whether an outbreak is over.
-        is_heard: whether other processes have learnt the limit, and none of its own refusals has moved it since.
+        unit: the limited unit, as its index in `RATE_UNITS`.
+        limit: this process's limit per minute; infinite while none is learnt.
+        mean_reply: expected tokens of the reply to a request in flight.
+        pause_s: pause before one attempt tests whether an outbreak is over.
+        is_heard: whether the limit comes from other processes, with no refusal of this one having changed it since.
     """
 
     __slots__ = (
@@ -90,16 +90,16 @@ class RateLearner:
         self.limit = math.inf
         self.mean_reply = self.pause_s = 0.0
         self.is_heard = False
-        # The row of refusals: the first of all may be amid an outbreak.
+        # The row of refusals: the very first one may be in the middle of an outbreak.
         self._is_out = True
         self._row = self._most = 0
         self._began_at = self._refused_at = now
-        # Attempts since an outbreak began, and what was answered since its last refusal.
+        # Attempts since an outbreak began, and answers since its last refusal.
         self._refused = self._low = self._answered = 0
         self._amounts = [0, 0, 0, 0]
         self._since = now
         self._usual = 0.0
-        # What is learnt, and how the limit grows from it.
+        # The learnt limit, and its growth.
         self._known = 0.0
         self._measured, self._seen = list[list[float]](), list[float]()
         self._echoes = self._failures = 0
@@ -108,7 +108,7 @@ class RateLearner:
         self._step_at = math.inf
 
     def answered(self, sent_at: float, outcome: RequestOutcome, now: float) -> bool:
-        """Take an answer; return whether the limit moved."""
+        """Record an answer; return whether the limit changed."""
         if sent_at >= self._refused_at:
             self._row, self._is_out = 0, False
         self._answered += 1
@@ -135,7 +135,7 @@ class RateLearner:
         self._measured.clear()
 
     def refused(self, in_flight: int, now: float) -> bool:
-        """Take the refusal of what was the n-th in flight; return whether a limit is learnt, and nothing left of it."""
+        """Record the refusal of the `in_flight`-th request in flight; return whether a learnt limit is used up."""
         if not self._row:
             self._began_at, self._most = now, in_flight
         self._row += 1
@@ -156,13 +156,13 @@ class RateLearner:
         return self.limit < math.inf
 
     def _rates(self, until: float) -> list[float]:
-        """Return what was answered per minute since the last outbreak; nothing where that was too little to measure."""
+        """Return the answered amounts per minute since the last outbreak; empty if too little to measure."""
         seconds = until - self._since
         is_measured = seconds >= _LEAST_S and self._amounts[0] >= _LEAST_ANSWERS
         return [amount * 60 / seconds for amount in self._amounts] if is_measured else []
 
     def _learn(self, now: float) -> None:
-        """Learn from what was answered since the last outbreak, as another begins."""
+        """Learn, at the start of an outbreak, from the answers since the last one."""
         rates = self._rates(self._began_at)
         self._seen = rates or self._seen
         is_much = self._refused >= _LEAST_SHARE * (self._refused + self._answered)
@@ -190,9 +190,9 @@ class RateLearner:
         self.is_heard = False
 
     def heard(self, unit: int, limit: float, now: float) -> None:
-        """Keep to this process's part of what others have learnt, and ask for more from there.
+        """Adopt this process's share of a limit that other processes have learnt, and grow from there.
 
-        Where it was refused, too, and had more before, it keeps to that. An infinite limit is one that was given up.
+        If this process was refused too, and had more before, it adopts that instead. An infinite limit was given up.
         """
         if limit == math.inf:
             if unit == self.unit:

@@ -1,4 +1,4 @@
-"""Token buckets: how much of what a provider counts per minute may be asked for now. Pure."""
+"""Token buckets: how many of the units that a provider limits per minute may be used now. Pure."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ if TYPE_CHECKING:
     from headgate.admission.rate_learner import RateLearner
 
 BURST_S: Final = 10.0
-"""A bucket holds what comes in so many seconds. A provider's own holds a minute: the rest is left for what estimates
-miss, for requests that others send, and for providers that count by the minute of the clock."""
+"""A bucket holds at most what refills in this time. A provider's own holds a minute's worth: the rest is left for
+errors of estimates, for requests of other senders, and for providers that count by the clock's minute."""
 
 NOTE_LASTS_S: Final = 60.0
-"""A limit that answers told of is forgotten when none has told of it for so long: a wrong one does not stay."""
+"""A limit stated in answers is forgotten when none has stated it for this long, so a wrong one does not stay."""
 
 LONGEST_BLOCK_S: Final = 60.0
-"""A limit per minute has room again within a minute, whatever a refusal asks for."""
+"""A limit per minute has room again within a minute, however long a wait a refusal asks for."""
 
 _LEAST: Final = 1.0 - 1e-6
-"""A bucket that holds less than one request, or one token, has no room."""
+"""A bucket with less than one request, or one token, has no room."""
 
 _LEAST_S: Final = 1e-6
-"""Rounding may leave a bucket a trifle below its mark when its time has come."""
+"""Rounding may leave a bucket slightly below its mark when its time has come."""
 
 _WEIGHT: Final = 0.002
-"""Of the newest request in a running mean, at least: groups are charged by it, and a faster one would favour those
-whose large requests have just moved it."""
+"""Minimum weight of the newest request in a running mean: groups are charged by that mean, and a faster one would
+favour groups whose large requests have just moved it."""
 
 _OF_PROMPTS: Final = (1, 3)
-"""The units in which a prompt alone may be more than a minute's."""
+"""The units of which a prompt alone may need more than a minute's worth."""
 
 _OF_REPLIES: Final = (2, 3)
-"""The units that an attempt takes from when it is answered."""
+"""The units that an attempt uses once it is answered."""
 
 _MOST_OWED: Final = 4_096
-"""Groups whose debts are remembered."""
+"""Number of groups whose debts are remembered."""
 
 REASONS: Final = (
     PressureReason.REQUESTS_PER_MINUTE,
@@ -52,35 +52,35 @@ REASONS: Final = (
     PressureReason.OUTPUT_TOKENS_PER_MINUTE,
     PressureReason.TOKENS_PER_MINUTE,
 )
-"""What presses where a unit has no room, in the order of `RATE_UNITS`."""
+"""The pressure reason of each unit without room, in the order of `RATE_UNITS`."""
 
 MOVED_S: Final = 1.0
-"""With each request the moment moves at which a limit per minute has room again: others hear of it when it has moved by
-so much, and not at all of a limit that is reached for less."""
+"""The time at which a limit per minute has room again moves with each request: watchers are told when it has moved by
+this much, and not at all about a limit that is exhausted for less."""
 
 Need = tuple[float, float, float, float]
-"""What one attempt takes of each unit."""
+"""How much one attempt takes of each unit."""
 
 
 class Bucket:
-    """What is left of one unit under one limit. It refills evenly, is taken from before an attempt, settled after it.
+    """The remaining amount of one unit under one limit. It refills evenly; attempts take from it and settle afterwards.
 
-    An attempt is let through when there is room for one token, and may overdraw: so no request is too large for it, and
-    who follows waits until the debt is paid. What is let through in t seconds is at most what comes in t + `BURST_S`
-    seconds, and the last attempt's.
+    An attempt is admitted when there is room for one token, and may overdraw the bucket: so no request is too large for
+    it, and later ones wait until the debt is repaid. In t seconds it admits at most what refills in t + `BURST_S`
+    seconds, plus the last attempt.
 
     Attributes:
-        stated: per minute, by the roster, of all processes.
-        told: per minute, by the provider's answers.
-        learnt: per minute, by refusals that told nothing, of this process; infinite without.
-        share: the part of what is stated and told that is this process's.
-        limit: what comes in a minute: its share of the smaller of what is stated and what was told, or what is learnt
-            where that is less; infinite without.
-        level: what is left at `at`; below 0 it is owed.
-        reserved: of it, what attempts in flight have taken and may give back.
-        closed_until: when the provider said that it has room again.
-        opens: when it has room by itself, in the past where it has: time alone does not move it. It is looked at far
-            more often than anything is taken.
+        stated: limit per minute in the roster, for all processes.
+        told: limit per minute in the provider's answers.
+        learnt: this process's limit per minute, learnt from refusals that stated none; infinite without.
+        share: this process's share of the stated and told limits.
+        limit: refill per minute: its share of the smaller of the stated and the told limit, or the learnt limit if that
+            is less; infinite without any.
+        level: the amount left at the time `at`; negative for a debt.
+        reserved: the part taken by attempts in flight, which they may give back.
+        closed_until: the time until which the provider refuses, as it said.
+        opens: when it will have room if nothing more is taken, in the past if it has room; the passage of time does not
+            change it. It is read far more often than anything is taken.
     """
 
     __slots__ = (
@@ -102,7 +102,7 @@ class Bucket:
         self.closed_until = self.opens = -math.inf
 
     def refill(self, now: float) -> float:
-        """Let time pass; return what is left."""
+        """Refill the bucket up to `now`; return the level."""
         if self.told is not None and now - self.told_at > NOTE_LASTS_S:
             self._fill(min(now, self.told_at + NOTE_LASTS_S))
             self.told = None
@@ -118,13 +118,13 @@ class Bucket:
         self.at = now
 
     def opens_at(self, now: float) -> float:
-        """Return when there is room by itself; `now` or earlier where there is."""
+        """Return when it will have room if nothing more is taken; `now` or earlier if it has room."""
         if self.told is not None:
             self.refill(now)
         return self.opens
 
     def _set_level(self, level: float) -> None:
-        """Take a level, at the time up to which it was refilled, and find out when there is room."""
+        """Set the level as of the last refill, and compute when there is room."""
         self.level = level
         opens = self.closed_until
         if level < _LEAST:
@@ -135,7 +135,7 @@ class Bucket:
         self.opens = opens
 
     def take(self, amount: float, now: float) -> None:
-        """Take what an attempt is expected to need."""
+        """Take the amount that an attempt is expected to need."""
         level = self.refill(now) - amount
         self.reserved += amount
         if level < _LEAST:
@@ -144,26 +144,26 @@ class Bucket:
             self.level = level
 
     def settle(self, taken: float, used: float, now: float) -> None:
-        """Take what an attempt used in place of what it was expected to."""
+        """Replace the amount taken for an attempt by the amount that it used."""
         reserved = self.reserved - taken
         self.reserved = max(0.0, reserved)
         left = self.refill(now) + taken - used
         self._set_level(min(self._most, left))
 
     def state(self, per_minute: float | None, now: float) -> None:
-        """Take the limit that the roster states."""
+        """Set the limit in the roster."""
         self.refill(now)
         self.stated = per_minute
         self._moved()
 
     def share_out(self, share: float, now: float) -> None:
-        """Take the part that is this process's."""
+        """Set this process's share."""
         self.refill(now)
         self.share = share
         self._moved()
 
     def note(self, note: RateNote, now: float) -> None:
-        """Take what an answer told: it can lower what may be sent, and never raise it above what is stated."""
+        """Apply the limits in an answer: they can lower what may be sent, but never raise it above the stated limit."""
         self.refill(now)
         if note.limit is not None:
             self.told, self.told_at = note.limit, now
@@ -172,13 +172,13 @@ class Bucket:
             self._set_level(min(self.level, note.remaining))
 
     def refused(self, wait_s: float | None, now: float) -> None:
-        """Take that the provider had no room: none is left, until it says there is or enough has come."""
+        """Apply a refusal: nothing is left until the wait that the provider asks for ends, or enough has refilled."""
         if wait_s is not None:
             self.closed_until = max(self.closed_until, now + min(wait_s, LONGEST_BLOCK_S))
         self._set_level(min(self.refill(now), 0.0))
 
     def learn(self, per_minute: float, now: float, debt: float | None) -> None:
-        """Take the limit that refusals showed, infinite for none; with a debt, nothing is left of it."""
+        """Set the limit learnt from refusals, infinite for none; with a debt, the level falls to minus that debt."""
         self.refill(now)
         self.learnt = per_minute
         self._moved()
@@ -192,19 +192,19 @@ class Bucket:
         self._set_level(min(self.level, self._most) if self.limit < math.inf else math.inf)
 
     def validate(self) -> None:
-        """Assert what holds of every bucket."""
+        """Assert the invariants of a bucket."""
         assert self.limit > 0, f"{RATE_UNITS[self.unit]}: a limit of {self.limit}"
         assert self.level <= burst_of(self.limit) + 1e-6, f"{RATE_UNITS[self.unit]}: fuller than it may be"
         assert self.reserved >= -1e-6, f"{RATE_UNITS[self.unit]}: more was given back than taken"
 
 
 def burst_of(limit: float) -> float:
-    """Return what a bucket of a limit per minute holds at most: one request, or one token, at least."""
+    """Return the most that a bucket with a limit per minute holds: at least one request, or one token."""
     return max(1.0, limit * BURST_S / 60)
 
 
 def _opens_at(buckets: Iterable[Bucket], now: float) -> float:
-    """Return when all of some buckets have room; `now` or earlier where they have."""
+    """Return when all of some buckets have room; `now` or earlier if they have."""
     opens = -math.inf
     for bucket in buckets:
         at = bucket.opens if bucket.told is None else bucket.opens_at(now)
@@ -213,14 +213,14 @@ def _opens_at(buckets: Iterable[Bucket], now: float) -> float:
 
 
 class RateScope:
-    """The buckets of one level: a model at its provider, a key, or an organisation. The smallest statement holds.
+    """The buckets of one level: a model at its provider, a key, or an organisation. The smallest stated limit applies.
 
     Attributes:
-        name: `model`, `key of` or `organisation`, and whose it is.
-        members: who takes from it, and what the roster says of it under each of their aliases.
-        bound: those of its buckets that have a limit.
-        providers: the providers of the members, with how many of them each has.
-        due_at: when the controller looks at it next without being asked.
+        name: `model`, `key of` or `organisation`, and its name.
+        members: the accounts that take from it, with the limits that the roster states under each of their aliases.
+        bound: the buckets that have a limit.
+        providers: the members' providers, with the number of members of each.
+        due_at: when the controller will look at it again unprompted.
     """
 
     __slots__ = ("_said", "_told_until", "bound", "buckets", "due_at", "members", "name", "providers")
@@ -236,7 +236,7 @@ class RateScope:
         self._told_until = -math.inf
 
     def state(self, account: Account, alias: str, limits: RateLimits | None, now: float) -> None:
-        """Take the limits that the roster states under an alias of a member; None takes them away."""
+        """Set the limits that the roster states under an alias of a member; None removes them."""
         said = self.members.get(account)
         if said is None:
             if limits is None:
@@ -262,22 +262,22 @@ class RateScope:
             bucket.state(min(counted, default=None), now)
 
     def collect(self) -> bool:
-        """Find the buckets that have a limit, after one was stated, told or forgotten; return whether it is others."""
+        """Collect the buckets with a limit, after one was stated, told or forgotten; return whether they changed."""
         before, self.bound = self.bound, tuple(bucket for bucket in self.buckets if bucket.limit < math.inf)
         return self.bound != before
 
     def share_out(self, now: float) -> None:
-        """Have a part of every limit: that of the provider which most processes use."""
+        """Apply the process's share of every limit: that of the provider that the most processes use."""
         share = min((provider.rate_share for provider in self.providers), default=1.0)
         for bucket in self.buckets:
             bucket.share_out(share, now)
 
     def opens_at(self, now: float) -> float:
-        """Return when all buckets have room; `now` or earlier where they have."""
+        """Return when all buckets have room; `now` or earlier if they have."""
         return _opens_at(self.bound, now)
 
     def has_moved(self, opens_at: float, now: float) -> bool:
-        """Return whether its members are to hear when it has room again; they are taken to hear it with that."""
+        """Return whether to tell the members when it has room again; if so, that counts as told."""
         told_until = self._told_until
         if opens_at <= now:
             self._told_until = -math.inf
@@ -289,11 +289,11 @@ class RateScope:
 
     @property
     def is_told(self) -> bool:
-        """Whether its members have heard that it has no room."""
+        """Whether its members have been told that it has no room."""
         return self._told_until > -math.inf
 
     def validate(self) -> None:
-        """Assert that it knows its members, and that the smallest statement holds."""
+        """Assert that its members are consistent, and that the smallest stated limit applies."""
         assert self.members, f"{self.name} is kept for nobody"
         assert self.providers == Counter(account.provider for account in self.members), f"{self.name}: providers"
         for bucket in self.buckets:
@@ -304,20 +304,20 @@ class RateScope:
 
 
 class AccountRates:
-    """Every bucket that requests of one account take from, and whose they are in turn. Owned by its account.
+    """The buckets from which requests of one account take, and the debts of its groups. Owned by its account.
 
     Attributes:
-        scopes: the model's, its key's, and those of its organisations, by name.
-        buckets: those of them that have a limit.
-        shared: the scopes with a limit that other accounts take from, too.
-        binding: the unit that had no room last.
-        owed: what groups took more than they were charged for when their turn came, in mean requests.
+        scopes: the scopes of the model, its key and its organisation, by name.
+        buckets: their buckets that have a limit.
+        shared: the scopes with a limit from which other accounts also take.
+        binding: the unit that last had no room.
+        owed: usage of groups beyond what they were charged when served, in mean requests.
     """
 
     __slots__ = ("_alone", "_counted", "_means", "_own", "binding", "buckets", "owed", "scopes", "shared")
 
     def __init__(self, own: str) -> None:
-        """Begin without limits; `own` is the name of the model's scope."""
+        """Start without limits; `own` is the name of the model's scope."""
         self._own = own
         self.scopes: dict[str, RateScope] = {}
         self.buckets: tuple[Bucket, ...] = ()
@@ -329,37 +329,37 @@ class AccountRates:
         self._counted = 0
 
     def collect(self) -> None:
-        """Find the buckets that have a limit, after one was stated, told or forgotten."""
+        """Collect the buckets with a limit, after one was stated, told or forgotten."""
         self.buckets = tuple(bucket for scope in self.scopes.values() for bucket in scope.bound)
         self.shared = tuple(scope for name, scope in self.scopes.items() if name != self._own and scope.bound)
         self._alone = tuple(bucket for bucket in self.buckets if bucket.scope not in self.shared)
 
     def opens_alone_at(self, now: float) -> float:
-        """Return when the buckets have room that no other account takes from; `now` or earlier where they have."""
+        """Return when the buckets of this account alone have room; `now` or earlier if they have."""
         return _opens_at(self._alone, now)
 
     def opens_at(self, now: float) -> float:
-        """Return when all buckets have room; `now` or earlier where they have."""
+        """Return when all buckets have room; `now` or earlier if they have."""
         opens = _opens_at(self.buckets, now)
         if opens > now:
             self.binding = next(bucket.unit for bucket in self.buckets if bucket.opens == opens)
         return opens
 
     def need(self, item: RequestItem) -> Need:
-        """Return what an attempt probably needs: what its sender says, else what requests usually took."""
+        """Return an attempt's probable need: as its sender estimates, else as usual for earlier requests."""
         sent = item.input_tokens or self._means[1]
         said = item.output_tokens or self._means[2]
         return (1.0, sent, said, sent + said)
 
     def take(self, item: RequestItem, now: float) -> Need:
-        """Take what an attempt probably needs, and return it."""
+        """Take an attempt's probable need, and return it."""
         need = self.need(item)
         for bucket in self.buckets:
             bucket.take(need[bucket.unit], now)
         return need
 
     def settle(self, need: Need, buckets: tuple[Bucket, ...], outcome: RequestOutcome, now: float) -> Need:
-        """Put what an attempt used in the place of what was taken for it; return what it used."""
+        """Replace the need taken for an attempt by its actual usage; return the usage."""
         used = _used(need, outcome)
         for bucket in buckets:
             bucket.settle(need[bucket.unit], used[bucket.unit], now)
@@ -372,11 +372,11 @@ class AccountRates:
 
     @property
     def charged(self) -> int:
-        """The unit that groups are charged in: the one that is scarce, once a mean of it is known."""
+        """The unit in which groups are charged: the scarce one, once its mean is known, else requests."""
         return self.binding if self._means[self.binding] else 0
 
     def charge(self, group: str, need: Need) -> float:
-        """Return what a group is charged for a request in the unit that is scarce, in mean requests; debts included."""
+        """Return a group's charge for a request, in mean requests of the scarce unit; debts included."""
         if not self.charged:
             return 1.0
         mean = self._means[self.binding]
@@ -387,13 +387,13 @@ class AccountRates:
         return max(due, least)
 
     def correct(self, group: str, unit: int, difference: float) -> None:
-        """Note that a group took so much more, or less, of a unit than it was charged for."""
+        """Record how much more, or less, of a unit a group used than it was charged for."""
         if len(self.owed) > _MOST_OWED:
             self.owed.clear()
         self.owed[group] = self.owed.get(group, 0.0) + difference / (self._means[unit] or 1.0)
 
     def too_large(self, item: RequestItem) -> str | None:
-        """Return why a request can never be sent: its prompt alone is more than a minute's tokens as stated."""
+        """Return why a request can never be sent: its prompt alone exceeds a stated limit of tokens per minute."""
         tokens = item.input_tokens
         for bucket in self.buckets if tokens else ():
             if bucket.unit in _OF_PROMPTS and bucket.stated is not None and tokens > bucket.stated:
@@ -404,7 +404,7 @@ class AccountRates:
         return None
 
     def statuses(self, learner: RateLearner | None, now: float) -> tuple[RateStatus, ...]:
-        """Return where each limit stands."""
+        """Return the status of each limit."""
         return tuple(
             RateStatus(
                 scope=bucket.scope.name,
@@ -424,10 +424,10 @@ class AccountRates:
 
 
 def _used(need: Need, outcome: RequestOutcome) -> Need:
-    """Return what an attempt used: what its answer counted, nothing but the request where it was refused.
+    """Return what an attempt used: as its answer counts it, or only the request if it was refused.
 
-    One that failed may have been counted; what the provider counted of it nobody says, so its prompt stays taken, and
-    its reply where it may have been written.
+    The provider may have counted a failed attempt, and does not say how much, so its prompt stays taken, and its reply
+    too where it may have been generated.
     """
     _, sent, said, _ = need
     kind = outcome.kind
@@ -443,10 +443,10 @@ def _used(need: Need, outcome: RequestOutcome) -> Need:
 
 
 class RateScopes:
-    """The levels at which limits per minute hold, and who takes from each. Owned by the accounts.
+    """The levels at which limits per minute apply, and the accounts that take from each. Owned by the accounts.
 
-    An account without limits has none, and costs nothing: it joins when something is stated for it, or for its key, or
-    when an answer tells of a limit.
+    An account without limits has no scope, and costs nothing: it joins one when a limit is stated for it or its key, or
+    when an answer states a limit.
     """
 
     __slots__ = ("_by_name",)
@@ -455,7 +455,7 @@ class RateScopes:
         self._by_name: dict[str, RateScope] = {}
 
     def state(self, account: Account, alias: str, rates: ModelRates | None, now: float) -> None:
-        """Take what the roster states for an account under an alias; None takes it away."""
+        """Set what the roster states for an account under an alias; None removes it."""
         key = f"key of {account.name.provider}"
         is_new_key = key not in self._by_name
         if account.rates is None and (rates is None or (is_new_key and not rates.is_any)):
@@ -477,9 +477,9 @@ class RateScopes:
                 self._say(key, other, "", NO_RATES, now)
 
     def note(self, account: Account, outcome: RequestOutcome, now: float) -> bool:
-        """Learn from what an answer told; return whether a refusal was for a rate, and not for requests in flight.
+        """Learn from the limits in an answer; return whether a refusal was for a rate, not for requests in flight.
 
-        What it told is kept for the model alone: which of the levels a provider means it does not say.
+        These limits apply to the model alone: the provider does not say which level it means.
         """
         scope = self._own(account, now)
         was_rate = False
@@ -493,7 +493,7 @@ class RateScopes:
         return was_rate
 
     def _own(self, account: Account, now: float) -> RateScope:
-        """Return the scope of a model, which an account without limits joins."""
+        """Return the scope of a model; an account without limits joins it."""
         own = _own_scope(account)
         if account.rates is None or own not in account.rates.scopes:
             self._say(own, account, "", NO_RATES, now)
@@ -501,7 +501,7 @@ class RateScopes:
         return account.rates.scopes[own]
 
     def learn(self, account: Account, learner: RateLearner, now: float, *, is_empty: bool) -> None:
-        """Take the limit that refusals of an account show; where nothing is left, what is in flight is still owed."""
+        """Apply the limit learnt from an account's refusals; if nothing is left, usage in flight is a debt."""
         scope = self._own(account, now)
         for bucket in scope.buckets:
             if bucket.unit != learner.unit:
@@ -515,13 +515,13 @@ class RateScopes:
         self._collect(scope)
 
     def share(self, provider: Provider, now: float) -> None:
-        """Have its part of every limit that holds for a provider."""
+        """Apply the process's share to every limit of a provider."""
         shared = {s: None for a in provider.accounts.values() if a.rates is not None for s in a.rates.scopes.values()}
         for scope in shared:
             scope.share_out(now)
 
     def leave(self, account: Account, now: float) -> None:
-        """Forget an account."""
+        """Remove an account."""
         for name, scope in () if account.rates is None else tuple(account.rates.scopes.items()):
             for alias in tuple(scope.members[account]):
                 self._say(name, account, alias, None, now)
@@ -548,7 +548,7 @@ class RateScopes:
             member.rates.collect()
 
     def validate(self, accounts: Iterator[Account]) -> None:
-        """Assert that levels and accounts know of each other, and what holds of each level."""
+        """Assert that levels and accounts are consistent, and the invariants of each level."""
         found = {(name, account) for name, scope in self._by_name.items() for account in scope.members}
         known = {(name, a) for a in accounts if a.rates is not None for name in a.rates.scopes}
         assert found == known, "a level and an account do not know of each other"

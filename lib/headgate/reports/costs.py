@@ -1,4 +1,4 @@
-"""What samples cost: each model, and each point that it scored."""
+"""The cost of samples: per model, and per point scored."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any, Final
 import polars as pl
 
 COST_COLUMNS: Final = ("cost_micro", "judge_cost_micro")
-"""Of a sample, null where nobody knows them; samples of earlier versions lack them."""
+"""Cost columns of samples, null where the cost is unknown; samples of earlier versions lack them."""
 
 _MICRO: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What samples cost, of those whose cost is known.
+    """The cost of samples, as far as it is known.
 
     Attributes:
-        micro: millionths of the currency, judgements included as far as their cost is known.
-        samples: whose cost is known.
-        points: scores of those whose cost is known, summed.
+        micro: millionths of the currency, including judgements as far as their cost is known.
+        samples: number of samples whose cost is known.
+        points: sum of the scores of those samples.
     """
 
     micro: int
@@ -30,17 +30,17 @@ class Cost:
 
     @property
     def is_partial(self) -> bool:
-        """Whether the cost of some samples is not known."""
+        """Whether the cost of some samples is unknown."""
         return self.samples < self.of
 
     @property
     def total(self) -> float:
-        """What all of them cost together, in the currency."""
+        """Their total cost, in the currency."""
         return self.micro / _MICRO
 
     @property
     def per_point(self) -> float | None:
-        """What a point of score cost; None without points."""
+        """The cost per point of score; None without points."""
         return self.total / self.points if self.points else None
 
     def document(self) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class Cost:
 
 
 def costs_by(samples: pl.DataFrame, *columns: str) -> dict[tuple[str, ...], Cost]:
-    """Return the cost of samples by the values of `columns`; what has no sample whose cost is known is left out."""
+    """Return the cost of samples by the values of `columns`; groups without any known cost are left out."""
     if "cost_micro" not in samples.columns:
         return {}
     known = pl.col("cost_micro").is_not_null()
@@ -71,7 +71,7 @@ def costs_by(samples: pl.DataFrame, *columns: str) -> dict[tuple[str, ...], Cost
 
 
 def money(amount: float | None) -> str:
-    """Return an amount with four digits after the point, or two that count where it is smaller; a dash for none."""
+    """Return an amount with four decimals, or two significant digits if it is smaller; a dash for None."""
     if amount is None:
         return "–"
     return f"{amount:,.4f}" if amount >= 0.01 or not amount else f"{amount:.2g}"

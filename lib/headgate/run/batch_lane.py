@@ -433,7 +433,7 @@ class BatchLane:
     async def _tried(
         self, call: Callable[[], Awaitable[T]], give_up_at: float, final: Set[ErrorKind] = frozenset()
     ) -> T:
-        """Return a call's result, retried until `give_up_at` but not after `final` errors; raise its last `ChatError`."""
+        """Return a call's result, retried until `give_up_at` save after `final` errors; raise its last `ChatError`."""
         pause_s = self._settings.lane_poll_s
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Steering a run: which controls are in force, what somebody may order, and what carries it out."""
+"""Steering a run: which controls are in force, what users may order, and what carries it out."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headgate.controls")
 
 LOOK_EVERY_S: Final = 1.0
-"""How often a run asks for the revision of its controls, which others of its journal may have changed."""
+"""How often a run reads the revision of its controls, which other processes of its journal may have changed."""
 
 LOOK_EVERY_SIMULATED_S: Final = 10.0
-"""The same in simulated time, where seconds pass by the thousand and nobody waits for them."""
+"""The same in simulated time, where thousands of seconds pass quickly and no user waits for them."""
 
 LOGGED: Final = 100
 DRAINED: Final = "drained"
-"""What the reason of a run begins with that was told to end what it began."""
+"""Start of the stop reason of a run that was told to finish its samples in progress and end."""
 
 VERBS: Final = ("pause", "resume", "set", *(verb for verb in ORDERS if verb != RECOUNT), "undo")
 _REASON_CHARS: Final = 500
@@ -57,7 +57,7 @@ _REASON_CHARS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """What a control may be set to, and for what."""
+    """The values that a control may have, and what it applies to."""
 
     unit: str
     subject: str
@@ -73,19 +73,19 @@ CONTROLS: Final[Mapping[str, _Rule]] = {
     "budget": _Rule("tokens in 24 h", "a model", 0, 1e15, is_whole=True),
     "workers": _Rule("episodes in progress at most", "the whole run", 1, 100_000, is_whole=True),
 }
-"""What `set` sets."""
+"""The controls that `set` sets."""
 
 
 def order_of(document: Mapping[str, Any], models: Collection[str], environments: Collection[str]) -> ControlOrder:
-    """Return an order that was checked.
+    """Return a checked order.
 
     Args:
         document: the fields of a `ControlOrder`.
-        models: keys of those that there are.
-        environments: names of those that there are.
+        models: keys of the campaign's models.
+        environments: names of the campaign's environments.
 
     Raises:
-        NotFoundError: if it is about a model or an environment that is not there.
+        NotFoundError: if its model or environment does not exist.
         InvalidInputError: if it breaks another rule.
     """
     order = ControlOrder(**document)
@@ -113,7 +113,7 @@ def order_of(document: Mapping[str, Any], models: Collection[str], environments:
 
 
 def settable(model: str | None, environment: str | None) -> dict[str, str]:
-    """Return the controls that a model, an environment, one in the other, or the whole run has, each in words."""
+    """Return the controls that this subject has, by name, in words; None and None is the whole run."""
     fits = {
         "an environment, or a model in one": environment is not None,
         "a model": model is not None and environment is None,
@@ -180,25 +180,25 @@ class Controls:
     def __init__(self) -> None:
         self._latest: dict[tuple[str | None, str | None, str], ControlChange] = {}
         self.log: deque[ControlChange] = deque(maxlen=LOGGED)
-        """The latest changes, the oldest first."""
+        """The latest changes, oldest first."""
         self.revision = 0
         self.pauses = 0
-        """How many pauses are in force; nothing asks further where there is none."""
+        """Number of pauses in force; 0 skips every further check."""
 
     def put(self, change: ControlChange) -> None:
-        """Take a change that is newer than all others."""
+        """Add a change that is newer than all others."""
         self._latest[change.key] = change
         self.log.append(change)
         self.revision = max(self.revision, change.revision)
         self.pauses = sum(one.what == "paused" and bool(one.after) for one in self._latest.values())
 
     def in_force(self) -> list[ControlChange]:
-        """Return what is set to something, the oldest first."""
+        """Return the controls that are set, oldest first."""
         found = [one for one in self._latest.values() if one.after is not None and one.what not in ORDERS]
         return sorted(found, key=lambda one: one.revision)
 
     def pause_of(self, model: str | None, environment: str | None) -> ControlChange | None:
-        """Return what pauses a model, an environment, or one in the other; the widest of several."""
+        """Return the pause of a model, an environment, or one in the other; the widest if there are several."""
         for subject in dict.fromkeys(((None, None), (model, None), (None, environment), (model, environment))):
             change = self._latest.get((*subject, "paused"))
             if change is not None and change.after:
@@ -206,9 +206,9 @@ class Controls:
         return None
 
     def is_aside(self, task: Task) -> bool:
-        """Return whether a task is not to start: a sample of what is paused, or a question to a paused judge.
+        """Return whether a task must not start: a sample of a paused subject, or a question to a paused judge.
 
-        What a sample in progress still needs of others goes on.
+        A sample in progress still gets what it needs from other models.
         """
         if task.stage == AGGREGATE:
             return False
@@ -217,7 +217,7 @@ class Controls:
         return self.pause_of(task.model, task.environment) is not None
 
     def sampling(self, model: str, rates: Mapping[str, float]) -> tuple[dict[str, float], frozenset[str]]:
-        """Return a model's rates by environment, and the environments in which it is paused; `rates` are configured."""
+        """Return a model's rates by environment, from the configured ones, and the environments where it is paused."""
         steered = {environment: self._rate(model, environment, rate) for environment, rate in rates.items()}
         return steered, frozenset(e for e in rates if self.pause_of(model, e)) if self.pauses else frozenset()
 
@@ -228,7 +228,7 @@ class Controls:
         return float(rate)
 
     def model_of(self, model: Model) -> Model:
-        """Return a model of the roster with the cap and the budget in force."""
+        """Return a roster model with the cap and the budget in force."""
         cap, budget = self._value(model.key, None, "cap"), self._value(model.key, None, "budget")
         if cap is not None:
             model = replace(model, max_parallel=int(cap))
@@ -237,7 +237,7 @@ class Controls:
         return model
 
     def workers(self, configured: int) -> int:
-        """Return the workers in force."""
+        """Return the number of workers in force."""
         return int(self._value(None, None, "workers") or configured)
 
     def document(self) -> dict[str, Any]:
@@ -256,7 +256,7 @@ class Controls:
 
 
 def order_words(change: ControlChange, *, is_new: bool, dry_run: bool, further: str = "") -> str:
-    """Return what an order did, or would do, in a sentence without its end."""
+    """Return what an order did, or would do, as a sentence without the full stop."""
     if not is_new:
         of = subject_of(change.model, change.environment)
         is_unset = f"{of} is not paused" if change.what == "paused" else f"{change.what} of {of} is default"
@@ -266,15 +266,15 @@ def order_words(change: ControlChange, *, is_new: bool, dry_run: bool, further: 
 
 @dataclass(slots=True, eq=False)
 class Steering:
-    """Carries out what is ordered, and keeps the controls in step with those of the journal. Owned by a run.
+    """Carries out orders, and keeps the controls in step with the journal's. Owned by a run.
 
-    A change is durable before it acts. Whoever writes it (this run for a request, another process, a command), every
-    run of the journal reads it there, and carries it out once.
+    A change is durable before it takes effect. Whoever writes it (this run for a request, another process, a command),
+    every run of the journal reads it there and carries it out once.
 
     Attributes:
-        rates: the configured ones.
-        stop: drains the run for a reason.
-        recount: has the run count what its journal and its store say.
+        rates: the configured rates.
+        stop: drains the run; called with the reason.
+        recount: makes the run count again what its journal and its store hold.
     """
 
     parts: Parts
@@ -286,10 +286,10 @@ class Steering:
     rates: Mapping[str, float]
     stop: Callable[[str], None]
     recount: Callable[[], Awaitable[None]]
-    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # changes are carried out once, in their order
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # changes are carried out once, in order
 
     async def load(self) -> None:
-        """Have what was set before this run hold for it; what was ordered before has been carried out, or is over."""
+        """Apply the controls set before this run; earlier one-time orders have been carried out, or are over."""
         parts = self.parts
         parts.controls = await parts.journal.call(controls_of, parts.journal.journal)
         for control in parts.controls.in_force():
@@ -298,14 +298,14 @@ class Steering:
             self._enforce()
 
     async def keep(self, every_s: float = LOOK_EVERY_S) -> None:
-        """Look for changes of others, until cancelled."""
+        """Apply the changes of other processes, until cancelled."""
         while True:
             await self.parts.clock.sleep(every_s)
             with contextlib.suppress(*JOURNAL_AWAY):
                 await self.look()
 
     async def look(self) -> None:
-        """Carry out what the journal has that is new."""
+        """Carry out the journal's new changes."""
         journal, controls = self.parts.journal, self.parts.controls
         async with self._turn:
             if await journal.call(journal.journal.controls.revision) == controls.revision:
@@ -324,10 +324,10 @@ class Steering:
         """Carry out an order; return the body of the answer to `POST /controls`.
 
         Raises:
-            HeadgateError: if it cannot be; nothing was changed then.
+            HeadgateError: if it cannot be carried out; then nothing has changed.
         """
         parts = self.parts
-        models = {*parts.samplers, *parts.dispatcher.lanes} - {LOCAL_LANE}  # with the judge
+        models = {*parts.samplers, *parts.dispatcher.lanes} - {LOCAL_LANE}  # the judge included
         order = order_of(document, models, parts.environments)
         journal = parts.journal
         further = self._further(order)
@@ -347,7 +347,7 @@ class Steering:
         return answer_of(said, change, dry_run=dry_run)
 
     def _further(self, order: ControlOrder) -> str:
-        """Return what an order means for what is in hand."""
+        """Return what an order means for the samples in progress and in the queue."""
         if order.verb not in {"pause", "withdraw", "drain"}:
             return ""
         running, queued = (
@@ -385,7 +385,7 @@ class Steering:
                 await self.recount()
 
     def _enforce(self) -> None:
-        """Have everything follow the controls."""
+        """Apply the controls to every part of the run."""
         parts, controls, now = self.parts, self.parts.controls, self.parts.now()
         parts.dispatcher.set_aside(controls.is_aside if controls.pauses else None, now)
         if controls.pauses and self.outside is not None:
@@ -403,7 +403,7 @@ class Steering:
 
 
 def record(change: ControlChange) -> None:
-    """Enter a change into the audit trail."""
+    """Write a change to the audit trail."""
     subject = subject_of(change.model, change.environment)
     what = "" if change.what in ORDERS else f" {change.what}"
     after = f"{value_words(change.after)} {change.reason}".strip() if what else change.reason
@@ -428,19 +428,19 @@ def steer_at_rest(
     now: float,
     dry_run: bool = False,
 ) -> dict[str, Any]:
-    """Write an order into a journal, for the runs that use it and the next; return as `Steering.steer`.
+    """Write an order to a journal, for the runs that use it and later ones; return what `Steering.steer` returns.
 
     Args:
-        journal: of the campaign.
+        journal: the campaign's journal.
         document: the fields of a `ControlOrder`.
-        models: keys of those in the roster; those that the journal knows are added.
-        environments: names of those that are installed; likewise.
-        by: whose order it is.
-        now: wall seconds.
+        models: keys of the roster's models; those in the journal are added.
+        environments: names of the installed environments; likewise.
+        by: who gives the order.
+        now: wall time in seconds.
         dry_run: change nothing.
 
     Raises:
-        HeadgateError: if it cannot be; nothing was changed then.
+        HeadgateError: if it cannot be carried out; then nothing has changed.
     """
     pairs = journal.history(now).pairs
     order = order_of(document, {*models, *(m for m, _ in pairs)}, {*environments, *(e for _, e in pairs)})
@@ -451,7 +451,7 @@ def steer_at_rest(
 
 
 def controls_of(journal: Journal) -> Controls:
-    """Return the controls that a journal has."""
+    """Return the controls in a journal."""
     controls = Controls()
     for change in journal.controls.changes():
         controls.put(change)

@@ -1,4 +1,4 @@
-"""The checkpoints of a training, evaluated one after the other as they appear, each on the same tasks."""
+"""Evaluates the checkpoints of a training one by one as they appear, each on the same tasks."""
 
 from __future__ import annotations
 
@@ -54,28 +54,28 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S: Final = 0.5
 LOOK_EVERY_REMOTE_S: Final = 2.0
-"""A listing of a bucket is a request that costs."""
+"""Longer for buckets: each listing is a paid request."""
 
 RETRY_S: Final = 60.0
-"""A checkpoint that was given up is tried again after so long, and then three times as long each time: what kept its
-engine from starting may be no fault of its own, such as a cluster that was away."""
+"""First wait before a checkpoint that was given up is tried again; each further wait is three times as long. What kept
+its engine from starting may be no fault of its own, such as an unreachable cluster."""
 
 OnCurve = Callable[[CheckpointCurve, CheckpointScore | None], Awaitable[None]]
-"""Told of the curve and its new checkpoint, None at the start."""
+"""Called with the curve and its new checkpoint, which is None at the start."""
 
 
 @dataclass(frozen=True, slots=True)
 class FollowOrder:
-    """What is followed, and how each checkpoint is evaluated.
+    """What to follow, and how to evaluate each checkpoint.
 
     Attributes:
-        place: folder or `s3://bucket/prefix` in which the training writes.
-        serve: how each checkpoint is served: a roster entry's `serve` without its weights.
+        place: folder or `s3://bucket/prefix` to which the training writes.
+        serve: how to serve each checkpoint: a roster entry's `serve` without its weights.
         instances: tasks per environment, the same for every checkpoint.
-        name: of the model; the folder's when empty. A checkpoint is a revision of it.
-        pattern: that names of checkpoints match, with `*` and `?`.
-        marker: file that says that one is whole; empty goes by sizes.
-        newest: so many are evaluated, the older ones left out.
+        name: name of the model; the folder's when empty. A checkpoint is a revision of it.
+        pattern: pattern of checkpoint names, with `*` and `?`.
+        marker: file that marks a checkpoint as complete; if empty, sizes that no longer change do.
+        newest: number of newest checkpoints to evaluate; older ones are skipped.
         entry: further fields of the roster entry, such as `options`.
     """
 
@@ -94,7 +94,7 @@ class FollowOrder:
         return self.name or PurePosixPath(self.place.rstrip("/")).name
 
     def roster(self, checkpoint: Checkpoint) -> RosterSource:
-        """Return a checkpoint as the only model of a roster.
+        """Return a roster whose only model is this checkpoint.
 
         Raises:
             InvalidRosterError: if `serve` or `entry` break a rule of rosters.
@@ -108,11 +108,11 @@ class FollowResult:
     """What a run that follows checkpoints did.
 
     Attributes:
-        curve: of all checkpoints that have samples, those of earlier runs included.
+        curve: the curve of all checkpoints with samples, including those of earlier runs.
         evaluated: revisions that this run evaluated, in order.
         failed: revisions without a score, and why.
-        skipped: checkpoints that were left out for newer ones.
-        stopped_by: why it ended.
+        skipped: number of checkpoints that were skipped for newer ones.
+        stopped_by: why the run ended.
     """
 
     curve: CheckpointCurve
@@ -122,7 +122,7 @@ class FollowResult:
     stopped_by: str
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON values, as `--json` and the flow tell it."""
+        """Return it as JSON values, as `--json` and the flow report it."""
         counts = {"skipped": self.skipped, "stopped_by": self.stopped_by}
         return curve_document(self.curve) | {"evaluated": list(self.evaluated), "failed": dict(self.failed)} | counts
 
@@ -139,26 +139,26 @@ async def follow_checkpoints(
     environ: Mapping[str, str] = os.environ,
     **watch: Unpack[Watch],
 ) -> FollowResult:
-    """Evaluate each checkpoint once it is whole, oldest first, until stopped; return what was done.
+    """Evaluate each checkpoint once it is complete, oldest first, until stopped; return what was done.
 
-    Each is a fixed matrix of environments × instances, and so the same tasks for all; what the store has is not sampled
-    again. One that gets no score is told of and left behind, and looked at again when its files change.
+    Each is a fixed matrix of environments × instances, so all get the same tasks; samples in the store are not taken
+    again. A checkpoint that gets no score is reported and passed over, and tried again when its files change.
 
     Args:
-        settings: of the campaign; its roster is not read.
+        settings: the campaign's settings; their roster is not read.
         order: what to follow.
-        until_idle: end when every checkpoint that is whole has been evaluated.
-        duration_s: end after so long, when the checkpoint in progress is done; None until stopped.
-        store: in place of the one that the settings name.
-        judge: who reads answers that need it.
-        on_curve: told of every new checkpoint; what it raises ends the run.
-        environ: where keys of buckets come from.
-        **watch: who follows each evaluation; see `Watch`.
+        until_idle: end once every complete checkpoint has been evaluated.
+        duration_s: end after this many seconds, once the checkpoint in progress is done; None until stopped.
+        store: used in place of the one that the settings name.
+        judge: the model that reads answers in environments that need it.
+        on_curve: called for every new checkpoint; an error that it raises ends the run.
+        environ: source of the keys of buckets.
+        **watch: what follows each evaluation; see `Watch`.
 
     Raises:
-        InvalidInputError: if the folder is not there, another run follows it for this campaign, or the order cannot
+        InvalidInputError: if the folder does not exist, another run follows it for this campaign, or the order cannot
             be carried out.
-        HeadgateError: if something that was given cannot be used; nothing was started then.
+        HeadgateError: if an argument cannot be used; then nothing was started.
     """
     for name in ("newest", "instances"):
         if (given := getattr(order, name)) < 1:
@@ -181,7 +181,7 @@ async def follow_checkpoints(
 
 @dataclass(slots=True)
 class _Follower:
-    """The loop over checkpoints, each of which is evaluated on the same tasks. Owned by one run."""
+    """The loop over the checkpoints, which are evaluated on the same tasks. Owned by one run."""
 
     settings: Settings
     order: FollowOrder
@@ -194,7 +194,7 @@ class _Follower:
     on_curve: OnCurve | None
     _tried: dict[str, Checkpoint] = field(default_factory=dict)
     _retries: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """When what was given up is tried again, and how long it rests if it is given up then."""
+    """When a given-up checkpoint is tried again, and the wait after that if it is given up again."""
     _failed: dict[str, str] = field(default_factory=dict)
     _evaluated: list[str] = field(default_factory=list)
     _skipped: set[str] = field(default_factory=set)
@@ -225,7 +225,7 @@ class _Follower:
         return FollowResult(curve, tuple(self._evaluated), dict(self._failed), len(self._skipped), stopped_by)
 
     async def _whole(self, now: float, *, can_wait: bool) -> list[Checkpoint]:
-        """Return the checkpoints that are whole; none, told once, while what was read is away."""
+        """Return the complete checkpoints; while their place is unreachable, report that once and return none."""
         try:
             await asyncio.to_thread(self.sole.take)
             found = await asyncio.to_thread(self.folder.whole, now)
@@ -252,9 +252,9 @@ class _Follower:
         return f"no checkpoint is in {self.folder.place}{others}"
 
     async def _next(self, whole: list[Checkpoint], now: float) -> Checkpoint | None:
-        """Return the oldest of the newest checkpoints that was not tried as it is, else one that is to be tried again.
+        """Return the oldest of the newest checkpoints that was not tried in its present state, else one to try again.
 
-        Those that are left out are told of.
+        Skipped checkpoints are reported.
         """
         order = self.order
         newest = whole[-order.newest :]
@@ -267,7 +267,7 @@ class _Follower:
         return due[0] if due else None
 
     async def _evaluate(self, checkpoint: Checkpoint, stop: asyncio.Event) -> CheckpointCurve:
-        """Evaluate a checkpoint, unless its scores are there; tell and return the curve with it."""
+        """Evaluate a checkpoint unless its scores are complete; report and return the curve with it."""
         key = f"{self.order.model_name}@{checkpoint.name}"
         self._tried[checkpoint.name] = checkpoint
         samples = await self._samples()
@@ -277,7 +277,7 @@ class _Follower:
         scored = _scored(samples, key)
         result = await self._sampled(checkpoint)
         if result.in_hand:
-            # Nobody else follows it: a run has them that was killed, until the journal counts it as dead.
+            # This run alone follows it: the tasks are a killed run's until the journal counts that as dead.
             await until_set(stop, self.settings.journal_lease_s)
             result = await self._sampled(checkpoint)
         _, rest_s = self._retries.pop(checkpoint.name, (0.0, RETRY_S))
@@ -288,7 +288,7 @@ class _Follower:
         if result.stopped_by.startswith(DRAINED):
             stop.set()
         if stop.is_set() and not self._is_whole(samples, key):
-            return curve  # the next run goes on with it
+            return curve  # the next run continues with it
         point = curve.point(key)
         if point is None or point.mean is None:
             why = result.given_up.get(key) or _last_error(samples, key) or result.stopped_by
@@ -296,7 +296,7 @@ class _Follower:
             await self._tell(CheckpointFailed(key, checkpoint.step, checkpoint.path, why))
             self.folder.look_again(checkpoint)
         elif _scored(samples, key) == scored:
-            return curve  # what failed before has failed again, and all else was told of then
+            return curve  # only earlier failures were repeated, and everything else was reported then
         else:
             self._evaluated.append(checkpoint.name)
             self._failed.pop(checkpoint.name, None)
@@ -306,7 +306,7 @@ class _Follower:
         return curve
 
     async def _sampled(self, checkpoint: Checkpoint) -> RunResult:
-        """Take the samples of a checkpoint that the store does not have."""
+        """Take the samples of a checkpoint that are not in the store."""
         return await run_campaign(
             self.settings,
             roster=self.order.roster(checkpoint),
@@ -317,7 +317,7 @@ class _Follower:
         )
 
     async def _samples(self) -> pl.DataFrame:
-        """Return the samples of this model's checkpoints in this campaign, on the tasks of the order."""
+        """Return this campaign's samples of this model's checkpoints, on the tasks of the order."""
         columns = [*LEADERBOARD_COLUMNS, "campaign", "sequence", "error"]
         found = (await self.store.scan(columns=columns)).frame
         ours = pl.col("model").str.starts_with(f"{self.order.model_name}@")
@@ -329,7 +329,7 @@ class _Follower:
         return ours.select("environment", "sequence").n_unique() >= len(self.tasks.lengths) * self.tasks.size
 
     async def _tell(self, *events: Event) -> None:
-        """Tell events to the log and to the sinks that the settings ask for."""
+        """Send events to the log and to the sinks in the settings."""
         async with AsyncExitStack() as stack:
             stream = EventStream(SystemClock(), [LogSink()])
             observe(stack, stream, self.settings.model_copy(update={"trace_file": ""}), new_run_id())
@@ -338,7 +338,7 @@ class _Follower:
 
 
 def _curve_of(samples: pl.DataFrame) -> CheckpointCurve:
-    """Return the curve of all checkpoints that have samples, also of those whose files are gone by now."""
+    """Return the curve of all checkpoints with samples, including those whose files are gone."""
     models = samples["model"].unique().to_list()
     steps = {model: step_of(model.partition("@")[2]) for model in models}
     return build_curve(samples, {model: step for model, step in steps.items() if step is not None})
@@ -370,7 +370,7 @@ def _events_of(point: CheckpointScore) -> list[Event]:
 
 
 class _Sole:
-    """Makes a run the only one that follows a model for a campaign: on this machine, or of all that share a journal."""
+    """Makes a run the only one to follow a model for a campaign: on this machine, or on all that share a journal."""
 
     def __init__(self, settings: Settings, order: FollowOrder) -> None:
         self._what = f"the checkpoints of {order.model_name} are followed already in campaign {settings.campaign}"
@@ -381,7 +381,7 @@ class _Sole:
             digest = hashlib.sha256(name.encode()).hexdigest()[:16]
             self._lock = FileLock(settings.journal / f"follow-{digest}.lock")
         else:
-            from headgate.durable.postgres import PostgresLock  # noqa: PLC0415 - of an optional extra
+            from headgate.durable.postgres import PostgresLock  # noqa: PLC0415 - in an optional extra
 
             self._lock = PostgresLock(settings.journal, f"headgate follow {name}")
 
@@ -393,10 +393,10 @@ class _Sole:
         self._lock.give_back()
 
     def take(self) -> None:
-        """Be the only one, or still be: what a database forgot when its connection was cut is taken again.
+        """Take the lock, or keep it: a lock that the database lost with its connection is taken again.
 
         Raises:
-            InvalidInputError: if another one is.
+            InvalidInputError: if another run holds it.
             DatabaseAwayError: the database does not answer.
         """
         if isinstance(self._lock, FileLock) and self._lock.is_held:

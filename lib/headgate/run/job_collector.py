@@ -1,4 +1,4 @@
-"""The completed jobs of a queue as what a run samples: its source, its roster, and who takes the samples."""
+"""Gives the completed jobs of a queue to a run, as the source of its samples, its roster, and its executor."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 PAGE: Final = 1_000
 
 _AT_ONCE: Final = 1_000
-"""Samples that a run is given in one go."""
+"""Samples given to a run at a time."""
 
 _SAME_TIME_S: Final = 1e-3
 _COLUMNS: Final = ("task_id", "campaign", "stage", "model", "environment", "score", "finished_at")
@@ -47,7 +47,7 @@ _Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ScoreTally:
-    """Scores of one team's task so far.
+    """The scores of one team's task so far.
 
     Attributes:
         is_binary: whether every score is 0 or 1.
@@ -73,7 +73,7 @@ class ScoreTally:
 
     @property
     def estimate(self) -> MeanEstimate | None:
-        """The mean with its 95 % interval, None before the first score."""
+        """The mean with its 95 % interval; None before the first score."""
         if not self.scored:
             return None
         return mean_of_sums(self.scored, self.total, self.squares, is_binary=self.is_binary)
@@ -82,23 +82,23 @@ class ScoreTally:
 class JobCollector(Executor):
     """Gives the completed jobs of a queue to a run, each once. Owned by that run.
 
-    It is the run's roster (teams are the models), its source (what is completed is due), and its executor (who has the
-    samples at hand). Reading the roster is one look at the queue. The store says what was collected before, so a run
-    that was killed at any point is followed by one that stores what is missing and nothing twice, on whatever machine.
-    Two at the same time may both store a job; readers and summaries count it once.
+    It is the run's roster (teams are the models), its source (completed jobs are due), and its executor (it already has
+    the samples). Reading the roster is one look at the queue. The store tells what was collected before: after a run
+    that was killed at any point, the next one, on any machine, stores what is missing and nothing twice. Two concurrent
+    runs may both store a job; readers and summaries count it once.
 
     Attributes:
-        statistics: of the last look; None before the first.
-        known: completed jobs that were in the store before.
-        fresh: those that were not.
-        ended_by: why no further job is given, in a few words; empty while there may be one.
-        failure: what ended it, None for nothing.
+        statistics: the queue's figures at the last look; None before the first.
+        known: number of completed jobs that were in the store before.
+        fresh: number of those that were not.
+        ended_by: why no further job is given, in a few words; empty while more may come.
+        failure: the error that ended it, or None.
     """
 
     def __init__(
         self, source: JobQueueClient, store: SampleStore, rules: JobSampleRules, *, results: ResultFolder | None = None
     ) -> None:
-        """Prepare it; `results` are files of results, for jobs that were completed without one."""
+        """Prepare it; `results` are result files, for jobs that were completed without a result."""
         self._source = source
         self._store = store
         self.rules = rules
@@ -108,7 +108,7 @@ class JobCollector(Executor):
         self._servers: dict[str, str] = {}
         self._ended: dict[str, dict[str, float]] = {}
         self.scores: dict[_Pair, ScoreTally] = {}
-        """Scores by model and environment: of samples that are stored and of those that wait for it."""
+        """Scores by model and environment, of stored samples and those waiting to be stored."""
         self._teams: dict[str, Model] = {}
         self._roster: frozenset[str] = frozenset()
         self._waiting: list[Sample] = []
@@ -122,20 +122,20 @@ class JobCollector(Executor):
         self.failure: HeadgateError | None = None
 
     def end(self, why: str) -> None:
-        """Give what was fetched, and then no further job. Legal more than once."""
+        """Give the fetched samples, and then no further job. May be called more than once."""
         self.ended_by = self.ended_by or why
 
     async def look(self) -> bool:
-        """Fetch what was completed since the last look; return True, for whoever was not cancelled meanwhile.
+        """Fetch the jobs completed since the last look; return True, which a cancelled call does not.
 
-        It can be cancelled and called again: what a page brought is taken whole or not at all.
+        It can be cancelled and called again: each page is processed as a whole or not at all.
 
         Raises:
-            InvalidInputError: when the store's sample of a job is of another evaluation: of another queue.
-            StoreError: when the store cannot be read.
-            JobQueueError: what the queue answers.
+            InvalidInputError: if the store's sample of a job is from another evaluation, that is, another queue.
+            StoreError: if the store cannot be read.
+            JobQueueError: if the queue refuses or does not answer.
         """
-        # In this order: what these figures count as done is among the results.
+        # In this order, so that all jobs that these figures count as done are among the results.
         statistics = await self._source.statistics()
         while True:
             page = await self._source.results(self._after, PAGE)
@@ -158,7 +158,7 @@ class JobCollector(Executor):
     # The roster.
 
     async def load(self) -> Roster:
-        """Look at the queue, and return its teams; the first look was made before the run."""
+        """Look at the queue and return its teams; the first look was made before the run."""
         if self._roster and not self.ended_by:
             try:
                 await self.look()
@@ -170,7 +170,7 @@ class JobCollector(Executor):
     # The source.
 
     def next_at(self, now: float) -> float | None:
-        """Return `now` while there is something to give; None when there never will be."""
+        """Return `now` while there is something to give; None when nothing more will come."""
         if self._waiting:
             return now
         return None if self.ended_by else now + 1.0
@@ -184,7 +184,7 @@ class JobCollector(Executor):
         return [Demand(one.model, one.environment, now, 0.0, one.sequence, one.stage) for one in ready], ()
 
     def roster_changed(self, models: Sequence[Model]) -> None:
-        """Give the jobs of these teams from now on."""
+        """Give only the jobs of these teams from now on."""
         self._roster = frozenset(model.key for model in models)
 
     # The executor.
@@ -195,7 +195,7 @@ class JobCollector(Executor):
         return self.environments.keys()
 
     async def sample(self, row: Row) -> Sample:
-        """Return the sample of a job that was given."""
+        """Return the sample of a given job."""
         return self._given.pop(row.task.task_id)
 
     # Inside.
@@ -227,7 +227,7 @@ class JobCollector(Executor):
         self.environments.setdefault(task, OutsideEnvironment(task))
 
     async def _learn(self, environments: set[str]) -> None:
-        """Read from the store what it has of environments that were not met before."""
+        """Load the store's samples of environments that were not loaded before."""
         unread = sorted(environments - self._ended.keys())
         if not unread:
             return
@@ -241,7 +241,7 @@ class JobCollector(Executor):
                 self._count(model, environment, score)
 
     async def _follow_reservations(self) -> None:
-        """Read which server each job was given; before its completion, which the history has at a later place."""
+        """Read which server each job reserved; the history has that before the job's completion."""
         while True:
             page = await self._source.history(self._history_after, PAGE, Happening.RESERVED)
             self._servers.update({entry.job_id: entry.resource_id for entry in page.entries})

@@ -1,4 +1,4 @@
-"""From a completed job of the job queue to the sample that is stored: pure, and the same for the same job."""
+"""Turns a completed job of the job queue into the sample to store; pure and deterministic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headgate.jobqueue.generator import ResultFolder
 
 SCORE_FIELD: Final = "q_score"
-"""Where a result has its score, as result files of the legacy protocol do."""
+"""The field of a result that holds its score, as in result files of the legacy protocol."""
 
 _REVISION: Final = "main"
 _NAME_CHARS: Final = 200
@@ -31,10 +31,10 @@ class JobSampleRules:
     """How the jobs of a queue become samples.
 
     Attributes:
-        queue: name of the job queue; a sample is known by it and the job's id, wherever the queue's server is.
-        campaign: what the samples are counted under.
-        score_field: field of a result that is the score, a number in [0, 1] or an object with one as `final`; names
-            with dots between lead into objects.
+        queue: name of the job queue; it and the job's id identify a sample, wherever the queue's server is.
+        campaign: campaign of the samples.
+        score_field: the result's field with the score, a number in [0, 1] or an object with one as `final`; dots
+            in the name lead into nested objects.
     """
 
     queue: str = "main"
@@ -49,13 +49,13 @@ class JobSampleRules:
 
     @property
     def stage(self) -> str:
-        """The stage of every sample of the queue."""
+        """The stage of all samples of the queue."""
         return f"job:{self.queue}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Score:
-    """What a result says: a score, or why there is none."""
+    """The score in a result, or why there is none."""
 
     value: float | None
     problem: str = ""
@@ -65,13 +65,13 @@ def sample_of_job(job: JobOut, rules: JobSampleRules, server: str = "") -> Sampl
     """Return the sample that a completed job makes.
 
     The model is the team and the environment the task (`stored_name`). A result without a usable score makes a sample
-    without one, an error of the environment: nothing is made up. What a job is known by makes the id, so that
+    without a score, with an environment error: nothing is invented. The id derives from the job's identity, so
     collecting it again gives the same sample.
 
     Args:
-        job: done.
-        rules: of its queue.
-        server: the policy server that it was evaluated on (`pool/index`), where that is known.
+        job: the completed job.
+        rules: the rules of its queue.
+        server: the policy server of its evaluation (`pool/index`), if known.
     """
     model, environment = model_of_team(job.team), stored_name(job.task)
     result = job.result or {}
@@ -112,14 +112,14 @@ def task_id_of_job(job: JobOut, rules: JobSampleRules) -> TaskId:
 
 
 def ended_at(job: JobOut) -> float:
-    """Return when a job was completed; one that another queue completed says only when it was submitted."""
+    """Return when a job was completed; for one that another queue completed, only when it was submitted is known."""
     return job.finished_at or job.submitted_at
 
 
 def with_result_of_file(job: JobOut, results: ResultFolder) -> JobOut:
-    """Return a job that was completed without a result, as the legacy protocol does, with the score of its file.
+    """Return a job that was completed without a result, as in the legacy protocol, with the score in its file.
 
-    A job that has a result, or has no file with a score, is returned as it is.
+    A job that has a result, or has no file with a score, is returned unchanged.
     """
     if job.result:
         return job
@@ -128,16 +128,16 @@ def with_result_of_file(job: JobOut, results: ResultFolder) -> JobOut:
 
 
 def model_of_team(team: str) -> str:
-    """Return the key of the model that a team's samples have."""
+    """Return the key of the model to which a team's samples belong."""
     return f"{stored_name(team)}@{_REVISION}"
 
 
 def stored_name(name: str) -> str:
-    """Return the name of a team or task as samples have it: as it is, but for characters that they cannot have.
+    """Return the name of a team or task in a form that samples allow; an allowed name is unchanged.
 
     Letters, digits and `. _ : / -` stay; each byte of anything else, and a dot after a dot, becomes `+` and two hex
-    digits. A name that does not begin with a letter or digit gets `0++` before it. Different names stay different;
-    one that grows beyond 200 characters ends with `++` and a hash in place of its rest.
+    digits. A name that does not begin with a letter or digit gets the prefix `0++`. Different names stay different; a
+    name that grows beyond 200 characters ends with `++` and a hash in place of its rest.
     """
     written: list[str] = []
     for byte in name.encode():
@@ -154,10 +154,10 @@ def stored_name(name: str) -> str:
 
 
 def _sequence(queue: str, job_id: str) -> int:
-    """Return a number of 53 bits that only this job of the queue has.
+    """Return a 53-bit number that is unique to this job of the queue.
 
-    Summaries count a sample by campaign, model, environment, stage and this number; the place of a job in its queue
-    would be another one's as soon as the queue is made anew.
+    Summaries identify a sample by campaign, model, environment, stage and this number; a job's position in its queue
+    would not do, as it belongs to another job once the queue is recreated.
     """
     digest = hashlib.blake2b(f"{queue}\0{job_id}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 11
@@ -193,7 +193,7 @@ def _success(result: Mapping[str, Any], score: float | None) -> bool:
 
 
 def _why(job: JobOut, score: _Score, field: str, server: str) -> str:
-    """Return where a score comes from, in one line."""
+    """Return the origin of a score, in one line."""
     parts = [f"{field} {score.value:.6g}" if score.value is not None else score.problem, f"job {job.id}"]
     told = {"instance": job.instance, "worker": job.worker, "server": server, "result": job.result_ref}
     parts += [f"{what} {value}" for what, value in told.items() if value]
@@ -203,13 +203,13 @@ def _why(job: JobOut, score: _Score, field: str, server: str) -> str:
 
 
 def _index(instance: str) -> int:
-    """Return which of the task's instances it is, 0 for one without a number at its end."""
+    """Return the number at the end of an instance's name, 0 if there is none."""
     matched = _NUMBER.search(instance)
     return int(matched[1]) if matched else 0
 
 
 def whole(value: object) -> int:
-    """Return a count of a result; 0 for what is none."""
+    """Return a count from a result; 0 for any other value."""
     is_whole = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
     return int(value) if is_whole and isinstance(value, int) else 0
 

@@ -1,4 +1,4 @@
-"""What an outside worker does with a job that asks for a sample: it plays the episode, and hands in how it ended."""
+"""How an outside worker handles a job that asks for a sample: it plays the episode and submits how it ended."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 class SampleJobs:
     """Plays the episodes that jobs ask for. Owned by one worker process.
 
-    A worker with a roster of its own asks models as that says, with its keys, and refuses those that it does not list.
-    Without one it asks the endpoint that the job names, and sends no key but the job's own: whoever can submit jobs
-    must not be able to have a key of this machine sent to an address of their choice. Where the job has a pool, the
-    server of it that the job reserves is asked.
+    A worker with a roster of its own asks models as its roster says, with its keys, and refuses models that are not in
+    it. Without a roster it asks the endpoint that the job names, and sends only the job's own key: a client that can
+    submit jobs must not be able to have this machine's keys sent to an address of its choice. If the job has a pool,
+    the server that the job reserves from it is asked.
     """
 
     registry: Registry
@@ -41,10 +41,10 @@ class SampleJobs:
     chats: EndpointChats
 
     async def __call__(self, job: HeldJob) -> None:
-        """Play the episode of a job, and complete it with how it ended.
+        """Play the episode of a job, and complete the job with how it ended.
 
-        A job that this worker cannot play (no sample, an environment or a model that it does not have) fails at once;
-        another worker may have what it takes.
+        A job that this worker cannot play (not a sample, or its environment or model is missing here) fails at once;
+        another worker may be able to play it.
         """
         try:
             order = SampleOrder.model_validate(dict(job.payload))
@@ -57,7 +57,7 @@ class SampleJobs:
             await job.fail(error)
             return
         if job.spec.pool:
-            server = await job.reserve_server()  # until the end of the job
+            server = await job.reserve_server()  # held until the end of the job
             model = replace(model, base_url=f"http://{server.host}:{server.port}/v1")
         self.requests.register(model)
         task = sample_task(
@@ -90,7 +90,7 @@ class SampleJobs:
 
 @asynccontextmanager
 async def sample_jobs(settings: Settings) -> AsyncIterator[SampleJobs]:
-    """Give what plays the episodes of jobs, with the settings' roster where they name one.
+    """Yield the player of jobs' episodes, with the settings' roster if they name one.
 
     Raises:
         InvalidRosterError: if the roster cannot be read.

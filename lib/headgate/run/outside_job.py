@@ -1,4 +1,4 @@
-"""A sample as a job of the queue: what its worker is told, and what the worker hands in."""
+"""A sample as a job of the queue: what its worker receives, and what the worker submits."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from headgate.run.matrix import seeded
 from headgate.run.rows import OF_TASK, Row
 
 _CONVERSATION_BYTES: Final = 200_000
-"""A longer conversation is left out: a result of the queue has 256 KiB at most."""
+"""A longer conversation is left out: a result in the queue has 256 KiB at most."""
 
 
 class AskedModel(BaseModel):
-    """Which endpoint a worker asks, and how."""
+    """The endpoint that a worker asks, and how."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -36,7 +36,7 @@ class AskedModel(BaseModel):
 
     @classmethod
     def of(cls, model: Model, *, sends_key: bool) -> Self:
-        """Return how `model` is asked; without `sends_key` nothing that lets anybody in goes along."""
+        """Return how to ask `model`; without `sends_key`, all credentials are left out."""
         return cls(
             name=model.name,
             revision=model.revision,
@@ -49,7 +49,7 @@ class AskedModel(BaseModel):
 
     @property
     def model(self) -> Model:
-        """The same as an entry of a roster."""
+        """The same as a roster entry."""
         given = self.model_dump(exclude={"options", "api_key"})
         return Model(**given, options=tuple(self.options.items()), api_key=Secret(self.api_key))
 
@@ -86,7 +86,7 @@ def job_of(task: Task, model: Model, executor: str, *, sends_key: bool) -> JobSp
 
 
 def result_of(result: EpisodeResult) -> dict[str, Any]:
-    """Return how an episode ended, as a worker hands it in."""
+    """Return how an episode ended, in the form that a worker submits."""
     names = ("score", "success", "why", "answer", "error", "prompt_tokens", "completion_tokens", "turns", "attempts")
     counts = ("cached_tokens", "reasoning_tokens", "cost_micro", "finish_reason")
     told = {name: getattr(result, name) for name in (*names, *counts)}
@@ -99,14 +99,14 @@ def result_of(result: EpisodeResult) -> dict[str, Any]:
 def sample_of_order(row: Row, job: JobOut, server: str, *, now: float, keep_conversation: bool) -> Sample:
     """Return the sample that an ended job makes of its row.
 
-    A job that died, and a result without a usable score, make a sample without one; nothing is made up.
+    A dead job, or a result without a usable score, makes a sample without a score; nothing is invented.
 
     Args:
-        row: handed over.
-        job: done or dead.
-        server: the policy server that it had, or empty.
-        now: it ended no later, whatever the clock of the queue says.
-        keep_conversation: store the messages, if the worker handed them in.
+        row: the row that was handed over.
+        job: the job, done or dead.
+        server: the job's policy server, or empty.
+        now: upper bound of its end, whatever the queue's clock says.
+        keep_conversation: whether to store the messages, if the worker submitted them.
     """
     task, told = row.task, job.result or {}
     rules = JobSampleRules(campaign=task.campaign, score_field="score" if "score" in told else SCORE_FIELD)

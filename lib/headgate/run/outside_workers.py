@@ -1,4 +1,4 @@
-"""The executor of outside workers: samples go to a job queue, and come back when somebody has taken them."""
+"""The executor for outside workers: hands samples to a job queue and collects them when workers have taken them."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ if TYPE_CHECKING:
     from headgate.jobqueue.worker import JobQueueClient
 
 PATIENCE: Final = RetryPolicy(patience_s=1.0)
-"""Of one request; what fails is asked for again at the next look, for as long as the run lasts."""
+"""Patience of one request; a failed one is repeated at the next look, for as long as the run lasts."""
 
 LEAD: Final = 2
-"""Jobs that wait in the queue at least, beyond one for each worker that stands in line: a worker that ends its job
-finds the next one, and one that polls now and then finds one at all."""
+"""Minimum of jobs waiting in the queue, beyond one for each worker in line: a worker that ends its job finds the next
+one, and a worker that polls now and then finds one at all."""
 
 _PER_LEAD: Final = 4
-"""Jobs in progress for each further one that waits: at most a quarter of the work is ahead of the workers."""
+"""Jobs in progress per further waiting job: at most a quarter of the work is queued ahead of the workers."""
 
 _NOBODY_S: Final = 60.0
-"""A job that no worker has claimed for so long is taken back: it holds one of its model's parallel slots, and a place
-that a job which somebody would take could have. Its sample is handed out again after as long."""
+"""A job that no worker has claimed for this long is taken back: it holds one of its model's parallel slots, and the
+place of a job that a worker might claim. Its sample is handed out again after the same time."""
 
 _LEAST_POLL_S: Final = 0.1
 _POLL_S: Final = 2.0
-"""Between two looks at the queue: soon while jobs begin and end, and at most so long."""
+"""Limits of the time between two looks at the queue: short while jobs start and end."""
 
 _GATHER_S: Final = 0.02
-"""Samples that are handed over within this are one request."""
+"""Samples handed over within this time go into one request."""
 
 _OURS: Final = "taken back by the run: "
-"""What the reason of a withdrawal begins with after which the sample may be handed out again."""
+"""Start of the reason of a withdrawal after which the sample may be handed out again."""
 
 _ENDED: Final = frozenset({Happening.COMPLETED, Happening.DIED, Happening.WITHDRAWN})
 _FREED: Final = frozenset({Happening.GIVEN_BACK, Happening.EXPIRED, Happening.FAILED, Happening.REQUEUED})
@@ -56,10 +56,10 @@ _FREED: Final = frozenset({Happening.GIVEN_BACK, Happening.EXPIRED, Happening.FA
 
 @dataclass(frozen=True, slots=True)
 class TakenBack:
-    """A sample that was handed over, and has no job now.
+    """A sample that was handed over and has no job now.
 
     Attributes:
-        wait_s: seconds after which it may be handed over again; None when it is not wanted any more.
+        wait_s: seconds after which it may be handed over again; None if it is no longer wanted.
     """
 
     reason: str
@@ -67,11 +67,11 @@ class TakenBack:
 
 
 class Executor(ABC):
-    """Who takes samples that are not played in this process. Used by one run.
+    """Takes samples that are not played in this process. Used by one run.
 
     Attributes:
-        problem: why it takes none now; empty when it does.
-        limit: how many samples it may have now.
+        problem: why it takes no samples now; empty when it does.
+        limit: number of samples that it may hold now.
     """
 
     problem: str = ""
@@ -80,32 +80,32 @@ class Executor(ABC):
     @property
     @abstractmethod
     def played(self) -> Set[str]:
-        """The environments that are its."""
+        """The environments whose samples it takes."""
 
     @abstractmethod
     async def sample(self, row: Row) -> Sample | TakenBack:
         """Return the sample of a row, once it is taken."""
 
     async def run(self, limit_changed: Callable[[int], None]) -> None:  # noqa: B027 - there may be nothing to do
-        """Do what it does beside, until cancelled; tell whenever `limit` is another one."""
+        """Run its background work until cancelled; call `limit_changed` whenever `limit` changes."""
 
     def withdraw(  # noqa: B027 - as above
         self, reason: str, condition: Callable[[Task], bool], *, wait_s: float | None = None
     ) -> None:
-        """Take back what has not begun; `wait_s` as of `TakenBack`."""
+        """Take back samples that have not started; `wait_s` is that of `TakenBack`."""
 
-    def place_of(self, task_id: str) -> str:  # noqa: ARG002 - for those who know
-        """Return where a sample is, in a sentence; empty for one that is not with it."""
+    def place_of(self, task_id: str) -> str:  # noqa: ARG002 - for subclasses
+        """Return where a sample is, in a sentence; empty for one that it does not hold."""
         return ""
 
     def status(self) -> OutsideStatus | None:
-        """Return how many samples are with it, where that is more than a moment."""
+        """Return how many samples it holds; None if it never holds them for more than a moment."""
         return None
 
 
 @dataclass(slots=True, eq=False)
 class _Handed:
-    """A sample that is with the queue, or on its way there."""
+    """A sample in the queue, or on its way there."""
 
     task: Task
     spec: JobSpec
@@ -124,15 +124,15 @@ class _Handed:
 
 @dataclass
 class OutsideWorkers(Executor):
-    """Hands samples to a job queue, follows their jobs, and says how many more its workers can take. For one run.
+    """Hands samples to a job queue, follows their jobs, and tells how many more its workers can take. For one run.
 
-    A job has the id of its task, so that handing a sample over again, by any process, finds
-    the job that there is: pending, with a worker, or done. `run` is the one who asks the queue. While that does not
-    answer, samples that are with it wait, and no further one is handed over.
+    A job has the id of its task, so that handing a sample over again, from any process, finds the existing job:
+    pending, in progress, or done. Only `run` talks to the queue. While the queue does not answer, samples in it wait,
+    and no further one is handed over.
 
     Attributes:
-        client: of the queue; used by this alone.
-        executors: of the environments that are handed to outside workers.
+        client: the queue's client; used by this object alone.
+        executors: executor by environment, for the environments that outside workers play.
     """
 
     client: JobQueueClient
@@ -147,13 +147,13 @@ class OutsideWorkers(Executor):
 
     @property
     def played(self) -> Set[str]:
-        """The environments that are handed to outside workers."""
+        """The environments that outside workers play."""
         return self.executors.keys()
 
     async def sample(self, row: Row) -> Sample | TakenBack:
         """Return the sample of a row when its job has ended, or that the job was taken back.
 
-        Who is cancelled leaves the job where it is: handing the row over again finds it.
+        If this is cancelled, the job stays where it is: handing the row over again finds it.
         """
         task, settings = row.task, self.settings
         spec = job_of(task, row.model, self.executors[task.environment], sends_key=settings.jobqueue_sends_keys)
@@ -170,14 +170,14 @@ class OutsideWorkers(Executor):
         return sample_of_order(row, ended, handed.server, now=now, keep_conversation=keeps)
 
     def withdraw(self, reason: str, condition: Callable[[Task], bool], *, wait_s: float | None = None) -> None:
-        """Have jobs withdrawn that no worker has claimed yet."""
+        """Withdraw jobs that no worker has claimed yet."""
         for handed in self._handed.values():
             if not handed.worker and condition(handed.task):
                 handed.unwanted = TakenBack(reason, wait_s)
                 self._wake.set()
 
     def place_of(self, task_id: str) -> str:
-        """Return where the job of a sample is, in a sentence; empty for one that is not handed over."""
+        """Return where the job of a sample is, in a sentence; empty for a sample that is not handed over."""
         handed = self._handed.get(task_id)
         if handed is None:
             return ""
@@ -189,12 +189,12 @@ class OutsideWorkers(Executor):
         return f"its job waits for an outside worker: {waiting} jobs wait, {self._waiting_claims} workers stand in line"
 
     def status(self) -> OutsideStatus:
-        """Return how many samples are with the queue, and how many may be."""
+        """Return how many samples the queue has, and how many it may have."""
         working = sum(bool(handed.worker) for handed in self._handed.values())
         return OutsideStatus(len(self._handed), working, self.limit, self._waiting_claims, self.problem)
 
     async def run(self, limit_changed: Callable[[int], None]) -> None:
-        """Follow the queue until cancelled; whenever `limit` is another one, tell so."""
+        """Follow the queue until cancelled; call `limit_changed` whenever `limit` changes."""
         poll_s = _LEAST_POLL_S
         while True:
             self._wake.clear()
@@ -213,7 +213,7 @@ class OutsideWorkers(Executor):
     # One look.
 
     async def _look(self) -> bool:
-        """Bring queue and run in step; return whether anything has happened to jobs."""
+        """Bring queue and run in step; return whether any job has changed."""
         await self._submit()
         unwanted = [handed for handed in self._handed.values() if handed.unwanted is not None and not handed.worker]
         await asyncio.gather(*map(self._take_back, unwanted))
@@ -222,7 +222,7 @@ class OutsideWorkers(Executor):
         overdue = now - _NOBODY_S
         for handed in [one for one in self._handed.values() if one.worker and one.since < overdue]:
             handed.since = now
-            await self._look_at(handed)  # a queue that was made anew tells nothing of the jobs that it lost
+            await self._look_at(handed)  # a queue that was recreated reports nothing about the jobs that it lost
         self.withdraw(
             f"no worker has claimed it for {_NOBODY_S:g} s",
             lambda task: self._handed[task.task_id].is_there and self._handed[task.task_id].since < overdue,
@@ -237,14 +237,14 @@ class OutsideWorkers(Executor):
         return has_moved
 
     async def _submit(self) -> None:
-        """Have the queue know every sample that is handed over; one that it knew already may have ended."""
+        """Submit every sample that is handed over; a job that the queue already had may have ended."""
         fresh = [handed for handed in self._handed.values() if not handed.is_there]
         if not fresh:
             return
         try:
             was_known = (await self.client.submit([handed.spec for handed in fresh])).existing > 0
         except JobConflictError:
-            was_known = True  # by what the roster said when they were handed over first, which stays
+            was_known = True  # with the roster entry of the first submission, which stays in force
             for handed in fresh:
                 with suppress(JobConflictError):
                     await self.client.submit([handed.spec])
@@ -267,7 +267,7 @@ class OutsideWorkers(Executor):
         handed.end(handed.unwanted)
 
     async def _follow(self) -> bool:
-        """Read what has happened in the queue since the last look; return whether any of it was about our jobs."""
+        """Read the queue's history since the last look; return whether any of it was about our jobs."""
         ended: dict[str, _Handed] = {}
         has_moved = False
         while self._after is not None:
@@ -285,7 +285,7 @@ class OutsideWorkers(Executor):
         return has_moved
 
     async def _look_at(self, handed: _Handed) -> None:
-        """Follow the job as it is, whatever its history said."""
+        """Read the job's present state, whatever its history said."""
         try:
             job = await self.client.job(handed.spec.job_id)
         except UnknownJobError:
@@ -300,7 +300,7 @@ class OutsideWorkers(Executor):
             handed.worker = job.worker if job.state is JobState.IN_PROGRESS else ""
 
     def _failed(self, error: HeadgateError) -> None:
-        """Wait for the queue: what it has may have changed, and what it has not is given back to its model's slots."""
+        """Wait for the queue to answer; samples that it never received go back and free their model's slots."""
         if not self.problem:
             self.emit(JobQueueFailed(self.settings.campaign, error.message, len(self._handed)))
         self.problem = error.message

@@ -1,4 +1,4 @@
-"""Drives a queue's jobs to their end: watches them, collects what is completed, and says when nothing is left."""
+"""Drains a job queue: watches its jobs, collects the completed ones, and reports when nothing is left."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from headgate.telemetry import EventStream, LogSink
 _T = TypeVar("_T")
 
 _NOBODY: Final = cast("ChatSource", None)
-"""Whom nobody asks: every sample is at hand."""
+"""Never used: every sample is already there."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrainRules:
-    """When to look, to store and to end.
+    """When to look, store and end.
 
     Attributes:
         poll_s: seconds between two looks at the queue.
-        store_every_s: a sample waits no longer than about this for its batch.
-        batch_size: samples that are stored at once without waiting so long.
-        duration_s: end after so long even if jobs remain: 0 after one look; None for as long as it takes.
+        store_every_s: approximate limit of a sample's wait for its batch to be stored.
+        batch_size: number of samples that are stored at once, without that wait.
+        duration_s: end after this time even if jobs remain: 0 after one look; None for no limit.
     """
 
     poll_s: float = 5.0
@@ -47,11 +47,11 @@ class DrainRules:
 
 @dataclass(frozen=True, slots=True)
 class TaskProgress:
-    """How far one task of a team is.
+    """The progress of one task of a team.
 
     Attributes:
-        unserved: pending jobs that no open policy server serves: nobody gets them.
-        scores: of the samples collected so far, by all runs.
+        unserved: pending jobs that no open policy server serves, so no worker gets them.
+        scores: scores of the samples collected so far, by all runs.
     """
 
     team: str
@@ -66,12 +66,12 @@ class TaskProgress:
 
 @dataclass(frozen=True, slots=True)
 class QueueProgress:
-    """How far a queue is.
+    """The progress of a queue.
 
     Attributes:
-        workers: that hold a job now.
-        collected: samples that this run stored.
-        waiting: samples that are fetched and not stored.
+        workers: workers that hold a job now.
+        collected: samples that this run has stored.
+        waiting: samples that are fetched but not stored.
     """
 
     states: dict[JobState, int] = field(default_factory=dict)
@@ -81,43 +81,43 @@ class QueueProgress:
     tasks: tuple[TaskProgress, ...] = ()
 
     def count(self, state: JobState) -> int:
-        """Return how many jobs are in a state."""
+        """Return the number of jobs in a state."""
         return self.states.get(state, 0)
 
     @property
     def jobs(self) -> int:
-        """All jobs."""
+        """The number of all jobs."""
         return sum(self.states.values())
 
     @property
     def open_jobs(self) -> int:
-        """Jobs that are pending or in progress."""
+        """The number of jobs that are pending or in progress."""
         return self.count(JobState.PENDING) + self.count(JobState.IN_PROGRESS)
 
     @property
     def unserved(self) -> int:
-        """Pending jobs that no open policy server serves: nobody gets them."""
+        """The number of pending jobs that no open policy server serves, so no worker gets them."""
         return sum(task.unserved for task in self.tasks)
 
     @property
     def unscored(self) -> int:
-        """Results without a score, of all runs."""
+        """The number of results without a score, of all runs."""
         return sum(task.scores.unscored for task in self.tasks)
 
     @property
     def share(self) -> float:
-        """How much is done with, from 0 to 1."""
+        """The finished share of the jobs, from 0 to 1."""
         return 1.0 - self.open_jobs / self.jobs if self.jobs else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class DrainResult:
-    """What a drain did.
+    """The outcome of a drain.
 
     Attributes:
-        stored: samples that this run stored.
-        known: completed jobs that were in the store before.
-        quarantined: samples that the store refused.
+        stored: number of samples that this run stored.
+        known: number of completed jobs that were in the store before.
+        quarantined: number of samples that the store refused.
         stopped_by: why it ended, in a few words.
         is_drained: whether no job was left.
     """
@@ -130,7 +130,7 @@ class DrainResult:
     is_drained: bool
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON values, as both the command and the flow tell it."""
+        """Return it as JSON values, as both the command and the flow report it."""
         told = ("stored", "known", "quarantined", "stopped_by", "is_drained")
         return {name: getattr(self, name) for name in told} | {"unscored": self.progress.unscored}
 
@@ -147,23 +147,23 @@ async def drain_queue(
     stop: asyncio.Event,
     on_progress: OnProgress | None = None,
 ) -> DrainResult:
-    """Collect results until no job is pending or in progress, it is told to stop, or its time is over.
+    """Collect results until no job is pending or in progress, a stop is requested, or the time is over.
 
-    It is a run whose samples outside workers have taken already. Whatever ends it, what was fetched is stored before it
-    returns. Its journal is its own and does not outlive it: queue and store know what is to be done.
+    It is a run whose samples outside workers have already taken. However it ends, fetched samples are stored before it
+    returns. Its journal is temporary: queue and store know what is left to do.
 
     Args:
-        collector: of the queue.
-        rules: when to look, to store and to end.
+        collector: the queue's collector.
+        rules: when to look, store and end.
         store: where the samples go.
-        clock: gives the time.
-        stop: set to stop.
-        on_progress: told after each look.
+        clock: source of time.
+        stop: set to request a stop.
+        on_progress: called after each look.
 
     Raises:
-        JobQueueError: when the queue refuses, or does not answer for longer than its client is patient.
-        StoreError: when the store goes on failing at the end; the next run collects what it did not take.
-        InvalidInputError: when the store has samples of another queue under this one's name.
+        JobQueueError: when the queue refuses, or does not answer for longer than its client's patience.
+        StoreError: when the store still fails at the end; the next run collects what it did not accept.
+        InvalidInputError: when the store has samples of another queue with this one's name.
     """
     drain = _Drain(collector, rules, store, clock, EventStream(clock, [LogSink()]))
     if await _unless(stop, collector.look()) is None:
@@ -207,7 +207,7 @@ class _Drain:
         return progress_of(self.collector, self.stored, self.quarantined)
 
     async def run(self, stop: asyncio.Event, on_progress: OnProgress | None) -> int:
-        """Pass on what the queue has, to its end; return how many samples the store has not accepted."""
+        """Pass the queue's samples on until it ends; return how many samples the store has not accepted."""
         rules, collector = self.rules, self.collector
         with temporary_folder("headgate-drain-") as folder:
             settings = Settings(
@@ -242,7 +242,7 @@ class _Drain:
         return result.spooled
 
     async def _end_at(self, stop: asyncio.Event) -> None:
-        """Let the run come to its end when it is to stop, or its time is over."""
+        """End the run when a stop is requested, or its time is over."""
         duration_s = self.rules.duration_s
         if duration_s is None:
             await stop.wait()
@@ -259,7 +259,7 @@ class _Drain:
 
     def _emit(self, event: Event) -> None:
         if isinstance(event, CampaignStopping):
-            event = replace(event, reason=self.collector.ended_by)  # to the run all is done that it was given
+            event = replace(event, reason=self.collector.ended_by)  # the run itself has done everything that it had
         elif isinstance(event, CampaignStopped):
             event = replace(event, stopped_by=self.collector.ended_by)
         elif isinstance(event, RowsQuarantined):
@@ -270,14 +270,14 @@ class _Drain:
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T | None:
-    """Return what `work` gives, or None, with it cancelled, as soon as `stop` is set."""
+    """Return the result of `work`, or None, with `work` cancelled, as soon as `stop` is set."""
     async with first_ended(work, stop.wait()) as (working, _):
         result: _T | None = working.result() if working.done() else None
         return result
 
 
 def progress_of(collector: JobCollector, stored: int, quarantined: int) -> QueueProgress:
-    """Return how far a queue is, by its own figures and by the scores that were collected."""
+    """Return the progress of a queue, from its own figures and the collected scores."""
     statistics, waiting = collector.statistics, collector.fresh - stored - quarantined
     if statistics is None:
         return QueueProgress(collected=stored, waiting=waiting)

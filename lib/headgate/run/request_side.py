@@ -1,4 +1,4 @@
-"""The request side of a campaign: its admission, its executor, and whose lanes the pressure on endpoints closes."""
+"""The request side of a campaign: admission, execution, and the pressure on endpoints that closes models' lanes."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from headgate.sampling import read_prices
 from headgate.sampling.budgets import Habits, prompt_chars
 
 _REMEMBERED: Final = 64
-"""Replies of a model in an environment that the next is judged by."""
+"""Number of recent replies, of a model in an environment, from which the next one is predicted."""
 
 _QUANTILE: Final = 0.9
-"""Of their tokens is kept free for a reply: more would wait for room that is not used, less would be overdrawn often.
-What a reply takes beyond is paid by who comes next."""
+"""Quantile of their tokens that is reserved for a reply: a higher one would wait for room that stays unused, a lower
+one would often be exceeded. Tokens beyond it delay the requests that follow."""
 
 
 class RecentReplies:
@@ -51,24 +51,24 @@ class RecentReplies:
         self._last = deque[int](maxlen=_REMEMBERED)
 
     def add(self, tokens: int) -> None:
-        """Remember a reply, and forget the one that is too long ago."""
+        """Remember a reply, and forget the oldest."""
         self._last.append(tokens)
 
     @property
     def usual(self) -> int | None:
-        """The tokens that most replies did not exceed; None before the first."""
+        """The tokens that most replies did not exceed; None before the first reply."""
         return sorted(self._last)[int(_QUANTILE * len(self._last))] if self._last else None
 
 
 class TokenNeeds:
-    """Learns what requests take, of models with limits per minute. Owned by the request side; nothing is stored."""
+    """Learns how many tokens requests of models with limits per minute take. Owned by the request side; not stored."""
 
     def __init__(self) -> None:
         self._habits: dict[str, Habits] = {}
         self._replies: dict[str, dict[str, RecentReplies]] = {}
 
     def expected(self, model: Model, environment: str, messages: Sequence[Message]) -> tuple[int, int]:
-        """Return the tokens of a prompt, and those to keep free for its reply: never more than it may have."""
+        """Return the tokens of a prompt, and those to reserve for its reply, which never exceed the reply's limit."""
         habits = self._habits.setdefault(model.key, Habits())
         replies = self._replies.get(model.key, {}).get(environment)
         usual = None if replies is None else replies.usual
@@ -79,7 +79,7 @@ class TokenNeeds:
         return habits.tokens_of(prompt_chars(messages)), max(1, completion)
 
     def answered(self, model: Model, environment: str, messages: Sequence[Message], reply: ChatReply) -> None:
-        """Learn from an answer whose tokens its endpoint counted."""
+        """Learn from an answer, as far as its endpoint counted tokens."""
         if reply.prompt_tokens:
             habits = self._habits.setdefault(model.key, Habits())
             habits.answered(prompt_chars(messages), reply.prompt_tokens, reply.completion_tokens)
@@ -94,33 +94,33 @@ class TokenNeeds:
 
 
 DAILY_BUDGET: Final = "daily_budget"
-"""Presses on a model that has used up a budget of 24 h, until it has room again."""
+"""Pressure on a model that has used up a budget of 24 h, until it has room again."""
 
 ENGINE: Final = "engine"
-"""Presses on a model that Headgate serves, until an engine of it is awake."""
+"""Pressure on a model that Headgate serves, until one of its engines is awake."""
 
 Pressed = Callable[[str, str | None, float | None], None]
-"""Told a model's key, what presses on its endpoint (None: nothing), and until when in monotonic seconds."""
+"""Called with a model's key, the pressure on its endpoint (None: none), and its end in monotonic seconds."""
 
 
 class RequestSide:
-    """Who may send, and when. One per campaign: every request of it goes through `executor`.
+    """Decides which requests may be sent, and when. One per campaign: all of its requests go through `executor`.
 
-    A model of the roster is an alias of the model at its provider; its cap is `max_parallel`. A model that has left, or
-    has moved to another address, stays registered there until its last episode has ended: what is in flight runs on.
+    A roster model is an alias of the model at its provider; its cap is `max_parallel`. A model that has left the roster
+    or moved to another address stays registered there until its last episode ends; its requests in flight run on.
 
     Attributes:
-        admission: the gate; a slot bank bounds it by `set_provider_cap`.
-        budgets: what samples and models may spend; a model whose day is used up is under the pressure `DAILY_BUDGET`.
-        engines: serve the models of the roster that have no endpoint; None where nothing is served.
-        batches: takes requests that can wait; None where all are asked at once.
-        executor: the way of every request.
-        needs: what requests of models with limits per minute take.
-        idle: told a task whose request will wait for longer than a second.
-        busy: told that it goes on.
-        ready: says how many tasks of a model are ready to start.
-        free_workers: says how many could start at once.
-        now: the monotonic seconds that admission goes by.
+        admission: the gate; a slot bank limits it through `set_provider_cap`.
+        budgets: the budgets of samples and models; a model with a used-up day is under the pressure `DAILY_BUDGET`.
+        engines: serve the roster's models that have no endpoint; None where nothing is served.
+        batches: takes requests that can wait; None where all are sent at once.
+        executor: sends every request.
+        needs: the tokens that requests of models with limits per minute take.
+        idle: called with a task whose request will wait for longer than a second.
+        busy: called with it when it continues.
+        ready: returns how many tasks of a model are ready to start.
+        free_workers: returns how many tasks could start at once.
+        now: returns admission's time, in monotonic seconds.
     """
 
     def __init__(
@@ -140,19 +140,19 @@ class RequestSide:
         """Prepare the request side.
 
         Args:
-            settings: of the campaign.
+            settings: the campaign's settings.
             clock: real, or virtual in a simulation.
-            emit: where events go.
-            rng: jitter of the back-offs.
-            make_law: the limit law by its cap, in place of the one that the settings name.
-            slots: bounds providers across processes.
-            trace_requests: whether events of every single request are told.
+            emit: receives events.
+            rng: source of the back-offs' jitter.
+            make_law: makes the limit law for a cap, in place of the one that the settings name.
+            slots: limits providers across processes.
+            trace_requests: whether to emit events for every single request.
             engines: see the attribute.
             batches: likewise.
-            prices: of models whose roster entry states none; by default those that the settings name.
+            prices: prices of models whose roster entry has none; by default from the settings.
 
         Raises:
-            InvalidSettingError: if the settings name a table of prices that cannot be used.
+            InvalidSettingError: if the settings name a price table that cannot be used.
         """
         controller = AdmissionController(make_law or law_factory(settings), trace_requests=trace_requests)
         self.admission = RequestAdmission(controller, clock, emit)
@@ -187,7 +187,7 @@ class RequestSide:
     # The roster.
 
     def register(self, model: Model) -> None:
-        """Let a model be asked, or take over what has changed of it.
+        """Admit a model's requests, or apply the changes of its roster entry.
 
         Raises:
             InvalidSettingError: if its cap is below 1.
@@ -211,7 +211,7 @@ class RequestSide:
             self._leaving.setdefault(model.key, set()).add(before.account)
 
     def dismiss(self, alias: str) -> None:
-        """Let a model be asked no more once its last episode has ended (`settle`)."""
+        """Stop admitting a model's requests once its last episode has ended (`settle`)."""
         key = self._keys.pop(alias, None)
         if key is not None:
             del self._models[alias]
@@ -222,7 +222,7 @@ class RequestSide:
             self._leaving.setdefault(alias, set()).add(key.account)
 
     def settle(self, alias: str) -> None:
-        """Withdraw what a model has left; to be called when no episode of it is in progress."""
+        """Unregister what a model has left; call it when no episode of the model is in progress."""
         for account in self._leaving.pop(alias, ()):
             self.admission.unregister(account, alias)
             aliases = self._aliases[account]
@@ -232,25 +232,25 @@ class RequestSide:
                 self.executor.budget.forget(account)
 
     def forget_model(self, alias: str) -> None:
-        """Drop what is known of a model that was dismissed a day ago."""
+        """Drop the state of a model that was dismissed a day ago."""
         self.budgets.forget(alias)
         if self.batches is not None:
             self.batches.forget_model(alias)
 
     def retry(self, alias: str) -> None:
-        """Ask a model's endpoint again before its cooldown is over."""
+        """Send requests to a model's endpoint again before its cooldown is over."""
         if (key := self._keys.get(alias)) is not None:
             self.admission.retry(key.account)
 
     @property
     def is_settling(self) -> bool:
-        """Whether any model has left something that `settle` is to withdraw."""
+        """Whether any model has left something for `settle` to unregister."""
         return bool(self._leaving)
 
     # Requests.
 
     def is_rated(self, model: Model) -> bool:
-        """Return whether a limit per minute holds for a model, stated or told by its answers."""
+        """Return whether a model has a limit per minute, stated or learnt from its answers."""
         key = self._keys.get(model.key)
         return key is not None and self.admission.is_rated(key.account)
 
@@ -261,9 +261,9 @@ class RequestSide:
         domain: Domain = Domain.CHAT,
         tokens: tuple[int, int] = (0, 0),
     ) -> RequestItem:
-        """Return what a request of `model` is admitted as: its group is the model, its weight the model's.
+        """Return the admission item of a request of `model`: its group is the model, with the model's weight.
 
-        `tokens` are those of the prompt, estimated, and those to be kept free for the reply; 0 for as many as usual.
+        `tokens` are the estimated tokens of the prompt and those to reserve for the reply; 0 for the usual number.
         """
         alias = model.key
         key = self._keys.get(alias)
@@ -272,25 +272,25 @@ class RequestSide:
         return RequestItem(key, alias, model.weight, None, correlation, *tokens)
 
     def forget(self, samples: Collection[str]) -> None:
-        """Forget requests in batches of samples that are durable, or are not taken any more."""
+        """Forget batched requests of samples that are durable or no longer wanted."""
         if self.batches is not None:
             self.batches.forget(samples)
             for sample in samples:
                 self.budgets.ended(in_batch(sample))
 
     def _paid(self, alias: str, answered: Sequence[tuple[str, ChatReply]]) -> Mapping[str, Spending]:
-        """Count what came back from a batch; its replies are durable together with the spending that is returned."""
+        """Count a batch's replies; they become durable together with the returned spending."""
         for task_id, reply in answered:
             self.budgets.paid(in_batch(task_id), alias, reply)
         return self.budgets.unreported()
 
     def pressure(self, alias: str) -> Pressure | None:
-        """Return what a request of a model would have to wait for now."""
+        """Return what a request of a model would have to wait for now, or None."""
         key = self._keys.get(alias)
         return None if key is None else self.admission.pressure(key)
 
     def backlog(self, provider: str) -> int:
-        """Return how many ready tasks would ask a provider at once if it had more slots for them."""
+        """Return how many ready tasks would send a request to a provider at once if it had more slots."""
         for_slots = {PressureReason.NO_SLOTS}
         if self.admission.pressing(provider):
             for_slots.add(PressureReason.WAITERS)
@@ -303,7 +303,7 @@ class RequestSide:
         return min(ready, self.free_workers())
 
     def watch(self, pressed: Pressed) -> Callable[[], None]:
-        """Tell `pressed` whenever the pressure on a model changes; return what ends that. Needs a running loop."""
+        """Call `pressed` on every change of the pressure on a model; return what ends that. Needs a running loop."""
 
         def changed(key: RequestKey, pressure: Pressure | None) -> None:
             if key.domain is not Domain.CHAT:
@@ -315,7 +315,7 @@ class RequestSide:
                 and len(aliases) == 1
                 and self._bounded.isdisjoint(aliases)
             ):
-                # As many requests as episodes: its lane is full by itself, and tells so without this for every request.
+                # As many requests as episodes: the lane is full on its own, so a report for each request adds nothing.
                 pressure = None
             reason, until = (None, None) if pressure is None else (pressure.reason.value, pressure.until)
             for alias in aliases:
@@ -326,7 +326,7 @@ class RequestSide:
         return self.admission.on_change(changed)
 
     def _watch_stops(self, pressed: Pressed, changed: Callable[[RequestKey, Pressure | None], None]) -> None:
-        """Tell `pressed` of models that are stopped; when one no longer is, `changed` tells of its endpoint."""
+        """Call `pressed` for models that stop; when one no longer is stopped, `changed` reports its endpoint."""
 
         def told(alias: str) -> None:
             key = self._keys.get(alias)
@@ -344,20 +344,20 @@ class RequestSide:
                 told(alias)
 
     def _stop_of(self, alias: str) -> str | None:
-        """Return what stops a model whatever its endpoint says: its day is used up, or no engine of it is awake."""
+        """Return what stops a model regardless of its endpoint: its day is used up, or none of its engines is awake."""
         if self.budgets.stop_of(alias) is not None:
             return DAILY_BUDGET
         return None if self.engines is None or self.engines.is_ready(alias) else ENGINE
 
     def close(self, reason: str) -> None:
-        """Deny whatever still waits or will ask."""
+        """Deny all waiting and future requests."""
         self.budgets.close()
         self.admission.shutdown(reason)
 
-    # What it looks like.
+    # Status.
 
     def status(self) -> tuple[RequestStatus, ...]:
-        """Return every request key that was asked, and one for each model that may be and was not yet."""
+        """Return every request key that was used, and one for each model that may send requests but has not yet."""
         asked: dict[ProviderModel, list[RequestStatus]] = {name: [] for name in self._aliases}
         for key in self.admission.statuses():
             asked.setdefault(ProviderModel(key.provider, key.model), []).append(key)
@@ -369,10 +369,10 @@ class RequestSide:
         )
 
     def models(self) -> Iterable[str]:
-        """Return the keys of the models that may be asked."""
+        """Return the keys of the models that may send requests."""
         return self._keys.keys()
 
 
 def in_batch(task_id: str) -> str:
-    """Return in whose name the budget of a model holds what a request in a batch may take."""
+    """Return the name under which a model's budget holds what a batched request may take."""
     return f"{task_id} in a batch"

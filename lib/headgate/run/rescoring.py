@@ -1,8 +1,8 @@
-"""Stored conversations scored anew: played again with the replies that the model gave, or read by a judge.
+"""Rescoring of stored conversations: replayed with the stored replies of the model, or read by a judge.
 
-No model is asked anything: what it said is stored. An environment poses the same task for the same index and seed, so
-it goes the same way with the same replies, up to where its rule has changed; one that says something else than what is
-stored would score an answer to another question, and is not asked for its score.
+No sampled model is asked: its replies are stored. An environment poses the same task for the same index and seed, so
+with the same replies it takes the same course, up to where its rules have changed; if it says something other than
+what is stored, the score would be for an answer to another question, so the sample keeps its old score.
 """
 
 from __future__ import annotations
@@ -42,31 +42,31 @@ from headgate.run.trials import asking
 from headgate.storage import Chosen, Journal, JournalThread, Mark, SampleStore, Verb, checked_reason, new_mark
 
 FLUSH_S: Final = 5.0
-"""What a kill leaves undone is scored again by the next call; longer ago it is in the store."""
+"""Interval of storing scores; a kill loses at most the scores since, which the next call computes again."""
 
 MOST_UNASKED: Final = 20
-"""Samples in a row whose judge's service fails, each after retries: nobody waits for thousands more."""
+"""Consecutive samples whose judge's service failed, each after retries, before giving up on thousands more."""
 
 _FLUSH_ROWS: Final = 1_000
 _RUBRIC: Final = "/rubric/"
 _OURS: Final = (ErrorKind.ENVIRONMENT, ErrorKind.JUDGE)
-"""Failures that a new version, or another judge, may not have; other samples without a score lack an answer."""
+"""Failures that a new version or another judge may not have; other samples without a score lack an answer."""
 
 OnRescored = Callable[[int, int], None]
-"""Told how many samples are looked at, and of how many."""
+"""Called with the number of samples looked at, and their total."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rescoring:
-    """Which conversations are scored anew, by whom and why.
+    """Which conversations to rescore, who asked for it, and why.
 
     Attributes:
-        chosen: the samples, of the named tasks if there are names.
-        reason: why, for whoever looks at the scores later.
-        by: who wants it; the user of this process when empty.
-        rubric: what the judge goes by, in place of each environment's own rule.
-        scorer: what the new scores are known by; when empty the judge, or the packages of the environment with their
-            versions. Samples whose score is by this scorer already are left out.
+        chosen: the samples; `task_ids`, if given, narrows them down.
+        reason: why, for readers of the scores.
+        by: who asked for it; the user of this process when empty.
+        rubric: the rubric that the judge applies, in place of each environment's own rule.
+        scorer: label of the new scores; when empty, the judge, or the packages of the environment with their
+            versions. Samples that this scorer has already scored are left out.
     """
 
     chosen: Chosen
@@ -79,7 +79,7 @@ class Rescoring:
 
 @dataclass(slots=True)
 class PairChange:
-    """How the scores of one model in one environment changed; means are over the samples scored anew."""
+    """How the scores of one model in one environment changed; means are over the rescored samples."""
 
     samples: int = 0
     changed: int = 0
@@ -89,25 +89,25 @@ class PairChange:
 
     @property
     def mean_before(self) -> float | None:
-        """None where none of them had a score."""
+        """The mean score before; None if none of them had a score."""
         return self.sum_before / self.scored_before if self.scored_before else None
 
     @property
     def mean_after(self) -> float | None:
-        """None before the first."""
+        """The mean score after; None before the first."""
         return self.sum_after / self.samples if self.samples else None
 
 
 @dataclass(slots=True)
 class Rescored:
-    """What was scored anew, or would be.
+    """What was rescored, or would be.
 
     Attributes:
         marks: ids of the marks that hold the scores; one per scorer.
-        pairs: what changed, by model and environment.
-        known: samples that have a score by this scorer already.
-        left_out: why samples keep their score, and how many.
-        stopped_by: why it ended before the last sample; empty when it did not.
+        pairs: the changes, by model and environment.
+        known: number of samples that this scorer had scored already.
+        left_out: reasons why samples keep their score, with their counts.
+        stopped_by: why it ended before the last sample; empty if it did not.
     """
 
     marks: list[str] = field(default_factory=list)
@@ -118,16 +118,16 @@ class Rescored:
 
     @property
     def samples(self) -> int:
-        """How many were scored anew."""
+        """The number of rescored samples."""
         return sum(pair.samples for pair in self.pairs.values())
 
 
 class _NotScoredError(Exception):
-    """A sample keeps its score; says why."""
+    """A sample keeps its score; the message says why."""
 
 
 class _JudgeGoneError(Exception):
-    """The judge may not be asked any more today, or does not answer; says why."""
+    """The judge's day is used up, or it does not answer; the message says why."""
 
 
 async def rescore(
@@ -140,23 +140,23 @@ async def rescore(
     stop: asyncio.Event | None = None,
     on_progress: OnRescored | None = None,
 ) -> Rescored:
-    """Score stored conversations anew, and return what changed; both scores are kept, and the new one holds.
+    """Rescore stored conversations and return what changed; both scores are kept, and the new one is used.
 
-    Every few seconds what was scored is stored. Whatever ends it, the same call goes on with the others.
+    Scores are stored every few seconds. However it ends, calling it again continues with the rest.
 
     Args:
-        settings: of the judge, of requests, of served environments; the judge's budget is that of their campaign.
-        store: of the samples.
+        settings: of the judge, requests and served environments; the judge's budget is that of their campaign.
+        store: the store with the samples.
         what: see `Rescoring`.
-        judge: in place of the one that the settings name, if they do.
-        dry_run: score nothing; the pairs say how many samples would be.
+        judge: used in place of the one that the settings name.
+        dry_run: score nothing; the pairs tell how many samples would be rescored.
         stop: set to end early.
         on_progress: see `OnRescored`.
 
     Raises:
-        InvalidInputError: if the reason is none, or the judge cannot be used.
-        SandboxUnavailableError: if an environment runs programs, and this machine cannot lock them in.
-        StoreError: if the store fails; what was stored before holds.
+        InvalidInputError: if the reason is empty or invalid, or the judge cannot be used.
+        SandboxUnavailableError: if an environment runs programs, and this machine cannot sandbox them.
+        StoreError: if the store fails; scores stored before remain.
     """
     checked_reason(what.reason)
     if judge is None and (settings.judge_model or what.rubric is not None):
@@ -211,7 +211,7 @@ class _Rescore:
     _verdicts: EnvironmentVerdicts = field(default_factory=EnvironmentVerdicts)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look at every chosen sample, so many at once as workers, or the judge's requests, may be."""
+        """Look at every chosen sample, with as many at once as there are workers, or as the judge takes requests."""
         self._total = await self._chosen()
         workers = self.settings.num_evaluation_workers if self.judge is None else self.judge.max_parallel
         at_once = asyncio.Semaphore(workers)
@@ -244,7 +244,7 @@ class _Rescore:
                 self.told(self._looked, self._total)
 
     async def flush(self) -> None:
-        """Store the scores that there are; each call writes objects of its own."""
+        """Store the scores computed since the last call; each call writes new objects."""
         fresh, self._fresh = self._fresh, defaultdict(list)
         self._flushed, self._number = time.monotonic(), self._number + 1
         for scorer, rows in fresh.items():
@@ -320,7 +320,7 @@ class _Rescore:
         return await self._judged(environment, row, result) if result.questions else result
 
     async def _judged(self, environment: Environment, row: Mapping[str, Any], result: EpisodeResult) -> EpisodeResult:
-        """Return a result with the score that the judge gives; as in a run, nothing is held against the model."""
+        """Return a result with the judge's score; as in a run, a judge's failure is not held against the model."""
         assert isinstance(environment, JudgedEnvironment)
         assert self.judge is not None
         asked, questions, given = self.settings.judgements, result.questions, dict[int, Judgement]()

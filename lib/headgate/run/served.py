@@ -1,4 +1,4 @@
-"""Models that a run serves itself from weights, and how they are asked."""
+"""Models that a run serves itself from weights, and the requests to them."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _ANSWER_TOKENS: Final = 256
 
 
 class ServedModels:
-    """Serves models from weights, and asks them. Implements `ChatSender`; one per run, on its event loop.
+    """Serves models from weights and sends them requests. Implements `ChatSender`; one per run, on its event loop.
 
-    Enter it before the first model is followed. The engines of a model that has left end at once, and all of them with
-    the context.
+    Enter the context before the first model is followed. A model's engines end as soon as it has left, and all of them
+    end with the context.
 
     Attributes:
-        changed: told a model's key when its engines can answer, or no longer can.
-        due: says how many samples of a model are ready or in progress.
-        in_progress: says how many are in progress.
-        hopeless: told a model's key and why, when its engines have failed several times in a row without an answer.
-        hosts, clock, emit: what its pools work with.
-        request_s: a request may take so long.
+        changed: called with a model's key when its engines can answer, or no longer can.
+        due: returns how many samples of a model are ready or in progress.
+        in_progress: returns how many are in progress.
+        hopeless: called with a model's key and the reason when its engines have failed several times without an answer.
+        hosts, clock, emit: used by its pools.
+        request_s: time limit of a request.
         retry_s: pause before engines that failed are tried again, doubled with each failure.
     """
 
@@ -76,13 +76,13 @@ class ServedModels:
         """End all engines."""
         for key in list(self._pools):
             self.leave(key)
-        if isinstance(error, asyncio.CancelledError):  # perhaps the group's own, which only it can tell
+        if isinstance(error, asyncio.CancelledError):  # possibly the group's own, which only the group can tell
             await self._group.__aexit__(kind, error, traceback)
         else:
             await self._group.__aexit__(None, None, None)
 
     def follow(self, model: Model) -> None:
-        """Serve a model, as its entry in the roster says now; nothing for one that has an endpoint."""
+        """Serve a model according to its present roster entry; do nothing for one that has an endpoint."""
         before = self._pools.get(model.key)
         if before is not None and before.serving == model.serve:
             return
@@ -97,44 +97,44 @@ class ServedModels:
         self.changed(model.key)
 
     def leave(self, key: str) -> None:
-        """End the engines of a model; nothing where it has none."""
+        """End the engines of a model; does nothing if it has none."""
         if (pool := self._pools.pop(key, None)) is not None:
             pool.leave()
 
     def is_ready(self, key: str) -> bool:
-        """Return whether a model can be asked now: an engine of it is awake, or it has an endpoint."""
+        """Return whether a model can answer now: one of its engines is awake, or it has an endpoint."""
         pool = self._pools.get(key)
         return pool is None or pool.is_ready
 
     def has_failed(self, key: str) -> bool:
-        """Return whether an engine of a model has failed and was not awake since."""
+        """Return whether an engine of a model has failed and has not been awake since."""
         pool = self._pools.get(key)
         return pool is not None and pool.failures > 0
 
     def status(self, key: str) -> EngineStatus | None:
-        """Return how the engines of a model stand; None for a model that is not served."""
+        """Return the state of a model's engines; None for a model that is not served."""
         pool = self._pools.get(key)
         return None if pool is None else pool.status()
 
     def pools(self) -> list[PoolStatus]:
-        """Return the pools that are open."""
+        """Return the open pools."""
         return [pool.service.status() for pool in self._pools.values() if pool.service is not None]
 
     async def why(self, key: str) -> str:
-        """Return why a model cannot be asked now, in a sentence; empty where it can be."""
+        """Return why a model cannot answer now, in a sentence; empty if it can."""
         pool = self._pools.get(key)
         return "" if pool is None or pool.is_ready else await pool.why()
 
     def look(self, key: str) -> None:
-        """Take note that samples of a model are due."""
+        """Note that samples of a model are due."""
         if (pool := self._pools.get(key)) is not None:
             pool.look()
 
     async def ready(self, key: str) -> None:
-        """Return once a model can be asked; for those who ask it without a queue of samples.
+        """Return once a model can answer; for callers that do not queue samples.
 
         Raises:
-            HeadgateError: its engines do not start.
+            HeadgateError: if its engines do not start.
         """
         while not self.is_ready(key):
             if (status := self.status(key)) is not None and status.state == "failed":
@@ -142,10 +142,10 @@ class ServedModels:
             await self._change.wait()
 
     async def chat(self, model: Model, messages: Sequence[Message], *, task_header: str | None = None) -> ChatReply:
-        """Return the reply of one attempt, by one of the model's engines.
+        """Return the reply of one attempt, from one of the model's engines.
 
         Raises:
-            ChatError: there is none; ENGINE where no engine is awake, or the last one went before it answered.
+            ChatError: there is no reply; ENGINE if no engine is awake, or the last one left before it answered.
         """
         pool = self._pools.get(model.key)
         if pool is None:
@@ -186,10 +186,10 @@ class ServedModels:
     def _outgoing(
         self, model: Model, messages: Sequence[Message], task_header: str | None, native: NativeForm | None
     ) -> tuple[Outgoing, int]:
-        """Return a request as it goes to an engine, and the tokens that it is expected to take."""
+        """Return the request for an engine, and the tokens that it will probably take."""
         options = dict(model.options)
         headers = {TASK_HEADER: task_header} if task_header and options.get(TASK_HEADER_OPTION) is True else {}
-        # Whole answers can be handed over to another engine, unseen; the beginning of a stream cannot.
+        # A complete answer can move to another engine unnoticed; the start of a stream cannot.
         body = request_body(model, messages, options | {"stream": False}, streams=False, native=native)
         most = options.get("max_tokens")
         tokens = len(body) // _CHARS_PER_TOKEN + (most if isinstance(most, int) else _ANSWER_TOKENS)
@@ -197,13 +197,13 @@ class ServedModels:
 
     async def _run(self, pool: ServedPool, before: asyncio.Task[None] | None) -> None:
         if before is not None:
-            await asyncio.wait([before])  # the same model as it was served until now
+            await asyncio.wait([before])  # the same model as it was served before
         await pool.run()
         if self._running.get(pool.key) is asyncio.current_task():
             del self._running[pool.key]
 
     def looked_at(self, pool: ServedPool) -> None:
-        """Take note of how a pool's engines stand, which has looked at them."""
+        """Apply the state of a pool that has just looked at its engines."""
         self._change.set()
         self._change = asyncio.Event()
         if self._pools.get(pool.key) is not pool:

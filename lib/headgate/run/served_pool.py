@@ -1,4 +1,4 @@
-"""The engines of one model that a run serves: an elastic pool that is opened, looked at, and opened again."""
+"""The engines of one model that a run serves: an elastic pool that is opened, watched, and reopened."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
     from headgate.run.served import ServedModels
 
 HOPELESS: Final = 5
-"""Failures in a row, of starts or of engines before their first answer, after which nobody should wait for the next
-start; one that never can succeed is as many."""
+"""Consecutive failures, of starts or of engines before their first answer, after which waiting for the next start is
+pointless; an error that no retry can cure counts as this many."""
 
 RETRY_S: Final = 15.0
 _LONGEST_RETRIES: Final = 20
-"""Pause before engines that failed are tried again, doubled with each failure, and at most so many times as long."""
+"""The pause before failed engines are retried doubles with each failure, up to this many times `RETRY_S`."""
 
 _FETCH_S: Final = 3_600.0
-"""Weights that lie elsewhere are fetched within a start."""
+"""Extra start time for weights that have to be downloaded."""
 
 _LINE_S: Final = 1.0
-"""So often a pool for which nothing is due, or whose turn is over, looks who waits for its place."""
+"""Interval at which a pool with nothing due, or whose turn is over, checks whether others wait for its place."""
 
 TURN_S: Final = 60.0
 TURN_BY_START: Final = 10.0
-"""A turn lasts so long, or so many times as long as the start: turns cost a tenth of a GPU's time at most."""
+"""Length of a turn: `TURN_S`, or this many times the start's if longer: turns cost at most 10 % of a GPU's time."""
 
 _LAST_TURNS: Final = 10.0
-"""Samples in progress when a turn is over have as many turns to end; then they are put back."""
+"""Samples in progress when a turn ends have this many more turns to finish; then they are put back."""
 
 _UP: Final = (WorkerState.ACTIVE, WorkerState.DRAINING)
 
@@ -47,15 +47,15 @@ class EngineHosts(Protocol):
     """Where engines are started: this machine (`headgate.elastic.service.Machine`), or a cluster."""
 
     def engines(self, name: str, serving: Serving, config: ElasticConfig) -> AbstractAsyncContextManager[EnginesAtHand]:
-        """Give the engines of a pool, none of them started.
+        """Return a context with the engines of a pool, none of them started.
 
         Raises:
-            HeadgateError: there is no place where they could be.
+            HeadgateError: if no place can hold them.
         """
 
 
 def pool_config(serving: Serving, request_s: float, retry_s: float) -> ElasticConfig:
-    """Return the settings of a pool, whose requests may take so long, and whose failed engines first rest so long."""
+    """Return the settings of a pool with this time limit for requests and this first pause of failed engines."""
     launch, idle_s = serving.launch, serving.idle_s
     return ElasticConfig(
         min_workers=serving.least,
@@ -78,10 +78,10 @@ class ServedPool:
     """One model's engines. Lives as long as its `run`; owned by `ServedModels`.
 
     Attributes:
-        service: the pool at work; None while it is not open.
-        is_awake: an engine is awake that takes requests.
-        is_ready: one is, and further samples may begin: while others wait for its place, only until its turn is over.
-        failures: starts in a row that failed, or brought no answer.
+        service: the running pool; None while it is not open.
+        is_awake: whether an awake engine takes requests.
+        is_ready: likewise, and whether further samples may start: if others wait for its place, until its turn is over.
+        failures: consecutive starts that failed, or led to no answer.
     """
 
     def __init__(self, key: str, serving: Serving, models: ServedModels) -> None:
@@ -101,16 +101,16 @@ class ServedPool:
         self._patience: set[asyncio.Timeout] = set()
 
     async def run(self) -> None:
-        """Have the pool open until `leave`; one that cannot be opened is tried again, later each time."""
+        """Keep the pool open until `leave`; if it cannot be opened, retry with growing pauses."""
         times = 0
         while not self._has_left.is_set():
             try:
                 await self._open()
             except (HeadgateError, OSError) as error:
-                times = times if self.failures else 0  # it was open since the last one
+                times = times if self.failures else 0  # it was open since the last failure
                 retry_s = self._models.retry_s * min(2.0**times, _LONGEST_RETRIES)
                 times += 1
-                # What breaks a rule breaks it again, unless it held before: nodes join a new head one by one.
+                # What breaks a rule will break it again, unless it was valid before: nodes join a new head one by one.
                 is_final = isinstance(error, InvalidInputError) and not self._was_open
                 self.failures = max(times, HOPELESS if is_final else 0)
                 self._fault = error.message if isinstance(error, HeadgateError) else f"{type(error).__name__}: {error}"
@@ -121,19 +121,19 @@ class ServedPool:
                     pass
 
     def look(self) -> None:
-        """Have an engine wake at once where samples are due and none is awake."""
+        """Wake an engine at once if samples are due and none is awake."""
         if self.service is not None and not self.is_ready and self._models.due(self.key):
             self.service.reconsider()
 
     def leave(self) -> None:
-        """End the engines, and with them what they are asked."""
+        """End the engines and their requests."""
         self._has_left.set()
         self.is_awake = self.is_ready = False
         self._lose_patience()
 
     @asynccontextmanager
     async def patience(self) -> AsyncIterator[asyncio.Timeout]:
-        """Give a time limit that is over as soon as no engine is left that could answer."""
+        """Yield a time limit that expires as soon as no engine is left to answer."""
         async with asyncio.timeout(None) as limit:
             self._patience.add(limit)
             try:
@@ -142,7 +142,7 @@ class ServedPool:
                 self._patience.discard(limit)
 
     def status(self) -> EngineStatus:
-        """Return how the engines stand, by the one that is furthest on its way to answer."""
+        """Return the state of the engines: that of the one closest to answering."""
         if self.service is None:
             state = "failed" if self._fault else "starting"
             retry_s = max(0.0, self._retry_at - self._models.clock.monotonic()) if self._fault else None
@@ -203,12 +203,12 @@ class ServedPool:
             raise EngineError(at_hand.gone.result(), next_step="Its engines are placed again.")
 
     async def _look_at_line(self, at_hand: EnginesAtHand, service: ElasticService) -> None:
-        """Have engines leave where others wait for their place: if nothing is due, or if their turn is over."""
+        """Let engines leave if others wait for their place and nothing is due, or their turn is over."""
         while True:
             await self._models.clock.sleep(_LINE_S)
             is_idle, waits = not self._models.due(self.key), False
             has_had_turn = self._models.clock.monotonic() >= self._turn_ends and not self.serving.least
-            with suppress(HeadgateError):  # the ledger is away, and its line unknown
+            with suppress(HeadgateError):  # the ledger is unreachable, so the line is unknown
                 waits = self._is_up() and (is_idle or has_had_turn) and await at_hand.others_wait()
             why = "nothing is due" if is_idle else "its turn is over"
             self._others_wait = f"{why}, and others stand in line" if waits else ""
@@ -216,11 +216,11 @@ class ServedPool:
             if self._is_over is not was_over:
                 self._look()
             if waits:
-                with suppress(HeadgateError):  # the service ends just now
+                with suppress(HeadgateError):  # the service is just ending
                     service.reconsider()
 
     def _wanted(self) -> int:
-        """Return for how many samples engines are wanted: when their turn is over, those in progress for a while."""
+        """Return for how many samples engines are wanted; after their turn, for those in progress, for a while."""
         if not self._is_over:
             return self._models.due(self.key)
         is_patient = self._models.clock.monotonic() < self._turn_ends + _LAST_TURNS * self._turn_s
@@ -232,11 +232,11 @@ class ServedPool:
             if event.after == WorkerState.ACTIVE:
                 self._turn_s = max(TURN_S, TURN_BY_START * event.took_s)
                 self._turn_ends = self._models.clock.monotonic() + self._turn_s
-            # The service tells of a change while it makes it, and is looked at afterwards.
+            # The service reports a change while it makes it, so it is looked at afterwards.
             asyncio.get_running_loop().call_soon(self._look)
 
     def _look(self) -> None:
-        """Take over how the engines stand."""
+        """Apply the present state of the engines."""
         workers = () if self.service is None else self.service.status().workers
         if not self._is_up():
             self._others_wait, self._is_over = "", False
@@ -250,7 +250,7 @@ class ServedPool:
             self.look()
 
     def _is_up(self) -> bool:
-        """Return whether an engine holds its place, awake or about to leave."""
+        """Return whether an engine holds a place: it is awake or about to leave."""
         return self.service is not None and any(worker.state in _UP for worker in self.service.status().workers)
 
     def _lose_patience(self) -> None:

@@ -1,4 +1,4 @@
-"""The guard against queues at the provider: more in flight, but the same throughput and longer answers."""
+"""The guard against queues at the provider: more requests in flight, but the same throughput and slower answers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _MEMORY: Final = 400
 _LEAST_S: Final = 1e-6
 
 _HEAD_TOKENS: Final = 32
-"""What comes before the first token of an answer takes about as long as so many tokens do."""
+"""The time before an answer's first token equals that of about this many tokens."""
 
 _LENGTHS_ALIKE: Final = 0.05
-"""Variance of the logarithm of tokens below which they explain little of the latency: chance would set the slope."""
+"""Variance of the logarithm of tokens below which they explain little of the latency: the slope would be chance."""
 
 _CV_HALF_VARIANCE = 0.22
 """Variance of the logarithm of service times with a coefficient of variation of 0.5, for which cohorts are sized."""
@@ -25,24 +25,24 @@ _CV_HALF_VARIANCE = 0.22
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One measurement: the mean logarithm of the latency (s) of `count` answers."""
+    """One measurement: the mean logarithm of the latency (in s) of `count` answers."""
 
     level: float
     count: int
 
 
 class LatencyCohorts:
-    """Measures the mean logarithm of latency by cohorts: attempts admitted one after the other, judged together.
+    """Measures the mean logarithm of latency by cohorts: attempts admitted in sequence and judged together.
 
-    Whatever ended within a fixed time is a biased sample: short answers come first. A cohort is complete but for the
-    last few, always the same share, so that two cohorts can be compared. Logarithms, because service times are skewed:
-    one answer of ten minutes must not count as a hundred.
+    Attempts that ended within a fixed time are a biased sample: short answers come first. A cohort is complete except
+    for the last few, always the same share, so that two cohorts can be compared. Logarithms are used because service
+    times are skewed: one answer of ten minutes must not count as a hundred.
 
     Owned by a `QueueGuard`. Invariants (`validate`): answered <= ended <= recruited <= wanted.
 
     Attributes:
-        number: of the present cohort; an attempt with another one is not of it.
-        variance: of the logarithm of latency, as measured so far.
+        number: number of the present cohort; an attempt with another number does not belong to it.
+        variance: variance of the logarithm of latency, as measured so far.
     """
 
     __slots__ = (
@@ -67,7 +67,7 @@ class LatencyCohorts:
         self.begin(first)
 
     def begin(self, size: int) -> None:
-        """Begin a new cohort of `size` attempts; what belonged to the former one is left out from now on."""
+        """Start a new cohort of `size` attempts; attempts of the former one are ignored from now on."""
         self.number += 1
         self._wanted = size
         self._enough = max(1, math.ceil(self._share * size))
@@ -75,14 +75,14 @@ class LatencyCohorts:
         self._sum = self._squares = 0.0
 
     def recruit(self) -> int:
-        """Return the cohort's number for an attempt that now belongs to it, or 0 if it has enough."""
+        """Return the cohort's number for an attempt that joins it, or 0 if it is full."""
         if self._recruited >= self._wanted:
             return 0
         self._recruited += 1
         return self.number
 
     def ended(self, cohort: int, level: float | None) -> bool:
-        """Note the end of an attempt and the level of its answer; return whether the cohort is complete."""
+        """Record the end of an attempt and the level of its answer; return whether the cohort is complete."""
         if cohort != self.number:
             return False
         self._ended += 1
@@ -93,19 +93,19 @@ class LatencyCohorts:
         return self._ended >= self._enough and self._recruited == self._wanted
 
     def measured(self) -> Measured | None:
-        """Return what the cohort measured; None when most of it was not answered."""
+        """Return the cohort's measurement; None if most of it was not answered."""
         count = self._answered
         if count < max(2, self._wanted / 2):
             return None
         mean = self._sum / count
-        # Leaving out the slowest makes the spread look smaller than it is, by a quarter of its square.
+        # Leaving out the slowest makes the spread look smaller than it is: its square by a quarter.
         spread = max(0.01, 1.25 * (self._squares / count - mean * mean))
         self._weight = min(_MEMORY, self._weight + count)
         self.variance += (spread - self.variance) * count / self._weight
         return Measured(mean, count)
 
     def error(self, count: float, other: float) -> float:
-        """Return the standard error of the difference of two measurements with so many answers each."""
+        """Return the standard error of the difference of two measurements with these numbers of answers."""
         return math.sqrt(self.variance * (1 / count + 1 / other))
 
     def validate(self) -> None:
@@ -115,11 +115,11 @@ class LatencyCohorts:
 
 
 class AnswerLevels:
-    """The level of each answer: the logarithm of its latency, without what its length in tokens explains of it.
+    """The level of each answer: the logarithm of its latency, minus the part that its length in tokens explains.
 
     Requests of several environments share a limit, and answers of one may have ten times the tokens of another's: a
-    mixture that changes would look like a queue. How far latency goes with length is learnt by regression, between not
-    at all (0) and in proportion (1); the level of an answer is that of one as long as those of the first cohort.
+    changing mixture would look like a queue. How latency depends on length is learnt by regression, between not at all
+    (0) and in proportion (1); the level of an answer is that of one as long as those of the first cohort.
 
     Owned by a `QueueGuard`. Invariant: 0 <= slope <= 1.
     """
@@ -133,16 +133,16 @@ class AnswerLevels:
 
     @property
     def slope(self) -> float:
-        """By how much the logarithm of latency rises with that of the length."""
+        """How much the logarithm of latency rises with that of the length."""
         slope = self._common / (self._spread + _LENGTHS_ALIKE)
         return 0.0 if slope < 0.0 else min(1.0, slope)
 
     def begin(self) -> None:
-        """Take the answers so far, whose lengths were not looked at, as the ones that others are compared with."""
+        """Make the answers so far, whose lengths were not corrected for, the reference for later ones."""
         self._reference = self._length
 
     def of(self, latency_s: float, tokens: int) -> float:
-        """Return the level of an answer of so many tokens; 0 where they are not known."""
+        """Return the level of an answer with this many tokens; 0 if the number is unknown."""
         level = math.log(max(_LEAST_S, latency_s))
         if tokens <= 0:
             return level
@@ -175,14 +175,14 @@ class _Phase(Enum):
 class QueueGuard:
     """Holds a limit at the knee: where more requests in flight only make every answer slower.
 
-    A provider that never refuses serves what is above its capacity from a queue. There the latency grows in proportion
-    to what is in flight; below the knee it does not depend on it. The guard *watches* the latency while the limit
-    grows. When it has risen, it lowers the limit step by step and compares: if the latency falls with the limit,
-    requests queued, and it *descends* until the latency no longer falls; if it does not, the answers themselves have
-    become longer, and the limit goes back to where it was. From then on it *holds* the limit where a little of a queue
-    is left, and *dips* below the knee now and then to measure again how long answers take without one.
+    A provider that never refuses queues requests beyond its capacity. There, latency grows in proportion to the
+    requests in flight; below the knee it does not depend on them. The guard *watches* the latency while the limit
+    grows. When it has risen, the guard lowers the limit step by step and compares: if the latency falls with the limit,
+    requests queued, and it *descends* until the latency no longer falls; if not, the answers themselves have become
+    longer, and the limit returns to where it was. From then on it *holds* the limit where a short queue remains, and
+    occasionally *dips* below the knee to measure again how long answers take without a queue.
 
-    Pure; owned by an `AdaptiveLaw`. A level is a mean logarithm of latency, answers being equally long: differences of
+    Pure; owned by an `AdaptiveLaw`. A level is a mean logarithm of latency, for answers of equal length: differences of
     levels are ratios.
     """
 
@@ -201,7 +201,7 @@ class QueueGuard:
         self._undo_limit = 0
         self._above_level = 0.0
         self._above_limit = 0
-        """Level and limit before the last step down: what the next measurement is compared with."""
+        """Level and limit before the last step down, with which the next measurement is compared."""
         self._is_first_step = False
         self._worst_level = 0.0
         self._worst_limit = 0
@@ -211,7 +211,7 @@ class QueueGuard:
 
     @property
     def holds_limit(self) -> bool:
-        """Whether the law must not raise the limit: because it is the guard's, or because answers have become slow."""
+        """Whether the law must not raise the limit: because the guard sets it, or because answers have become slow."""
         return self._is_slow or self._phase is not _Phase.WATCHING
 
     def admitted(self, *, is_used: bool) -> int:
@@ -219,19 +219,19 @@ class QueueGuard:
         return self._cohorts.recruit() if is_used or self._base is None else 0
 
     def refused(self, limit: int) -> None:
-        """Give the limit back to the law, which has cut it to `limit` because the provider refused."""
+        """Return the limit to the law, which has cut it to `limit` because the provider refused."""
         if self._phase is not _Phase.WATCHING:
             self._watch(limit)
 
     def ended(self, cohort: int, latency_s: float | None, tokens: int, limit: int) -> Proposal | None:
-        """Note the end of an attempt of a cohort, with its latency if it was answered; return what follows from it.
+        """Record the end of a cohort's attempt, with its latency if it was answered; return the resulting proposal.
 
-        `tokens` are those of the answer whose latency it is; 0 where they are not known, or do not matter.
+        `tokens` is the length of that answer; 0 if it is unknown or does not matter.
         """
         level = None if latency_s is None else self._levels.of(latency_s, tokens)
         if level is not None and self._phase is _Phase.WATCHING and self._base is not None:
             self._recent += (level - self._recent) / self._settings.recent
-            # Only above the limit of the base: while a limit is drained to, the last to end are the longest.
+            # Only above the limit of the base: while the limit falls, the last to end are the longest.
             rise = self._recent - self._base
             self._is_slow = rise > self._settings.slow_at_once and limit > 1.3 * self._base_limit
             # An average with a memory of n has the spread of 2 n independent values.
@@ -248,7 +248,7 @@ class QueueGuard:
     # Watching.
 
     def _settle(self, limit: int) -> Proposal:
-        """Step down at once, without trusting the level: it lags behind a limit that grows."""
+        """Step down at once, without relying on the level, which lags behind a growing limit."""
         assert self._base is not None
         self._phase = _Phase.SETTLING
         self._undo_limit = limit
@@ -281,11 +281,11 @@ class QueueGuard:
             self._undo_limit = limit
             return self._descend(measured.level, limit, limit * max(self._settings.fall, math.exp(-rise)))
         if limit <= 1.1 * self._base_limit:
-            # The same limit: what has changed is how long answers take, and the base follows.
+            # The limit is the same, so the length of answers has changed, and the base follows.
             self._base += rise * max(0.2, measured.count / (measured.count + self._base_count))
             self._base_count = min(1_000.0, self._base_count + measured.count)
         elif limit >= 1.5 * self._base_limit:
-            # A higher limit, and no queue: the base belongs to it from now on, but it never rises with the limit.
+            # A higher limit without a queue: the base belongs to it from now on, but never rises with the limit.
             self._base_limit = limit
             self._base += 0.2 * min(0.0, rise)
         return None
@@ -308,7 +308,7 @@ class QueueGuard:
     def _descended(self, measured: Measured, limit: int) -> Proposal:
         fall, full = self._fall(measured, limit)
         if self._is_first_step and fall < 0.4 * full:
-            # Fewer requests did not make answers faster: they did not queue.
+            # Fewer requests did not make answers faster: they had not queued.
             self._set_base(measured, self._undo_limit)
             self._watch(self._undo_limit)
             return Proposal(self._undo_limit, "increased")
@@ -316,12 +316,12 @@ class QueueGuard:
         if fall > 0.7 * full and limit > 1:
             return self._descend(measured.level, limit, limit * self._settings.fall)
         self._worst_limit = self._growths = 0
-        # The first measurement at the knee is made in haste: the next dip comes sooner.
+        # The first measurement at the knee is hasty, so the next dip comes sooner.
         self._since_dip = self._settings.dip_every // 2
         return self._hold_at_knee(measured, limit)
 
     def _fall(self, measured: Measured, limit: int) -> tuple[float, float]:
-        """Return how much the level fell with the last step down, and how much it would have if all was queueing."""
+        """Return how much the level fell with the last step down, and how much it would if all were queueing."""
         full = math.log(self._above_limit / limit) if limit < self._above_limit else 0.0
         return self._above_level - measured.level, full
 
@@ -355,7 +355,7 @@ class QueueGuard:
         return None
 
     def _was_cut_in_vain(self, measured: Measured, limit: int) -> bool:
-        """Return whether the limit fell by a fifth since the worst measurement and answers did not become faster."""
+        """Return whether the limit fell by a fifth since the worst measurement without answers becoming faster."""
         if self._worst_limit and limit <= 0.8 * self._worst_limit:
             if self._worst_level - measured.level < 0.4 * math.log(self._worst_limit / limit):
                 return True

@@ -1,4 +1,4 @@
-"""What is kept of one model: its budget, what it spent, and why it has to wait."""
+"""The account of one model: its budget, its spending, and why it has to wait."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from headgate.core import NO_SPENDING, ModelBudget, Spending
 from headgate.sampling.budgets import DailyBudget, DailyLimits, Habits, SampleLimits
 
 _SINKING: Final = 16
-"""What is expected of a request sinks by one part in so many with each request that needs less."""
+"""What a request is expected to need falls by one part in this many with each request that needs less."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetStop:
-    """Why nothing of a model is started.
+    """Why no task of a model is started.
 
     Attributes:
         limit: the setting that is used up.
-        until: when it goes on, in seconds since the epoch; None while only episodes in progress keep it from that.
+        until: when it resumes, in seconds since the epoch; None if it waits only for episodes in progress.
     """
 
     limit: str
@@ -29,18 +29,18 @@ class BudgetStop:
 
 
 class Account:
-    """What is kept of one model. Owned by `Budgets`.
+    """The account of one model. Owned by `Budgets`.
 
     Attributes:
         budget: what it may spend, and its prices.
-        daily: its budget of 24 h; it may be without limits.
+        daily: its budget of 24 h; possibly without limits.
         habits: what its requests and samples usually take.
-        sample_limits: what one sample may take, by environment, where that was asked before.
-        request: what its larger requests need: an episode that began with less room would only be put off.
-        stop: why nothing of it is started; None while it may go on.
-        is_counted: whether what it spends is counted at all.
-        is_asked: whether it is in the roster; an episode may outlast that.
-        is_told: whether an event told of the stop.
+        sample_limits: what one sample may take, by environment; a cache.
+        request: what its larger requests need: an episode that starts with less room would only be put off.
+        stop: why no task of it is started; None while tasks may start.
+        is_counted: whether its spending is counted at all.
+        is_asked: whether it is in the roster; an episode may outlast its model's entry.
+        is_told: whether the stop was reported by an event.
     """
 
     def __init__(self, alias: str, budget: ModelBudget) -> None:
@@ -55,7 +55,7 @@ class Account:
         self.timer: asyncio.TimerHandle | None = None
 
     def take(self, budget: ModelBudget) -> None:
-        """Have another budget from now on. Without one, nothing stays held: nobody would give it back."""
+        """Apply another budget. If it has no limits, drop everything held: it would never be given back."""
         self.budget = budget
         self.sample_limits: dict[str, SampleLimits] = {}
         self.daily.limits = DailyLimits.of(budget)
@@ -64,18 +64,18 @@ class Account:
             self.daily.release_all()
 
     def silence(self) -> None:
-        """Stop the timer."""
+        """Cancel the timer."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
 
     @property
     def expected(self) -> Spending:
-        """What its next sample probably takes, as far as a whole day allows it; at least one of its larger requests."""
+        """What its next sample probably takes, capped to a whole day's limit; at least one of its larger requests."""
         return self.daily.limits.capped((self.habits.sample or NO_SPENDING).at_least(self.request))
 
     def granted(self, needed: Spending) -> None:
-        """Note a request that fits: after a large one, smaller ones let what is expected sink slowly."""
+        """Record a request that fits: after a large one, smaller ones lower the expectation slowly."""
         tokens, requests, cost = self.request
         sunk = Spending(
             tokens - (tokens - needed.tokens) // _SINKING,

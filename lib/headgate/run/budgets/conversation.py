@@ -1,4 +1,4 @@
-"""The budget of one conversation: asked before each request, told of each answer."""
+"""The budget of one conversation: checked before each request, charged after each answer."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from headgate.run.budgets.keeper import Budgets
 from headgate.sampling.budgets import SampleBudget, SampleLimits, Spent, prompt_chars, reply_chars
 
 _LENGTH_OPTIONS: Final = ("max_completion_tokens", "max_tokens")
-"""The fields of a request that bound its reply, the newer name first."""
+"""Request fields that limit the length of a reply, the newer name first."""
 
 _HIDDEN_FROM: Final = 2
-"""A reply that is counted with more than so many times the tokens of its text was mostly thinking. Thoughts are paid
-for, but they are not sent again with the next prompt."""
+"""A reply counted with more than this many times the tokens of its text was mostly reasoning, which is paid for but not
+sent again with the next prompt."""
 
 
 def conversation_budget(budgets: Budgets, model: Model, task_id: str, environment: str) -> ConversationBudget | None:
-    """Return the budget of one conversation; None where neither the sample nor its model has any."""
+    """Return the budget of one conversation; None if neither the sample nor its model has one."""
     account = budgets.account(model)
     limits = budgets.sample_limits(account, environment)
     if not account.is_counted and not limits.any:
@@ -29,10 +29,10 @@ def conversation_budget(budgets: Budgets, model: Model, task_id: str, environmen
 
 
 class ConversationBudget:
-    """What one episode spends, of its own budget and of its model's day. One per conversation.
+    """What one episode spends of its own budget and of its model's day. One per conversation.
 
-    A prompt is estimated from the last one that the endpoint counted, and the characters that were added since; before
-    the first answer, from characters alone.
+    A prompt is estimated from the last one that the endpoint counted plus the characters added since; before the first
+    answer, from characters alone.
     """
 
     def __init__(self, budgets: Budgets, account: Account, limits: SampleLimits, model: Model, task_id: str) -> None:
@@ -49,16 +49,16 @@ class ConversationBudget:
         self._needed = NO_SPENDING
 
     async def before(self, messages: Sequence[Message], lane: str = "now") -> Model:
-        """Return the model as this request asks it: with a shorter reply where the sample's budget leaves no more.
+        """Return the model for this request: with a shorter reply limit where the sample's budget leaves no more.
 
         Args:
-            messages: that are sent.
-            lane: how they go: `now`, in a `batch`, or `done` when the reply is here already and is paid for.
+            messages: the messages to send.
+            lane: how they go: `now`, in a `batch`, or `done` when the reply has already come and is paid for.
 
         Raises:
-            ChatError: nothing is to be sent then. BUDGET when the sample has used up its budget; BAD_REQUEST when that
-                has no room for its first request, of which the model knows nothing; DAILY_BUDGET when the model has
-                used up its own.
+            ChatError: the request must not be sent. BUDGET when the sample has used up its budget; BAD_REQUEST when
+                that has no room even for the first request, for which the model is not to blame; DAILY_BUDGET when the
+                model has used up its own.
         """
         account = self._account
         added = prompt_chars(messages[self._seen :] if self._seen else messages)
@@ -77,7 +77,7 @@ class ConversationBudget:
         return replace(self._model, options=(*options, (self._length_option, longest)))
 
     async def _hold(self, prompt: int, longest: int | None, lane: str) -> None:
-        # A bound that nobody chose says little about a reply: what the model usually says is held in its place.
+        # The longest allowed reply says little about its actual length: the model's usual length is held instead.
         account = self._account
         completion = account.habits.completion_tokens if self._wanted is None else self._wanted
         if longest is not None and completion > longest:
@@ -88,17 +88,17 @@ class ConversationBudget:
             raise ChatError(ErrorKind.DAILY_BUDGET, stop.reason, attempts=0)
 
     def waits(self, name: str) -> None:
-        """Hold what the last request may take in the name of the batch that it lies in, and nothing more."""
+        """Hold what the last request may take, and nothing more, in the name of the batch that it is in."""
         if self._account.is_counted:
             self.failed(0)
             self._budgets.ended(self._task_id)
             self._budgets.begin(name, self._account.alias, self._needed)
 
     def after(self, messages: Sequence[Message], reply: ChatReply, *, is_counted: bool = False) -> None:
-        """Count an answer; of the day only what is not `is_counted` yet.
+        """Count an answer; if it `is_counted` already, not against the day again.
 
         Raises:
-            ChatError: BUDGET when it came after the sample's time was over; it carries the reply.
+            ChatError: BUDGET when it came after the sample's time limit; it carries the reply.
         """
         account = self._account
         prompt, completion = reply.prompt_tokens, reply.completion_tokens
@@ -109,7 +109,7 @@ class ConversationBudget:
         else:
             prompt, completion = prompt or self._estimate, completion or as_text
             self._budgets.usage_missing(account, prompt + completion)
-        # What comes next is this prompt and its reply, and what the environment adds to them.
+        # The next prompt consists of this prompt and its reply, and what the environment adds to them.
         self._known = prompt + (as_text if completion > _HIDDEN_FROM * as_text else completion)
         self._seen = len(messages) + 1
         self._chars += said
@@ -123,13 +123,13 @@ class ConversationBudget:
             raise ChatError(ErrorKind.BUDGET, late.reason, reply=reply)
 
     def failed(self, attempts: int) -> None:
-        """Count the attempts of a request that was not answered; what tokens they took nobody says."""
+        """Count the attempts of an unanswered request; how many tokens they took is unknown."""
         if self._account.is_counted:
             self._budgets.settle(self._task_id, self._account, Spending(0, attempts, 0))
 
 
 def reply_length(model: Model) -> tuple[str, int | None]:
-    """Return the option that bounds a model's replies, and its value; None without one."""
+    """Return the option that limits the length of a model's replies, and its value; None if it has none."""
     options = dict(model.options)
     for name in _LENGTH_OPTIONS:
         value = options.get(name)

@@ -1,4 +1,4 @@
-"""The budgets of all models of a campaign: who has what, who has to wait, and until when."""
+"""The budgets of all models of a campaign: what each may spend, which models have to wait, and until when."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _UNITS: Final = {"daily_tokens": "tokens", "daily_requests": "requests", "daily_
 
 
 def used_up(account: Account, exhausted: Exhausted) -> str:
-    """Return how much a model has used or promised, and on which day and when it goes on, where that is known."""
+    """Return how much a model has used or promised of which limit, and when it resumes, where that is known."""
     until = "" if exhausted.until is None else f", goes on at {utc_text(exhausted.until)}"
     if until and any(account.daily.promised):
         until += " at the latest, sooner if episodes in progress take less than they may"
@@ -45,7 +45,7 @@ def used_up(account: Account, exhausted: Exhausted) -> str:
 
 
 def too_large(alias: str, exhausted: Exhausted) -> str:
-    """Return that a request is more than any day allows, and what to do."""
+    """Return a message that a request needs more than any day allows, and what to do."""
     return (
         f"a request of {alias} needs about {_shown(exhausted.needed)} {_UNITS[exhausted.limit]}, more than "
         f"{exhausted.limit}={_shown(exhausted.allowed)} allows in any 24 h; raise {exhausted.limit}"
@@ -57,25 +57,25 @@ def _shown(amount: float) -> str:
 
 
 RESUME_SHARE: Final = 0.02
-"""A model goes on when this much of its day's budget is free again: otherwise it would stop again at once."""
+"""Share of a day's budget that must be free before a model resumes: with less, it would stop again at once."""
 
 _LEAST_WAIT_S: Final = 1.0
 
 _BRIEF_S: Final = 900.0
-"""A stop that is not known to last so long is told to nobody: near its limit a model rests for minutes at a time, as
-what it spent a day ago is forgotten."""
+"""A stop not known to last this long is not reported: near its limit, a model rests for minutes at a time, as the
+spending of a day ago expires."""
 
 
 class Budgets:
     """Keeps an account for each model of a campaign. Owned by its request side; runs on one event loop.
 
-    An episode holds what a sample of its model usually takes from its start on, more before a request that needs more,
-    and gives back at its end what it did not take. So what is in flight is within the budget, and hardly any episode
-    is cut off half-way.
+    From its start, an episode holds what a sample of its model usually takes; it holds more before a request that needs
+    more, and returns the unused rest at its end. So episodes in flight stay within the budget, and few are cut off
+    half-way.
 
     Attributes:
-        changed: told a model's key, and why it has to wait, or None when it may go on.
-        prices: of models whose roster entry states none.
+        changed: called with a model's key, and why it has to wait, or None when it may resume.
+        prices: prices of models whose roster entry has none.
     """
 
     def __init__(self, settings: Settings, *, clock: Clock, emit: Emit, prices: Prices | None = None) -> None:
@@ -87,7 +87,7 @@ class Budgets:
         self._epoch_offset = clock.wall() - clock.monotonic()
         self._accounts: dict[str, Account] = {}
         self.own_only: set[str] = set()
-        """Aliases that the settings' budgets do not hold for: a judge is no sampled model."""
+        """Aliases to which the settings' budgets do not apply: a judge is not a sampled model."""
         self._past: dict[str, list[PastSpending]] = {}
         self._news: dict[str, dict[float, Spending]] = {}
         self._shared: SharedBudgets | None = None
@@ -96,18 +96,18 @@ class Budgets:
         self._hopeless: set[str] = set()
 
     def now(self) -> float:
-        """Return seconds since the epoch, which never go back."""
+        """Return seconds since the epoch, which never go backwards."""
         return self._monotonic() + self._epoch_offset
 
     # Models.
 
     def remember(self, past: Iterable[PastSpending]) -> None:
-        """Know what samples of the last 24 h took, also of models yet to come; to be called before `share`."""
+        """Add the spending of samples of the last 24 h, also for models yet to come; call it before `share`."""
         for spent in past:
             self._past.setdefault(spent.model, []).append(spent)
 
     async def share(self, journal: JournalThread) -> None:
-        """Take over what was spent before, and share every budget with the other processes of the journal."""
+        """Load earlier spending, and share every budget with the other processes of the journal."""
         self._shared = SharedBudgets(
             journal,
             now=self.now,
@@ -121,17 +121,17 @@ class Budgets:
         await self._shared.exchange()
 
     async def keep_in_step(self) -> None:
-        """Share every budget with the other processes from `share` on, until cancelled."""
+        """Keep every budget in step with the other processes after `share`, until cancelled."""
         if self._shared is not None:
             await self._shared.run()
 
     async def leave(self) -> None:
-        """Tell the other processes the last of what was spent, and leave them the rest; before the journal closes."""
+        """Report the last spending to the other processes and give up all grants; call it before the journal closes."""
         if self._shared is not None:
             await self._shared.end()
 
     def unreported(self) -> dict[str, Spending]:
-        """Return what each model spent of which the other processes were not told; they are told by the caller."""
+        """Return each model's spending not yet reported to the other processes; the caller reports it."""
         if self._shared is None:
             return {}
         accounts, self._spenders = self._spenders, {}
@@ -139,14 +139,14 @@ class Budgets:
         return {alias: amount for alias, amount in spent.items() if amount != NO_SPENDING}
 
     def put_back(self, spent: Mapping[str, Spending]) -> None:
-        """Have this reported again: nobody was told of it."""
+        """Take back spending whose report failed, so that it is reported again."""
         for alias, amount in spent.items():
             account = self._accounts[alias]
             account.daily.put_back(amount)
             self._spenders[alias] = account
 
     def _heard(self, answers: Mapping[str, SpendingAnswer]) -> None:
-        """Count what other processes spent, and have what is granted."""
+        """Count what other processes spent, and apply the grants."""
         now = self.now()
         for alias, answer in answers.items():
             account = self._accounts.get(alias)
@@ -159,7 +159,7 @@ class Budgets:
                 self._look(account)
 
     def _note(self, alias: str, answer: SpendingAnswer) -> None:
-        """Keep a day of what others spent of a model that is not in the roster: it may join, and spent it then."""
+        """Keep a day of others' spending on a model outside the roster, which counts if the model joins."""
         known = self._news.setdefault(alias, {})
         for at, spent in answer.news:
             known[at] = known.get(at, NO_SPENDING).plus(spent)
@@ -172,11 +172,11 @@ class Budgets:
         return any(account.daily.limits.any for account in self._accounts.values())
 
     def refuse_unpriced(self, models: Iterable[Model]) -> None:
-        """Refuse a budget in money of a model whose cost nobody knows; see the function of this name."""
+        """Refuse a budget in money for a model of unknown cost; see the function of this name."""
         refuse_unpriced(models, self._settings, self.prices)
 
     def register(self, model: Model) -> None:
-        """Keep an account for a model, or take over what has changed of its budget."""
+        """Open an account for a model, or apply the changes of its budget."""
         budget = model.budget if model.key in self.own_only else with_settings(model.budget, self._settings)
         budget = replace(budget, price=self.prices.of(model))
         account = self._accounts.get(model.key)
@@ -197,7 +197,7 @@ class Budgets:
             self._look(account)
 
     def dismiss(self, alias: str) -> None:
-        """Tell nothing more of a model that has left the roster; what it spent is remembered, should it come back."""
+        """Stop reporting on a model that has left the roster; its spending is kept in case it comes back."""
         account = self._accounts.get(alias)
         if account is not None:
             account.is_asked = account.is_told = False
@@ -205,7 +205,7 @@ class Budgets:
             account.silence()
 
     def forget(self, alias: str) -> None:
-        """Drop the account of a model that was dismissed; after a day, nothing that it spent counts."""
+        """Drop the account of a model that was dismissed; after a day, none of its spending counts."""
         self._accounts.pop(alias, None)
 
     def _take_over(self, account: Account) -> None:
@@ -222,7 +222,7 @@ class Budgets:
             account.habits.ended(Spending(*(part // samples for part in total)))
 
     def account(self, model: Model) -> Account:
-        """Return the account of a model; one that was never registered gets one."""
+        """Return the account of a model; a model that was never registered gets one."""
         account = self._accounts.get(model.key)
         if account is None:
             self.register(model)
@@ -230,7 +230,7 @@ class Budgets:
         return account
 
     def sample_limits(self, account: Account, environment: str) -> SampleLimits:
-        """Return what one sample may take: the environment's budget and the model's, whichever is smaller."""
+        """Return the limits of one sample: the smaller of the environment's and the model's."""
         known = account.sample_limits.get(environment)
         if known is not None:
             return known
@@ -250,7 +250,7 @@ class Budgets:
     # Episodes.
 
     def begin(self, task_id: str, alias: str, needed: Spending | None = None) -> None:
-        """Hold `needed`, by default what a sample usually takes; stop the model if there is no room for another one."""
+        """Hold `needed`, by default what a sample usually takes; stop the model if there is no room for one more."""
         account = self._accounts.get(alias)
         if account is None or not account.is_counted:
             return
@@ -262,7 +262,7 @@ class Budgets:
             self._look(account)
 
     def ended(self, task_id: str) -> None:
-        """Give back what an episode holds. Legal more than once, and for episodes that never began."""
+        """Give back what an episode holds. May be called more than once, and for episodes that never began."""
         account, spent = self._spending.pop(task_id, (None, NO_SPENDING))
         if account is None:
             return
@@ -271,7 +271,7 @@ class Budgets:
         self.release(task_id, account)
 
     def is_hopeless(self, task_id: str) -> bool:
-        """Return, once, whether a task ended since it asks for more than any day allows: it need not run again."""
+        """Return, once, whether a task ended because it needs more than any day allows; running it again is useless."""
         was_in = task_id in self._hopeless
         self._hopeless.discard(task_id)
         return was_in
@@ -279,7 +279,7 @@ class Budgets:
     # Requests; called by conversations.
 
     async def hold(self, task_id: str, account: Account, needed: Spending) -> BudgetStop | None:
-        """Have `needed` held for an episode and a request that may take it in flight, or return why it must not be."""
+        """Hold `needed` for an episode and mark its request as in flight; or return why it must not be sent."""
         if not account.daily.limits.any:
             return None
         exhausted = account.daily.hold(task_id, needed, self.now())
@@ -291,7 +291,7 @@ class Budgets:
             except BaseException:
                 self._forget_unknown(task_id, account)
                 raise
-            # Others may have been granted the room meanwhile.
+            # Other processes may have been granted the room meanwhile.
             exhausted = account.daily.hold(task_id, needed, self.now())
         if exhausted is None:
             account.granted(needed)
@@ -306,12 +306,12 @@ class Budgets:
         return account.stop or BudgetStop(exhausted.limit, used_up(account, exhausted), None, now)
 
     def _forget_unknown(self, task_id: str, account: Account) -> None:
-        """Release a task that never began as an episode, such as a judgement: nobody says that it ended."""
+        """Release a task that never began as an episode, such as a judgement: no call will report its end."""
         if task_id not in self._spending:
             self.release(task_id, account)
 
     def settle(self, task_id: str, account: Account, spent: Spending) -> None:
-        """Count what a request took."""
+        """Count the spending of a request."""
         account.daily.settle(task_id, spent, self.now())
         self._spenders[account.alias] = account
         known = self._spending.get(task_id)
@@ -321,7 +321,7 @@ class Budgets:
             self.release(task_id, account)
 
     def paid(self, task_id: str, alias: str, reply: ChatReply) -> None:
-        """Count a reply that came from a batch, and give back what was held for it."""
+        """Count a reply from a batch, and give back what was held for it."""
         account = self._accounts.get(alias)
         if account is None or not account.is_counted:
             return
@@ -334,19 +334,19 @@ class Budgets:
         self.ended(task_id)
 
     def priced(self, model: Model, sample: Sample) -> tuple[Sample, Spending]:
-        """Return a sample that was taken elsewhere with its cost, where that is known, and what its model spent."""
+        """Return a sample taken elsewhere with its cost, where that is known, and its spending."""
         budget = self.account(model).budget
         cost = budget.cost_of(sample, sample.cost_micro)
         spent = budget.spending(sample.prompt_tokens, sample.completion_tokens, sample.attempts)
         return replace(sample, cost_micro=cost), spent if cost is None else spent._replace(cost_micro=cost)
 
     def release(self, task_id: str, account: Account) -> None:
-        """Drop what is held for an episode; that may let the model go on."""
+        """Drop what an episode holds; that may let the model resume."""
         if account.daily.release(task_id) and account.stop is not None:
             self._look(account)
 
     def usage_missing(self, account: Account, estimated: int) -> None:
-        """Tell, once per model, that its endpoint counts no tokens."""
+        """Report, once per model, that its endpoint does not count tokens."""
         if account.habits.reports_usage:
             account.habits.reports_usage = False
             self._emit(UsageMissing(account.alias, estimated))
@@ -354,12 +354,12 @@ class Budgets:
     # Who has to wait.
 
     def stop_of(self, alias: str) -> BudgetStop | None:
-        """Return why nothing of a model is started."""
+        """Return why no task of a model is started, or None."""
         account = self._accounts.get(alias)
         return account.stop if account is not None else None
 
     def status(self, alias: str) -> tuple[BudgetStatus, ...]:
-        """Return how much of each limit of a model is used."""
+        """Return the use of each limit of a model."""
         account = self._accounts.get(alias)
         if account is None:
             return ()
@@ -376,12 +376,12 @@ class Budgets:
         )
 
     def close(self) -> None:
-        """Let nothing more happen."""
+        """Stop all timers."""
         for account in self._accounts.values():
             account.silence()
 
     def _look(self, account: Account, refused: Exhausted | None = None) -> None:
-        """Stop a model that has no room for another sample, or let one go on that has room for some."""
+        """Stop a model that has no room for another sample, or resume one that has room for several."""
         now = self.now()
         limits = account.daily.limits
         if account.stop is None and refused is None and account.daily.lacks(account.expected, now) is None:
@@ -400,7 +400,7 @@ class Budgets:
         account.stop = stop = BudgetStop(exhausted.limit, used_up(account, exhausted), until, since)
         if not account.is_asked:
             return
-        # While only episodes in progress are in the way, their ends let it go on; what they hold may put off `until`.
+        # If only episodes in progress are in the way, their ends let it resume; what they hold may postpone `until`.
         wait_s = max(_LEAST_WAIT_S, until - now) if until is not None else 60.0
         known_until = now if until is None or any(account.daily.promised) else until
         if not account.is_told and known_until - stop.since < _BRIEF_S:
@@ -430,15 +430,15 @@ class Budgets:
 
 
 async def restored_budgets(budgets: Budgets, journal: JournalThread, store: RunStore, now: float) -> None:
-    """Have budgets of 24 h know what was spent before this process, and what others spend beside it from now on.
+    """Load the spending of before this process into 24 h budgets, and share them with other processes from now on.
 
-    Without such budgets nothing of the store is read.
+    Without such budgets, nothing is read from the store.
 
     Raises:
-        StoreError: if the store cannot be read: without it nobody knows what is left of a day.
+        StoreError: if the store cannot be read: without it, what is left of a day is unknown.
     """
     if budgets.is_daily:
-        # What a clock ahead of this one has dated would count as spent now, at every start until that time has come.
+        # Entries dated ahead by a fast clock would count as spent now, at every start until that time has come.
         since, until = now - DAY_S, now + CLOCK_TOLERANCE_S
         stored = [row for row in await store.spent(since) if row[2] <= until]
         spooled = await journal.write(journal.journal.spooled)

@@ -1,4 +1,4 @@
-"""What models spent before, by the minute."""
+"""Past spending of models, by the minute."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from headgate.core import NO_SPENDING, Spending
 
 _HOUR_S: Final = 3_600.0
 _EPISODE_HOURS: Final = 4
-"""The longest that an episode is expected to take."""
+"""The longest duration expected of an episode."""
 
 _MINUTE_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class PastSpending:
-    """What one model spent within one minute.
+    """The spending of one model within one minute.
 
     Attributes:
         at: seconds since the epoch, within that minute.
-        tokens: prompt and completion.
-        cost_micro: as far as it is known.
-        samples: that ended in it.
+        tokens: prompt and completion tokens.
+        cost_micro: cost in millionths, as far as it is known.
+        samples: number of samples that ended in that minute.
     """
 
     model: str
@@ -35,7 +35,7 @@ class PastSpending:
 
 
 def by_minute(rows: Iterable[tuple[str, str, float, int, int, int, int | None]]) -> list[PastSpending]:
-    """Return what samples took by model and minute, each sample once, in the order of time.
+    """Return the spending of samples by model and minute, counting each sample once, in order of time.
 
     Args:
         rows: task, model, end, prompt tokens, completion tokens, attempts and cost of each sample.
@@ -55,15 +55,15 @@ def by_minute(rows: Iterable[tuple[str, str, float, int, int, int, int | None]])
 def beyond(
     stored: Iterable[tuple[float, Spending]], shared: Iterable[tuple[float, Spending]]
 ) -> list[tuple[float, Spending]]:
-    """Return what the store knows of and the journal does not: what other machines spent, in the order of time.
+    """Return the spending that the store has and the journal lacks, which is that of other machines, in order of time.
 
-    A sample counts in the store when it has ended and in the journal request by request, so it is looked for in the
-    hour of its end, those that an episode may take before it, and the next. What the journal alone knows of (requests
-    without a sample) may hide as much that other machines spent in those hours.
+    The store dates a sample's spending at its end, the journal request by request, so a sample is looked for in the
+    hour of its end, in the hours before it that an episode may take, and in the next one. Spending that only the
+    journal has (requests without a sample) may hide as much spending of other machines in those hours.
 
     Args:
-        stored: what samples took, as (seconds since the epoch, spending) pairs.
-        shared: what the processes of the journal reported, likewise.
+        stored: the spending of samples, as (seconds since the epoch, spending) pairs.
+        shared: the spending that the journal's processes reported, likewise.
     """
     known: dict[int, Spending] = {}
     for at, spent in shared:

@@ -1,4 +1,4 @@
-"""What budgets know before a run: what of a day is spent, and how many samples a day they carry."""
+"""Budgets before a run: what is spent of a day, and how many samples a day they allow."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from headgate.sampling import CapacityLimit
 
 @dataclass(frozen=True, slots=True)
 class BudgetPlan:
-    """How many samples a day the budgets of a day, or the limits per minute, have room for.
+    """How many samples a day the daily budgets, or the limits per minute, have room for.
 
     Attributes:
-        limits: what is known.
-        unknown: names of limits that count what no stored sample in these environments tells.
+        limits: the limits whose capacity is known.
+        unknown: names of limits whose use per sample cannot be told from any stored sample in these environments.
     """
 
     limits: tuple[CapacityLimit, ...]
@@ -32,8 +32,8 @@ class CostPlan:
     """What a day of one model costs.
 
     Attributes:
-        per_day: in the currency of its price.
-        share: of its samples, those in environments where the tokens of a sample are known.
+        per_day: cost in the currency of its price.
+        share: fraction of its samples that are in environments where the tokens of a sample are known.
     """
 
     model: str
@@ -49,17 +49,17 @@ def budget_plan(
     costs: Iterable[CostPlan] = (),
     prices: Prices | None = None,
 ) -> BudgetPlan:
-    """Return what `daily_tokens`, `daily_requests` and `daily_cost` carry of what the rates ask for.
+    """Return how much of the demanded rates `daily_tokens`, `daily_requests` and `daily_cost` allow.
 
-    A sample counts as one request, which is the least that it takes.
+    A sample counts as one request, the least that it takes.
 
     Args:
-        models: of the roster.
-        settings: their budgets hold for models that have none of their own.
+        models: the roster's models.
+        settings: their budgets apply to models that have none of their own.
         rates: samples per model and day, by environment.
-        tokens_per_sample: mean by model and environment; one that is missing counts as the mean of the model's others.
-        costs: of the models that have a price, for the same rates.
-        prices: of models whose roster entry states none; money limits no model without a price.
+        tokens_per_sample: mean by model and environment; a missing one counts as the mean of the model's others.
+        costs: costs of the models that have a price, for the same rates.
+        prices: prices of models whose roster entry has none; money limits no model without a price.
     """
     per_day = {cost.model: cost.per_day / cost.share for cost in costs}
     prices = prices or Prices()
@@ -93,14 +93,14 @@ def cost_plan(
     tokens_per_sample: Mapping[tuple[str, str], tuple[float, float]],
     prices: Prices,
 ) -> list[CostPlan]:
-    """Return what a day of each model costs that has a price and samples, cached tokens counted as others.
+    """Return the daily cost of each model that has a price and samples; cached tokens are priced like others.
 
     Args:
-        models: of the roster.
-        settings: say which lane requests take.
+        models: the roster's models.
+        settings: the source of each request's lane.
         rates: samples per model and day, by environment.
-        tokens_per_sample: mean prompt and completion tokens by model and environment; one that is missing is left out.
-        prices: of models whose roster entry states none.
+        tokens_per_sample: mean prompt and completion tokens by model and environment; a missing one is left out.
+        prices: prices of models whose roster entry has none.
     """
     found = []
     for model in models:
@@ -125,16 +125,16 @@ def rate_plan(
     tokens: Mapping[tuple[str, str], tuple[float, float]],
     learnt: Mapping[tuple[str, ...], RateLimits] = MappingProxyType({}),
 ) -> BudgetPlan:
-    """Return what limits per minute carry of what the rates ask for, if requests come evenly over the day.
+    """Return how much of the demanded rates the limits per minute allow, if requests come evenly over the day.
 
-    A sample counts as one request. Samples of which nothing is known count as the mean of the others under the same
-    limit; a limit of tokens under which none is known is unknown.
+    A sample counts as one request. Samples of unknown size count as the mean of the others under the same limit; a
+    limit of tokens under which no size is known is unknown.
 
     Args:
-        models: of the roster.
+        models: the roster's models.
         rates: samples per model and day, by environment.
         tokens: mean prompt and completion tokens of a sample, by model and environment.
-        learnt: limits that nobody states, by provider and model.
+        learnt: limits that neither the roster nor the answers state, learnt from refusals; by provider and model.
     """
     stated: dict[tuple[str, ...], list[tuple[Model, RateLimits]]] = {}
     for model in models:
@@ -169,7 +169,7 @@ def rate_plan(
 
 
 def with_settings(budget: ModelBudget, settings: Settings) -> ModelBudget:
-    """Return the budget of a model with the settings' daily limits where it has none of its own."""
+    """Return a model's budget with the settings' daily limits where it has none of its own."""
     return replace(
         budget,
         daily_tokens=settings.daily_tokens if budget.daily_tokens is None else budget.daily_tokens,
@@ -179,7 +179,7 @@ def with_settings(budget: ModelBudget, settings: Settings) -> ModelBudget:
 
 
 def refuse_unpriced(models: Iterable[Model], settings: Settings, prices: Prices) -> None:
-    """Refuse a budget in money of a model whose cost nobody knows.
+    """Refuse a budget in money for a model of unknown cost.
 
     Raises:
         InvalidRosterError: naming every such model.

@@ -1,8 +1,8 @@
-"""Budgets of 24 h in step with those of the other processes that share the journal.
+"""Keeps 24 h budgets in step with the other processes that share the journal.
 
-What is spent is reported with the samples, and every few seconds. What may be spent is granted beforehand, a little
-more than is needed, so that hardly a request waits for it; one that the grant does not cover asks at once, which takes
-a millisecond.
+Spending is reported with the samples, and every few seconds. Future spending is granted in advance, a little more than
+needed, so that hardly any request waits for a grant; a request beyond the grant asks for more at once, which takes a
+millisecond.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from headgate.run.budgets.account import Account
 from headgate.storage import JOURNAL_REFUSED, JournalThread, SpendingAnswer, SpendingNeed, SpendingReport
 
 SHARE_EVERY_S: Final = 5.0
-"""How often processes speak of their spending."""
+"""Interval at which processes report their spending."""
 
 ALONE_EVERY_S: Final = 15.0
-"""How often one does that has met no other. What a sample took is told with the sample, and not later."""
+"""The same for a process that has met no other. A sample's spending is reported with the sample, not later."""
 
 _SAMPLES_AHEAD: Final = 4
-"""So many samples may begin before the next exchange beyond what was spent before this one."""
+"""Samples that may begin before the next exchange, beyond the spending since the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A request that the grant does not cover."""
+    """A request that exceeds the grant."""
 
     account: Account
     task_id: str
@@ -38,7 +38,7 @@ class _Request:
 
 
 class SharedBudgets:
-    """Reports what is spent, and asks for what may be. One per campaign; ends before its journal is closed."""
+    """Reports spending and asks for grants. One per campaign; ends before its journal is closed."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class SharedBudgets:
         counted: Callable[[], Sequence[Account]],
         heard: Callable[[Mapping[str, SpendingAnswer]], None],
     ) -> None:
-        """Prepare it; `counted` returns the accounts that count, `heard` is told the answer for each model."""
+        """Prepare it; `counted` returns the accounts that count, `heard` is called with each model's answer."""
         self._journal = journal
         self._now = now
         self._counted = counted
@@ -64,7 +64,7 @@ class SharedBudgets:
         self._is_running = False
 
     async def before(self) -> dict[str, SpendingAnswer]:
-        """Return what was spent of every model in the last 24 h; nothing is asked for yet."""
+        """Return the spending of every model in the last 24 h; ask for no grant yet."""
         return await self._journal.write(self._journal.journal.exchange_spending, {}, self._now())
 
     async def run(self) -> None:
@@ -72,7 +72,7 @@ class SharedBudgets:
         self._is_running = True
         try:
             while True:
-                # Without accounts there is nothing to say until one is counted.
+                # Without accounts there is nothing to report until one is counted.
                 await until_set(self._wake, self._every_s if self._counted() else None)
                 self._wake.clear()
                 await self.exchange()
@@ -82,12 +82,12 @@ class SharedBudgets:
                 request.answered.cancel()
 
     def wake(self, account: Account) -> None:
-        """Speak of an account soon: it is limited otherwise than before, or holds more than it is granted."""
+        """Report an account soon: its limits have changed, or it holds more than it was granted."""
         self._soon[account.alias] = account
         self._wake.set()
 
     async def ask(self, task_id: str, account: Account, needed: Spending) -> None:
-        """Ask for a larger grant; when this returns, the request is in flight if there was room for it."""
+        """Ask for a larger grant; on return, the request is marked as in flight if there was room for it."""
         request = _Request(account, task_id, needed, asyncio.get_running_loop().create_future())
         self._requests.append(request)
         self._wake.set()
@@ -100,17 +100,17 @@ class SharedBudgets:
             raise
 
     async def end(self) -> None:
-        """Report the last of it and give every grant back, if the journal can be written."""
+        """Report the last spending and give every grant back, if the journal can be written."""
         reports = {account.alias: SpendingReport(account.daily.report()) for account in self._known()}
         with contextlib.suppress(*JOURNAL_REFUSED):
             await self._journal.call(self._journal.journal.exchange_spending, reports, self._now())
 
     def _known(self) -> list[Account]:
-        """Return the accounts that count, and those that did when grants were last asked for."""
+        """Return the accounts that count, and those that did when grants were last requested."""
         return list({account.alias: account for account in (*self._asked.values(), *self._counted())}.values())
 
     async def exchange(self) -> None:
-        """Report what was spent, and have the grants that are due."""
+        """Report spending, and receive the grants that are due."""
         async with self._one_at_a_time:
             await self._exchange_now()
 
@@ -140,7 +140,7 @@ class SharedBudgets:
         self._heard(answers)
         for request in requests:
             if not request.answered.done():
-                # In the order in which they asked: one that asks meanwhile has to ask again.
+                # In the order of their requests: one that comes meanwhile has to ask again.
                 request.account.daily.covers(request.task_id, request.needed)
                 request.answered.set_result(None)
 
@@ -160,7 +160,7 @@ class SharedBudgets:
         return SpendingReport(spent, need)
 
     def _ahead(self, account: Account) -> Spending:
-        """Return what an account that is in use probably needs until the next exchange, beyond what is held."""
+        """Return what an account in use probably needs until the next exchange, beyond what it holds."""
         daily = account.daily
         pace = daily.spent.less(self._spent_before.get(account.alias, NO_SPENDING))
         if not account.is_asked or account.stop is not None or (pace == NO_SPENDING and daily.held == NO_SPENDING):
